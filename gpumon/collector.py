@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from gpumon.efficiency.deriver import Deriver, bare
+from gpumon.efficiency.deriver import Deriver, snapshot_without_things
 from gpumon.history.frame_store import Tick
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
@@ -303,7 +303,7 @@ class Collector:
         try:
             snapshot, points = self._deriver.derive(frame)
         except Exception as error:  # a bug costs the figures of this tick, not the screen
-            return bare(frame, _bug("these readings", error, frame.wall_s))
+            return snapshot_without_things(frame, _bug("these readings", error, frame.wall_s))
         try:
             snapshot = self._triage.judge(frame, snapshot)
         except Exception as error:  # nor do the verdicts cost the figures
@@ -442,7 +442,8 @@ def _kept(keeper: TickKeeper, kept: Tick) -> Fault | None:
 
 def _blamed(snapshot: Snapshot, frame: Frame, fault: Fault) -> Snapshot:
     """The snapshot, with one fault more."""
-    return msgspec.structs.replace(snapshot, faults=(*snapshot.faults, *bare(frame, fault).faults[-1:]))
+    *_, shown = snapshot_without_things(frame, fault).faults
+    return msgspec.structs.replace(snapshot, faults=(*snapshot.faults, shown))
 
 
 def _bug(at: str, error: Exception, wall_s: float) -> Fault:

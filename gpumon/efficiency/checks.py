@@ -32,15 +32,15 @@ ClaimT = TypeVar("ClaimT", bound=Hashable)
 
 
 class Hysteresis(Generic[ClaimT]):
-    """A claim stands once it has held for a while, and until it has not for as long. Times are of one clock."""
+    """Claims that stand: each once it has been true for a while, until it has been untrue for as long."""
 
     def __init__(self) -> None:
         self._stands: dict[ClaimT, bool] = {}
         self._changing_s: dict[ClaimT, float] = {}
-        """Since when a claim is not as it stands."""
+        """Claim -> since when (s) it is true though it does not stand, or untrue though it does."""
 
-    def at(self, now_s: float, claims: Mapping[ClaimT, bool], hold_s: float) -> set[ClaimT]:
-        """The claims that stand; `claims` says which are true. One that is not in it is forgotten."""
+    def update(self, now_s: float, claims: Mapping[ClaimT, bool], hold_s: float) -> set[ClaimT]:
+        """Take in which claims are true now. Returns those that stand; one that is not in `claims` is forgotten."""
         stands: dict[ClaimT, bool] = {}
         changing_s: dict[ClaimT, float] = {}
         for claim, is_true in claims.items():
@@ -74,16 +74,16 @@ class Contradictions:
 
     def __init__(self) -> None:
         self._bounds: dict[str, tuple[float, float]] = {}
-        """While it lasts: the least that an engine must have read, and the most that was measured (bytes/s). A load
-        that grows makes the two differ at different moments, and is no error."""
-        self._shown: Hysteresis[str] = Hysteresis()
+        """Key of an engine -> the least that it must have read, and the most that was measured (bytes/s), since the one
+        exceeds the other. A load that grows makes the two differ at different moments, and is no error."""
+        self._standing: Hysteresis[str] = Hysteresis()
 
-    def at(
+    def find(
         self, now_s: float, engines: Iterable[tuple[str, Engine, Sequence[Gpu]]], window_s: float
     ) -> dict[str, tuple[Evidence, ...]]:
-        """Key -> what contradicts it. Of each engine its key and all its GPUs of this host.
+        """Key of an engine -> what contradicts it. `engines` are keys, engines, and all GPUs of each, on this host.
 
-        `window_s`: the longest window, in seconds, that a figure here is a mean of.
+        `window_s` is the longest window, in seconds, that a figure here is a mean of.
         """
         evidence: dict[str, Evidence] = {}
         claims: dict[str, bool] = {}
@@ -93,20 +93,21 @@ class Contradictions:
                 continue
             moved: Reading = plus(*(gpu.bandwidth_bytes_per_s for gpu in gpus))
             share = divide(moved, plus(*(gpu.bandwidth_peak_bytes_per_s for gpu in gpus)))
-            read = _read(engine)
+            least_read = _least_read(engine)
             measured = number(moved)
             mbu = number(engine.efficiency.mbu_ratio)
-            if read is None or measured is None or mbu is None:
+            if least_read is None or measured is None or mbu is None:
                 continue
-            least, most = self._bounds.get(key, (read, measured))
-            least = min(least, read)
-            most = max(most, measured)
-            claims[key] = least > SLACK * most
+            lowest_read, highest_measured = self._bounds.get(key, (least_read, measured))
+            lowest_read = min(lowest_read, least_read)
+            highest_measured = max(highest_measured, measured)
+            claims[key] = lowest_read > SLACK * highest_measured
             if claims[key]:
-                bounds[key] = (least, most)
+                bounds[key] = (lowest_read, highest_measured)
             evidence[key] = Evidence("mbu_beside_measured", mbu, share, "MBU, and the activity that its GPUs measure")
         self._bounds = bounds
-        return {key: (evidence[key],) for key in self._shown.at(now_s, claims, HOLD_WINDOWS * window_s)}
+        standing = self._standing.update(now_s, claims, HOLD_WINDOWS * window_s)
+        return {key: (evidence[key],) for key in standing}
 
 
 def _are_measured(gpus: Sequence[Gpu]) -> bool:
@@ -117,18 +118,20 @@ def _are_measured(gpus: Sequence[Gpu]) -> bool:
     return bool(gpus)
 
 
-def _read(engine: Engine) -> float | None:
-    """Bytes/s that must come from the memory, at the least; None where that is not known.
+def _least_read(engine: Engine) -> float | None:
+    """Bytes/s that the engine must read from its GPUs' memory at the least; None where that is not known.
 
     What requests have in common in their KV cache may be read once for all of them, so only the rest of it counts.
     """
     weights = number(engine.efficiency.weight_bytes_per_s)
     kv = number(engine.efficiency.kv_bytes_per_s)
-    step = number(divide(engine.efficiency.weight_bytes, engine.hardware.gpu_count))
-    if weights is None or kv is None or step is None or step < BEYOND_CACHES_BYTES:
+    step_bytes = number(divide(engine.efficiency.weight_bytes, engine.hardware.gpu_count))
+    if weights is None or kv is None or step_bytes is None or step_bytes < BEYOND_CACHES_BYTES:
         return None
     cached = number(engine.load.cached_ratio)
-    return weights + (0.0 if cached is None else kv * (1.0 - cached))
+    if cached is None:
+        return weights  # all of the KV cache may be common
+    return weights + kv * (1.0 - cached)
 
 
 # A replica beside the others.
@@ -136,13 +139,14 @@ def _read(engine: Engine) -> float | None:
 COMPARED_S: Final = 15.0
 """How often replicas are compared with each other: means of a minute, that have to hold for three, change little."""
 _LEAST_POLLS: Final = 5
-"""Fewer samples of a gauge in the window have no mean that tells anything."""
+"""Samples of a gauge in the window below which their mean is chance."""
 LEAST_REQUESTS: Final = 5.0
-"""Fewer requests in the window, or running at a time, tell nothing of who gets how many."""
+"""Requests per replica, in the window or running at a time, below which their numbers differ by chance."""
 _FAR_BELOW: Final = 1 / 3
-"""A balancer that counts connections or goes round gives equal replicas within some ten per cent of each other."""
+"""Share of the others' requests below which a replica gets too few: a balancer that counts connections or goes round
+gives equal replicas within some ten per cent of each other."""
 HALF: Final = 0.5
-"""One that runs so much of what the others run is not out of work."""
+"""Share of the others' requests above which a replica is not out of work."""
 _CHANCE: Final = 3.0
 """Standard deviations that two numbers of requests, which come by chance, lie apart."""
 EMPTY: Final = 0.5
@@ -150,7 +154,7 @@ EMPTY: Final = 0.5
 AS_MUCH: Final = 0.9
 """Share of another's requests in flight from which a replica has as much to do."""
 ROLES: Final = ("role", "dynamo_component")
-"""Keys in `info` that tell it: of SGLang, and of a Dynamo worker."""
+"""Keys in `EngineReading.info` that say which part of the work a replica does: of SGLang, and of a Dynamo worker."""
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -171,10 +175,11 @@ class Minute(msgspec.Struct, frozen=True):
     role: str
     """Its part of the work: prefill and decode may run apart, and then differ in every figure."""
     gpus: float | None
+    """Number of its GPUs."""
     seconds: float
     """Length of the window."""
     requests: float | None
-    """Ended in it."""
+    """Requests that ended in the window."""
     running: float | None
     waiting: float | None
     kv_usage: float | None
@@ -195,20 +200,28 @@ def minute(reading: EngineReading, name: str, gpus: float | None, track: Track) 
     window = track.long
     if not window.points or window.length_s < _FULL * QUANTILE_S:
         return None
-    per_s = number(window.rate(q.REQUESTS))
-    usage = _gauge_mean(window, q.KV_USAGE)
-    counts_live = track.moves(q.DECODE_TOKENS) not in (None, Advance.END)
+    requests = number(window.rate(q.REQUESTS))
+    if requests is not None:
+        requests *= window.length_s
+    kv_usage = _gauge_mean(window, q.KV_USAGE)
+    if kv_usage is not None:
+        kv_usage /= max(1, len(track.points[-1].ranks))
+    if track.moves(q.DECODE_TOKENS) in (None, Advance.END):
+        # There is no counter, or one that moves when requests end and says little about a minute.
+        decode = _gauge_mean(window, q.DECODE_RATE)
+    else:
+        decode = number(window.rate(q.DECODE_TOKENS))
     return Minute(
         key=reading.key,
         name=name,
         role=_role(reading),
         gpus=gpus,
         seconds=window.length_s,
-        requests=None if per_s is None else per_s * window.length_s,
+        requests=requests,
         running=_gauge_mean(window, q.RUNNING),
         waiting=_gauge_mean(window, q.WAITING),
-        kv_usage=None if usage is None else usage / max(1, len(track.points[-1].ranks)),
-        decode=number(window.rate(q.DECODE_TOKENS)) if counts_live else _gauge_mean(window, q.DECODE_RATE),
+        kv_usage=kv_usage,
+        decode=decode,
         itl_s=_mean_latency_s(window, q.ITL),
         ttft_s=_mean_latency_s(window, q.TTFT),
     )
@@ -243,17 +256,17 @@ def _mean_latency_s(window: CounterWindow, quantity: str) -> float | None:
 
 
 class ReplicaCheck(msgspec.Struct, frozen=True):
-    """Quantity that replicas are compared by: worse is a factor and a difference of at least so much, both."""
+    """Quantity that replicas are compared by, and from where on one is worse: by a factor and a difference, both."""
 
     quantity: str
     """Code of its `Evidence`."""
-    of: Callable[[Minute], float | None]
+    figure: Callable[[Minute], float | None]
     factor: float
-    least: float
-    less: bool = False
-    """Less is worse, of one that has as much to do."""
-    loaded: bool = False
-    """It says something only where each has `LEAST_RUNNING` requests: below, one more is all of it."""
+    least_difference: float
+    less_is_worse: bool = False
+    """Less is worse, if the replica has as much to do as the other."""
+    only_loaded: bool = False
+    """Compared only where each has `LEAST_RUNNING` requests on average: below, one request makes the difference."""
 
 
 def _gpu_decode(replica: Minute) -> float | None:
@@ -265,19 +278,21 @@ def _gpu_decode(replica: Minute) -> float | None:
 
 def _decode(replica: Minute) -> float | None:
     """Tokens/s of a replica whose GPUs are not known: it cannot be compared with one whose are."""
-    return None if replica.gpus else replica.decode
+    if replica.gpus:
+        return None
+    return replica.decode
 
 
 _ROWS: Final = (
     # Equal replicas behind one balancer stay within some ten per cent of each other.
-    ReplicaCheck("replica_gpu_decode", _gpu_decode, 1 / 0.7, 20.0, less=True, loaded=True),
-    ReplicaCheck("replica_decode", _decode, 1 / 0.7, 20.0, less=True, loaded=True),
+    ReplicaCheck("replica_gpu_decode", _gpu_decode, 1 / 0.7, 20.0, less_is_worse=True, only_loaded=True),
+    ReplicaCheck("replica_decode", _decode, 1 / 0.7, 20.0, less_is_worse=True, only_loaded=True),
     # A queue of three is one burst of arrivals.
     ReplicaCheck("replica_queue", attrgetter("waiting"), 3.0, 4.0),
     # As between ranks: requests of one mix fill the caches of equal replicas alike.
-    ReplicaCheck("replica_kv", attrgetter("kv_usage"), 1.0, 0.3, loaded=True),
+    ReplicaCheck("replica_kv", attrgetter("kv_usage"), 1.0, 0.3, only_loaded=True),
     # The ITL grows with the batch; at equal shares of the load half as much again is a slower replica.
-    ReplicaCheck("replica_itl", attrgetter("itl_s"), 1.5, 0.005, loaded=True),
+    ReplicaCheck("replica_itl", attrgetter("itl_s"), 1.5, 0.005, only_loaded=True),
     # The TTFT is mostly queue and prompt: it varies more, and 100 ms more is nothing that a user notes.
     ReplicaCheck("replica_ttft", attrgetter("ttft_s"), 2.0, 0.1),
 )
@@ -294,22 +309,23 @@ _FLOWS: Final[tuple[tuple[str, _Flow], ...]] = (
 class Deviations:
     """Deviations within one group of replicas that have held long enough to be said.
 
-    They are compared on a grid of `COMPARED_S`, so that one who begins later finds the same moments, and at once where
-    another set of engines answers.
+    Replicas are compared on a grid of `COMPARED_S`, so that a gpumon that begins later finds the same moments, and at
+    once where another set of engines answers.
     """
 
     def __init__(self) -> None:
-        self._shown: Hysteresis[_Claim] = Hysteresis()
-        self._compared: object = None
-        """When they were compared, and who answered then."""
-        self._apart: dict[str, tuple[Evidence, ...]] = {}
+        self._standing: Hysteresis[_Claim] = Hysteresis()
+        self._compared_at: object = None
+        """When they were compared (place on the grid), and who answered then."""
+        self._newest: dict[str, tuple[Evidence, ...]] = {}
+        """Deviations as they were found then."""
 
-    def of(self, group: Sequence[Member], now_s: float) -> dict[str, tuple[Evidence, ...]]:
-        """Key of a replica -> in what it stands apart, of those that answer."""
+    def find(self, group: Sequence[Member], now_s: float) -> dict[str, tuple[Evidence, ...]]:
+        """Key of a replica that answers -> in what it stands apart; compared anew if it is time."""
         answering = tuple((member.reading.key, member.engine.name, member.answers) for member in group)
-        compared = (now_s // COMPARED_S, *answering)
-        if compared == self._compared:
-            return self._apart
+        compared_at = (now_s // COMPARED_S, *answering)
+        if compared_at == self._compared_at:
+            return self._newest
         minutes = []
         poll_s = 0.0
         window_s = 0.0
@@ -322,24 +338,26 @@ class Deviations:
             replica = minute(member.reading, member.engine.name, gpus, member.track)
             if replica is not None:
                 minutes.append(replica)
-        self._apart = self.at(poll_s, minutes, HOLD_WINDOWS * window_s)
-        self._compared = compared
-        return self._apart
+        self._newest = self.compare(poll_s, minutes, HOLD_WINDOWS * window_s)
+        self._compared_at = compared_at
+        return self._newest
 
-    def at(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[Evidence, ...]]:
-        """Key of a replica -> in what it stands apart; little traffic first. What has held for `hold_s` is told."""
+    def compare(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[Evidence, ...]]:
+        """Key of a replica -> in what it has stood apart for `hold_s`; little traffic first."""
         claims: dict[_Claim, tuple[bool, Evidence]] = {}
         for role in dict.fromkeys(replica.role for replica in minutes):
-            claims.update(_compared([replica for replica in minutes if replica.role == role]))
-        stands = self._shown.at(now_s, {claim: true for claim, (true, _) in claims.items()}, hold_s)
-        apart: dict[str, tuple[Evidence, ...]] = {}
-        for claim, (_, shown) in claims.items():
-            if claim in stands:
-                apart[claim[0]] = (*apart.get(claim[0], ()), shown)
-        return apart
+            claims.update(_claims([replica for replica in minutes if replica.role == role]))
+        is_true = {claim: true for claim, (true, _) in claims.items()}
+        standing = self._standing.update(now_s, is_true, hold_s)
+        deviations: dict[str, tuple[Evidence, ...]] = {}
+        for claim, (_, evidence) in claims.items():
+            key, _ = claim
+            if claim in standing:
+                deviations[key] = (*deviations.get(key, ()), evidence)
+        return deviations
 
 
-def _compared(minutes: Sequence[Minute]) -> dict[_Claim, tuple[bool, Evidence]]:
+def _claims(minutes: Sequence[Minute]) -> dict[_Claim, tuple[bool, Evidence]]:
     """Whether each replica is worse in each quantity, with its figure and the median of the others.
 
     One that has little to do is fast, empty, and no measure of the others.
@@ -348,95 +366,107 @@ def _compared(minutes: Sequence[Minute]) -> dict[_Claim, tuple[bool, Evidence]]:
     starved = set[str]()
     if len(minutes) > 1:
         for replica in minutes:
-            is_starved, shown = _traffic(replica, minutes)
-            claims[replica.key, "traffic"] = (is_starved, shown)
+            is_starved, evidence = _traffic_claim(replica, minutes)
+            claims[replica.key, "traffic"] = (is_starved, evidence)
             if is_starved:
                 starved.add(replica.key)
     fed = [replica for replica in minutes if replica.key not in starved]
-    loaded = sum(replica.running or 0.0 for replica in fed) >= LEAST_RUNNING * len(fed)
+    is_loaded = sum(replica.running or 0.0 for replica in fed) >= LEAST_RUNNING * len(fed)
     for row in _ROWS:
-        claims.update(_compared_by(row, fed, loaded=loaded))
+        claims.update(_claims_by(row, fed, is_loaded=is_loaded))
     return claims
 
 
-def _compared_by(row: ReplicaCheck, fed: Sequence[Minute], *, loaded: bool) -> dict[_Claim, tuple[bool, Evidence]]:
+def _claims_by(row: ReplicaCheck, fed: Sequence[Minute], *, is_loaded: bool) -> dict[_Claim, tuple[bool, Evidence]]:
     """Whether each replica is worse in one quantity, with its figure and the median of the others."""
-    known: list[tuple[float, Minute]] = []
+    by_value: list[tuple[float, Minute]] = []
     for replica in fed:
-        value = row.of(replica)
+        value = row.figure(replica)
         if value is not None:
-            known.append((value, replica))
-    if len(known) < 2:
+            by_value.append((value, replica))
+    if len(by_value) < 2:
         return {}
-    known.sort(key=lambda pair: (pair[0], pair[1].key))
-    others = len(known) - 1
+    by_value.sort(key=lambda pair: (pair[0], pair[1].key))
+    others = len(by_value) - 1
     claims = {}
-    for place, (value, replica) in enumerate(known):
+    for place, (value, replica) in enumerate(by_value):
         # Of an even number worse than both middle ones: one odd replica must not make its neighbours odd.
-        low, low_replica = known[_beside(place, (others - 1) // 2)]
-        high, high_replica = known[_beside(place, others // 2)]
-        worse = _is_worse(row, value, replica, low, low_replica) and _is_worse(row, value, replica, high, high_replica)
-        who: Parameters = {"others": float(others)} if others > 1 else {"other": low_replica.name}
-        shown = Evidence(row.quantity, value, (low + high) / 2.0, parameters=who)
-        claims[replica.key, row.quantity] = (worse and (loaded or not row.loaded), shown)
+        low, low_replica = by_value[_place_without(place, (others - 1) // 2)]
+        high, high_replica = by_value[_place_without(place, others // 2)]
+        is_worse = _is_worse(row, value, replica, low, low_replica) and _is_worse(
+            row, value, replica, high, high_replica
+        )
+        peers: Parameters = {"other": low_replica.name}
+        if others > 1:
+            peers = {"others": float(others)}
+        evidence = Evidence(row.quantity, value, (low + high) / 2.0, parameters=peers)
+        claims[replica.key, row.quantity] = (is_worse and (is_loaded or not row.only_loaded), evidence)
     return claims
 
 
-def _beside(place: int, other: int) -> int:
-    """Place among all of the one that is at `other` once the one at `place` is left out."""
-    return other + 1 if other >= place else other
+def _place_without(left_out: int, place: int) -> int:
+    """Place in a list of what is at `place` in the same list without its element `left_out`."""
+    if place >= left_out:
+        return place + 1
+    return place
 
 
-def _is_worse(row: ReplicaCheck, value: float, replica: Minute, other: float, than: Minute) -> bool:
+def _is_worse(row: ReplicaCheck, value: float, replica: Minute, other_value: float, other: Minute) -> bool:
     """Whether a figure of a replica is worse than that of another."""
-    low = value if row.less else other
-    high = other if row.less else value
-    if high - low < row.least or high < row.factor * low:
+    if row.less_is_worse:
+        low = value
+        high = other_value
+    else:
+        low = other_value
+        high = value
+    if high - low < row.least_difference or high < row.factor * low:
         return False
-    if not row.less:
+    if not row.less_is_worse:
         return True
     # Less output is no fault of one that has less to do.
-    waits_as_much = (replica.waiting or 0.0) + EMPTY >= (than.waiting or 0.0)
-    return replica.in_flight >= AS_MUCH * than.in_flight and waits_as_much
+    waits_as_much = (replica.waiting or 0.0) + EMPTY >= (other.waiting or 0.0)
+    return replica.in_flight >= AS_MUCH * other.in_flight and waits_as_much
 
 
-def _traffic(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
-    """Whether it gets far fewer requests than the others in the mean, and could take more.
+def _traffic_claim(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
+    """Whether a replica gets far fewer requests than the others in the mean, and could take more; with the figures.
 
-    One that hangs ends none, but runs as many as before; one that waits has enough to do.
+    A replica that hangs ends none, but runs as many as before; one with a queue has enough to do.
     """
-    shown = Evidence("replica_requests")
+    evidence = Evidence("replica_requests")
     is_far_below = False
     is_at_most_half = True
+    # The evidence is that of the last flow which is known: of requests that ended, else of those that run.
     for quantity, flow in reversed(_FLOWS):
         own = flow(replica)
-        usual = _usual(minutes, replica, flow)
-        if own is None or not usual.each:
+        usual = _mean_of_others(minutes, replica, flow)
+        if own is None or not usual.per_replica:
             continue
         share = usual.share(own, replica.gpus)
         is_far_below = is_far_below or (usual.is_certain(own) and share <= _FAR_BELOW)
         is_at_most_half = is_at_most_half and share <= HALF
-        shown = _traffic_evidence(quantity, replica, own, usual)
+        evidence = _traffic_evidence(quantity, replica, own, usual)
     has_no_queue = (replica.waiting or 0.0) <= EMPTY
-    return is_far_below and is_at_most_half and has_no_queue, shown
+    return is_far_below and is_at_most_half and has_no_queue, evidence
 
 
-class _Usual(msgspec.Struct, frozen=True):
-    """Mean of an amount over replicas, of each and per GPU; 0 where none is known."""
+class _MeanOfOthers(msgspec.Struct, frozen=True):
+    """Mean of an amount over replicas, per replica and per GPU; 0 where none is known."""
 
-    each: float
+    per_replica: float
     per_gpu: float
 
     def share(self, own: float, gpus: float | None) -> float:
-        """Part of what the others have each, or per GPU, whichever is more."""
-        return max(own / self.each, own / (gpus or 1.0) / self.per_gpu)
+        """Share of the others' mean that `own` is, per replica or per GPU, whichever is more."""
+        return max(own / self.per_replica, own / (gpus or 1.0) / self.per_gpu)
 
     def is_certain(self, own: float) -> bool:
-        """Whether the difference is more than chance gives."""
-        return self.each >= LEAST_REQUESTS and self.each - own >= _CHANCE * (self.each + own) ** 0.5
+        """Whether `own` is below the mean by more than chance gives: numbers of requests are Poisson."""
+        difference = self.per_replica - own
+        return self.per_replica >= LEAST_REQUESTS and difference >= _CHANCE * (self.per_replica + own) ** 0.5
 
 
-def _usual(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> _Usual:
+def _mean_of_others(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> _MeanOfOthers:
     """Means over the replicas beside this one."""
     amounts = []
     per_gpu = []
@@ -446,24 +476,26 @@ def _usual(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> _Usual:
             amounts.append(amount)
             per_gpu.append(amount / (other.gpus or 1.0))
     if not amounts:
-        return _Usual(0.0, 0.0)
-    return _Usual(sum(amounts) / len(amounts), sum(per_gpu) / len(amounts))
+        return _MeanOfOthers(0.0, 0.0)
+    return _MeanOfOthers(sum(amounts) / len(amounts), sum(per_gpu) / len(amounts))
 
 
-def _traffic_evidence(quantity: str, replica: Minute, own: float, usual: _Usual) -> Evidence:
-    """Figures of a replica's traffic beside those of the others; requests are told per second."""
-    seconds = replica.seconds if quantity == "replica_requests" else 1.0
-    parameters: Parameters = {"share": own / usual.each}
-    return Evidence(quantity, own / seconds, usual.each / seconds, parameters=parameters)
+def _traffic_evidence(quantity: str, replica: Minute, own: float, usual: _MeanOfOthers) -> Evidence:
+    """Figures of a replica's traffic beside those of the others; requests that ended are shown per second."""
+    seconds = 1.0
+    if quantity == "replica_requests":
+        seconds = replica.seconds
+    parameters: Parameters = {"share": own / usual.per_replica}
+    return Evidence(quantity, own / seconds, usual.per_replica / seconds, parameters=parameters)
 
 
 # A data-parallel rank beside the others.
 
 _LEAST_SHARE: Final = 0.7
-"""A rank that gives less than this share of the mean works less than the others: tokens/s of equal ranks differ by
-some per cent, and by one request in four where a balancer does its best with the fewest below."""
+"""Share of the mean tokens/s below which a rank works less than the others: those of equal ranks differ by some per
+cent, and by one request in four where a balancer does its best with `LEAST_RUNNING`."""
 LEAST_TOKENS_PER_S: Final = 20.0
-"""Per rank; below it one request more or less is the whole difference."""
+"""Mean per rank below which ranks are not compared: one request more or less is the whole difference."""
 _QUEUED: Final = 1.0
 """Mean requests waiting on a rank that make it a queue."""
 FREE_SHARE: Final = 0.5
@@ -474,24 +506,24 @@ KV_APART: Final = 0.3
 
 def rank_loads(track: Track) -> tuple[RankLoad, ...]:
     """Each rank's part, means of the window of the rates; empty with one rank."""
-    ranks = track.points[-1].ranks if track.points else {}
-    if len(ranks) < 2:
+    if not track.points or len(track.points[-1].ranks) < 2:
         return ()
     loads = []
-    for rank in ranks:
+    for rank in track.points[-1].ranks:
         loads.append(
             RankLoad(
-                clean(rank, 32),
-                rank_decode(track, rank),
-                _rank_mean(track, rank, q.RUNNING),
-                _rank_mean(track, rank, q.WAITING),
-                _rank_mean(track, rank, q.KV_USAGE),
+                rank=clean(rank, 32),
+                decode_tokens_per_s=rank_decode(track, rank),
+                running=_rank_mean(track, rank, q.RUNNING),
+                waiting=_rank_mean(track, rank, q.WAITING),
+                kv_usage_ratio=_rank_mean(track, rank, q.KV_USAGE),
             )
         )
     return tuple(loads)
 
 
 def _rank_mean(track: Track, rank: str, gauge: str) -> Reading:
+    """Mean of a rank's gauge in the window of the rates."""
     samples = track.short.rank_samples(rank, gauge)
     if samples:
         return sum(samples) / len(samples)
@@ -505,16 +537,15 @@ def figures_uneven_by_rank(loads: Sequence[RankLoad], track: Track) -> tuple[Evi
         return ()
     if points[0].ranks.keys() != points[-1].ranks.keys():
         return ()
-    evidence = (_uneven_decode(loads), _uneven_queue(loads), _uneven_kv(loads))
     uneven = []
-    for shown in evidence:
-        if shown is not None:
-            uneven.append(shown)
+    for evidence in (_uneven_decode(loads), _uneven_queue(loads), _uneven_kv(loads)):
+        if evidence is not None:
+            uneven.append(evidence)
     return tuple(uneven)
 
 
 def _by_rank(loads: Sequence[RankLoad], field: str) -> list[tuple[float, str]]:
-    """(Figure, rank) of all ranks; empty where it is not known of one of them."""
+    """(Figure, rank) of all ranks, the field of `RankLoad`; empty where one rank lacks it."""
     figures = []
     for load in loads:
         value = number(getattr(load, field))

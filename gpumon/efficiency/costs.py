@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Final
 
 import msgspec
@@ -26,6 +26,8 @@ from gpumon.readings.prices import HOUR_S, KWH_J, NO_PRICE, Prices, price_of_hou
 from gpumon.readings.snapshot import Engine, EngineCosts, Gpu, HostCosts
 
 SHARED_GPU: Final = Missing(Reason.NOT_MODELLED, "another engine runs on one of its GPUs")
+ONCE_SHARED_GPU: Final = Missing(Reason.NOT_MODELLED, "another engine ran on one of its GPUs")
+"""Why the energy since gpumon saw an engine first is not known, though it is alone by now."""
 _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 _NO_GPU: Final = Missing(Reason.NO_GPU)
 _IDLE: Final = Missing(Reason.IDLE)
@@ -46,14 +48,16 @@ def per_million_tokens(per_hour: Reading, *rates: Reading) -> Reading:
     """Price of a million tokens of these rates together (tokens/s) at a price per hour."""
     tokens_per_s = plus(*rates)
     if tokens_per_s == 0.0:
-        return per_hour if isinstance(per_hour, Missing) else _IDLE
+        if isinstance(per_hour, Missing):
+            return per_hour  # a price that nobody set stays missing when tokens come, `idle` does not
+        return _IDLE
     return times(divide(per_hour, times(tokens_per_s, HOUR_S)), MILLION)
 
 
-class _Count:
-    """Unused time and energy of one thing since gpumon saw it first."""
+class _Usage:
+    """Unused time and energy of one GPU or engine since gpumon saw it first."""
 
-    __slots__ = ("energy_cost", "energy_j", "known_s", "unused_s")
+    __slots__ = ("energy_cost", "energy_j", "known_s", "once_shared", "unused_s")
 
     def __init__(self) -> None:
         self.unused_s = 0.0
@@ -61,9 +65,11 @@ class _Count:
         """Time in which it is known whether it was used."""
         self.energy_j = 0.0
         self.energy_cost: Reading = 0.0
+        self.once_shared = False
+        """Whether there was a tick whose energy it shared with another engine: that part is in neither's sum."""
 
     def add_time(self, unused: bool | Missing, seconds: float) -> Reading:
-        """Count the time since the last tick; the unused time so far, or why it is not known."""
+        """Count the time since the last tick. Returns the unused time so far, or why it is not known."""
         if not isinstance(unused, Missing):
             self.known_s += seconds
             if unused:
@@ -75,18 +81,19 @@ class _Count:
         return WARMING_UP
 
     def add_energy(self, parts: Iterable[Reading], per_kwh: Reading) -> Missing | None:
-        """Count the energy of GPUs since the last tick at the price of now; why that of one is not known.
+        """Count the energy of GPUs since the last tick, at the price of now.
 
-        What is not known now is in a later part, as counters go on. After an hour without a price there is no cost.
+        Returns why one GPU's energy is not known, or None: it is in a later part, as counters go on. A tick without a
+        price makes the cost missing for good.
         """
-        why = None
+        why_unknown = None
         for joules in parts:
             if isinstance(joules, Missing):
-                why = joules
+                why_unknown = joules
             else:
                 self.energy_j += joules
                 self.energy_cost = plus(self.energy_cost, energy_cost_of(joules, per_kwh))
-        return why
+        return why_unknown
 
 
 class CostLedger:
@@ -94,107 +101,128 @@ class CostLedger:
 
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
-        self._gpus: dict[str, _Count] = {}
-        self._engines: dict[str, _Count] = {}
-        self._joules: dict[str, float] = {}
-        """GPU -> its energy at the last tick."""
-        self._grown: dict[str, Reading] = {}
-        """GPU -> energy since the tick before, of this tick."""
+        self._gpus: dict[str, _Usage] = {}
+        self._engines: dict[str, _Usage] = {}
+        self._last_energy_j: dict[str, float] = {}
+        """UUID of a GPU -> its energy at the last tick that knew it."""
+        self._tick_energy_j: dict[str, Reading] = {}
+        """UUID of a GPU -> its energy from the last tick to this one."""
         self._last_s: float | None = None
         self._elapsed_s = 0.0
         self._per_kwh: Reading = NO_PRICE
 
     def begin(self, frame: Frame) -> None:
-        """Begin a tick."""
+        """Begin a tick: its time since the last one, and the price of energy now."""
         self._elapsed_s = 0.0
         if self._last_s is not None:
             elapsed_s = frame.monotonic_s - self._last_s
+            # A pause of GAP ticks that were left out lies between two ticks that are GAP + 1 intervals apart.
             if 0.0 < elapsed_s <= (GAP + 1) * frame.interval_s:
                 self._elapsed_s = elapsed_s
         self._last_s = frame.monotonic_s
         self._per_kwh = self._prices.per_kwh_at(frame.wall_s)
-        self._grown = {}
+        self._tick_energy_j = {}
         self._forget({reading.key for reading in frame.engines})
 
-    def gpu(self, gpu: Gpu, track: GpuTrack, engines: Sequence[Engine], alone: Missing) -> Gpu:
-        """The GPU with its costs; `engines` are those on it, `alone` says why there is none."""
-        count = self._gpus.get(gpu.uuid)
+    def charge_gpu(self, gpu: Gpu, track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> Gpu:
+        """Count this tick of a GPU and return it with its costs.
+
+        `engines` are those on it, `why_no_engine` says why there is none.
+        """
+        usage = self._gpus.get(gpu.uuid)
         elapsed_s = self._elapsed_s
-        if count is None:
-            count = _Count()
-            self._gpus[gpu.uuid] = count
+        if usage is None:
+            usage = _Usage()
+            self._gpus[gpu.uuid] = usage
             elapsed_s = 0.0
-        grown = self._growth(gpu.uuid, track.energy_j)
-        self._grown[gpu.uuid] = grown
-        without_energy = count.add_energy((grown,), self._per_kwh)
-        unused_s = count.add_time(_is_gpu_unused(track, engines, alone), elapsed_s)
+        tick_energy_j = self._energy_of_tick(gpu.uuid, track.energy_j)
+        self._tick_energy_j[gpu.uuid] = tick_energy_j
+        why_no_energy = usage.add_energy((tick_energy_j,), self._per_kwh)
+        unused_s = usage.add_time(_is_gpu_unused(track, engines, why_no_engine), elapsed_s)
         per_hour = self._per_hour(gpu)
         return msgspec.structs.replace(
             gpu,
             cost_per_hour=per_hour,
             unused_s=unused_s,
             unused_cost=cost_of(per_hour, unused_s),
-            energy_cost=self._energy_cost(count, without_energy),
+            energy_cost=self._energy_cost(usage, why_no_energy),
         )
 
-    def engine(self, reading: EngineReading, engine: Engine, cards: Sequence[Gpu], sharers: int) -> Engine:
-        """The engine with its costs; `cards` are its GPUs, `sharers` the engines on the one with the most of them."""
-        count = self._engines.get(reading.key)
+    def charge_engine(self, reading: EngineReading, engine: Engine, gpus: Sequence[Gpu], sharers: int) -> Engine:
+        """Count this tick of an engine and return it with its costs. Call `charge_gpu` for all GPUs first.
+
+        `gpus` are those of the engine, `sharers` is the most engines on any of them, itself included.
+        """
+        usage = self._engines.get(reading.key)
         elapsed_s = self._elapsed_s
-        if count is None:
-            count = _Count()
-            self._engines[reading.key] = count
+        if usage is None:
+            usage = _Usage()
+            self._engines[reading.key] = usage
             elapsed_s = 0.0
-        unused_s = count.add_time(_is_engine_unused(engine), elapsed_s)
-        per_hour = _engine_per_hour(reading, engine, cards, sharers, self._prices)
-        if reading.gpu_count > len(cards):
-            without_energy: Missing | None = REMOTE_POWER
-        elif not cards:
-            without_energy = _NO_GPU
-        elif sharers > 1:
-            without_energy = SHARED_GPU
-        else:
-            without_energy = count.add_energy([self._grown[gpu.uuid] for gpu in cards], self._per_kwh)
+        unused_s = usage.add_time(_is_engine_unused(engine), elapsed_s)
+        per_hour = _engine_per_hour(reading, engine, gpus, sharers, self._prices)
+        why_no_energy = self._add_engine_energy(usage, reading, gpus, sharers)
         rates = engine.rates
-        tokens = (rates.prefill_tokens_per_s, number(rates.cached_tokens_per_s) or 0.0, rates.decode_tokens_per_s)
+        # An engine that does not tell cached tokens computed all of its prompts.
+        cached_tokens_per_s = number(rates.cached_tokens_per_s) or 0.0
+        token_rates = (rates.prefill_tokens_per_s, cached_tokens_per_s, rates.decode_tokens_per_s)
+        energy_j: Reading = usage.energy_j
+        if why_no_energy is not None:
+            energy_j = why_no_energy
         costs = EngineCosts(
             cost_per_hour=per_hour,
             cost_per_million_output_tokens=per_million_tokens(per_hour, rates.decode_tokens_per_s),
-            cost_per_million_all_tokens=per_million_tokens(per_hour, *tokens),
+            cost_per_million_all_tokens=per_million_tokens(per_hour, *token_rates),
             unused_s=unused_s,
             unused_cost=cost_of(per_hour, unused_s),
-            energy_j=count.energy_j if without_energy is None else without_energy,
-            energy_cost=self._energy_cost(count, without_energy),
+            energy_j=energy_j,
+            energy_cost=self._energy_cost(usage, why_no_energy),
         )
         return msgspec.structs.replace(engine, costs=costs)
 
-    def _energy_cost(self, count: _Count, without_energy: Missing | None) -> Reading:
-        """The price of the energy so far; that there is no price stands before why the energy is not known."""
+    def _add_engine_energy(
+        self, usage: _Usage, reading: EngineReading, gpus: Sequence[Gpu], sharers: int
+    ) -> Missing | None:
+        """Count the energy of an engine's GPUs in this tick. Returns why its energy so far is not known, or None."""
+        if reading.gpu_count > len(gpus):
+            return REMOTE_POWER
+        if not gpus:
+            return _NO_GPU
+        if sharers > 1:
+            usage.once_shared = True
+            return SHARED_GPU
+        if usage.once_shared:
+            return ONCE_SHARED_GPU
+        return usage.add_energy([self._tick_energy_j[gpu.uuid] for gpu in gpus], self._per_kwh)
+
+    def _energy_cost(self, usage: _Usage, why_no_energy: Missing | None) -> Reading:
+        """The price of the energy so far. A missing price is reported before missing energy."""
         if isinstance(self._per_kwh, Missing):
             return self._per_kwh
-        if without_energy is not None:
-            return without_energy
-        return count.energy_cost
+        if why_no_energy is not None:
+            return why_no_energy
+        return usage.energy_cost
 
     def _per_hour(self, gpu: Gpu) -> Reading:
+        """Price of an hour of a GPU; a MIG slice has none of its own."""
         price = price_of_hour(gpu.gpu_type, self._prices.per_gpu_hour)
         if gpu.parent_uuid and not isinstance(price, Missing):
             return _UNDER_MIG
         return price
 
-    def _growth(self, uuid: str, energy_j: Reading) -> Reading:
-        """Energy of a GPU since the last tick, in J."""
+    def _energy_of_tick(self, uuid: str, energy_j: Reading) -> Reading:
+        """Energy of a GPU since the last tick, in J; `energy_j` is that of its track so far."""
         if isinstance(energy_j, Missing):
             return energy_j
-        grown = energy_j - self._joules.get(uuid, 0.0)
-        self._joules[uuid] = energy_j
-        if grown < 0.0:  # the track of the GPU began anew
+        tick_energy_j = energy_j - self._last_energy_j.get(uuid, 0.0)  # a track counts from 0
+        self._last_energy_j[uuid] = energy_j
+        if tick_energy_j < 0.0:  # the track of the GPU began anew
             return energy_j
-        return grown
+        return tick_energy_j
 
-    def _forget(self, keys: Container[str]) -> None:
-        """Drop the counts of engines that are gone, so that memory stays flat."""
-        for key in [key for key in self._engines if key not in keys]:
+    def _forget(self, keys: Set[str]) -> None:
+        """Drop the usage of engines that are not in `keys`, so that memory stays flat. GPUs are few, and stay."""
+        for key in self._engines.keys() - keys:
             del self._engines[key]
 
 
@@ -204,13 +232,15 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
         return EngineCosts()
     costs = [engine.costs for engine in engines]
     per_hour = plus(*(cost.cost_per_hour for cost in costs))
-    output = [engine.rates.decode_tokens_per_s for engine in engines]
-    prompts = [engine.rates.prefill_tokens_per_s for engine in engines]
-    cached = [number(engine.rates.cached_tokens_per_s) or 0.0 for engine in engines]
+    # Replicas of one model all export the same, so that a rate which one lacks is a gap; `host_costs` adds up different
+    # engines, of which some never count a kind of tokens.
+    output_rates = [engine.rates.decode_tokens_per_s for engine in engines]
+    prompt_rates = [engine.rates.prefill_tokens_per_s for engine in engines]
+    cached_rates = [number(engine.rates.cached_tokens_per_s) or 0.0 for engine in engines]
     return EngineCosts(
         cost_per_hour=per_hour,
-        cost_per_million_output_tokens=per_million_tokens(per_hour, *output),
-        cost_per_million_all_tokens=per_million_tokens(per_hour, *prompts, *cached, *output),
+        cost_per_million_output_tokens=per_million_tokens(per_hour, *output_rates),
+        cost_per_million_all_tokens=per_million_tokens(per_hour, *prompt_rates, *cached_rates, *output_rates),
         unused_s=plus(*(cost.unused_s for cost in costs)),
         unused_cost=plus(*(cost.unused_cost for cost in costs)),
         energy_j=plus(*(cost.energy_j for cost in costs)),
@@ -219,25 +249,25 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
 
 
 def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:
-    """The sums over all GPUs of the machine; what one of them lacks, the sum lacks."""
-    cards = [gpu for gpu in gpus if not gpu.parent_uuid]
-    if not cards:
+    """The sums over all GPUs of the machine; what one of them lacks, the sum lacks. MIG slices are in their GPU's."""
+    boards = [gpu for gpu in gpus if not gpu.parent_uuid]
+    if not boards:
         return HostCosts()
-    per_hour = plus(*(gpu.cost_per_hour for gpu in cards))
-    output = []
-    every = []
+    per_hour = plus(*(gpu.cost_per_hour for gpu in boards))
+    output_rates = []
+    prompt_rates = []
     for engine in engines_in_sums(engines):
         rates = engine.rates
-        output.append(number(rates.decode_tokens_per_s))
-        every += [number(rates.prefill_tokens_per_s), number(rates.cached_tokens_per_s)]
+        output_rates.append(number(rates.decode_tokens_per_s))
+        prompt_rates += [number(rates.prefill_tokens_per_s), number(rates.cached_tokens_per_s)]
     return HostCosts(
         cost_per_hour=per_hour,
-        cost_per_million_output_tokens=per_million_tokens(per_hour, _known_sum(output)),
-        cost_per_million_all_tokens=per_million_tokens(per_hour, _known_sum([*output, *every])),
-        unused_gpu_s=plus(*(gpu.unused_s for gpu in cards)),
-        unused_cost=plus(*(gpu.unused_cost for gpu in cards)),
-        energy_j=plus(*(gpu.energy_j for gpu in cards)),
-        energy_cost=plus(*(gpu.energy_cost for gpu in cards)),
+        cost_per_million_output_tokens=per_million_tokens(per_hour, _known_sum(output_rates)),
+        cost_per_million_all_tokens=per_million_tokens(per_hour, _known_sum([*output_rates, *prompt_rates])),
+        unused_gpu_s=plus(*(gpu.unused_s for gpu in boards)),
+        unused_cost=plus(*(gpu.unused_cost for gpu in boards)),
+        energy_j=plus(*(gpu.energy_j for gpu in boards)),
+        energy_cost=plus(*(gpu.energy_cost for gpu in boards)),
     )
 
 
@@ -250,48 +280,48 @@ def _known_sum(values: Iterable[float | None]) -> Reading:
 
 
 def _engine_per_hour(
-    reading: EngineReading, engine: Engine, cards: Sequence[Gpu], sharers: int, prices: Prices
+    reading: EngineReading, engine: Engine, gpus: Sequence[Gpu], sharers: int, prices: Prices
 ) -> Reading:
     """Price of an hour of all GPUs of an engine; of those on other hosts by their type."""
     if not prices.per_gpu_hour:
         return NO_PRICE
     if sharers > 1:
         return SHARED_GPU
-    if reading.gpu_count > len(cards):
+    if reading.gpu_count > len(gpus):
         if not engine.hardware.gpu_type:
             return _NO_GPU
         return times(price_of_hour(engine.hardware.gpu_type, prices.per_gpu_hour), float(reading.gpu_count))
-    if not cards:
+    if not gpus:
         return _NO_GPU
-    return plus(*(gpu.cost_per_hour for gpu in cards))
+    return plus(*(gpu.cost_per_hour for gpu in gpus))
 
 
-def _is_gpu_unused(track: GpuTrack, engines: Sequence[Engine], alone: Missing) -> bool | Missing:
-    """Whether no engine on a GPU runs a request, or without one no kernel runs; why that is not known."""
-    if track.blank is not None:
-        return track.blank
+def _is_gpu_unused(track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> bool | Missing:
+    """Whether the GPU did nothing: its engines ran no request, or no kernel ran; why that is not known."""
+    if track.why_blank is not None:
+        return track.why_blank
     if not engines:
-        return _is_unused_without_engine(track, alone)
-    unknown: Missing | None = None
+        return _is_unused_without_engine(track, why_no_engine)
+    why_unknown: Missing | None = None
     for engine in engines:
         unused = _is_engine_unused(engine)
         if isinstance(unused, Missing):
-            unknown = unused
+            why_unknown = unused
         elif not unused:
             return False
-    if unknown is not None:
-        return unknown
+    if why_unknown is not None:
+        return why_unknown
     return True
 
 
-def _is_unused_without_engine(track: GpuTrack, alone: Missing) -> bool | Missing:
+def _is_unused_without_engine(track: GpuTrack, why_no_engine: Missing) -> bool | Missing:
     """Whether a GPU on which no engine is known computes nothing, whoever holds it; why that is not known."""
     busy = track.reading.busy_ratio
     if not isinstance(busy, Missing):
         return busy == 0.0
-    if alone.reason is Reason.NO_ENGINE:
+    if why_no_engine.reason is Reason.NO_ENGINE:
         return is_free(track.reading)
-    return alone
+    return why_no_engine
 
 
 def _is_engine_unused(engine: Engine) -> bool | Missing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -18,7 +18,7 @@ from gpumon.efficiency.peaks import Peak, Peaks
 from gpumon.efficiency.points import SumsOfThings, chart_points
 from gpumon.efficiency.ratio import plus
 from gpumon.efficiency.replicas import ReplicaGroups
-from gpumon.efficiency.tracks import RATE_S, grown
+from gpumon.efficiency.tracks import RATE_S, window_for
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import (
     EndpointState,
@@ -34,12 +34,17 @@ from gpumon.readings.missing import REMOTE_POWER, Missing, Reading, Reason
 from gpumon.readings.prices import FREE, Prices
 from gpumon.readings.snapshot import BandwidthSource, Engine, FaultShown, Gpu, Host, Replicas, Self, Snapshot
 from gpumon.readings.text import MOST_FAULT, clean
+from gpumon.readings.verdict import Evidence
 from gpumon.specs.gpus import GpuCatalogue
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
 
 
-KnownT = TypeVar("KnownT")
+_MOST_GPU_TRACKS: Final = 64
+"""Tracks of GPUs that are kept at least. A GPU that is not in a frame mostly comes back (its driver did not answer),
+and its energy goes on from its track; MIG slices are made with new UUIDs again and again, so that there is a limit."""
+
+ValueT = TypeVar("ValueT")
 
 
 class Derived(NamedTuple):
@@ -53,8 +58,8 @@ class Deriver:
     """Holds the counters' last values and bounded windows; knows no clock and does no I/O.
 
     Charted sums are a gap for 30 s after a GPU or engine in them was lost, went stale or unreachable, and then go on
-    without it (`points.Totals`): the step to a smaller sum never stands beside the readings as if it were less load,
-    and what is lost for good does not blank the chart for good.
+    without it (`points.SumsOfThings`): the step to a smaller sum never stands beside the readings as if it were less
+    load, and what is lost for good does not blank the chart for good.
     """
 
     def __init__(
@@ -68,8 +73,10 @@ class Deriver:
         self._goals = goals
         self._engines: dict[str, EngineView] = {}
         self._gpus: dict[str, GpuTrack] = {}
-        self._totals = SumsOfThings()
-        self._since: dict[tuple[str, str], float] = {}
+        self._chart_sums = SumsOfThings()
+        """Sums of the charted series, which remember the parts that have fallen silent."""
+        self._fault_since: dict[tuple[str, str], float] = {}
+        """(UUID of a GPU or `EngineReading.key`, cause of a fault) -> Unix time since when it is there."""
         self._states: dict[str, tuple[EndpointState, str]] = {}
         """`EngineReading.key` -> the engine's state, and since when (RFC 3339)."""
         self._wrong: dict[str, str] = {}
@@ -80,44 +87,44 @@ class Deriver:
     def derive(self, frame: Frame, *, charted: bool = True, engines_known: bool = True) -> Derived:
         """The snapshot of one frame. Frames come in the order of their `monotonic_s`. Without `charted` no points.
 
-        Without `engines_known` engines are not looked for yet: a GPU without one may have one all the same.
+        `engines_known` is False while engines are still being looked for: a GPU without one may have one.
         """
         frame = without_old(frame)
         self._forget(frame)
         self._wrong = {}
-        window_s = _gpu_window_s(frame)
-        here = {}
-        for reading in frame.gpus:
-            track = self._gpus.setdefault(reading.uuid, GpuTrack())
-            track.take(reading, frame, window_s)
-            here[reading.uuid] = _Here(track, self._peaks.of_gpu(reading))
-        members, ticks = self._derive_engines(frame, here)
-        replicas, apart = self._groups.of(members, frame.monotonic_s)
-        engines = []
-        for member in members:
-            if member.reading.key in apart:
-                engines.append(msgspec.structs.replace(member.engine, deviates=apart[member.reading.key]))
-            else:
-                engines.append(member.engine)
-        engines = with_polled_backends(engines)
-        self._ledger.begin(frame)
-        gpus = self._derive_gpus(frame, here, engines, engines_known=engines_known)
-        engines = self._with_costs(frame, engines, gpus)
+        tracked_gpus = self._track_gpus(frame)
+        members, decode_rates = self._derive_engines(frame, tracked_gpus)
+        replicas, deviations = self._groups.group(members, frame.monotonic_s)
+        engines = with_polled_backends(_with_deviations(members, deviations))
+        gpus = self._derive_gpus(frame, tracked_gpus, engines, engines_known=engines_known)
+        engines = self._charge_engines(frame, engines, gpus)
         snapshot = msgspec.structs.replace(
-            bare(frame),
+            snapshot_without_things(frame),
             gpus=gpus,
-            engines=self._contradicted(frame, engines, gpus),
+            engines=self._with_contradictions(frame, engines, gpus),
             costs=host_costs(gpus, engines),
             faults=self._faults(frame),
             replicas=_with_summed_costs(replicas, members, engines),
         )
         if not charted:
             return Derived(snapshot, {})
-        traffic = [_traffic(reading, gpu) for reading, gpu in zip(frame.gpus, gpus, strict=True)]
-        summed = (self._totals, frame.monotonic_s)
-        return Derived(snapshot, chart_points(gpus, engines, ticks, traffic, snapshot.host, *summed))
+        bandwidths = [_bandwidth_now(reading, gpu) for reading, gpu in zip(frame.gpus, gpus, strict=True)]
+        points = chart_points(
+            gpus, engines, decode_rates, bandwidths, snapshot.host, self._chart_sums, frame.monotonic_s
+        )
+        return Derived(snapshot, points)
 
-    def observed(self, key: str, quantity: str) -> HistogramReading | None:
+    def _track_gpus(self, frame: Frame) -> dict[str, _TrackedGpu]:
+        """Take in the readings of all GPUs. Returns their tracks and peaks by UUID."""
+        window_s = _gpu_window_s(frame)
+        tracked_gpus = {}
+        for reading in frame.gpus:
+            track = self._gpus.setdefault(reading.uuid, GpuTrack())
+            track.take(reading, frame, window_s)
+            tracked_gpus[reading.uuid] = _TrackedGpu(track, self._peaks.of_gpu(reading))
+        return tracked_gpus
+
+    def window_histogram(self, key: str, quantity: str) -> HistogramReading | None:
         """An engine's (`Engine.key`) observations in the window of its quantiles; None where it has none, or no window.
 
         With those of other engines they give the quantiles over all their requests (`quantiles.merge_common`).
@@ -127,17 +134,22 @@ class Deriver:
             return None
         return view.track.long.histogram(quantity)
 
-    def _derive_engines(self, frame: Frame, here: Mapping[str, _Here]) -> tuple[list[Member], list[Reading]]:
+    def _derive_engines(
+        self, frame: Frame, tracked_gpus: Mapping[str, _TrackedGpu]
+    ) -> tuple[list[Member], list[Reading]]:
         """The engines, and their decode rates of this tick."""
         members: list[Member] = []
-        ticks: list[Reading] = []
+        decode_rates: list[Reading] = []
         for reading in frame.engines:
-            member, tick = self._derive_engine(reading, frame, [here[uuid] for uuid in reading.gpus if uuid in here])
+            own_gpus = [tracked_gpus[uuid] for uuid in reading.gpus if uuid in tracked_gpus]
+            member, decode_rate = self._derive_engine(reading, frame, own_gpus)
             members.append(member)
-            ticks.append(tick)
-        return members, ticks
+            decode_rates.append(decode_rate)
+        return members, decode_rates
 
-    def _derive_engine(self, reading: EngineReading, frame: Frame, gpus: Sequence[_Here]) -> tuple[Member, Reading]:
+    def _derive_engine(
+        self, reading: EngineReading, frame: Frame, gpus: Sequence[_TrackedGpu]
+    ) -> tuple[Member, Reading]:
         """One engine on these GPUs of the host, and its decode rate of this tick."""
         view = self._engines.get(reading.key)
         if view is None:
@@ -157,7 +169,7 @@ class Deriver:
             peaks = [gpu.peak for gpu in gpus]
         since = self._state_since(reading, frame.wall_s)
         try:
-            engine, rates = view.at(reading, frame.monotonic_s, peaks, indices, power_w, since)
+            engine, rates = view.derive(reading, frame.monotonic_s, peaks, indices, power_w, since)
         except (ValueError, ArithmeticError) as error:
             # What an engine exports is anybody's text: absurd counters cost its own row.
             known = known_engine(reading, track, indices, since)
@@ -167,12 +179,23 @@ class Deriver:
             self._wrong[reading.key] = f"its figures make no sense: {error}"
         if track.several_servers:
             self._wrong.setdefault(reading.key, SEVERAL_SERVERS)
-        member = Member(reading, engine, track, rates is not None and not engine.asleep)
-        return member, engine.rates.decode_tokens_per_s if rates is None else rates.decode_tick
+        answers = rates is not None and not engine.asleep
+        decode_rate = engine.rates.decode_tokens_per_s
+        if rates is not None:
+            decode_rate = rates.decode_tick
+        return Member(reading, engine, track, answers), decode_rate
 
     def _derive_gpus(
-        self, frame: Frame, here: Mapping[str, _Here], engines: Sequence[Engine], *, engines_known: bool
+        self,
+        frame: Frame,
+        tracked_gpus: Mapping[str, _TrackedGpu],
+        engines: Sequence[Engine],
+        *,
+        engines_known: bool,
     ) -> tuple[Gpu, ...]:
+        """The GPUs of a frame, each with the figures of the engines on it and with its costs, of which it begins a
+        tick."""
+        self._ledger.begin(frame)
         any_unmapped = any(may_be_anywhere(engine) for engine in frame.engines)
         engines_on: dict[str, list[Engine]] = {}
         readings_on: dict[str, list[EngineReading]] = {}
@@ -181,43 +204,46 @@ class Deriver:
                 engines_on.setdefault(uuid, []).append(engine)
                 readings_on.setdefault(uuid, []).append(reading)
         gpus = []
-        for gpu in frame.gpus:
+        for gpu_reading in frame.gpus:
             if not engines_known:
-                why_alone = Reason.WARMING_UP
-            elif any_unmapped and not is_free(gpu):
-                why_alone = Reason.UNMAPPED
+                reason = Reason.WARMING_UP
+            elif any_unmapped and not is_free(gpu_reading):
+                reason = Reason.UNMAPPED
             else:
-                why_alone = Reason.NO_ENGINE
-            on_it = engines_on.get(gpu.uuid, ())
-            alone = Missing(why_alone)
-            shown = derive_gpu(*here[gpu.uuid], on_it, readings_on.get(gpu.uuid, ()), alone)
-            gpus.append(self._ledger.gpu(shown, here[gpu.uuid].track, on_it, alone))
+                reason = Reason.NO_ENGINE
+            why_no_engine = Missing(reason)
+            uuid = gpu_reading.uuid
+            tracked = tracked_gpus[uuid]
+            own_engines = engines_on.get(uuid, ())
+            own_readings = readings_on.get(uuid, ())
+            gpu = derive_gpu(tracked.track, tracked.peak, own_engines, own_readings, why_no_engine)
+            gpus.append(self._ledger.charge_gpu(gpu, tracked.track, own_engines, why_no_engine))
         return tuple(gpus)
 
-    def _with_costs(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> list[Engine]:
-        """The engines with the costs of their GPUs."""
-        by_uuid = {reading.uuid: gpu for reading, gpu in zip(frame.gpus, gpus, strict=True)}
+    def _charge_engines(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> list[Engine]:
+        """The engines with the costs of their GPUs; `gpus` are those of the frame, in its order."""
+        gpu_by_uuid = _by_uuid(frame, gpus)
         sharers = Counter(uuid for reading in frame.engines for uuid in reading.gpus)
         priced = []
         for reading, engine in zip(frame.engines, engines, strict=True):
-            cards = [by_uuid[uuid] for uuid in reading.gpus if uuid in by_uuid]
-            most = max((sharers[uuid] for uuid in reading.gpus), default=0)
-            priced.append(self._ledger.engine(reading, engine, cards, most))
+            own_gpus = [gpu_by_uuid[uuid] for uuid in reading.gpus if uuid in gpu_by_uuid]
+            most_sharers = max((sharers[uuid] for uuid in reading.gpus), default=0)
+            priced.append(self._ledger.charge_engine(reading, engine, own_gpus, most_sharers))
         return priced
 
-    def _contradicted(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
+    def _with_contradictions(self, frame: Frame, engines: Sequence[Engine], gpus: Sequence[Gpu]) -> tuple[Engine, ...]:
         """The engines, each with what its GPUs contradict. An exporter's figures are means of its own interval."""
-        here = {gpu.uuid: gpu for gpu in gpus}
+        gpu_by_uuid = _by_uuid(frame, gpus)
         placed = []
-        for raw, engine in zip(frame.engines, engines, strict=True):
-            if raw.gpus and here.keys() >= set(raw.gpus):
-                placed.append((raw.key, engine, [here[uuid] for uuid in raw.gpus]))
-        window_s = max(_gpu_window_s(frame), *(reading.activity_interval_s for reading in frame.gpus), 0.0)
-        contradictions = self._contradictions.at(frame.monotonic_s, placed, window_s)
+        for reading, engine in zip(frame.engines, engines, strict=True):
+            if reading.gpus and gpu_by_uuid.keys() >= set(reading.gpus):
+                placed.append((reading.key, engine, [gpu_by_uuid[uuid] for uuid in reading.gpus]))
+        window_s = max(_gpu_window_s(frame), *(gpu.activity_interval_s for gpu in frame.gpus), 0.0)
+        contradictions = self._contradictions.find(frame.monotonic_s, placed, window_s)
         marked = []
-        for raw, engine in zip(frame.engines, engines, strict=True):
-            if raw.key in contradictions:
-                engine = msgspec.structs.replace(engine, contradicts=contradictions[raw.key])
+        for reading, engine in zip(frame.engines, engines, strict=True):
+            if reading.key in contradictions:
+                engine = msgspec.structs.replace(engine, contradicts=contradictions[reading.key])
             marked.append(engine)
         return tuple(marked)
 
@@ -226,10 +252,11 @@ class Deriver:
         keys = {reading.key for reading in frame.engines}
         self._engines = _only(self._engines, keys)
         self._states = _only(self._states, keys)
-        if len(self._gpus) > 4 * max(len(frame.gpus), 16):
+        if len(self._gpus) > max(_MOST_GPU_TRACKS, 4 * len(frame.gpus)):
             self._gpus = _only(self._gpus, {reading.uuid for reading in frame.gpus})
 
     def _state_since(self, reading: EngineReading, wall_s: float) -> str:
+        """Time (RFC 3339) since which the engine is in this state; notes a change."""
         if reading.departure is not None:
             return rfc3339(reading.departure.wall_s)
         state, since = self._states.get(reading.key, (None, ""))
@@ -247,52 +274,68 @@ class Deriver:
         for engine in frame.engines:
             for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus)):
                 faults.append((engine.key, engine.name, cause, text))
-        since = {}
-        own = []
+        fault_since = {}
+        dated = []
         for key, source, cause, text in faults:
-            since_wall_s = self._since.get((key, cause), frame.wall_s)
-            since[key, cause] = since_wall_s
-            own.append(shown_fault(source, text, since_wall_s, cause))
-        self._since = since
-        return (*_shown_faults(frame.faults), *own)
+            since_wall_s = self._fault_since.get((key, cause), frame.wall_s)
+            fault_since[key, cause] = since_wall_s
+            dated.append(shown_fault(source, text, since_wall_s, cause))
+        self._fault_since = fault_since
+        return (*_shown_faults(frame.faults), *dated)
 
 
-def _only(known: Mapping[str, KnownT], keys: Container[str]) -> dict[str, KnownT]:
+def _only(entries: Mapping[str, ValueT], keys: Container[str]) -> dict[str, ValueT]:
     """The entries of these keys alone."""
-    return {key: value for key, value in known.items() if key in keys}
+    return {key: value for key, value in entries.items() if key in keys}
 
 
-class _Here(NamedTuple):
-    """A GPU of a frame."""
+def _by_uuid(frame: Frame, gpus: Sequence[Gpu]) -> dict[str, Gpu]:
+    """The GPUs of a frame by the UUID of their reading: `Gpu.uuid` is made safe to print, and may differ from it."""
+    return {reading.uuid: gpu for reading, gpu in zip(frame.gpus, gpus, strict=True)}
+
+
+def _with_deviations(members: Sequence[Member], deviations: Mapping[str, tuple[Evidence, ...]]) -> list[Engine]:
+    """The engines, each with how it deviates from its replicas; `deviations` are by `EngineReading.key`."""
+    engines = []
+    for member in members:
+        engine = member.engine
+        if member.reading.key in deviations:
+            engine = msgspec.structs.replace(engine, deviates=deviations[member.reading.key])
+        engines.append(engine)
+    return engines
+
+
+class _TrackedGpu(NamedTuple):
+    """A GPU of a frame: its past, and its peaks."""
 
     track: GpuTrack
     peak: Peak
 
 
-def _power_w(gpus: Sequence[_Here]) -> Reading:
+def _power_w(gpus: Sequence[_TrackedGpu]) -> Reading:
     """Mean power of an engine's GPUs together, in W."""
     if not gpus:
         return Missing(Reason.NO_GPU)
     return plus(*(gpu.track.mean_power_w for gpu in gpus))
 
 
-def _traffic(reading: GpuReading, gpu: Gpu) -> Reading:
-    """Bandwidth of a GPU at this tick: measured where it is, else as shown."""
+def _bandwidth_now(reading: GpuReading, gpu: Gpu) -> Reading:
+    """Bandwidth of a GPU at this tick (bytes/s) where it is measured, else the mean that is shown."""
     active = reading.dram_active_ratio
-    most = gpu.bandwidth_peak_bytes_per_s
+    peak = gpu.bandwidth_peak_bytes_per_s
     measured = gpu.bandwidth_source is BandwidthSource.GPM
-    if not measured or isinstance(active, Missing) or isinstance(most, Missing):
+    if not measured or isinstance(active, Missing) or isinstance(peak, Missing):
         return gpu.bandwidth_bytes_per_s
-    return active * most
+    return active * peak
 
 
 def _gpu_window_s(frame: Frame) -> float:
     """Window of the GPUs' means: that of the engines' rates, of seldom polled engines at most `MOST_WINDOW_S`."""
     engines_s = max((reading.interval_s for reading in frame.engines), default=0.0)
-    return max(grown(RATE_S, frame.interval_s), min(grown(RATE_S, engines_s), MOST_WINDOW_S))
+    return max(window_for(RATE_S, frame.interval_s), min(window_for(RATE_S, engines_s), MOST_WINDOW_S))
 
 
-def bare(frame: Frame, *faults: Fault) -> Snapshot:
+def snapshot_without_things(frame: Frame, *faults: Fault) -> Snapshot:
     """A snapshot of the host and the faults only; `faults` come beside those of the frame."""
     return Snapshot(
         time=rfc3339(frame.wall_s),
@@ -316,9 +359,11 @@ def shown_fault(source: str, text: str, since_wall_s: float, code: str = "") -> 
 
 
 def _host(host: HostReading) -> Host:
-    read = {field: getattr(host, field) for field in Host.__struct_fields__}
-    texts = {"name": clean(host.name, 64), "driver": clean(host.driver, 32), "cuda": clean(host.cuda, 32)}
-    return Host(**{**read, **texts})
+    """The host's figures as they were read, with its texts safe to print."""
+    shown = Host(**{field: getattr(host, field) for field in Host.__struct_fields__})
+    return msgspec.structs.replace(
+        shown, name=clean(host.name, 64), driver=clean(host.driver, 32), cuda=clean(host.cuda, 32)
+    )
 
 
 def _with_summed_costs(

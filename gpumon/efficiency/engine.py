@@ -41,6 +41,7 @@ from gpumon.readings.frame import (
     DIFFUSION,
     SLEEPING,
     Advance,
+    Departure,
     EndpointState,
     EngineReading,
 )
@@ -91,10 +92,11 @@ class EngineView:
         self._goals = goals
         self._reading: EngineReading | None = None
         self._made_of: object = None
+        """What else the engine was derived from; it is derived anew once this or the reading is another."""
         self._engine: Engine | None = None
         self._rates: Rates | None = None
 
-    def at(
+    def derive(
         self,
         reading: EngineReading,
         now_s: float,
@@ -103,21 +105,21 @@ class EngineView:
         power_w: Reading,
         since: str,
     ) -> tuple[Engine, Rates | None]:
-        """The engine at a moment, and its rates unless it is unreachable, stale, or has no poll yet.
+        """The engine at a moment, and its rates; None for these while it is unreachable or stale, or has no poll yet.
 
-        `indices` are its GPUs, `power_w` what they draw; `since` dates its state.
+        `peaks` and `indices` are those of its GPUs, `power_w` what they draw; `since` (RFC 3339) dates its state.
         """
         if self.track.last_s > -math.inf:
             age_s = max(0.0, now_s - reading.monotonic_s)
         else:
             age_s = 0.0
-        why = self._why_blank(reading, age_s)
-        made_of = why, peaks, indices, since
+        why_blank = self._why_blank(reading, age_s)
+        made_of = (why_blank, peaks, indices, since)
         if self._engine is None or reading is not self._reading or made_of != self._made_of:
             self._rates = None
             self._engine = known_engine(reading, self.track, indices, since)
-            if why is not None:
-                self._engine = engine_without_figures(self._engine, why)
+            if why_blank is not None:
+                self._engine = engine_without_figures(self._engine, why_blank)
             else:
                 split = layout(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
                 self._rates = rates_of(reading, self.track, split)
@@ -132,7 +134,7 @@ class EngineView:
             self._made_of = made_of
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
-        return _at(self._engine, self._rates, age_s, power_w), self._rates
+        return _with_power(self._engine, self._rates, age_s, power_w), self._rates
 
     def _goodput(self, rates: Rates) -> Goodput:
         """The shares of what was served within the goals; of what generates no tokens there are none."""
@@ -153,30 +155,37 @@ class EngineView:
         return None
 
 
-def _at(engine: Engine, rates: Rates, age_s: float, power_w: Reading) -> Engine:
-    """The engine between two polls: what its GPUs draw goes on to change."""
+def _with_power(engine: Engine, rates: Rates, age_s: float, power_w: Reading) -> Engine:
+    """The engine with what changes between two polls: its age, and what its GPUs draw."""
     replace = msgspec.structs.replace
     efficiency = engine.efficiency
-    trains = rates.service is Service.TRAINING
-    tokens = rates.shown.trained_tokens_per_s if trains else rates.shown.decode_tokens_per_s
+    if rates.service is Service.TRAINING:
+        tokens_per_s = rates.shown.trained_tokens_per_s
+    else:
+        tokens_per_s = rates.shown.decode_tokens_per_s
     efficiency = replace(
         efficiency,
-        tokens_per_j=_per_joule(tokens, power_w),
+        tokens_per_j=_per_joule(tokens_per_s, power_w),
         flops_per_j=_per_joule(efficiency.flops_per_s, power_w),
     )
     return replace(engine, age_s=age_s, hardware=replace(engine.hardware, power_w=power_w), efficiency=efficiency)
 
 
-def _per_joule(part: Reading, power_w: Reading) -> Reading:
-    """`part / power_w`; that nobody reads the power stands before what `part` lacks."""
-    if power_w == REMOTE_POWER and part not in BY_NATURE:
+def _per_joule(per_s: Reading, power_w: Reading) -> Reading:
+    """`per_s / power_w`; the reason is that nobody reads the power, before what `per_s` lacks."""
+    if power_w == REMOTE_POWER and per_s not in BY_NATURE:
         return power_w
-    return divide(part, power_w)
+    return divide(per_s, power_w)
 
 
 def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
-    """The engine as it is known whether it answers or not."""
-    count = max(len(indices), reading.gpu_count)
+    """The engine with what is known of it whether it answers or not."""
+    gpu_count: Reading = Missing(Reason.NO_GPU)
+    if indices or reading.gpu_count:
+        gpu_count = float(max(len(indices), reading.gpu_count))
+    departures: tuple[Departure, ...] = ()
+    if reading.departure is not None:
+        departures = (reading.departure,)
     prefill, cached, decode, trained, samples, _ = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
     return Engine(
         name=clean(reading.name),
@@ -194,13 +203,13 @@ def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...],
         part=clean(reading.part),
         found_by=reading.found_by,
         from_documentation=reading.from_documentation,
-        departure=() if reading.departure is None else (reading.departure,),
+        departure=departures,
         asleep=clean(reading.info.get(SLEEPING, "")),
         hardware=Hardware(
             gpus=indices,
             gpus_source=clean(reading.gpus_source),
             gpu_type=clean(reading.gpu_type),
-            gpu_count=float(count) if count else Missing(Reason.NO_GPU),
+            gpu_count=gpu_count,
         ),
         dimensions=_dimensions(reading),
         served=Served(seen=seen_load(track)),
@@ -226,7 +235,7 @@ def _dimensions(reading: EngineReading) -> Dimensions:
 
 def engine_without_figures(engine: Engine, why: Missing) -> Engine:
     """The engine with one reason for every figure."""
-    none = no_quantiles(why)
+    no_latency = no_quantiles(why)
     replace = msgspec.structs.replace
     return replace(
         engine,
@@ -234,7 +243,9 @@ def engine_without_figures(engine: Engine, why: Missing) -> Engine:
         dimensions=replace(engine.dimensions, kv_bytes_per_token=why),
         load=_blank(Load, why),
         rates=_blank(EngineRates, why),
-        latency=Latency(none, none, none, none, none, why),
+        latency=Latency(
+            ttft_s=no_latency, itl_s=no_latency, queue_s=no_latency, e2e_s=no_latency, tpot_s=no_latency, itl_mean_s=why
+        ),
         goodput=no_goodput(why),
         served=replace(no_served(why), seen=engine.served.seen),
         efficiency=replace(_blank(Efficiency, why), own=_blank(OwnEstimate, why)),
@@ -255,6 +266,7 @@ def _figures_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 def _with_figures(
     engine: Engine, reading: EngineReading, track: Track, rates: Rates, split: Layout, peaks: Sequence[Peak]
 ) -> Engine:
+    """An engine that answers, with all figures of its windows."""
     replace = msgspec.structs.replace
     efficiency = _efficiency(reading, rates, split.tp, peaks)
     loads = rank_loads(track)
@@ -264,14 +276,17 @@ def _with_figures(
     elif reading.llm is not None:
         kv_bytes = traffic.kv_bytes_per_token(reading.llm, kv_precision(reading))
     # llama.cpp is asked for its sleep once a minute: tokens tell sooner that it is over.
-    awake = bool(number(rates.shown.prefill_tokens_per_s) or number(rates.shown.decode_tokens_per_s))
+    if number(rates.shown.prefill_tokens_per_s) or number(rates.shown.decode_tokens_per_s):
+        asleep = ""
+    else:
+        asleep = engine.asleep
     return replace(
         engine,
         sources=_sources(reading, track, rates, efficiency.precision, peaks),
         advances=rates.advances,
         rank_loads=loads,
         uneven=figures_uneven_by_rank(loads, track),
-        asleep="" if awake else engine.asleep,
+        asleep=asleep,
         hardware=replace(engine.hardware, tp=split.tp, pp=split.pp, ranks=split.dp),
         dimensions=replace(engine.dimensions, kv_bytes_per_token=kv_bytes),
         load=_load(reading, track, rates),
@@ -282,18 +297,20 @@ def _with_figures(
 
 
 def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
-    """Requests, their lengths and the KV cache; with two polls that tell it, how many ran on average over time."""
+    """Requests, their lengths and the KV cache; with two polls that have it, how many ran on average over time."""
     polls = []
     for point in track.short.points:
         running = point.running()
         if running is not None:
             polls.append((point.monotonic_s, running))
-    running_mean: Reading = NOT_EXPOSED if len(track.points) > 1 else track.not_yet
     window = None
     if len(polls) > 1:
-        area = sum((b + a) / 2 * (t - s) for (s, a), (t, b) in pairwise(polls))
-        running_mean = area / (polls[-1][0] - polls[0][0])
+        running_mean = _mean_over_time(polls)
         window = _window(reading, track, rates, [running for _, running in polls])
+    elif len(track.points) > 1:
+        running_mean = NOT_EXPOSED
+    else:
+        running_mean = track.not_yet
     return Load(
         running=track.gauge(q.RUNNING),
         waiting=track.gauge(q.WAITING),
@@ -310,9 +327,19 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
         context_tokens=rates.context,
         prompt_tokens_mean=prompt_mean(track),
         answer_tokens_mean=answer_mean(track),
-        cached_ratio=_cached(reading, track),
+        cached_ratio=_cached_ratio(reading, track),
         window=window,
     )
+
+
+def _mean_over_time(samples: Sequence[tuple[float, float]]) -> Reading:
+    """Mean of (s, value) samples over the time from the first to the last, linear between two of them."""
+    area = 0.0
+    for (before_s, before), (after_s, after) in pairwise(samples):
+        area += (before + after) / 2 * (after_s - before_s)
+    begin_s, _ = samples[0]
+    end_s, _ = samples[-1]
+    return area / (end_s - begin_s)
 
 
 def _kv_usage(track: Track, service: Service) -> Reading:
@@ -323,7 +350,7 @@ def _kv_usage(track: Track, service: Service) -> Reading:
 
 
 def _window(reading: EngineReading, track: Track, rates: Rates, running: Sequence[float]) -> Window:
-    """The window of the rates, in which so many requests ran at its polls."""
+    """The window of the rates; `running` are the requests that ran at its polls."""
     ttft_s = number(track.short.mean(q.TTFT))
     queue_s = number(track.short.mean(q.QUEUE))
     first_token_s = None
@@ -333,27 +360,32 @@ def _window(reading: EngineReading, track: Track, rates: Rates, running: Sequenc
         seconds=track.short.length_s,
         running_least=min(running),
         running_most=max(running),
-        decoding_mean=_decoding(reading, track, rates),
+        decoding_mean=_decoding_mean(reading, track, rates),
         first_token_s=first_token_s,
         prompt_lengths=length_steps(track, q.PROMPT_LENGTH),
         answer_lengths=length_steps(track, q.OUTPUT_LENGTH),
     )
 
 
-def _decoding(reading: EngineReading, track: Track, rates: Rates) -> float | None:
-    """Sum of all gaps between tokens / window. None where the histogram has one mean per request, not every gap."""
-    gaps = track.short.observed(q.ITL)
+def _decoding_mean(reading: EngineReading, track: Track, rates: Rates) -> float | None:
+    """Mean number of requests that decode: the sum of all gaps between tokens / window.
+
+    None where the histogram has one mean per request, and not every gap.
+    """
+    gaps = track.short.sum_and_count(q.ITL)
     generated = number(rates.shown.decode_tokens_per_s)
     if gaps is None or generated is None:
         return None
-    every = gaps.observations * tokens_per_gap(reading, rates.per_step) >= EVERY_GAP * generated * track.short.length_s
-    return gaps.total / track.short.length_s if every else None
+    tokens_of_gaps = gaps.observations * tokens_per_gap(reading, rates.per_step)
+    if tokens_of_gaps < EVERY_GAP * generated * track.short.length_s:
+        return None
+    return gaps.total / track.short.length_s
 
 
-def _cached(reading: EngineReading, track: Track) -> Reading:
+def _cached_ratio(reading: EngineReading, track: Track) -> Reading:
     """Share of the prompt tokens that came from the prefix cache.
 
-    Of the counters of tokens, never of prefix queries: a request that waits is queried again at each step. vLLM before
+    By the counters of tokens, never of prefix queries: a request that waits is queried again at each step. vLLM before
     0.16 has only hits, which suffer from the same: more of them than prompt tokens are no figure.
     """
     cached = track.long.rate(q.PREFILL_CACHED)
@@ -394,6 +426,7 @@ def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
 
 
 def _quantiles(track: Track, quantity: str) -> Quantiles:
+    """Quantiles of a latency over the long window."""
     window = track.long.histogram(quantity)
     if window is None and track.has_histogram(quantity):
         return no_quantiles(track.not_yet)
@@ -430,18 +463,19 @@ def _flops(reading: EngineReading, rates: Rates) -> _Flops:
 
 def _flops_without_decode(reading: EngineReading, rates: Rates) -> _Flops:
     """FLOP/s of an engine that generates no tokens: it trains, encodes, or does neither."""
-    none = WITHOUT_DECODE[rates.service]
+    no_decode = WITHOUT_DECODE[rates.service]
     if rates.service is Service.TRAINING:
-        return _Flops(none, none, _training_flops(reading, rates), none)
+        return _Flops(no_decode, no_decode, _training_flops(reading, rates), no_decode)
     if rates.service is Service.ENCODING:
         prefill: Reading = no_model(reading)
         if reading.llm is not None:
             prefill = _prefill_flops(reading.llm, rates)
-        return _Flops(prefill, none, prefill, none)
-    return _Flops(none, none, no_formula(reading, rates.service), none)
+        return _Flops(prefill, no_decode, prefill, no_decode)
+    return _Flops(no_decode, no_decode, no_formula(reading, rates.service), no_decode)
 
 
 def _training_flops(reading: EngineReading, rates: Rates) -> Reading:
+    """FLOP/s of a training run: trained tokens/s x the FLOPs of a token that its feed gives."""
     trained = rates.shown.trained_tokens_per_s
     if reading.training is None:
         return NO_COST
@@ -460,13 +494,14 @@ def _decode_flops(rates: Rates, per_token: Reading) -> Reading:
         return decode
     if isinstance(per_token, Missing):
         return Missing(Reason.NO_CONTEXT)
-    prompts = number(rates.prompts) or 0.0
-    after_first = decode - prompts if prompts <= decode else decode
-    return after_first * per_token
+    first_tokens = number(rates.prompts) or 0.0
+    if first_tokens <= decode:
+        return (decode - first_tokens) * per_token
+    return decode * per_token
 
 
 def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
-    """An encoder has no LM head; which tokens an encoder's token sees is a trait of its model."""
+    """FLOP/s of the computed prompt tokens, and of the LM head once per prompt; an encoder has no LM head."""
     computed = rates.shown.prefill_tokens_per_s
     if isinstance(computed, Missing) or computed == 0.0:
         return computed
@@ -475,9 +510,12 @@ def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
     if rates.service is Service.ENCODING:
         return computed * flops.prefill_flops_per_token(llm, rates.prompt_length)
     cached = number(rates.shown.cached_tokens_per_s) or 0.0
-    hit = cached / (cached + computed)
-    per_token = flops.prefill_flops_per_token(llm, rates.prompt_length * (1 - hit), rates.prompt_length * hit)
-    return computed * per_token + (number(rates.prompts) or 0.0) * flops.head_flops(llm)
+    cached_share = cached / (cached + computed)
+    cached_tokens = rates.prompt_length * cached_share
+    new_tokens = rates.prompt_length * (1 - cached_share)
+    per_token = flops.prefill_flops_per_token(llm, new_tokens, cached_tokens)
+    head_per_s = (number(rates.prompts) or 0.0) * flops.head_flops(llm)
+    return computed * per_token + head_per_s
 
 
 class _Bytes(msgspec.Struct, frozen=True):
@@ -485,17 +523,18 @@ class _Bytes(msgspec.Struct, frozen=True):
 
     weights: Reading
     moved: Reading
-    """Weights and KV cache."""
+    """Weights and KV cache together."""
     single: Reading
-    """The textbook's form for one stream."""
+    """By the textbook's form for one stream."""
 
 
 def _bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
-    """Bytes per second of the weights alone, of weights and KV cache, and by the textbook's form for one stream."""
+    """Bytes/s that an engine reads, be it from the memory of GPUs or of the host; one reason for all where none is
+    known."""
     llm = reading.llm
     if rates.service is not Service.GENERATION:
-        none = no_formula(reading, rates.service)
-        return _Bytes(none, none, none)
+        unmodelled = no_formula(reading, rates.service)
+        return _Bytes(unmodelled, unmodelled, unmodelled)
     if llm is None:
         unknown = no_model(reading)
         return _Bytes(unknown, unknown, unknown)
@@ -515,16 +554,27 @@ def _bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
     weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, rates.spread)
     if isinstance(rates.context, Missing):
         return _Bytes(weights, Missing(Reason.NO_CONTEXT), single)
-    made = (steps_per_s, decode, rates.context, rates.per_step, max(tp, 1), kv_precision(reading), rates.spread)
-    return _Bytes(weights, traffic.step_bytes_per_s(llm, *made), single)
+    moved = traffic.step_bytes_per_s(
+        llm,
+        steps_per_s,
+        decode,
+        rates.context,
+        tokens_per_step=rates.per_step,
+        tp=max(tp, 1),
+        kv_precision=kv_precision(reading),
+        spread=rates.spread,
+    )
+    return _Bytes(weights, moved, single)
 
 
-def _of_gpus(part: GpuPart, every: _Bytes) -> _Bytes:
-    """The GPUs' part of the results of `_bytes`: the CPU reads the rest, or it comes from the host's memory."""
-    weights = scaled(every.weights, part.weights)
-    kv = scaled(minus(every.moved, every.weights), part.kv)
-    moved = every.moved if isinstance(every.moved, Missing) else plus(weights, kv)
-    return _Bytes(weights, moved, scaled(every.single, part.weights))
+def _gpu_bytes(part: GpuPart, whole: _Bytes) -> _Bytes:
+    """The GPUs' part of an engine's traffic: the CPU reads the rest, or it comes from the host's memory."""
+    weights = scaled(whole.weights, part.weights)
+    kv = scaled(minus(whole.moved, whole.weights), part.kv)
+    moved = whole.moved
+    if not isinstance(moved, Missing):
+        moved = plus(weights, kv)
+    return _Bytes(weights, moved, scaled(whole.single, part.weights))
 
 
 def kv_precision(reading: EngineReading) -> Precision | None:
@@ -538,21 +588,22 @@ def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[P
     """FLOPs and bytes, and their shares of the peaks of the engine's GPUs."""
     work = _flops(reading, rates)
     part = gpu_part(reading, max(tp, 0) * max(reading.pp, 1))
-    read = _of_gpus(part, _bytes(reading, rates, tp))
+    read = _gpu_bytes(part, _bytes(reading, rates, tp))
     flops_peak, precision = _flops_peak(reading, peaks)
     if peaks:
         bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
-    else:
-        bandwidth = Missing(Reason.NO_GPU)
-    if peaks:
         mfu_prefill = _share(ratio.mfu, scaled(work.prefill, part.arithmetic), flops_peak)
         mfu_decode = _share(ratio.mfu, scaled(work.decode, part.arithmetic), flops_peak)
         mfu = _mfu(reading, rates, scaled(work.total, part.arithmetic), flops_peak)
         mbu = _share(ratio.mbu, read.moved, bandwidth)
         mbu_single = _share(ratio.mbu, read.single, bandwidth)
     else:
-        unknown = no_flops(reading)
-        why = flops_peak if unknown is None else unknown
+        bandwidth = Missing(Reason.NO_GPU)
+        # What can never be worked out is a better reason than a GPU that is not known.
+        why: Reading = flops_peak
+        no_arithmetic = no_flops(reading)
+        if no_arithmetic is not None:
+            why = no_arithmetic
         mfu_prefill = why
         mfu_decode = why
         mfu = why
@@ -598,7 +649,7 @@ def _mfu(reading: EngineReading, rates: Rates, flops_per_s: Reading, flops_peak:
 
 
 def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours: Efficiency) -> OwnEstimate:
-    """Estimate of vLLM and SGLang themselves, over all GPUs, beside `ours`: docs/accuracy.md says why they differ.
+    """Estimate of vLLM and SGLang themselves, over all GPUs, beside `ours`; docs/accuracy.md says why they differ.
 
     Both count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of the
     prefill, as gpumon's are.
@@ -606,9 +657,9 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
     if not (track.counts(q.OWN_FLOPS) or track.counts(q.OWN_READ_BYTES)):
         return OwnEstimate()
 
-    def over(window: CounterWindow, counter: str) -> Reading:
+    def estimate(window: CounterWindow, counter: str) -> Reading:
         counted = track.counted(counter)
-        rates = window.rank_rates(counter)
+        rank_rates = window.rank_rates(counter)
         if counted is None:
             return NOT_EXPOSED
         if counted == 0.0:
@@ -617,32 +668,34 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
             return Missing(Reason.IDLE)
         if not split.gpus:
             return Missing(Reason.NO_GPU)
-        if rates:
-            return sum(rates) / len(rates) * split.gpus
+        if rank_rates:
+            return sum(rank_rates) / len(rank_rates) * split.gpus
         return track.not_yet
 
     # Wrappers pass the counters on under a prefix of their own.
     by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
-    done = over(track.window(max(rates.prefill.length_s, track.short.length_s)), q.OWN_FLOPS)
+    flops_window = track.window(max(rates.prefill.length_s, track.short.length_s))
+    flops_per_s = estimate(flops_window, q.OWN_FLOPS)
     read: Reading = OWN_PER_TOKEN
     if not by_sglang:
-        read = over(track.short, q.OWN_READ_BYTES)
+        read = estimate(track.short, q.OWN_READ_BYTES)
     return OwnEstimate(
-        flops_per_s=done,
+        flops_per_s=flops_per_s,
         read_bytes_per_s=read,
-        write_bytes_per_s=over(track.short, q.OWN_WRITE_BYTES),
-        flops_ratio=divide(done, ours.flops_per_s, Missing(Reason.IDLE)),
+        write_bytes_per_s=estimate(track.short, q.OWN_WRITE_BYTES),
+        flops_ratio=divide(flops_per_s, ours.flops_per_s, Missing(Reason.IDLE)),
         read_bytes_ratio=divide(read, ours.bytes_per_s, Missing(Reason.IDLE)),
     )
 
 
 def _share(formula: Callable[[float, float, float], float], part: Reading, whole: Reading) -> Reading:
+    """`formula` (`ratio.mfu` or `ratio.mbu`) of an amount per second and of the peak of all GPUs together."""
     if isinstance(part, Missing):
         return part
     if isinstance(whole, Missing):
         return whole
     if whole > 0:
-        return formula(part, 1, whole)
+        return formula(part, 1, whole)  # one GPU that has the peak of all
     return Missing(Reason.UNKNOWN_GPU)
 
 
@@ -692,20 +745,21 @@ def _whole_s(window: CounterWindow) -> int:
 
 def _peak_sources(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[str, str]:
     """Sources of the FLOP/s peak and of the bandwidth peak of the engine's GPUs."""
-    of_flops = []
-    of_bandwidth = []
+    flops_sources = []
+    bandwidth_sources = []
     is_assumed = False
     for peak in peaks:
-        of_bandwidth.append(peak.bandwidth_source)
+        bandwidth_sources.append(peak.bandwidth_source)
         if peak.spec is not None:
-            of_flops.append(peak.spec.source)
+            flops_sources.append(peak.spec.source)
         is_assumed = is_assumed or assumes(peak, reading)
     if is_assumed:
-        of_flops.append(_ASSUMED)
-    return _joined(of_flops), _joined(of_bandwidth)
+        flops_sources.append(_ASSUMED)
+    return _join_different(flops_sources), _join_different(bandwidth_sources)
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join_different(texts: Iterable[str]) -> str:
+    """The texts, each once and without empty ones, with `; ` between them."""
     return "; ".join(dict.fromkeys(text for text in texts if text))
 
 

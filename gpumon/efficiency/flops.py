@@ -10,10 +10,26 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.efficiency.ratio import require_not_negative, require_positive
-from gpumon.efficiency.reach import entries_read, mean_seen
+from gpumon.efficiency.reach import entries_read, mean_entries_read
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import Precision
+
+# A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.
+_WIDE: Final = (Precision.BF16, Precision.FP16, Precision.FP32)
+_FP4: Final = (Precision.MXFP4, Precision.NVFP4)
+_ARITHMETIC: Final = {
+    Precision.FP32: (Precision.FP32,),
+    Precision.FP16: (Precision.FP16, Precision.BF16, Precision.FP32),
+    Precision.BF16: _WIDE,
+    Precision.FP8: (Precision.FP8, *_WIDE),
+    Precision.INT8: (Precision.INT8, *_WIDE),
+    # Not weight-only means 8-bit activations (W4A8): FP8 where the GPU has it.
+    Precision.INT4: (Precision.FP8, Precision.INT8, *_WIDE),
+    Precision.MXFP4: (Precision.MXFP4, *_WIDE),
+    Precision.NVFP4: (Precision.NVFP4, *_WIDE),
+}
+"""Format of the weights and activations -> formats that their arithmetic can run in, best first."""
 
 
 def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
@@ -40,11 +56,11 @@ def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: floa
     require_not_negative("new_tokens", new_tokens)
     require_not_negative("cached_tokens", cached_tokens)
     linear = 2.0 * require_not_negative("matmul_params without the LM head", llm.matmul_params - llm.head_params)
-    costs = []
+    attention_flops = []
     for look in llm.attention:
-        entries = mean_seen(look, new_tokens, cached_tokens)
-        costs.append(look.layers * look.prefill_flops * entries)
-    return linear + sum(costs) + _state_flops(llm)
+        entries = mean_entries_read(look, new_tokens, cached_tokens)
+        attention_flops.append(look.layers * look.prefill_flops * entries)
+    return linear + sum(attention_flops) + _state_flops(llm)
 
 
 def head_flops(llm: LlmSpec) -> float:
@@ -53,6 +69,7 @@ def head_flops(llm: LlmSpec) -> float:
 
 
 def _state_flops(llm: LlmSpec) -> float:
+    """FLOPs per token of updating and reading the states of linear attention and of state space layers."""
     return sum(state.layers * state.flops for state in llm.states)
 
 
@@ -62,14 +79,14 @@ def compute_peak(gpu: GpuSpec, llm: LlmSpec) -> tuple[float, Precision] | None:
     8-bit weights and activations run at the 8-bit peak, FP4 at the FP4 peak, each where the GPU has one; weight-only
     formats (AWQ, GPTQ) are widened and run at the 16-bit peak, as does any format that the GPU lacks (FP8 on Ampere,
     MXFP4 and NVFP4 on Hopper). FP4 weights with FP8 activations (DeepSeek-V4) run at the FP8 peak of a GPU that has
-    FP4, MXFP4 weights without a word on their activations (gpt-oss) at 16 bit: `assumed`. None where the peak of that
-    format is not known: a GPU that has FP8 does not run it at 16 bit.
+    FP4, MXFP4 weights without a word on their activations (gpt-oss) at 16 bit (see `assumed`). None where the peak of
+    that format is not known: a GPU that has FP8 does not run it at 16 bit.
     """
     if llm.weight_only or (llm.precision in _FP4 and llm.precision not in gpu.flops_per_s):
-        return _best(gpu, _WIDE)
+        return _best_peak(gpu, _WIDE)
     if llm.activations is None and llm.precision is Precision.MXFP4:
-        return _best(gpu, _WIDE)
-    return _best(gpu, _ARITHMETIC[llm.activations or llm.precision])
+        return _best_peak(gpu, _WIDE)
+    return _best_peak(gpu, _ARITHMETIC[llm.activations or llm.precision])
 
 
 def assumed(gpu: GpuSpec, llm: LlmSpec) -> bool:
@@ -78,35 +95,22 @@ def assumed(gpu: GpuSpec, llm: LlmSpec) -> bool:
     MXFP4 weights on a GPU that has FP4: vLLM multiplies gpt-oss with BF16 activations there, and with MXFP8 ones where
     it is told to (VLLM_USE_FLASHINFER_MOE_MXFP4_MXFP8, vLLM pull request 23696); no metric tells which.
     """
-    untold = llm.precision is Precision.MXFP4 and not llm.weight_only and llm.activations is None
-    return untold and Precision.MXFP4 in gpu.flops_per_s
+    activations_unknown = llm.activations is None and not llm.weight_only
+    return activations_unknown and llm.precision is Precision.MXFP4 and Precision.MXFP4 in gpu.flops_per_s
 
 
 def training_peak(gpu: GpuSpec, precision: Precision) -> tuple[float, Precision] | None:
     """Dense peak FLOP/s of the format that a training run's matmuls are in, and that format; as `compute_peak`."""
-    return _best(gpu, _ARITHMETIC[precision])
+    return _best_peak(gpu, _ARITHMETIC[precision])
 
 
-def _best(gpu: GpuSpec, formats: Sequence[Precision]) -> tuple[float, Precision] | None:
+def _best_peak(gpu: GpuSpec, formats: Sequence[Precision]) -> tuple[float, Precision] | None:
+    """Peak of the first of these formats that the GPU has, and that format; None where it is not known (0)."""
     for precision in formats:
-        if precision in gpu.flops_per_s:
-            flops_per_s = gpu.flops_per_s[precision]
-            return (flops_per_s, precision) if flops_per_s > 0.0 else None
+        if precision not in gpu.flops_per_s:
+            continue
+        flops_per_s = gpu.flops_per_s[precision]
+        if flops_per_s > 0.0:
+            return (flops_per_s, precision)
+        return None
     return None
-
-
-# A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.
-_WIDE: Final = (Precision.BF16, Precision.FP16, Precision.FP32)
-_FP4: Final = (Precision.MXFP4, Precision.NVFP4)
-_ARITHMETIC: Final = {
-    Precision.FP32: (Precision.FP32,),
-    Precision.FP16: (Precision.FP16, Precision.BF16, Precision.FP32),
-    Precision.BF16: _WIDE,
-    Precision.FP8: (Precision.FP8, *_WIDE),
-    Precision.INT8: (Precision.INT8, *_WIDE),
-    # Not weight-only means 8-bit activations (W4A8): FP8 where the GPU has it.
-    Precision.INT4: (Precision.FP8, Precision.INT8, *_WIDE),
-    Precision.MXFP4: (Precision.MXFP4, *_WIDE),
-    Precision.NVFP4: (Precision.NVFP4, *_WIDE),
-}
-"""Format of the weights and activations -> formats that their arithmetic can run in, best first."""

@@ -31,7 +31,7 @@ from gpumon.readings.text import clean
 from gpumon.specs.precision import Precision
 
 BUSY_MEAN_MINUTES: Final = 60
-"""Length of the window of `busy_mean_ratio`, whether read or not."""
+"""Minutes of the window of `busy_mean_ratio`, also those in which nothing was read."""
 ENERGY_S: Final = 0.9
 """Least time between two energy readings: the counters move in steps of up to 100 ms."""
 MOST_POWER_W: Final = 20_000.0
@@ -44,6 +44,7 @@ _BLANK: Final = {
 """States in which a GPU has no figures at all."""
 _SILENT: Final = (GpuState.LOST, GpuState.ERROR)
 """States whose age counts from the last good answer, however often it was tried again since."""
+# Fields of `Gpu` that may be missing, which is their default.
 _READINGS: Final = tuple(field.name for field in msgspec.structs.fields(Gpu) if isinstance(field.default, Missing))
 _GAUGES: Final = tuple(
     name for name in _READINGS if name in GpuReading.__struct_fields__ and name not in ("power_w", "energy_j")
@@ -64,6 +65,7 @@ MOST_WINDOW_S: Final = 120.0
 COUNTER_SLACK_S: Final = 10.0
 """A counter of seconds is read every few ticks: it may have grown by that much more than the clock since the last."""
 COMMAND_CHARACTERS: Final = 512
+"""Characters of a process's command line that are shown."""
 _OLD_EXPORTER: Final = Missing(Reason.STALE, "the dcgm-exporter has not measured it anew for 3 of its intervals")
 _UNMEASURED: Final = Missing(Reason.UNKNOWN_GPU, "nobody has measured it on this type of GPU in this format")
 _SEVERAL: Final = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
@@ -72,11 +74,11 @@ _RANK_RESTS: Final = Missing(
     Reason.IDLE, "its data-parallel rank does nothing; the engine's figure is a mean over its ranks"
 )
 RESTS: Final = 0.02
-"""Busy share below which a GPU does nothing for its engine: less than a kernel now and then."""
+"""Busy share below which a GPU does nothing for its engine; a kernel runs now and then all the same."""
 
 
 class GpuTrack:
-    """Memory of one GPU between frames."""
+    """Readings of one GPU from frame to frame: its means, energy and time slowed down."""
 
     reading: GpuReading
     """The newest one; `take` sets it."""
@@ -84,32 +86,38 @@ class GpuTrack:
     def __init__(self) -> None:
         self.state = GpuState.INITIALISING
         self.age_s = 0.0
-        """Since it was read; of a GPU that is silent since it answered last."""
+        """Seconds since it was read; of a silent GPU, since it answered last."""
         self.read_s = 0.0
-        """Since it was read."""
-        self.blank: Missing | None = None
+        """Seconds since it was read, also by a try that failed."""
+        self.why_blank: Missing | None = None
         """Why it has no figures now."""
         self.window_s = RATE_S
         """Length of the means: that of the token rates."""
         self._longest_s = 0.0
+        """Longest pause that was none at the newest reading."""
         self.energy_j: Reading = WARMING_UP
+        """Energy since gpumon started."""
         self._counter: tuple[float, float] | None = None
         """The newest value of the energy counter, and when it was read; None before a base line."""
         self._energies: deque[tuple[float, float]] = deque()
-        """Such readings of the last `window_s`, without a gap: the power is their slope."""
+        """(Value of the energy counter, when it was read) in the last `window_s`, without a gap; its slope is the
+        power."""
         self.answered_s: float | None = None
-        """When it answered last as it should (monotonic); of one that never did: when that was seen first."""
+        """When it answered last as it should (monotonic); of a GPU that never did: when that was seen first."""
         self._last_s: float | None = None
+        """When the newest reading with figures was made (monotonic)."""
         self.throttle_s: dict[str, float] = {}
-        """Since gpumon started, by cause; replaced, never changed."""
-        self._read_s: dict[str, float] = {}
-        """The driver's counters as they were read last."""
+        """Cause -> seconds slowed down since gpumon started; replaced, never changed, as snapshots share it."""
+        self._throttle_counters: dict[str, float] = {}
+        """Cause -> the driver's counter as it was read last."""
         self._counted: dict[str, tuple[float, float]] = {}
-        """Each counter's newest value, and when it was read."""
+        """Cause -> the newest value of its counter, and when it was read."""
         self._processes: tuple[tuple[GpuProcess, ...], tuple[Process, ...]] = ((), ())
+        """The driver's newest list of processes, and the same as it is shown."""
         self._busy: deque[tuple[int, float, float]] = deque()
+        """(Minute of the monotonic clock, busy seconds, seconds that were read) of the last hour."""
         self._recent: deque[GpuReading] = deque()
-        """Without a gap; the first stands at or before `window_s` ago and only dates the second."""
+        """Readings without a gap; the first is `window_s` old or older and only dates the second."""
 
     def take(self, reading: GpuReading, frame: Frame, window_s: float) -> None:
         """Take in a frame's reading. One older than `GAP` intervals has no figures, whatever state the GPU was in."""
@@ -118,17 +126,18 @@ class GpuTrack:
             interval_s = max(interval_s, reading.activity_interval_s)
         if self.answered_s is None or reading.state not in _SILENT:
             self.answered_s = reading.monotonic_s
-        self.blank = _BLANK.get(reading.state)
+        self.why_blank = _BLANK.get(reading.state)
         self.reading = reading
         self.state = reading.state
         self.read_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
-        if self.blank is None and self.read_s > GAP * interval_s:
-            self.state = GpuState.STALE if self.state is GpuState.OK else self.state
-            self.blank = Missing(Reason.STALE)
+        if self.why_blank is None and self.read_s > GAP * interval_s:
+            self.why_blank = Missing(Reason.STALE)
+            if self.state is GpuState.OK:
+                self.state = GpuState.STALE
         self.age_s = self.read_s
         if self.state in _SILENT:
             self.age_s = max(self.read_s, frame.monotonic_s - self.answered_s)
-        if self.blank is None:
+        if self.why_blank is None:
             # An exporter's counters are dated to a poll only, which over 2 minutes matters little.
             if reading.source == DCGM:
                 longest_s = max(window_s, MOST_WINDOW_S)
@@ -145,38 +154,48 @@ class GpuTrack:
         now_s = reading.monotonic_s
         if self._last_s is not None and now_s <= self._last_s:
             return
-        longest_before_s = self._longest_s
+        allowed_s = max(longest_s, self._longest_s)
         self._longest_s = longest_s
-        longest_s = max(longest_s, longest_before_s)
-        elapsed_s = now_s - self._last_s if self._last_s is not None else 0.0
-        if elapsed_s > longest_s:
+        elapsed_s = 0.0
+        if self._last_s is not None:
+            elapsed_s = now_s - self._last_s
+        is_gap = elapsed_s > allowed_s
+        if is_gap:
             self._recent.clear()
         self._recent.append(reading)
         while len(self._recent) > 2 and self._recent[1].monotonic_s <= now_s - window_s:
             self._recent.popleft()
-        self._add_energy(reading.energy_j, now_s, gap=elapsed_s > longest_s)
-        if reading.throttle_s and reading.throttle_s != self._read_s:
+        self._add_energy(reading.energy_j, now_s, is_gap=is_gap)
+        if reading.throttle_s and reading.throttle_s != self._throttle_counters:
             self._add_throttle(reading.throttle_s, now_s)
-        self._add_busy(reading.busy_ratio, now_s, elapsed_s if elapsed_s <= longest_s else 0.0)
+        if is_gap:
+            self._add_busy(reading.busy_ratio, now_s, 0.0)
+        else:
+            self._add_busy(reading.busy_ratio, now_s, elapsed_s)
         self._last_s = now_s
 
     def _add_busy(self, busy_ratio: Reading, now_s: float, elapsed_s: float) -> None:
+        """Add the time since the last reading to the minute of now, and drop minutes that are over an hour old."""
         minute = int(now_s // 60)
         while self._busy and self._busy[0][0] <= minute - BUSY_MEAN_MINUTES:
             self._busy.popleft()
-        if not isinstance(busy_ratio, Missing) and elapsed_s > 0.0:
-            _, busy_s, seen_s = self._busy.pop() if self._busy and self._busy[-1][0] == minute else (minute, 0.0, 0.0)
-            self._busy.append((minute, busy_s + busy_ratio * elapsed_s, seen_s + elapsed_s))
+        if isinstance(busy_ratio, Missing) or elapsed_s <= 0.0:
+            return
+        busy_s = 0.0
+        read_s = 0.0
+        if self._busy and self._busy[-1][0] == minute:
+            _, busy_s, read_s = self._busy.pop()
+        self._busy.append((minute, busy_s + busy_ratio * elapsed_s, read_s + elapsed_s))
 
-    def _add_energy(self, energy_j: Reading, now_s: float, *, gap: bool) -> None:
-        """The energy of a gap, or of readings that failed, counts, but is no power.
+    def _add_energy(self, energy_j: Reading, now_s: float, *, is_gap: bool) -> None:
+        """Take in the energy counter. The energy of a gap, or of readings that failed, counts, but is no power.
 
         A counter that fell (reset) or jumped is a new base line.
         """
         if isinstance(energy_j, Missing):
             self._lose_energy(energy_j)
             return
-        if gap:
+        if is_gap:
             self._energies.clear()
         if self._counter is None:
             self._begin_energy(energy_j, now_s)
@@ -201,12 +220,12 @@ class GpuTrack:
         if isinstance(self.energy_j, Missing):
             self.energy_j = why
 
-    def _count_energy(self, grown_j: float) -> None:
+    def _count_energy(self, growth_j: float) -> None:
         """Add to the energy since gpumon started."""
         if isinstance(self.energy_j, Missing):
-            self.energy_j = grown_j
+            self.energy_j = growth_j
         else:
-            self.energy_j += grown_j
+            self.energy_j += growth_j
 
     def _add_to_slope(self, energy_j: float, now_s: float) -> None:
         """Append a reading of the counter, and drop those before the window."""
@@ -243,8 +262,8 @@ class GpuTrack:
         Tokens per joule are tokens/s over these watts: over those of the last second they would be wrong by as much
         as the load has changed within the window.
         """
-        if self.blank is not None:
-            return self.blank
+        if self.why_blank is not None:
+            return self.why_blank
         own = self.recent("power_w")
         if isinstance(own, Missing):
             own, _ = self._by_energy(own)
@@ -264,49 +283,58 @@ class GpuTrack:
         return (last_j - first_j) / (last_s - first_s), True
 
     def _add_throttle(self, counted_s: dict[str, float], now_s: float) -> None:
-        """Grow by what the counters did. One that fell (reset), or outran the clock (garbage), is a new base line."""
+        """Add what the counters have grown by; one that fell (reset) or outran the clock (garbage) is a new base
+        line."""
         totals = dict(self.throttle_s)
         for cause, new_s in counted_s.items():
             old_s, read_s = self._counted.get(cause, (new_s, now_s))
-            grown_s = new_s - old_s
-            most_s = now_s - read_s + COUNTER_SLACK_S
-            totals[cause] = totals.get(cause, 0.0) + (grown_s if 0.0 <= grown_s <= most_s else 0.0)
+            growth_s = new_s - old_s
+            totals.setdefault(cause, 0.0)
+            if 0.0 <= growth_s <= now_s - read_s + COUNTER_SLACK_S:
+                totals[cause] += growth_s
             self._counted[cause] = (new_s, now_s)
         self.throttle_s = totals
-        self._read_s = counted_s
+        self._throttle_counters = counted_s
 
     def recent(self, field: str) -> Reading:
-        """Mean of a field over the last `window_s`, as long as MBU's window; its reason where the newest has none.
+        """Mean of a field over the last `window_s`, as long as MBU's window; the reason where the newest reading lacks
+        it.
 
         A reading stands for the time since the one before.
         """
-        newest: Reading = getattr(self._recent[-1], field) if self._recent else WARMING_UP
+        if not self._recent:
+            return WARMING_UP
+        newest: Reading = getattr(self._recent[-1], field)
         if isinstance(newest, Missing):
             return newest
         before_s = max(self._recent[0].monotonic_s, self._recent[-1].monotonic_s - self.window_s)
         total = 0.0
-        seen_s = 0.0
+        known_s = 0.0
         for reading in islice(self._recent, 1, None):
             value = getattr(reading, field)
             length_s = reading.monotonic_s - before_s
             before_s = reading.monotonic_s
             if not isinstance(value, Missing):
                 total += value * length_s
-                seen_s += length_s
-        return total / seen_s if seen_s > 0.0 else newest
+                known_s += length_s
+        if known_s > 0.0:
+            return total / known_s
+        return newest
 
-    def processes(self, read: tuple[GpuProcess, ...]) -> tuple[Process, ...]:
+    def processes(self, newest: tuple[GpuProcess, ...]) -> tuple[Process, ...]:
         """The processes as they are shown; the same objects again while the driver's list stays the same."""
-        if read != self._processes[0]:
-            self._processes = (read, tuple(_process(process) for process in read))
-        return self._processes[1]
+        last, shown = self._processes
+        if newest != last:
+            shown = tuple(_shown_process(process) for process in newest)
+            self._processes = (newest, shown)
+        return shown
 
     @property
     def busy_mean_ratio(self) -> Reading:
         """Mean of busy over the last hour, missing time excluded."""
-        seen_s = sum(seen for _, _, seen in self._busy)
-        if seen_s > 0:
-            return busy(sum(busy_s for _, busy_s, _ in self._busy), seen_s)
+        read_s = sum(seconds for _, _, seconds in self._busy)
+        if read_s > 0:
+            return busy(sum(busy_s for _, busy_s, _ in self._busy), read_s)
         return WARMING_UP
 
 
@@ -331,16 +359,26 @@ def without_old(frame: Frame) -> Frame:
 
 
 def derive_gpu(
-    track: GpuTrack, peak: Peak, engines: Sequence[Engine], read: Sequence[EngineReading], alone: Missing
+    track: GpuTrack,
+    peak: Peak,
+    engines: Sequence[Engine],
+    engine_readings: Sequence[EngineReading],
+    why_no_engine: Missing,
 ) -> Gpu:
-    """The shown GPU; `engines` are those that run on it, `read` their polls; `alone` says why there is none."""
+    """The shown GPU; `engines` are those that run on it, with their readings; `why_no_engine` says why there is
+    none."""
     reading = track.reading
-    mbu_ratio = _of_engines(track, engines, "mbu_ratio", alone)
+    mbu_ratio = _sum_of_engines(track, engines, "mbu_ratio", why_no_engine)
     bandwidth, source = _bandwidth(reading, track, peak, mbu_ratio)
-    flops_peak, precision = _flops_peak(reading, peak, read, alone)
+    flops_peak, precision = _flops_peak(reading, peak, engine_readings, why_no_engine)
     achievable = _achievable_ratio(peak, flops_peak, precision)
-    spec = peak.spec
+    gpu_type = ""
+    if peak.spec is not None and peak.spec.listed:
+        gpu_type = peak.spec.name
     power_w, by_energy = track.power
+    energy_j = track.energy_j
+    if isinstance(reading.energy_j, Missing):
+        energy_j = reading.energy_j
     gpu = Gpu(
         index=reading.index,
         uuid=clean(reading.uuid),
@@ -359,15 +397,15 @@ def derive_gpu(
         bandwidth_peak_bytes_per_s=peak.bandwidth_bytes_per_s,
         bandwidth_peak_unverified=peak.bandwidth_unverified,
         peak_source=peak.source,
-        peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in read),
-        gpu_type=spec.name if spec is not None and spec.listed else "",
-        mfu_ratio=_of_engines(track, engines, "mfu_ratio", alone),
+        peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in engine_readings),
+        gpu_type=gpu_type,
+        mfu_ratio=_sum_of_engines(track, engines, "mfu_ratio", why_no_engine),
         mbu_ratio=mbu_ratio,
         power_w=power_w,
-        energy_j=reading.energy_j if isinstance(reading.energy_j, Missing) else track.energy_j,
+        energy_j=energy_j,
         nvlink_bytes_per_s=plus(reading.nvlink_rx_bytes_per_s, reading.nvlink_tx_bytes_per_s),
         pcie_bytes_per_s=plus(reading.pcie_rx_bytes_per_s, reading.pcie_tx_bytes_per_s),
-        tokens_per_j=_tokens_per_j(track, engines, alone),
+        tokens_per_j=_tokens_per_j(track, engines, why_no_engine),
         throttle=reading.throttle,
         throttle_s=track.throttle_s,
         xid=tuple(event.code for event in reading.xid),
@@ -383,17 +421,17 @@ def derive_gpu(
             track, peak, source, by_energy, precision, achievable, beside_mbu=not isinstance(mbu_ratio, Missing)
         ),
     )
-    if track.blank is None:
+    if track.why_blank is None:
         return gpu
-    unread = dict.fromkeys(_UNREAD, track.blank)
+    unread = dict.fromkeys(_UNREAD, track.why_blank)
     return msgspec.structs.replace(gpu, **unread, throttle=(), processes=())
 
 
-def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], alone: Missing) -> Reading:
-    """Decode tokens per joule: of an engine on several GPUs this one has its share of the tokens."""
+def _tokens_per_j(track: GpuTrack, engines: Sequence[Engine], why_no_engine: Missing) -> Reading:
+    """Decode tokens per joule; of an engine on several GPUs each GPU has an equal share of the tokens."""
     if not engines:
-        return alone
-    if _is_of_resting_rank(track, engines):
+        return why_no_engine
+    if _rests(track, engines):
         return _RANK_RESTS
     shares = []
     for engine in engines:
@@ -406,7 +444,9 @@ def _activity_age_s(track: GpuTrack) -> Reading:
     reading = track.reading
     if not reading.activity_source:
         return NOT_SUPPORTED
-    measured_s = reading.activity_monotonic_s if reading.activity_source == DCGM else reading.monotonic_s
+    measured_s = reading.monotonic_s
+    if reading.activity_source == DCGM:
+        measured_s = reading.activity_monotonic_s
     return max(0.0, track.read_s + reading.monotonic_s - measured_s)
 
 
@@ -427,9 +467,7 @@ def _sources(
     achieved_source = ""
     if spec is not None:
         flops_source = spec.source
-        if isinstance(achievable, Missing):
-            achieved_source = ""
-        else:
+        if not isinstance(achievable, Missing):
             achieved_source = spec.achieved_source
     reader = ""
     if reading.source in OTHER_LIBRARIES:
@@ -447,7 +485,7 @@ def _sources(
         bandwidth,
         by_energy,
         reading.sm_active_ratio != NOT_SUPPORTED,
-        _memory(reading),
+        _memory_source(reading),
         peak.bandwidth_source,
         flops_source,
         precision,
@@ -458,7 +496,8 @@ def _sources(
     )
 
 
-def _memory(reading: GpuReading) -> str:
+def _memory_source(reading: GpuReading) -> str:
+    """The call that gave a GPU's memory."""
     if reading.vram_shared:
         return MEMORY_OF_HOST
     if not isinstance(reading.vram_reserved_bytes, Missing):
@@ -468,47 +507,53 @@ def _memory(reading: GpuReading) -> str:
     return MEMORY_V1
 
 
-def _is_of_resting_rank(track: GpuTrack, engines: Sequence[Engine]) -> bool:
+def _rests(track: GpuTrack, engines: Sequence[Engine]) -> bool:
     """Whether a GPU does nothing while other data-parallel ranks of its engine work: figures of the engine are means
     over all ranks, and not this one's."""
     for engine in engines:
         mfu = engine.efficiency.mfu_ratio
         if engine.hardware.ranks < 2 or mfu == 0.0:
             return False
-    busy = track.recent("busy_ratio")
-    return not isinstance(busy, Missing) and busy < RESTS
+    busy_ratio = track.recent("busy_ratio")
+    return not isinstance(busy_ratio, Missing) and busy_ratio < RESTS
 
 
-def _of_engines(track: GpuTrack, engines: Sequence[Engine], share: str, alone: Missing) -> Reading:
-    """Share of a peak (a field of `Efficiency`) that its engines use together; `alone` where there is none."""
+def _sum_of_engines(track: GpuTrack, engines: Sequence[Engine], share: str, why_no_engine: Missing) -> Reading:
+    """Share of a peak (a field of `Efficiency`) that a GPU's engines use together; `why_no_engine` where there is
+    none."""
     if track.reading.mig or track.reading.parent_uuid:
         return _UNDER_MIG
     if not engines:
-        return alone
-    if _is_of_resting_rank(track, engines):
+        return why_no_engine
+    if _rests(track, engines):
         return _RANK_RESTS
     return plus(*(getattr(engine.efficiency, share) for engine in engines))
 
 
-def _flops_peak(reading: GpuReading, peak: Peak, read: Sequence[EngineReading], alone: Missing) -> tuple[Reading, str]:
+def _flops_peak(
+    reading: GpuReading, peak: Peak, engine_readings: Sequence[EngineReading], why_no_engine: Missing
+) -> tuple[Reading, str]:
     """Peak FLOP/s at the precision of the engines' arithmetic, and that precision."""
     if reading.mig or reading.parent_uuid:
         return _UNDER_MIG, ""
     peaks: set[float] = set()
     names: set[str] = set()
-    for engine in read:
+    for engine in engine_readings:
         flops_per_s, precision = flops_peak_of(peak, engine)
         if isinstance(flops_per_s, Missing):
             return flops_per_s, ""
         peaks.add(flops_per_s)
         names.add(precision)
     if not peaks:
-        return alone, ""
-    return peaks.pop() if len(peaks) == 1 else _SEVERAL, "+".join(sorted(names))
+        return why_no_engine, ""
+    precisions = "+".join(sorted(names))
+    if len(peaks) > 1:
+        return _SEVERAL, precisions
+    return peaks.pop(), precisions
 
 
 def _achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Reading:
-    """Share of that peak that products of large matrices reached; missing where nobody measured it."""
+    """Share of a GPU's FLOP/s peak that products of large matrices reached; missing where nobody measured it."""
     if isinstance(flops_peak, Missing):
         return flops_peak
     if peak.spec is None:
@@ -521,67 +566,71 @@ def _achievable_ratio(peak: Peak, flops_peak: Reading, precision: str) -> Readin
 
 
 def _bandwidth(reading: GpuReading, track: GpuTrack, peak: Peak, mbu_ratio: Reading) -> tuple[Reading, BandwidthSource]:
-    """The best source there is: measured, then the engines' modelled bytes (`>=`), then the upper bound (`<=`).
+    """Bandwidth by the best source: measured, then the engines' modelled bytes (`>=`), then the upper bound (`<=`).
 
     Beside an MBU it is a mean over the same window, so that the two can be compared; without one the newest reading,
     as busy and SM active are. DCGM's figure is a mean already, over its exporter's interval, and is shown as it is
     until the next one.
     """
-    if track.blank is not None:
-        return track.blank, BandwidthSource.NONE
-    most = peak.bandwidth_bytes_per_s
-    if isinstance(most, Missing):
-        return most, BandwidthSource.NONE
+    if track.why_blank is not None:
+        return track.why_blank, BandwidthSource.NONE
+    peak_bytes_per_s = peak.bandwidth_bytes_per_s
+    if isinstance(peak_bytes_per_s, Missing):
+        return peak_bytes_per_s, BandwidthSource.NONE
     if reading.activity_source == DCGM and not isinstance(reading.dram_active_ratio, Missing):
-        return reading.dram_active_ratio * most, BandwidthSource.DCGM
-    measured = _beside(mbu_ratio, track, "dram_active_ratio")
+        return reading.dram_active_ratio * peak_bytes_per_s, BandwidthSource.DCGM
+    measured = _comparable(mbu_ratio, track, "dram_active_ratio")
     if not isinstance(measured, Missing):
-        return measured * most, BandwidthSource.GPM
-    return _unmeasured_bandwidth(track, mbu_ratio, most)
+        return measured * peak_bytes_per_s, BandwidthSource.GPM
+    return _unmeasured_bandwidth(track, mbu_ratio, peak_bytes_per_s)
 
 
-def _beside(mbu_ratio: Reading, track: GpuTrack, field: str) -> Reading:
-    """A figure of a GPU to compare with an MBU: its mean over that one's window; without an MBU the newest reading."""
+def _comparable(mbu_ratio: Reading, track: GpuTrack, field: str) -> Reading:
+    """A figure of a GPU as it compares with an MBU: its mean over the MBU's window; without an MBU the newest
+    reading."""
     if isinstance(mbu_ratio, Missing):
         newest: Reading = getattr(track.reading, field)
         return newest
     return track.recent(field)
 
 
-def _unmeasured_bandwidth(track: GpuTrack, mbu_ratio: Reading, most: float) -> tuple[Reading, BandwidthSource]:
-    """The engines' modelled bytes where there are any, else the upper bound; of a GPU with this peak."""
-    bound = _beside(mbu_ratio, track, "memory_busy_ratio")
+def _unmeasured_bandwidth(
+    track: GpuTrack, mbu_ratio: Reading, peak_bytes_per_s: float
+) -> tuple[Reading, BandwidthSource]:
+    """Bandwidth by the engines' modelled bytes where there are any, else the upper bound."""
+    bound = _comparable(mbu_ratio, track, "memory_busy_ratio")
     if not isinstance(mbu_ratio, Missing) and (mbu_ratio > 0 or isinstance(bound, Missing)):
-        return mbu_ratio * most, BandwidthSource.ENGINE
+        return mbu_ratio * peak_bytes_per_s, BandwidthSource.ENGINE
     if not isinstance(bound, Missing):
-        return bound * most, BandwidthSource.UPPER_BOUND
+        return bound * peak_bytes_per_s, BandwidthSource.UPPER_BOUND
     return bound, BandwidthSource.NONE
 
 
-def _process(read: GpuProcess) -> Process:
+def _shown_process(process: GpuProcess) -> Process:
+    """A process with its texts safe to print and cut to what is shown."""
     return Process(
-        pid=read.pid,
-        name=clean(read.name),
-        user=clean(read.user, 32),
-        vram_bytes=read.vram_bytes,
-        container=clean(read.container, 64),
-        engine=clean(read.engine),
-        command=clean(read.command, COMMAND_CHARACTERS),
-        sm_ratio=read.sm_ratio,
-        type=read.type,
-        pod=clean(read.pod, 64),
-        pod_name=clean(read.pod_name, 128),
-        job=clean(read.job, 32),
-        cpu_ratio=read.cpu_ratio,
-        rss_bytes=read.rss_bytes,
-        started_s=read.started_s,
-        children_cpu_ratio=read.children_cpu_ratio,
-        container_name=clean(read.container_name, 128),
+        pid=process.pid,
+        name=clean(process.name),
+        user=clean(process.user, 32),
+        vram_bytes=process.vram_bytes,
+        container=clean(process.container, 64),
+        engine=clean(process.engine),
+        command=clean(process.command, COMMAND_CHARACTERS),
+        sm_ratio=process.sm_ratio,
+        type=process.type,
+        pod=clean(process.pod, 64),
+        pod_name=clean(process.pod_name, 128),
+        job=clean(process.job, 32),
+        cpu_ratio=process.cpu_ratio,
+        rss_bytes=process.rss_bytes,
+        started_s=process.started_s,
+        children_cpu_ratio=process.children_cpu_ratio,
+        container_name=clean(process.container_name, 128),
     )
 
 
 def with_clearer_reasons(gpu: Gpu, engines: Sequence[Engine]) -> Gpu:
-    """The GPU as a person reads it: with the better reason where its engine answers, but has its metrics off."""
+    """The GPU with `off` as the reason of its shares where its engine answers, but has its metrics off."""
     missing = gpu.mfu_ratio
     if not isinstance(missing, Missing) or missing.reason is not Reason.UNREACHABLE:
         return gpu

@@ -53,7 +53,7 @@ def answer_mean(track: Track) -> Reading:
 
 def _per_first_token(track: Track) -> Reading | None:
     """Prompt tokens per first token of the window of the quantiles; None where one of the two is not told."""
-    if track.long.observed(q.TTFT) is None or not _prompt_counters(track):
+    if track.long.sum_and_count(q.TTFT) is None or not _prompt_counters(track):
         return None
     booked = _booked(track, track.long)
     return booked.tokens / booked.firsts if booked.firsts > 0.0 else _IDLE
@@ -213,7 +213,7 @@ def _by_first_tokens(track: Track) -> tuple[float, str] | None:
     """Context by requests that are under way, and its source; None where it is not known."""
     span_s = track.long.length_s
     prompt = _per_first_token(track)
-    firsts = track.long.observed(q.TTFT)
+    firsts = track.long.sum_and_count(q.TTFT)
     decoded = number(track.long.rate(q.DECODE_TOKENS))
     if not isinstance(prompt, float) or firsts is None or firsts.observations <= 0.0 or decoded is None:
         return None

@@ -202,7 +202,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
         batch=_batch(reading, service, decode, steps_per_s, per_step),
         decode_mean_tokens_per_s=_decode_mean(track, service),
     )
-    first = prefill.observed(q.TTFT)
+    first = prefill.sum_and_count(q.TTFT)
     return Rates(
         shown=shown,
         service=service,

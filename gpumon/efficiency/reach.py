@@ -20,7 +20,7 @@ def entries_read(attention: Attention, context_tokens: float) -> float:
     return float(attention.limit)
 
 
-def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.0) -> float:
+def mean_entries_read(attention: Attention, new_tokens: float, cached_tokens: float = 0.0) -> float:
     """The mean of `entries_read` over the tokens of a prompt: `new_tokens` behind `cached_tokens`.
 
     A causal token sees half of the new ones on average, one in a window at most that: the mean of min(p, limit) over
@@ -38,7 +38,7 @@ def mean_seen(attention: Attention, new_tokens: float, cached_tokens: float = 0.
         return entries_read(attention, cached_tokens)
     if not limit or end <= limit:
         return (cached_tokens + new_tokens / 2.0) / attention.stride
-    return (_sum_seen(attention, end) - _sum_seen(attention, cached_tokens)) / new_tokens / attention.stride
+    return (_sum_read(attention, end) - _sum_read(attention, cached_tokens)) / new_tokens / attention.stride
 
 
 def entries_kept(attention: Attention, context_tokens: float) -> float:
@@ -53,7 +53,7 @@ def entries_kept(attention: Attention, context_tokens: float) -> float:
     return held / attention.stride
 
 
-def _sum_seen(attention: Attention, position: float) -> float:
+def _sum_read(attention: Attention, position: float) -> float:
     """The integral of `entries_read` x stride from the first token to `position`, of attention with a limit."""
     limit = float(attention.limit * attention.stride)
     if position <= limit:

@@ -19,50 +19,50 @@ from gpumon.readings.snapshot import Quantiles, Replicas
 from gpumon.readings.verdict import Evidence
 
 _SHARES: Final = attrgetter("mfu_ratio", "mbu_ratio")
-"""They may change without a poll, with the GPUs that an engine runs on."""
+"""Figures of `Efficiency` that may change without a poll, with the GPUs that an engine runs on."""
 NO_COMMON: Final = Missing(Reason.NOT_SUPPORTED, "the replicas' buckets have too few bounds in common")
 _SILENT: Final = Missing(Reason.UNREACHABLE)
 
 
 class ReplicaGroups:
-    """The groups of a frame."""
+    """The groups of engines that serve one model, from frame to frame."""
 
     def __init__(self) -> None:
         self._deviations: dict[tuple[str, ...], Deviations] = {}
-        """By model."""
-        self._shown: dict[tuple[str, ...], tuple[object, Replicas]] = {}
-        """Model -> what its sums were made of: to merge the histograms of three engines takes 60 us, and most ticks
-        bring no new poll."""
+        """Key of a model -> deviations of its replicas."""
+        self._last: dict[tuple[str, ...], tuple[object, Replicas]] = {}
+        """Key of a model -> what its replicas were made of, and the replicas: to merge the histograms of three engines
+        takes 60 us, and most ticks bring no new poll."""
 
-    def of(
+    def group(
         self, members: Sequence[Member], now_s: float
     ) -> tuple[tuple[Replicas, ...], dict[str, tuple[Evidence, ...]]]:
-        """One for each model that two or more serve; and by `EngineReading.key` in what one stands apart."""
-        groups = _grouped(members)
+        """Replicas of each model that two or more serve; and `EngineReading.key` -> in what a replica stands apart."""
+        groups = _members_by_model(members)
         self._deviations = {model: self._deviations.get(model) or Deviations() for model in groups}
-        apart: dict[str, tuple[Evidence, ...]] = {}
-        shown = {}
+        deviations: dict[str, tuple[Evidence, ...]] = {}
+        newest = {}
         for model, group in groups.items():
-            deviating = self._deviations[model].of(group, now_s)
-            apart |= deviating
-            made_of = (deviating, [_poll_of(member) for member in group])
-            last = self._shown.get(model)
+            own_deviations = self._deviations[model].find(group, now_s)
+            deviations |= own_deviations
+            made_of = (own_deviations, [_figures_key(member) for member in group])
+            last = self._last.get(model)
             if last is not None and last[0] == made_of:
-                shown[model] = last
+                newest[model] = last
             else:
-                shown[model] = (made_of, replicas_of(group, deviating))
-        self._shown = shown
-        return tuple(replicas for _, replicas in shown.values()), apart
+                newest[model] = (made_of, replicas_of(group, own_deviations))
+        self._last = newest
+        return tuple(replicas for _, replicas in newest.values()), deviations
 
 
-def _poll_of(member: Member) -> tuple[object, ...]:
-    """Identity of the figures of an engine: equal while its sums are."""
+def _figures_key(member: Member) -> tuple[object, ...]:
+    """Key of an engine's figures: equal while they are the same."""
     shares = _SHARES(member.engine.efficiency)
     return (member.reading.key, member.engine.name, member.answers, member.track.polls, *shares)
 
 
-def _grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
-    """Serving engines by model, however its name is written; frontends only where no worker is seen."""
+def _members_by_model(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
+    """Serving engines by key of their model, of models with two and more; frontends only where no worker is seen."""
     groups: dict[tuple[str, ...], list[Member]] = {}
     for member in members:
         model = model_key(member.reading.model)
@@ -74,7 +74,7 @@ def _grouped(members: Sequence[Member]) -> dict[tuple[str, ...], list[Member]]:
     return {model: group for model, group in groups.items() if len(group) > 1}
 
 
-def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...]]) -> Replicas:
+def replicas_of(group: Sequence[Member], deviations: Mapping[str, tuple[Evidence, ...]]) -> Replicas:
     """The sums and merged latencies of those that answer; MFU and MBU of those whose GPUs are known."""
     members = [member for member in group if member.answers]
     mapped = _with_known_gpus(members)
@@ -98,7 +98,7 @@ def replicas_of(group: Sequence[Member], apart: Mapping[str, tuple[Evidence, ...
         mfu_ratio=_share(mapped or members, "efficiency.flops_per_s", "efficiency.peak_flops_per_s"),
         mbu_ratio=_share(mapped or members, "efficiency.bytes_per_s", "efficiency.peak_bandwidth_bytes_per_s"),
         mapped=len(mapped),
-        deviating=_names([member for member in group if member.reading.key in apart]),
+        deviating=_names([member for member in group if member.reading.key in deviations]),
     )
 
 
@@ -122,20 +122,22 @@ def _figures(members: Sequence[Member], path: str) -> list[Any]:
     return [figure(member.engine) for member in members]
 
 
-def _sum(parts: Iterable[Reading]) -> Reading:
-    known = tuple(parts)
-    if known:
-        return plus(*known)
+def _sum(parts: Sequence[Reading]) -> Reading:
+    """The sum over all that answer; missing where one lacks it, and where none answers."""
+    if parts:
+        return plus(*parts)
     return _SILENT
 
 
 def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
-    """Over the requests of all that answer: missing where one of them has no such histogram, or no window yet."""
+    """Quantiles over the requests of all that answer; missing where one has no such histogram, or no window yet."""
     windows = []
     for member in members:
         window = member.track.long.histogram(quantity)
+        if window is None and member.track.has_histogram(quantity):
+            return no_quantiles(member.track.not_yet)
         if window is None:
-            return no_quantiles(member.track.not_yet if member.track.has_histogram(quantity) else NOT_EXPOSED)
+            return no_quantiles(NOT_EXPOSED)
         windows.append(window)
     if not windows:
         return no_quantiles(_SILENT)
@@ -146,7 +148,7 @@ def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
 
 
 def _share(members: Sequence[Member], work: str, peak: str) -> Reading:
-    """Sum of the work of all / sum of their peaks; a GPU that several of them share counts once."""
+    """Sum of the work of all / sum of their peaks, both by attribute path; a GPU that several share counts once."""
     sharers = Counter[str]()
     for member in members:
         sharers.update(set(member.reading.gpus))

@@ -159,7 +159,7 @@ def _phases(track: Track) -> Phases:
     the first tokens of a while are about those of its ended requests."""
     minutes = track.minutes
     e2e = minutes.mean(q.E2E)
-    ended = minutes.observed(q.E2E)
+    ended = minutes.sum_and_count(q.E2E)
     if isinstance(e2e, Missing) or ended is None:
         return Phases(e2e_s=e2e)
     queue = _at_most(minutes.mean(q.QUEUE), e2e)

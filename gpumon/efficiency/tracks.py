@@ -30,10 +30,13 @@ MOST_KEPT_S: Final = 600.0
 """Longest window that a long prompt asks for."""
 GAP: Final = 3.0
 """A pause of more than this many intervals starts the windows over."""
+_LEAST_GAP_S: Final = 3.0
+"""Shortest pause that starts the windows over: an engine that is polled more often may take a second for one answer."""
 RANK_GONE_S: Final = 10.0
 """A rank that no answer held for this long is gone."""
-LEFT: Final = 0.5
+RESTARTED_BELOW: Final = 0.5
 """Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
+# The order is that of `TokensTotal`: `engine.known_engine` unpacks it.
 TOTALS: Final[tuple[str, ...]] = (
     *(q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.DECODE_TOKENS, q.TRAINED_TOKENS, q.SAMPLES),
     q.REQUESTS,
@@ -42,15 +45,17 @@ TOTALS: Final[tuple[str, ...]] = (
 MEAN_S: Final = 600.0
 """Longest window of the long mean."""
 LEAST_MEAN_S: Final = 10.0
-"""Its shortest window of tokens that are counted as they come."""
+"""Shortest window of the long mean, of tokens that are counted as they come."""
 LEAST_END_S: Final = 60.0
-"""The same of tokens that are counted at the end of their request; with a longer request it is as long as that."""
+"""Shortest window of the long mean, of tokens that are counted at the end of their request: with a longer request it is
+as long as that."""
 MARK_S: Final = 10.0
 """Seconds between two marks of the long mean: 61 of them, however often the engine is polled."""
 
 
-def grown(shortest_s: float, cadence_s: float) -> float:
-    """Seconds of a window of at least `shortest_s` over readings that come every `cadence_s` seconds."""
+def window_for(shortest_s: float, cadence_s: float) -> float:
+    """Length (s) of a window over readings that come every `cadence_s` seconds: longer than `shortest_s` if few
+    come."""
     return max(shortest_s, LEAST_INTERVALS * cadence_s)
 
 
@@ -60,7 +65,8 @@ class PollPoint(NamedTuple):
     monotonic_s: float
     ranks: Mapping[str, RankReading]
     lacked: Mapping[str, frozenset[str]]
-    """Rank -> counters and histograms that this answer lacked: they stand as they were, and tell nothing of it."""
+    """Rank -> counters and histograms that this answer lacked. `ranks` has their older values, which say nothing about
+    this poll."""
 
     def total(self, counter: str) -> float | None:
         """A counter, summed over the ranks; None where none has it."""
@@ -75,12 +81,13 @@ class SumAndCount(NamedTuple):
     """Sum and count of a histogram, without its buckets."""
 
     total: float
-    """Their sum, in the histogram's unit."""
+    """Sum of the observations, in the histogram's unit."""
     observations: float
+    """Number of observations."""
 
     @property
     def mean(self) -> Reading:
-        """In the histogram's unit: `idle` where there was no observation."""
+        """Mean of the observations, in the histogram's unit; `idle` where there was none."""
         if self.observations > 0:
             return self.total / self.observations
         return Missing(Reason.IDLE)
@@ -123,12 +130,12 @@ class CounterWindow:
         for rank in self._newest_ranks():
             ends = self._ends(rank, quantity)
             if ends is None:
-                return self._lacking(quantity)
+                return self._why_no_rate(quantity)
             per_s = _increase(rank, quantity, ends)
             if per_s is not None:
                 total = per_s if total is None else total + per_s
         if total is None:
-            return self._lacking(quantity)
+            return self._why_no_rate(quantity)
         return total
 
     def rank_rate(self, rank: str, quantity: str) -> Reading:
@@ -139,7 +146,7 @@ class CounterWindow:
         else:
             per_s = _increase(rank, quantity, ends)
         if per_s is None:
-            return self._lacking(quantity)
+            return self._why_no_rate(quantity)
         return per_s
 
     def rank_rates(self, quantity: str) -> list[float]:
@@ -158,28 +165,28 @@ class CounterWindow:
         if quantity not in self._histograms:
             differences = []
             for rank in self.points[-1].ranks:
-                observed = self._difference(rank, quantity)
-                if observed is not None:
-                    differences.append(observed)
+                rank_histogram = self._rank_histogram(rank, quantity)
+                if rank_histogram is not None:
+                    differences.append(rank_histogram)
             self._histograms[quantity] = merge(differences)
         return self._histograms[quantity]
 
-    def observed(self, quantity: str) -> SumAndCount | None:
-        """How many observations of a histogram there were, and their sum; None where `histogram` is."""
-        observed_by_ranks = []
+    def sum_and_count(self, quantity: str) -> SumAndCount | None:
+        """Sum and number of the observations of a histogram in the window; None where `histogram` is None."""
+        by_rank = []
         for rank in self._newest_ranks():
-            observed = self._observed(rank, quantity)
-            if observed is not None:
-                observed_by_ranks.append(observed)
-        if not observed_by_ranks:
+            of_rank = self._rank_sum_and_count(rank, quantity)
+            if of_rank is not None:
+                by_rank.append(of_rank)
+        if not by_rank:
             return None
-        if len(observed_by_ranks) == 1:
-            return observed_by_ranks[0]
-        return SumAndCount(*map(sum, zip(*observed_by_ranks, strict=True)))
+        if len(by_rank) == 1:
+            return by_rank[0]
+        return SumAndCount(*map(sum, zip(*by_rank, strict=True)))
 
     def mean(self, quantity: str) -> Reading:
         """Mean of a histogram; warming up where the engine has it and the window does not yet."""
-        observed = self.observed(quantity)
+        observed = self.sum_and_count(quantity)
         if observed is None:
             if self._track.has_histogram(quantity):
                 return self._track.not_yet
@@ -190,8 +197,10 @@ class CounterWindow:
         """Mean of a histogram of one rank."""
         if not self.points:
             return self._track.not_yet
-        observed = self._observed(rank, quantity)
-        return NOT_EXPOSED if observed is None else observed.mean
+        observed = self._rank_sum_and_count(rank, quantity)
+        if observed is None:
+            return NOT_EXPOSED
+        return observed.mean
 
     def samples(self, quantity: str) -> list[float]:
         """A gauge, summed over the ranks, at each poll that had it, oldest first."""
@@ -210,29 +219,30 @@ class CounterWindow:
                 samples.append(point.ranks[rank].gauges[quantity])
         return samples
 
-    def _lacking(self, quantity: str) -> Missing:
+    def _why_no_rate(self, quantity: str) -> Missing:
+        """Why a counter has no rate in this window: too few polls of it yet, or it is not exported."""
         if self._track.counts(quantity):
             return self._track.not_yet
         return NOT_EXPOSED
 
     def _ends(self, rank: str, quantity: str) -> tuple[PollPoint, PollPoint] | None:
-        """Its first and last poll that had this series of a rank; None with fewer than two of them."""
+        """First and last poll of the window whose answer had this series of a rank; None with fewer than two."""
         if not self.points:
             return None
         first = self.points[0]
         last = self.points[-1]
         if not (first.lacked or last.lacked):
             return first, last
-        own = []
+        answers = []
         for point in self.points:
             if quantity not in point.lacked.get(rank, ()):
-                own.append(point)
-        if len(own) > 1:
-            return (own[0], own[-1])
+                answers.append(point)
+        if len(answers) > 1:
+            return (answers[0], answers[-1])
         return None
 
-    def _both(self, rank: str, quantity: str) -> tuple[HistogramReading, HistogramReading] | None:
-        """A histogram of one rank at both ends."""
+    def _histogram_ends(self, rank: str, quantity: str) -> tuple[HistogramReading, HistogramReading] | None:
+        """A histogram of one rank at the window's begin and at its end; None where one of them lacks it."""
         ends = self._ends(rank, quantity)
         if ends is None or rank not in ends[0].ranks or rank not in ends[1].ranks:
             return None
@@ -242,17 +252,22 @@ class CounterWindow:
             return None
         return (old, new)
 
-    def _difference(self, rank: str, quantity: str) -> HistogramReading | None:
-        both = self._both(rank, quantity)
-        if both is None:
+    def _rank_histogram(self, rank: str, quantity: str) -> HistogramReading | None:
+        """Observations of one rank in the window; None where they are not known."""
+        ends = self._histogram_ends(rank, quantity)
+        if ends is None:
             return None
-        return observations_between(*both)
+        return observations_between(*ends)
 
-    def _observed(self, rank: str, quantity: str) -> SumAndCount | None:
-        both = self._both(rank, quantity)
-        if both is None or both[1].count < both[0].count or both[1].sum < both[0].sum:
+    def _rank_sum_and_count(self, rank: str, quantity: str) -> SumAndCount | None:
+        """Sum and number of the observations of one rank in the window; None where they are not known, or fell."""
+        ends = self._histogram_ends(rank, quantity)
+        if ends is None:
             return None
-        return SumAndCount(both[1].sum - both[0].sum, both[1].count - both[0].count)
+        old, new = ends
+        if new.count < old.count or new.sum < old.sum:
+            return None
+        return SumAndCount(new.sum - old.sum, new.count - old.count)
 
 
 class Track:
@@ -262,7 +277,9 @@ class Track:
         self.reading: EngineReading | None = None
         """The newest one, whether it was answered or not."""
         self.points: list[PollPoint] = []
+        """Polls of the windows of the rates and the quantiles, oldest first."""
         self.totals: dict[str, float] = {}
+        """Quantity -> what the engine counted since gpumon began."""
         self.polls = 0
         """Good answers taken in."""
         self.last_s = float("-inf")
@@ -270,6 +287,7 @@ class Track:
         self.several_servers = False
         """The process start time changed back: a balancer sends the polls to several servers in turn."""
         self.keep_s = QUANTILE_S
+        """How far `points` go back; a long prompt asks for more."""
         self.cadence_s = 0.0
         """Seconds between two readings: the longer of the engine's interval and the frames'."""
         self._old_points: list[PollPoint] = []
@@ -277,13 +295,14 @@ class Track:
         self.minutes = CounterWindow(self, 0.0)
         self.short = self.minutes
         self.long = self.minutes
-        """The windows of the rates, of the quantiles and of shares of requests at this cadence."""
+        """Windows at this cadence: `minutes` of shares of requests, `short` of the rates, `long` of the quantiles."""
         self.quantile_s = QUANTILE_S
         self.mean = LongMean()
         """Long mean of the generated tokens."""
         self.seen = SeenLoad()
-        """Return what ran and waited since the first poll."""
+        """What ran and waited since the first poll."""
         self._frames_s = -1.0
+        """Interval of the frames at the newest reading; below 0 before the first."""
         self._was_reset = False
         self._paced_s = 0.0
         """The cadence when the newest point came: a pause that was none then is none after a change to a shorter."""
@@ -295,6 +314,7 @@ class Track:
         self._counted: dict[str, dict[str, float]] = {}
         """Rank -> counter -> up to where it is in the totals."""
         self._seen_s: dict[str, float] = {}
+        """Rank -> when an answer had it last."""
         self._whole_answers: dict[str, int] = {}
         """Rank -> answers of this process that had it and were read to their end."""
         self._before_fall: tuple[float, dict[str, RankReading]] = (float("-inf"), {})
@@ -302,7 +322,9 @@ class Track:
         self._good_wall_s = float("inf")
         """Unix time of the last good poll; of the first look where there was none."""
         self._started: deque[float] = deque(maxlen=4)
+        """Start times (Unix) of the processes that answered, the newest one last."""
         self._moves: dict[str, Advance] = {}
+        """Counter -> when it moves, as the last answer said."""
 
     @property
     def good_wall_s(self) -> float:
@@ -319,20 +341,22 @@ class Track:
             return False
         self.reading = reading
         self._frames_s = frames_s
-        earlier = False
+        has_earlier = False
         if reading.state is EndpointState.OK:
-            for before in reading.earlier:
-                earlier |= self._add(before, wall_s - (reading.monotonic_s - before.monotonic_s), frames_s)
+            for earlier in reading.earlier:
+                earlier_wall_s = wall_s - (reading.monotonic_s - earlier.monotonic_s)
+                has_earlier |= self._add(earlier, earlier_wall_s, frames_s)
         self._add_before_first_count(reading, wall_s, frames_s)
-        total = self.totals.get(q.DECODE_TOKENS, 0.0)
-        last_s = self.last_s
+        tokens_before = self.totals.get(q.DECODE_TOKENS, 0.0)
+        before_s = self.last_s
         added = self._add(reading, wall_s, frames_s)
-        self.short = CounterWindow(self, grown(RATE_S, self.cadence_s))
+        self.short = CounterWindow(self, window_for(RATE_S, self.cadence_s))
         self.long = CounterWindow(self, self.quantile_s)
-        self.minutes = CounterWindow(self, grown(MINUTES_S, self.cadence_s), [*self._old_points, *self.points])
+        self.minutes = CounterWindow(self, window_for(MINUTES_S, self.cadence_s), [*self._old_points, *self.points])
         if added:
-            self._extend_mean(reading, self.totals.get(q.DECODE_TOKENS, 0.0) - total, reading.monotonic_s - last_s)
-        if earlier:
+            tokens = self.totals.get(q.DECODE_TOKENS, 0.0) - tokens_before
+            self._extend_mean(reading, tokens, reading.monotonic_s - before_s)
+        if has_earlier:
             self.totals = dict.fromkeys(self.totals, 0.0)
         return added
 
@@ -348,7 +372,7 @@ class Track:
     def _add(self, reading: EngineReading, wall_s: float, frames_s: float) -> bool:
         """Take in one poll. Returns whether it was a new good answer."""
         self.cadence_s = max(reading.interval_s, frames_s)
-        self.quantile_s = grown(QUANTILE_S, self.cadence_s)
+        self.quantile_s = window_for(QUANTILE_S, self.cadence_s)
         if self._good_wall_s == float("inf"):
             self._good_wall_s = wall_s
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
@@ -361,15 +385,17 @@ class Track:
         self._count(reading, newborn=newborn)
         self._remember(reading)
         self._append(reading)
-        self.seen.add(self.points[-1], self.gauge(q.WAITING), max(GAP * self.cadence_s, 3.0))
+        self.seen.add(self.points[-1], self.gauge(q.WAITING), max(GAP * self.cadence_s, _LEAST_GAP_S))
         self.last_s = reading.monotonic_s
         self._good_wall_s = wall_s
         self.polls += 1
         return True
 
     def _forget_before(self, reading: EngineReading) -> bool:
-        """Forget the process before another one, and counters that became other series. Returns whether no rate may be
-        taken between the last answer and this one."""
+        """Forget what another process counted before, and counters that became other series.
+
+        Returns whether no rate may be taken between the last answer and this one.
+        """
         another = self._note_start(reading)
         fell = self._has_fallen(reading)
         back = not another and not fell and self._is_back(reading)
@@ -393,7 +419,8 @@ class Track:
         started = reading.started_wall_s
         if not started:
             return False
-        same = [abs(started - known) <= 1.0 for known in self._started]
+        # Start times are read to about a second: pages have them rounded, or from the age of a process.
+        same = [abs(started - earlier) <= 1.0 for earlier in self._started]
         self.several_servers = self.several_servers or (any(same) and not same[-1])
         if not any(same):
             self._started.append(started)
@@ -434,21 +461,21 @@ class Track:
     def _begin_at_zero(self, reading: EngineReading) -> None:
         """Give the points and totals so far the series that came with their first count, at 0."""
         for rank in reading.ranks:
-            known = self._ranks.get(rank.rank)
-            if known is None:
+            so_far = self._ranks.get(rank.rank)
+            if so_far is None:
                 continue
-            born = born_series(known, reading, rank, self._whole_answers.get(rank.rank, 0))
+            born = born_series(so_far, reading, rank, self._whole_answers.get(rank.rank, 0))
             if not born:
                 continue
             counted = self._counted.setdefault(rank.rank, {})
             for name in born.intersection(TOTALS):
                 counted[name] = 0.0
-            self._ranks[rank.rank] = with_zeros(known, rank, born)
+            self._ranks[rank.rank] = with_zeros(so_far, rank, born)
             self.points = [_began_at_zero(point, rank, born) for point in self.points]
             self._old_points = [_began_at_zero(point, rank, born) for point in self._old_points]
 
     def _count(self, reading: EngineReading, *, newborn: bool) -> None:
-        """Grow the totals.
+        """Add what the counters have grown by to the totals.
 
         A counter that began anew adds what it has counted since. One that fell and did not adds nothing until it is
         where it was: an old answer came late, or a part of a sum was missing. One that is seen for the first time is a
@@ -462,7 +489,7 @@ class Track:
                 if new is None:
                     continue
                 old = counted.get(quantity, 0.0 if newborn else new)
-                if new < LEFT * old and (anew or reading.advance.get(quantity) is Advance.DERIVED):
+                if new < RESTARTED_BELOW * old and (anew or reading.advance.get(quantity) is Advance.DERIVED):
                     old = 0.0
                     counted[quantity] = new
                 counted[quantity] = max(counted.get(quantity, old), new)
@@ -487,22 +514,23 @@ class Track:
             self._counters.update(rank.counters)
 
     def _append(self, reading: EngineReading) -> None:
+        """Append a point of the newest values, unless the last one is less than half an interval old."""
         now_s = reading.monotonic_s
         interval_s = reading.interval_s
         if self.points:
             since_s = now_s - self.points[-1].monotonic_s
-            if since_s > max(GAP * max(self.cadence_s, self._paced_s), 3.0):
+            if since_s > max(GAP * max(self.cadence_s, self._paced_s), _LEAST_GAP_S):
                 self._drop_points()
             elif since_s < interval_s / 2:
                 return
         self._paced_s = self.cadence_s
-        here = {rank.rank: rank for rank in reading.ranks}
+        answered = {rank.rank: rank for rank in reading.ranks}
         lacked = {}
-        for name, known in self._ranks.items():
-            if here.get(name) is not known:
-                lacked[name] = series_of(known)
-                if name in here:
-                    lacked[name] -= series_of(here[name])
+        for name, newest in self._ranks.items():
+            if answered.get(name) is not newest:
+                lacked[name] = series_of(newest)
+                if name in answered:
+                    lacked[name] -= series_of(answered[name])
         self.points.append(PollPoint(now_s, dict(self._ranks), lacked))
         if len(self.points) > 2:
             self._was_reset = False
@@ -519,16 +547,19 @@ class Track:
             if not self._old_points or _mark_of(point) != _mark_of(self._old_points[-1]):
                 self._old_points.append(point)
         del self.points[:number]
-        oldest_s = now_s - grown(MINUTES_S, self.cadence_s) - max(MINUTES_MARK_S, self.cadence_s)
+        oldest_s = now_s - window_for(MINUTES_S, self.cadence_s) - max(MINUTES_MARK_S, self.cadence_s)
         del self._old_points[: bisect_left(self._old_points, (oldest_s,))]
 
     def _extend_mean(self, reading: EngineReading, tokens: float, elapsed_s: float) -> None:
-        """By the counter, which is right over a gap, too; else by the engine's own rate, which tells nothing of one."""
+        """Add generated tokens to the long mean.
+
+        By the counter, which is right over a gap, too; else by the engine's own rate, which says nothing about a gap.
+        """
         per_s = _sum_gauges(self.points[-1].ranks.values(), q.DECODE_RATE)
         if self.counts(q.DECODE_TOKENS):
             self.mean.add(reading.monotonic_s, tokens, elapsed_s, self.cadence_s)
             if reading.advance.get(q.DECODE_TOKENS) is Advance.END:
-                self.mean.lasted(longest(self.long.histogram(q.E2E)))
+                self.mean.note_longest(longest(self.long.histogram(q.E2E)))
         elif per_s is not None:
             seen_s = elapsed_s if elapsed_s <= GAP * self.cadence_s else 0.0
             self.mean.add(reading.monotonic_s, per_s * seen_s, seen_s, self.cadence_s)
@@ -629,9 +660,14 @@ def _mark_of(point: PollPoint) -> int:
 
 
 class _Mark(NamedTuple):
+    """A point on the way of the long mean."""
+
     at_s: float
+    """On the monotonic clock."""
     tokens: float
+    """Generated since the first mark."""
     seen_s: float
+    """Seconds since the first mark in which they were counted."""
 
 
 class LongMean:
@@ -658,12 +694,12 @@ class LongMean:
         self._newest = _Mark(at_s, last.tokens + tokens, last.seen_s + seen_s)
         if at_s - self._marks[-1].at_s >= MARK_S:
             self._marks.append(self._newest)
-        start_s = at_s - grown(MEAN_S, cadence_s)
+        start_s = at_s - window_for(MEAN_S, cadence_s)
         while len(self._marks) > 1 and self._marks[0].at_s < start_s:
             self._marks.popleft()
 
-    def lasted(self, longest_s: float) -> None:
-        """A request took so long: tokens counted at its end came over all of that time."""
+    def note_longest(self, longest_s: float) -> None:
+        """Note how long a request took: tokens counted at its end came over all of that time."""
         self._longest_s = max(self._longest_s, min(longest_s, MEAN_S))
 
     def per_s(self, *, at_end: bool) -> Reading:
@@ -671,15 +707,15 @@ class LongMean:
         if self._newest is None:
             return WARMING_UP
         start = self._marks[0]
-        seen_s = self._newest.seen_s - start.seen_s
+        seconds = self._newest.seen_s - start.seen_s
         if at_end:
             least_s = max(LEAST_END_S, self._longest_s)
         else:
             least_s = LEAST_MEAN_S
         # Marks come every 10 s at best, so a full window is that much shorter than the longest.
-        if seen_s <= 0.0 or seen_s < min(least_s, MEAN_S - 2 * MARK_S):
+        if seconds <= 0.0 or seconds < min(least_s, MEAN_S - 2 * MARK_S):
             return WARMING_UP
-        return (self._newest.tokens - start.tokens) / seen_s
+        return (self._newest.tokens - start.tokens) / seconds
 
 
 def sum_known_values(values: Iterable[float | None]) -> float | None:
@@ -756,13 +792,15 @@ def _began_anew(old: RankReading | None, new: RankReading) -> bool:
     if old is None:
         return True
     for name, before in old.counters.items():
-        if before and not new.counters.get(name, 0.0) < LEFT * before:
+        if before and not new.counters.get(name, 0.0) < RESTARTED_BELOW * before:
             return False
     return True
 
 
-def _with_lacked(old: RankReading | None, new: RankReading) -> RankReading:
-    """`new` with the series that this poll lacked taken from `old`: absent in one answer is not gone."""
-    if old is None or has_all_series(new, old):
-        return new
-    return RankReading(new.rank, {**old.counters, **new.counters}, new.gauges, {**old.histograms, **new.histograms})
+def _with_lacked(old: RankReading | None, newest: RankReading) -> RankReading:
+    """`newest` with the series that this poll lacked taken from `old`: absent in one answer is not gone."""
+    if old is None or has_all_series(newest, old):
+        return newest
+    return RankReading(
+        newest.rank, {**old.counters, **newest.counters}, newest.gauges, {**old.histograms, **newest.histograms}
+    )

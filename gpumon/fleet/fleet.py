@@ -130,8 +130,8 @@ def _latencies(pipeline: HostPipeline, snapshot: Snapshot) -> dict[str, Latencie
     """TTFT and ITL histograms of each engine, by its key, to be merged over hosts."""
     latencies = {}
     for engine in snapshot.engines:
-        ttft = pipeline.deriver.observed(engine.key, TTFT)
-        itl = pipeline.deriver.observed(engine.key, ITL)
+        ttft = pipeline.deriver.window_histogram(engine.key, TTFT)
+        itl = pipeline.deriver.window_histogram(engine.key, ITL)
         if ttft is not None or itl is not None:
             latencies[engine.key] = Latencies(ttft, itl)
     return latencies

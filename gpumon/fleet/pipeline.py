@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.deriver import bare, shown_fault
+from gpumon.efficiency.deriver import shown_fault, snapshot_without_things
 from gpumon.efficiency.points import SumsOfThings, chart_points
 from gpumon.efficiency.tracks import GAP
 from gpumon.fleet.blank import without_figures
@@ -66,7 +66,7 @@ class HostPipeline:
         except Exception as error:  # what one host's series lead to costs its own row
             self.deriver, self._triage = self._make()
             text = f"gpumon failed on these series, please report: {clean(f'{type(error).__name__}: {error}', 200)}"
-            return HostMoment(bare(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
+            return HostMoment(snapshot_without_things(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
 
     def _frame(self, host: HostFrame, wall_s: float, interval_s: float) -> Frame:
         """The series of a host as a frame of one machine."""

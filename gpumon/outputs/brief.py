@@ -9,7 +9,7 @@ from math import ceil
 from typing import Final
 
 from gpumon.efficiency.gpu import with_clearer_reasons
-from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, grown
+from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, window_for
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, latency_text
 from gpumon.readings import format as human
@@ -258,7 +258,7 @@ def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
     parts = []
     for figures, names, length_s in (("rates", rates, RATE_S), ("latencies", latencies, QUANTILE_S)):
         if names:
-            window = _longer(window_s, grown(length_s, cadence_s))
+            window = _longer(window_s, window_for(length_s, cadence_s))
             parts.append(f"{figures} of {as_line(things(names))} (--window {window})")
     if parts:
         return f"not known after {window_s:g} s: {'; '.join(parts)}"

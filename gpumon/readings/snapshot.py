@@ -596,7 +596,7 @@ class EngineCosts(Part, frozen=True, gc=False):
     unused_cost: Reading = NO_PRICE
     """Price of its GPUs in that time."""
     energy_j: Reading = WARMING_UP
-    """Energy of its GPUs since gpumon saw it first."""
+    """Energy of its GPUs since gpumon saw it first. Missing for good after it has shared one."""
     energy_cost: Reading = NO_ENERGY_PRICE
     """Price of that energy, each part at the price of its hour."""
 

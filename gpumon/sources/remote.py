@@ -15,7 +15,7 @@ import msgspec
 
 from gpumon import __version__
 from gpumon.config.schema import Config, Endpoint, Host
-from gpumon.efficiency.deriver import bare
+from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.readings import difference
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.format import rfc3339
@@ -106,10 +106,10 @@ class Remote:
         self.host = host
         self.is_url = "://" in host.address
         if self.is_url:
-            bare = host.address.partition("://")[2]
+            snapshot_without_things = host.address.partition("://")[2]
         else:
-            bare = host.address.rpartition("@")[2]
-        self.name = clean(host.name or bare.rstrip("/"), 120)
+            snapshot_without_things = host.address.rpartition("@")[2]
+        self.name = clean(host.name or snapshot_without_things.rstrip("/"), 120)
         self.fault = CONNECTING
         """Why there are no new figures; empty while there are."""
         self.since_s = wall()
@@ -261,7 +261,7 @@ class Remote:
         """The host as it is now where its gpumon found nothing to watch: it is there, and has no GPU."""
         wall_s = self._wall()
         nothing = Frame(0, wall_s, wall_s, self._every_s, HostReading(name=self.name))
-        return HostFrame(self.name, ready=bare(nothing), interval_s=self._every_s, faults=faults)
+        return HostFrame(self.name, ready=snapshot_without_things(nothing), interval_s=self._every_s, faults=faults)
 
     def at(self, wall_s: float | None) -> HostFrame | None:
         """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""

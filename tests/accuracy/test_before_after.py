@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpumon.efficiency.before_after import before_after
-from gpumon.efficiency.deriver import bare
+from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.span import TakenSpan
 from gpumon.readings.before_after import FigureChange, Judgement, ThingChange
@@ -50,7 +50,7 @@ def taken(watched: Replay, span: tuple[float, float]) -> TakenSpan:
     found = TakenSpan(begin_s, end_s)
     for tick in watched.ticks:
         if begin_s <= tick.t <= end_s:
-            snapshot = bare(Frame(0, tick.t, tick.t, 1.0, HostReading(name="box")))
+            snapshot = snapshot_without_things(Frame(0, tick.t, tick.t, 1.0, HostReading(name="box")))
             found.take(replace(snapshot, engines=tick.engines), tick.t, tick.readings)
             found.moments += 1
     return found

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpumon.efficiency.costs import SHARED_GPU
+from gpumon.efficiency.costs import ONCE_SHARED_GPU, SHARED_GPU
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineReading, GpuProcess
@@ -122,6 +122,19 @@ def test_an_engine_that_shares_its_gpu_has_no_cost_of_its_own() -> None:
     assert snapshot.costs.cost_per_hour == 2 * PER_HOUR
     for served in after(FREE, sharing=True).engines:
         assert (served.costs.cost_per_hour, served.costs.energy_cost) == (NO_PRICE, NO_ENERGY_PRICE)
+
+
+def test_the_energy_of_an_engine_that_once_shared_its_gpu_stays_unknown_as_a_part_of_it_was_the_other_ones() -> None:
+    deriver = Deriver(gpu_catalogue(), prices=PRICES)
+    for tick in range(TICKS):
+        at_s = float(tick)
+        engines = [polled(at_s, 1.0)]
+        if tick < 30:
+            engines.append(replace(engines[0], name="other", url="http://127.0.0.1:8001"))
+        snapshot = deriver.derive(frame(at_s, (gpu(0, at_s, energy_j=WATTS * at_s),), tuple(engines))).snapshot
+    costs = snapshot.engines[0].costs
+    assert costs.cost_per_hour == PER_HOUR
+    assert (costs.energy_j, costs.energy_cost) == (ONCE_SHARED_GPU, ONCE_SHARED_GPU)
 
 
 def after_two_replicas(prices: Prices, **second_card: Any) -> Snapshot:

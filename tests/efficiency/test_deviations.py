@@ -53,8 +53,8 @@ def minutes(**others: dict[str, Any]) -> list[Minute]:
 def said(*each: Minute) -> dict[str, tuple[Figures, ...]]:
     """Of minutes that stay as they are."""
     deviations = Deviations()
-    assert deviations.at(0.0, each, HOLD_S) == {}
-    return {key: figures(found) for key, found in deviations.at(HOLD_S, each, HOLD_S).items()}
+    assert deviations.compare(0.0, each, HOLD_S) == {}
+    return {key: figures(found) for key, found in deviations.compare(HOLD_S, each, HOLD_S).items()}
 
 
 # Who is named.
@@ -143,13 +143,13 @@ def test_what_comes_and_goes_is_not_said():
     deviations = Deviations()
     for at in range(0, 2000, 2):
         worse = {"ttft_s": 0.9 if at % 200 < 150 else 0.2}
-        assert deviations.at(float(at), minutes(c=worse), HOLD_S) == {}
+        assert deviations.compare(float(at), minutes(c=worse), HOLD_S) == {}
 
 
 def test_what_was_said_stays_with_the_figures_of_now_until_it_is_long_over():
     deviations = Deviations()
     for at in range(0, 182, 2):
-        deviations.at(float(at), minutes(c={"ttft_s": 0.9}), HOLD_S)
-    later = [deviations.at(float(at), minutes(c={"ttft_s": 0.3}), HOLD_S) for at in range(182, 400, 2)]
+        deviations.compare(float(at), minutes(c={"ttft_s": 0.9}), HOLD_S)
+    later = [deviations.compare(float(at), minutes(c={"ttft_s": 0.3}), HOLD_S) for at in range(182, 400, 2)]
     assert figures(later[0]["c"]) == figures(later[89]["c"]) == (("replica_ttft", 0.3, 0.2),)
     assert later[90] == later[-1] == {}

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from gpumon.efficiency.before_after import COMPARED_FIGURES, figure_change
-from gpumon.efficiency.deriver import Deriver, bare
+from gpumon.efficiency.deriver import Deriver, snapshot_without_things
 from gpumon.efficiency.facts import OPTIONS_KNOWN, differing, engine_facts, host_facts, options_of
 from gpumon.efficiency.span import ThingSpan
 from gpumon.readings import quantities as q
@@ -139,7 +139,7 @@ def test_a_start_that_no_calendar_has_is_no_setting() -> None:
 
 
 def test_settings_of_another_machine_are_safe_to_print() -> None:
-    snapshot = bare(Frame(0, 1.0, 1.0, 1.0, HostReading(name="box")))
+    snapshot = snapshot_without_things(Frame(0, 1.0, 1.0, 1.0, HostReading(name="box")))
     host = replace(snapshot.host, driver="580\x1b]0;x\x07", cuda="13\x9b2J")
     for text in host_facts(host, snapshot).values():
         assert text.isprintable()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.efficiency.reach import entries_kept, entries_read, mean_seen
+from gpumon.efficiency.reach import entries_kept, entries_read, mean_entries_read
 from gpumon.specs.llm import Attention, Reach
 from tests.each_row import each_row
 
@@ -54,7 +54,7 @@ def test_a_token_sees(attention: Attention, context: float, entries: float) -> N
     ],
 )  # fmt: skip
 def test_the_tokens_of_a_prompt_see_on_average(attention: Attention, new: float, cached: float, entries: float) -> None:
-    assert mean_seen(attention, new, cached) == pytest.approx(entries)
+    assert mean_entries_read(attention, new, cached) == pytest.approx(entries)
 
 
 @each_row(
@@ -89,19 +89,21 @@ def test_the_mean_is_that_over_every_position(reach: Reach, limit: int, stride: 
     limited = reach in (Reach.WINDOW, Reach.CHUNK, Reach.TOP)
     attention = look(reach, limit if limited else 0, 1 if reach is Reach.CHUNK else stride)
     mean = sum(at(attention, cached + step + 0.5) for step in range(new)) / new
-    assert mean_seen(attention, new, cached) == pytest.approx(mean, rel=1e-9)
+    assert mean_entries_read(attention, new, cached) == pytest.approx(mean, rel=1e-9)
 
 
 @given(st.sampled_from(CAUSAL), st.floats(1, 1e6), st.floats(1, 1e6), st.floats(0, 1e6))
 def test_a_prompt_in_two_parts_sees_what_it_sees_at_once(
     attention: Attention, first: float, second: float, cached: float
 ) -> None:
-    parts = first * mean_seen(attention, first, cached) + second * mean_seen(attention, second, cached + first)
-    assert parts == pytest.approx((first + second) * mean_seen(attention, first + second, cached), rel=1e-6)
+    parts = first * mean_entries_read(attention, first, cached) + second * mean_entries_read(
+        attention, second, cached + first
+    )
+    assert parts == pytest.approx((first + second) * mean_entries_read(attention, first + second, cached), rel=1e-6)
 
 
 @given(st.sampled_from((*CAUSAL, ENCODER, LOCAL)), st.floats(0, 1e7), st.floats(0, 1e7))
 def test_nobody_sees_more_than_there_is(attention: Attention, new: float, cached: float) -> None:
-    assert 0.0 <= mean_seen(attention, new, cached) <= (new + cached) * (1 + 1e-9)
+    assert 0.0 <= mean_entries_read(attention, new, cached) <= (new + cached) * (1 + 1e-9)
     assert entries_read(attention, new) <= new
     assert entries_kept(attention, new) <= new

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from gpumon import __version__
 from gpumon.config.schema import Config, Host
-from gpumon.efficiency.deriver import bare
+from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.pipeline import state_of
 from gpumon.fleet.rows import by_host
@@ -323,7 +323,8 @@ async def test_a_host_that_hangs_says_for_how_long(tmp_path: Path, monkeypatch: 
     frame = remote.at(None)
     assert frame is not None
     assert frame.faults[0].text == "no answer for 12 s: ssh connects, or its gpumon hangs (see `ssh gpu-07 true`)"
-    assert state_of(bare(Frame(0, now[0], now[0], 1.0, HostReading(), faults=frame.faults))) is HostState.UNREACHABLE
+    failed = Frame(0, now[0], now[0], 1.0, HostReading(), faults=frame.faults)
+    assert state_of(snapshot_without_things(failed)) is HostState.UNREACHABLE
     await run_until(remote, lambda: remote.version == "0.1.0")
     frame = remote.at(None)
     assert frame is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.deriver import bare
+from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.readings.frame import NO_DRIVER, Fault, Frame, HostReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Level, Limit, Snapshot
@@ -47,7 +47,7 @@ def test_in_trouble_it_names_level_thing_and_what_is_wrong(width: int) -> None:
 def without_driver(text: str = NO_DRIVER) -> Snapshot:
     """A host that watches engines over the network, as the deriver gives it."""
     frame = Frame(1, scenes.WALL_S, 1.0, 1.0, HostReading(), faults=(Fault("nvml", text, scenes.WALL_S),))
-    return replace(scenes.snapshot(), gpus=(), verdicts=(), faults=bare(frame).faults)
+    return replace(scenes.snapshot(), gpus=(), verdicts=(), faults=snapshot_without_things(frame).faults)
 
 
 def test_a_missing_driver_is_a_note_where_there_are_engines() -> None:
