@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from gpumon.deadline import timeout
 from gpumon.efficiency.deriver import Deriver, snapshot_without_things
 from gpumon.history.frame_store import Tick
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
@@ -331,7 +332,8 @@ class Collector:
     async def _poll(self, source: Source, now_s: float) -> Contribution:
         """One source's part; a bug in a source costs its own part of the frame and is named as a fault."""
         try:
-            part = await asyncio.wait_for(source.poll(now_s), POLL_DEADLINE_S)
+            async with timeout(POLL_DEADLINE_S):
+                part = await source.poll(now_s)
         except Exception as error:  # whatever a source does, the others go on
             return self._failed(source, error)
         self._broken.pop(id(source), None)

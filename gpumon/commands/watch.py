@@ -26,6 +26,7 @@ from gpumon.commands.streams import (
     write,
 )
 from gpumon.config.errors import ConfigError
+from gpumon.deadline import timeout
 
 if TYPE_CHECKING:
     from gpumon.collector import TickKeeper
@@ -251,7 +252,8 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
             if printed == options.count or slot_s >= end_s:
                 break
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(done.wait(), slot_s - time.monotonic())
+                async with timeout(slot_s - time.monotonic()):
+                    await done.wait()
     finally:
         await control.stop()
     return _fleet_exit_code(config, snapshot)

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
+from gpumon.deadline import timeout
+
 MOST_CONNECTIONS: Final = 32
 """Open at once; one more ends the one that has been quiet for longest."""
 MOST_HEAD: Final = 8192
@@ -185,7 +187,7 @@ class HttpServer:
         task.add_done_callback(self._unserved)
 
     def _end(self, task: asyncio.Task[None]) -> None:
-        """End a connection. Its transport, too: `wait_for` may lose a cancellation before Python 3.12."""
+        """End a connection: its task, and its transport without waiting for what is not sent yet."""
         self._open.pop(task, None)
         task.cancel()
         transport = self._transports.pop(task, None)
@@ -228,10 +230,12 @@ class HttpServer:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; returns whether the connection goes on."""
-        first = await asyncio.wait_for(reader.readexactly(1), _IDLE_S)
+        async with timeout(_IDLE_S):
+            first = await reader.readexactly(1)
         try:
-            head = first + await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HEAD_S)
-            method, path, headers, lasting = _request(head)
+            async with timeout(HEAD_S):
+                rest = await reader.readuntil(b"\r\n\r\n")
+            method, path, headers, lasting = _request(first + rest)
             answer = self._answered(method, path, headers)
         except asyncio.TimeoutError:
             method = "GET"
@@ -249,7 +253,8 @@ class HttpServer:
         if method == "HEAD":
             body = b""
         writer.write(_lines(answer, lasting) + body)
-        await asyncio.wait_for(writer.drain(), _SEND_S)
+        async with timeout(_SEND_S):
+            await writer.drain()
         return lasting
 
     def _answered(self, method: str, path: str, headers: Mapping[str, str]) -> HttpResponse:

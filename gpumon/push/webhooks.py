@@ -18,6 +18,7 @@ import msgspec
 
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Webhook
+from gpumon.deadline import timeout
 from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_s
 from gpumon.push.ledger import Ledger, WebhookRule
 from gpumon.push.records import KeptState, Message
@@ -340,7 +341,8 @@ class _Events:
     async def ended_within(self, seconds: float) -> None:
         """Wait so long, or until the end."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._ended.wait(), seconds)
+            async with timeout(seconds):
+                await self._ended.wait()
 
     def _set(self, *events: asyncio.Event) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
@@ -401,7 +403,8 @@ class Webhooks:
         for channel in self.channels:
             channel.flush(now_s)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(in_daemon_thread(self._ended.wait), FLUSH_S)
+            async with timeout(FLUSH_S):
+                await in_daemon_thread(self._ended.wait)
         if self._announce is not None:
             self._say()
 

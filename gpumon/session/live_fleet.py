@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 
 from gpumon.config.schema import Config
+from gpumon.deadline import timeout
 from gpumon.fleet.snapshot import NOTHING_YET, FleetSnapshot
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.format import rfc3339
@@ -165,7 +166,8 @@ class LiveFleet:
         self._lateness.stop()
         if self._source is not None:
             with contextlib.suppress(Exception):  # a connection that ends badly has ended
-                await asyncio.wait_for(self._source.close(), _MOST_END_S)
+                async with timeout(_MOST_END_S):
+                    await self._source.close()
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from gpumon.config.prices import running_prices
 from gpumon.config.schema import Config
+from gpumon.deadline import timeout
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import Frame, HostReading
 from gpumon.readings.missing import WARMING_UP
@@ -23,7 +24,8 @@ _DRIVER_WAIT_S: Final = 0.1
 async def opening_snapshot(hardware: Source, config: Config) -> Snapshot | None:
     """The GPUs alone, without engines and verdicts; None where the driver has not answered within a moment."""
     try:
-        part = await asyncio.wait_for(hardware.poll(time.monotonic()), _DRIVER_WAIT_S)
+        async with timeout(_DRIVER_WAIT_S):
+            part = await hardware.poll(time.monotonic())
     except asyncio.TimeoutError:
         return None
     if not part.gpus:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gpumon.config.schema import Dcgm, Endpoint
+from gpumon.deadline import timeout
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, Fault
 from gpumon.readings.text import clean
@@ -93,7 +94,8 @@ class DcgmSource:
     async def ready(self, timeout_s: float) -> None:
         """Wait until the first poll came to an answer or a failure."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._answered.wait(), timeout_s)
+            async with timeout(timeout_s):
+                await self._answered.wait()
 
     async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002 - the signature of Source
         """The newest readings, at once."""

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Endpoint
+from gpumon.deadline import timeout
 from gpumon.efficiency.births import SURE_ANSWERS
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
 from gpumon.readings.quantities import DECODE_TOKENS
@@ -180,7 +181,8 @@ class EndpointSource:
         """Wait until the first poll came to an answer or a failure, with the model's name if it was an answer."""
         end_s = time.monotonic() + timeout_s
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._answered.wait(), timeout_s)
+            async with timeout(timeout_s):
+                await self._answered.wait()
         if self._identity is not None:
             await asyncio.wait({self._identity}, timeout=max(0.0, end_s - time.monotonic()))
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
+from gpumon.deadline import timeout
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import recipient
@@ -167,7 +168,8 @@ class Fetcher:
         most = most_bytes or self._limits.body_bytes
         try:
             await self._resolve()
-            return await asyncio.wait_for(self._once(transport, request, most), self._limits.total_s)
+            async with timeout(self._limits.total_s):
+                return await self._once(transport, request, most)
         except asyncio.TimeoutError:
             self._resolved = False
             raise timed_out(self._limits.total_s) from None
@@ -192,7 +194,8 @@ class Fetcher:
         transports = list(self._transports.values())
         self._transports.clear()
         with contextlib.suppress(Exception):  # a connection that ends badly has ended
-            await asyncio.wait_for(asyncio.gather(*(transport.aclose() for transport in transports)), 0.1)
+            async with timeout(0.1):
+                await asyncio.gather(*(transport.aclose() for transport in transports))
 
     async def _build(self) -> httpx.AsyncHTTPTransport:
         try:
@@ -250,7 +253,8 @@ class Fetcher:
             raise silent
         self._looking = True
         try:
-            known = await asyncio.wait_for(in_daemon_thread(self._look_up), self._limits.connect_s)
+            async with timeout(self._limits.connect_s):
+                known = await in_daemon_thread(self._look_up)
         except asyncio.TimeoutError:
             raise silent from None
         if not known:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from gpumon.deadline import timeout
 from gpumon.efficiency.peaks import gpu_facts
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.dcgm import DCGM
@@ -84,7 +85,8 @@ async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Pat
 async def _library(pids: Iterable[int], proc: Path) -> list[Check]:
     """The library that the worker has loaded. To tell it takes the worker's memory lock, which the driver may hold."""
     try:
-        path = await asyncio.wait_for(in_daemon_thread(_loaded, tuple(pids), proc), MAPS_S)
+        async with timeout(MAPS_S):
+            path = await in_daemon_thread(_loaded, tuple(pids), proc)
     except asyncio.TimeoutError:
         return [Check("driver", "library", CheckState.WARN, "not known: the worker process hangs inside the driver")]
     if path:

@@ -12,6 +12,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, ParamSpec, TypeVar
 
+from gpumon.deadline import timeout
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -88,7 +90,8 @@ def _waiting_thread() -> _Thread:
 async def finished(future: Future[Any], most_s: float) -> None:
     """Wait for a call of `daemon_thread`, at most so long."""
     with contextlib.suppress(Exception):  # its error is for the one who takes its result
-        await asyncio.wait_for(asyncio.wrap_future(future), most_s)
+        async with timeout(most_s):
+            await asyncio.wrap_future(future)
 
 
 async def in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

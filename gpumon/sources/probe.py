@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
+from gpumon.deadline import timeout
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.api_key import key_refused, read_key
 from gpumon.sources.endpoint_url import EndpointUrl
@@ -227,7 +228,8 @@ async def api_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, st
     if not (endpoint.api_key_env or endpoint.api_key_file):
         return "", ""
     try:
-        return await asyncio.wait_for(in_daemon_thread(read_key, endpoint, setting), KEY_S)
+        async with timeout(KEY_S):
+            return await in_daemon_thread(read_key, endpoint, setting)
     except asyncio.TimeoutError:
         return "", f"{setting}_file: its file system does not answer within {KEY_S:g} s: is that a mount that hangs?"
 

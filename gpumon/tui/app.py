@@ -24,6 +24,7 @@ from textual.widgets import Input
 
 from gpumon.config.schema import Config
 from gpumon.config.themes import Theme
+from gpumon.deadline import timeout
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.control import Collecting, Control, Files
@@ -198,7 +199,8 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             self._collecting.cancel()
         for control in self.sources():
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(control.stop(), _STOP_S)
+                async with timeout(_STOP_S):
+                    await control.stop()
 
 
 class MonitorApp(ScreenApp[Snapshot, Control]):

@@ -17,6 +17,7 @@ from aiohttp.web_runner import GracefulExit
 from textual_serve.app_service import AppService
 from textual_serve.server import Server, to_int
 
+from gpumon.deadline import timeout
 from gpumon.web.admission import Admission
 
 MOST_TABS: Final = 8
@@ -116,14 +117,16 @@ class Tab(AppService):
         """End the process: it is asked, and killed where it does not listen."""
         if self._has_shown:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(super().stop(), _STOP_S)
+                async with timeout(_STOP_S):
+                    await super().stop()
         else:
             await self._give_up_start()
         process = self._process
         if process is None:
             return
         try:
-            await asyncio.wait_for(process.wait(), _STOP_S / 2)
+            async with timeout(_STOP_S / 2):
+                await process.wait()
         except asyncio.TimeoutError:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -3,7 +3,8 @@
 python -m tests.perf.bench_floor [--seconds 40] [--rounds 5] [--markdown FILE]
 
 The least programs (`floor_program.py`) repaint as many lines as gpumon, fetch the same pages and read the same GPUs,
-and do nothing with what they get. CPU: all programs at once, by the scheduler's counters. Memory and starts: in turn.
+and do nothing with what they get; the last one also imports every module of gpumon's that a monitor with engines has
+loaded, and uses none. CPU: all programs at once, by the scheduler's counters. Memory and starts: in turn.
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ from tests.terminal import Terminal
 SIZE = (120, 40)
 FLOOR = [sys.executable, "-m", "tests.perf.floor_program"]
 FLOOR_FIGURES = r"quit, 8 GPUs"
+LISTING = """
+import atexit, pathlib, sys
+from gpumon.cli import main
+file = pathlib.Path(sys.argv.pop(1))
+names = lambda: [name for name in sorted(sys.modules) if name.startswith("gpumon.")]
+atexit.register(lambda: file.write_text("\\n".join(names())))
+sys.exit(main())
+"""
+"""gpumon, which writes the names of its modules to a file when it ends."""
 
 
 class Spent(NamedTuple):
@@ -36,15 +46,38 @@ class Spent(NamedTuple):
     written: int
 
 
-def programs(folder: Path) -> list[Contestant]:
+def loaded_modules(folder: Path, env: dict[str, str]) -> Path:
+    """The file in `folder` that names the modules of gpumon that a monitor with engines has loaded, one a line."""
+    file = folder / "modules"
+    listing = [sys.executable, "-c", LISTING, str(file), "--interval", "1"]
+    with engines(ENDPOINTS) as urls:
+        for url in urls:
+            listing += ["--endpoint", url]
+        with Terminal(listing, env, *SIZE) as terminal:
+            terminal.run(SETTLE_S)
+            terminal.type(b"q")
+            while not terminal.has_ended():
+                terminal.run(0.1)
+    return file
+
+
+def programs(folder: Path, env: dict[str, str]) -> list[Contestant]:
     """nvitop, the least programs, and gpumon; the first is the measure of the others."""
     known = {one.name: one for one in contestants(SIZE[1], folder)}
+    modules = loaded_modules(folder, env)
     return [
         known["nvitop"],
         known["Textual, one widget"],
         Contestant("Textual, 22 lines a second", FLOOR, "quit", "quit"),
         Contestant("and the driver's worker", [*FLOOR, "--worker"], "quit", FLOOR_FIGURES),
         Contestant("and httpx, 4 pages at 2 s", [*FLOOR, "--worker"], "quit", FLOOR_FIGURES, ENDPOINTS),
+        Contestant(
+            "and gpumon's modules, imported only",
+            [*FLOOR, "--worker", "--modules", str(modules)],
+            "quit",
+            FLOOR_FIGURES,
+            ENDPOINTS,
+        ),
         known["gpumon, GPUs only"],
         known[f"gpumon, {ENDPOINTS} endpoints"],
     ]
@@ -100,7 +133,7 @@ def measure(settle_s: float, seconds: float, rounds: int, *, free_calls: bool) -
     with tempfile.TemporaryDirectory() as folder:
         driver = servers_driver(Path(folder), free_calls=free_calls)
         env = driver.env(TERM="xterm-256color", COLORTERM="truecolor", LANG="C.UTF-8", XDG_CONFIG_HOME=folder)
-        everyone = programs(Path(folder))
+        everyone = programs(Path(folder), env)
         ratios = at_once(everyone, env, settle_s, seconds)
         memory = {one.name: memory_bytes(one, env) for one in everyone}
         starts: dict[str, list[tuple[float, float]]] = {one.name: [] for one in everyone}

@@ -1,14 +1,17 @@
 """The least program of its kind: Textual that repaints lines, httpx that fetches pages, the driver's worker; no more.
 
-python -m tests.perf.floor_program [--lines 22] [--worker] [--endpoint URL]...
+python -m tests.perf.floor_program [--lines 22] [--worker] [--endpoint URL]... [--modules FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
+import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from subprocess import Popen
 from typing import Final
 
@@ -96,15 +99,26 @@ def _show(worker: Popen[bytes] | None, urls: Sequence[str], lines: int) -> None:
     Floor().run()
 
 
+def _import_all(names: Sequence[str]) -> None:
+    """Import these modules and use none of them, so that their code and their tables are in memory."""
+    for name in names:
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
 def main() -> None:
     """Run it until it is ended."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lines", type=int, default=22, help="lines that are repainted each second")
     parser.add_argument("--worker", action="store_true", help="read the GPUs in gpumon's worker")
     parser.add_argument("--endpoint", action="append", default=[], help="fetch this server's /metrics every 2 s")
+    parser.add_argument("--modules", type=Path, help="also import the modules that this file names, one a line")
     chosen = parser.parse_args()
     worker = start_and_ask_worker(NVIDIA) if chosen.worker else None
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # as gpumon: httpx without its command line
+    if chosen.modules is not None:
+        _import_all(chosen.modules.read_text(encoding="utf-8").split())
     _show(worker, chosen.endpoint, chosen.lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 from collections.abc import AsyncIterator, Callable
 from itertools import count
@@ -269,6 +270,22 @@ async def test_the_key_goes_out_only_where_it_is_asked_for(monkeypatch: pytest.M
             assert "the key was refused: check what WRONG holds" in await faults(source)
         async with polling(server.url, interval_s=60.0, api_key_env="ABSENT_KEY") as source:
             assert "ABSENT_KEY" in await faults(source)
+
+
+async def test_polling_that_is_stopped_ends_at_whatever_moment_that_comes() -> None:
+    """A cancellation that came as a request ended was lost once in fifty to a hundred times, and the polling went on."""
+    chance = random.Random(7)
+    before = asyncio.all_tasks()
+
+    async def stopped() -> None:
+        async with polling(server.url, interval_s=0.01):
+            await asyncio.sleep(chance.uniform(0.0, 0.1))
+
+    with LoopbackServer(always(Reply(body=ALL))) as server:
+        for _ in range(20):
+            await asyncio.gather(*(stopped() for _ in range(20)))
+    await until(lambda: asyncio.all_tasks() <= before)
+    assert asyncio.all_tasks() <= before
 
 
 async def test_a_certificate_that_nobody_trusts(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from gpumon.config.schema import Config, Endpoint
+from gpumon.deadline import timeout
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, GpuReading
 from gpumon.readings.text import clean
@@ -124,7 +125,8 @@ class EngineDiscovery:
             self.see((await self._hardware.poll(time.monotonic())).gpus)
         end_s = min(end_s, time.monotonic() + _READY_S)
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._looked.wait(), max(0.0, end_s - time.monotonic()))
+            async with timeout(max(0.0, end_s - time.monotonic())):
+                await self._looked.wait()
         left_s = max(0.0, end_s - time.monotonic())
         await asyncio.gather(*(source.ready(left_s) for source in self._polled()))
 
@@ -207,7 +209,8 @@ class EngineDiscovery:
             # A server that is starting or gone is looked at again soon.
             if all(engine.chain.listens and engine.gone_s is None for engine in self._engines.values()):
                 with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), self._again_s - self._soonest_s)
+                    async with timeout(self._again_s - self._soonest_s):
+                        await self._news.wait()
 
     def _chains(self, pids: frozenset[int]) -> tuple[Chain, ...]:
         """A look at the processes; servers of the config that no chain leads to are found by their sockets."""

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from gpumon.deadline import timeout
 from gpumon.readings.text import clean
 from gpumon.sources.guest.wheels import PythonThere
 from gpumon.sources.ssh import SshConnection, connect
@@ -75,7 +76,8 @@ class Shell:
     async def _answer(self, patience_s: float) -> ShellAnswer:
         """The lines up to the next end. Raises ShellError."""
         try:
-            return await asyncio.wait_for(self._lines(), patience_s)
+            async with timeout(patience_s):
+                return await self._lines()
         except asyncio.TimeoutError:
             raise ShellError(f"no answer for {patience_s:.0f} s: its shell or nvidia-smi hangs") from None
 
