@@ -37,7 +37,7 @@ from gpumon.tui.screens.host import HostBody
 from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext, SnapshotReady
 from gpumon.tui.screens.parts import wear
 from gpumon.tui.screens.travel import S
-from gpumon.tui.terminal import MOST_CELLS, depth, drawn_with, reports_mouse, terminal_size
+from gpumon.tui.terminal import MOST_CELLS, chart_glyphs, colour_depth, reports_mouse, terminal_size
 from gpumon.tui.view import View
 
 C = TypeVar("C", bound=Collecting)
@@ -82,8 +82,8 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         self.control = control
         self.files = files
         config = config or Config()
-        glyphs = drawn_with(config, os.environ)
-        self.palette = Palette(theme, depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs)
+        glyphs = chart_glyphs(config, os.environ)
+        self.palette = Palette(theme, colour_depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs)
         wear(self, self.palette)
         self.view = View(config)
         self._collecting: asyncio.Task[None] | None = None
@@ -98,7 +98,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         """The screen that has the keys."""
         return self.monitor
 
-    def works_with(self, control: Collecting) -> ScreenContext:
+    def screen_context(self, control: Collecting) -> ScreenContext:
         """Return what a screen of this application works with, but its snapshots."""
         return ScreenContext(control, self.files, self.palette, self.view, self.wall)
 
@@ -209,7 +209,7 @@ class MonitorApp(ScreenApp[Snapshot, Control]):
     @cached_property
     def monitor(self) -> MonitorScreen[Snapshot]:
         """The screen of the machine."""
-        context = self.works_with(self.control)
+        context = self.screen_context(self.control)
         body = HostBody(context, self.control)
         return MonitorScreen(context, body, {**COMMON, **body.commands})
 

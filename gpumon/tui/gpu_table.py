@@ -525,7 +525,7 @@ def _words(gpu: Gpu, pane: ListView) -> str:
         if engine.name in gpu.engines:
             models.append(engine.model)
     uuid = ""
-    if len(pane.wanted) >= _LONG:
+    if len(pane.filter_text) >= _LONG:
         uuid = gpu.uuid
     limit = LIMIT_NAMES[pane.urgent[gpu.uuid].code] if gpu.uuid in pane.urgent else ""
     if gpu.parent_uuid and pane.snapshot is not None:

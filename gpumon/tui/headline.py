@@ -41,8 +41,8 @@ def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, flo
     figures = _figures(snapshot, prices)
     troubles = [item for item in items if item.trouble]
     if troubles:
-        return in_trouble(troubles[0], Counter(item.level for item in troubles), figures, width)
-    return at_peace(_without_trouble(items), figures, width)
+        return row_of_trouble(troubles[0], Counter(item.level for item in troubles), figures, width)
+    return row_without_trouble(_without_trouble(items), figures, width)
 
 
 def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | None:
@@ -92,7 +92,7 @@ def engines_up(up: int, engines: int) -> Piece:
     return f"{up}/{engines} engines up", "text" if up == engines else "warn"
 
 
-def at_peace(verdict: Piece, figures: Sequence[Piece], width: int) -> Row:
+def row_without_trouble(verdict: Piece, figures: Sequence[Piece], width: int) -> Row:
     """The figures, and what triage says where there is no problem (`verdict`): a figure that would cut its first words
     short is left out, unless it is a warning."""
     sentence, tone = verdict
@@ -127,7 +127,7 @@ def _without_trouble(items: Sequence[Item]) -> Piece:
     return healthy.text, "muted"
 
 
-def in_trouble(worst: Item, numbers: Mapping[Level, int], figures: Sequence[Piece], width: int) -> Row:
+def row_of_trouble(worst: Item, numbers: Mapping[Level, int], figures: Sequence[Piece], width: int) -> Row:
     """Number of problems by level, the worst one in words and its first action; then as many figures as have room.
 
     The whole line has the colour of the worst level.

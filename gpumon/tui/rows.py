@@ -50,7 +50,7 @@ class ListView(Protocol):
     """Key of a row -> its worst verdict, where that is urgent."""
     states: Mapping[str, Verdict]
     """Key of a row -> the verdict on its state."""
-    wanted: str
+    filter_text: str
     """The filter; empty shows all."""
     hidden: frozenset[tuple[str, str]]
     """Rows that the user hid: their keys, and since when their things are as they were then."""

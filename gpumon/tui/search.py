@@ -104,7 +104,7 @@ class Search:
     """The text searched for on a page, and the match that is in view."""
 
     def __init__(self) -> None:
-        self.sought = ""
+        self.text = ""
         """The text; empty: no search is open."""
         self.matches: Sequence[Match] = ()
         """Its places in what was painted last."""
@@ -116,7 +116,7 @@ class Search:
 
     def begin(self, text: str) -> None:
         """Look for a text, from its first place on; an empty text ends the search."""
-        self.sought = text
+        self.text = text
         self.matches = ()
         self._at = 0
         self._moves = text != ""
@@ -136,7 +136,7 @@ class Search:
 
     def look_into(self, rows: Sequence[Row]) -> int | None:
         """Find the places in these lines; returns the line that has to come into view, if one has."""
-        self.matches = matches_in(rows, self.sought)
+        self.matches = matches_in(rows, self.text)
         self._rows = rows
         self._at = min(self._at, max(0, len(self.matches) - 1))
         moves = self._moves

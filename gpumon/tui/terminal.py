@@ -74,7 +74,7 @@ def wants_ascii(environ: Mapping[str, str], *, coerced: bool = bool(sys.flags.ut
     return bool(locale) and "utf8" not in locale.lower().replace("-", "")
 
 
-def drawn_with(config: Config, environ: Mapping[str, str]) -> Literal["braille", "blocks", "ascii"]:
+def chart_glyphs(config: Config, environ: Mapping[str, str]) -> Literal["braille", "blocks", "ascii"]:
     """The characters of charts; `ascii` is for everything else, too, and the terminal's needs stand above wishes."""
     wanted = config.screen.glyphs
     if config.general.ascii or wanted == "ascii" or wants_ascii(environ):
@@ -92,7 +92,7 @@ def reports_mouse(environ: Mapping[str, str]) -> bool:
     return not in_screen(environ)
 
 
-def depth(environ: Mapping[str, str]) -> Depth:
+def colour_depth(environ: Mapping[str, str]) -> Depth:
     """Colours of the terminal. NO_COLOR (set and not empty) means none at all: https://no-color.org.
 
     GNU screen hands on the COLORTERM of the terminal around it, but shows 256 colours at most: version 4

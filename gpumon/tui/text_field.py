@@ -14,7 +14,7 @@ class TextField:
 
     def __init__(self, text: str = "", *, selected: bool = False) -> None:
         self.text = text
-        self.at = len(text)
+        self.cursor = len(text)
         self.selected = selected and text != ""
         """Whether all of it is selected: what is typed next takes its place."""
 
@@ -25,7 +25,7 @@ class TextField:
             return True
         moved = _MOVES.get(key)
         if moved is not None:
-            self.at = max(0, min(len(self.text), moved(self)))
+            self.cursor = max(0, min(len(self.text), moved(self)))
             self.selected = False
             return True
         cut = _CUTS.get(key)
@@ -39,7 +39,7 @@ class TextField:
         low = max(0, first)
         high = min(len(self.text), last)
         self.text = self.text[:low] + self.text[high:]
-        self.at = low
+        self.cursor = low
         return True
 
     def insert(self, text: str) -> None:
@@ -47,31 +47,31 @@ class TextField:
         text = "".join(character for character in text if character.isprintable())
         if self.selected and text:
             self.text = ""
-            self.at = 0
+            self.cursor = 0
         self.selected = False
         text = text[: _MOST - len(self.text)]
-        self.text = self.text[: self.at] + text + self.text[self.at :]
-        self.at += len(text)
+        self.text = self.text[: self.cursor] + text + self.text[self.cursor :]
+        self.cursor += len(text)
 
     def word_start(self) -> int:
         """Begin of the word before the cursor."""
-        before = self.text[: self.at].rstrip()
+        before = self.text[: self.cursor].rstrip()
         return before.rfind(" ") + 1
 
 
 _MOVES: Final[dict[str, Callable[[TextField], int]]] = {
-    "left": lambda field: field.at - 1,
-    "right": lambda field: field.at + 1,
+    "left": lambda field: field.cursor - 1,
+    "right": lambda field: field.cursor + 1,
     "home": lambda _: 0,
     "ctrl+a": lambda _: 0,
     "end": lambda field: len(field.text),
     "ctrl+e": lambda field: len(field.text),
 }
 _CUTS: Final[dict[str, Callable[[TextField], tuple[int, int]]]] = {
-    "backspace": lambda field: (field.at - 1, field.at),
-    "delete": lambda field: (field.at, field.at + 1),
-    "ctrl+u": lambda field: (0, field.at),
-    "ctrl+k": lambda field: (field.at, len(field.text)),
-    "ctrl+w": lambda field: (field.word_start(), field.at),
+    "backspace": lambda field: (field.cursor - 1, field.cursor),
+    "delete": lambda field: (field.cursor, field.cursor + 1),
+    "ctrl+u": lambda field: (0, field.cursor),
+    "ctrl+k": lambda field: (field.cursor, len(field.text)),
+    "ctrl+w": lambda field: (field.word_start(), field.cursor),
 }
 """The text that a key takes away, from and to."""

@@ -54,7 +54,7 @@ async def test_hosts_are_shown_opened_and_gone_back_in(prometheus: RealPrometheu
         await until(lambda: app.monitor.body.table.count == 2, pilot, WAIT_S)
         assert f"127.0.0.1:{prometheus.port} · 2 hosts · 4 GPUs" in text_of(app)[0]
         # What lies idle comes first.
-        assert [row.name for row in app.monitor.body.table.chosen()] == ["beta", "alpha"]
+        assert [row.name for row in app.monitor.body.table.listed_items()] == ["beta", "alpha"]
         shown = app.monitor.shown
         assert shown is not None
         assert {row.name: row.busy_ratio.value for row in shown.hosts} == pytest.approx(HOSTS, abs=0.11)

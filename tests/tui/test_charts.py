@@ -62,7 +62,7 @@ def test_an_area_fills_from_below() -> None:
 
 @each_row("glyphs", ALL_GLYPHS)
 def test_a_zero_has_a_baseline_and_a_gap_has_not(glyphs: Glyphs) -> None:
-    live = RASTERS[glyphs].live
+    live = RASTERS[glyphs].values_per_cell
     (line,) = area([([0.0] * live + [NAN] * live, "mfu")], 1, glyphs)
     assert text(line)[0] != " "
     assert text(line)[1] == " "
@@ -76,7 +76,7 @@ def test_the_front_layer_covers_the_one_behind() -> None:
 
 @each_row("glyphs", ALL_GLYPHS)
 def test_two_layers_differ_without_colour(glyphs: Glyphs) -> None:
-    live = RASTERS[glyphs].live
+    live = RASTERS[glyphs].values_per_cell
     lines = area([([0.25] * live, "sm"), ([1.0] * live, "busy")], 8, glyphs)
     (solid, light) = CURVE_KEYS[glyphs]
     assert [text(line) for line in lines[6:]] == [solid, solid]
@@ -87,14 +87,14 @@ def test_two_layers_differ_without_colour(glyphs: Glyphs) -> None:
 @each_row("glyphs", ALL_GLYPHS)
 def test_what_is_only_behind_is_seen_at_its_height(glyphs: Glyphs) -> None:
     """A GPU without a counter of active SMs has nothing but busy."""
-    live = RASTERS[glyphs].live
+    live = RASTERS[glyphs].values_per_cell
     lines = area([([NAN] * live, "sm"), ([0.5] * live, "busy")], 4, glyphs)
     assert [bool(text(line).strip()) for line in lines] == [False, False, True, True]
 
 
 @each_row("glyphs", ALL_GLYPHS)
 def test_sm_above_busy_still_shows(glyphs: Glyphs) -> None:
-    live = RASTERS[glyphs].live
+    live = RASTERS[glyphs].values_per_cell
     assert text(area([([1.0] * live, "sm"), ([0.25] * live, "busy")], 1, glyphs)[0]) == CURVE_KEYS[glyphs][0]
 
 
@@ -106,7 +106,7 @@ def test_sm_above_busy_still_shows(glyphs: Glyphs) -> None:
 def test_an_area_has_its_size(values: list[float], height: int, glyphs: Glyphs) -> None:
     lines = area([(values, "sm"), ([value / 2 for value in values], "busy")], height, glyphs)
     assert len(lines) == height
-    assert all(len(text(line)) == len(values) // RASTERS[glyphs].live for line in lines)
+    assert all(len(text(line)) == len(values) // RASTERS[glyphs].values_per_cell for line in lines)
 
 
 @given(st.floats(1e-9, 1e18))

@@ -12,7 +12,7 @@ from tests.tui.test_keys import type_keys
 def keys_in(app: MonitorApp, name: str) -> list[str]:
     pane = app.monitor.panes[name]
     assert isinstance(pane, ListPane)
-    return [pane.listing.key(item) for item in pane.chosen()]
+    return [pane.listing.key(item) for item in pane.listed_items()]
 
 
 async def test_one_text_filters_all_panes_and_escape_shows_all_again() -> None:
@@ -42,9 +42,9 @@ async def test_a_panes_own_filter_goes_first() -> None:
         await type_keys(app, pilot, "\\", *"vllm", "enter", "1", "/", *"gpu3", "enter")
         pane = app.monitor.panes["gpus"]
         assert isinstance(pane, ListPane)
-        await until(lambda: len(pane.chosen()) == 1, pilot)
+        await until(lambda: len(pane.listed_items()) == 1, pilot)
         await type_keys(app, pilot, "escape")
-        assert len(pane.chosen()) > 1
+        assert len(pane.listed_items()) > 1
         assert app.monitor.view.everywhere == "vllm"
         await type_keys(app, pilot, "escape")
         assert app.monitor.view.everywhere == ""

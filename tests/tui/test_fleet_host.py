@@ -170,7 +170,7 @@ def nameless(host: HostFrame) -> HostFrame:
 async def test_enter_on_engines_without_a_model_opens_their_host() -> None:
     async with watching(Scrapes(3, wrong={"gpu02": nameless}), 120, 40) as (app, pilot):
         await pilot.press("m", "g")
-        names = [row.name for row in app.monitor.body.table.chosen()]
+        names = [row.name for row in app.monitor.body.table.listed_items()]
         await pilot.press(*["down"] * names.index("model not known"))
         await opened(app, pilot)
         assert text_of(app)[0].startswith(" gpumon  fleet > gpu02")

@@ -121,9 +121,9 @@ async def test_commands_by_their_name() -> None:
         await pilot.press("colon", *"models by busy", "enter")
         await until(lambda: getattr(app.monitor.body.table.order, "name", "") == "busy", pilot)
         await pilot.press("question_mark", "ctrl+p", *"settings", "enter")
-        await until(lambda: app.monitor.pages.shown is app.monitor.pages.made["settings"], pilot)
+        await until(lambda: app.monitor.pages.shown is app.monitor.pages.by_name["settings"], pilot)
         await pilot.press("escape")
-        await until(lambda: app.monitor.pages.shown is app.monitor.pages.made["help"], pilot)
+        await until(lambda: app.monitor.pages.shown is app.monitor.pages.by_name["help"], pilot)
         await pilot.press("colon", *"by mfu", "enter")
         await until(lambda: app.monitor.pages.shown is None, pilot)
         assert app.monitor.focused is app.monitor.body.table
@@ -188,7 +188,7 @@ async def test_there_is_no_bundle_before_the_first_answer(tmp_path: Path, monkey
 
 async def test_what_happened_on_the_host_under_the_cursor() -> None:
     async with watching(Losing(3), 120, 40) as (app, pilot):
-        names = [row.name for row in app.monitor.body.table.chosen()]
+        names = [row.name for row in app.monitor.body.table.listed_items()]
         await pilot.press("g", *["down"] * names.index("gpu02"), "n")
         assert "this is live" in foot(app)
         await pilot.press("N")
@@ -215,7 +215,7 @@ async def test_what_happened_on_the_host_under_the_cursor() -> None:
 async def test_where_nothing_happened_the_screen_stays_live() -> None:
     source = Scrapes(3)
     async with watching(source, 120, 40) as (app, pilot):
-        source.left = {row.name for row in app.monitor.body.table.chosen()}
+        source.left = {row.name for row in app.monitor.body.table.listed_items()}
         await pilot.press("N")
         await until(lambda: "nothing happened before this on" in foot(app), pilot)
         assert not app.monitor.travel.paused
@@ -223,7 +223,7 @@ async def test_where_nothing_happened_the_screen_stays_live() -> None:
 
 async def test_a_search_that_is_dropped_at_once_does_not_hinder_the_next_one() -> None:
     async with watching(Losing(3), 120, 40) as (app, pilot):
-        names = [row.name for row in app.monitor.body.table.chosen()]
+        names = [row.name for row in app.monitor.body.table.listed_items()]
         await pilot.press("g", *["down"] * names.index("gpu02"), "space")
         app.monitor.action_do("time.previous")
         app.monitor.action_do("pause")  # the two keys came in one read: the search has not begun
@@ -234,7 +234,7 @@ async def test_a_search_that_is_dropped_at_once_does_not_hinder_the_next_one() -
 
 async def test_what_is_looked_for_on_another_host_is_a_search_of_its_own() -> None:
     async with watching(Losing(3), 120, 40) as (app, pilot):
-        names = [row.name for row in app.monitor.body.table.chosen()]
+        names = [row.name for row in app.monitor.body.table.listed_items()]
         await pilot.press("g", *["down"] * names.index("gpu01"))
         app.monitor.action_do("time.previous")
         app.monitor.current.move(names.index("gpu02") - names.index("gpu01"))

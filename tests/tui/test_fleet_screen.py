@@ -25,7 +25,7 @@ LONG_FAULT = "http://prometheus.example:9090 " + "refuses the connection for a l
 
 def rows_of(app: FleetApp) -> list[str]:
     """Names in the table, in order."""
-    return [row.name for row in app.monitor.body.table.chosen()]
+    return [row.name for row in app.monitor.body.table.listed_items()]
 
 
 def cursor_of(app: FleetApp) -> str:
@@ -125,7 +125,7 @@ async def test_models_and_hosts() -> None:
         assert any("Qwen3-30B-A3B" in name for name in rows_of(app))
         await pilot.press("enter")
         assert app.monitor.body.table.grouping == HOSTS
-        assert app.monitor.body.table.wanted.startswith('model="')
+        assert app.monitor.body.table.filter_text.startswith('model="')
         assert rows_of(app)
         await pilot.press("escape")
         assert len(rows_of(app)) == 5
@@ -197,7 +197,7 @@ async def test_m_goes_on_to_the_owners_by_each_label() -> None:
         assert "8.00" in chat, "4 GPUs at 2.00 an hour"
         await pilot.press("g", *["down"] * rows_of(app).index("chat"), "enter")
         assert app.monitor.body.table.grouping == HOSTS
-        assert app.monitor.body.table.wanted == 'namespace="chat"'
+        assert app.monitor.body.table.filter_text == 'namespace="chat"'
         assert rows_of(app) == ["gpu01"]
         await pilot.press("escape", "m", "m", "m")
         assert set(rows_of(app)) == {"0", "1", "2"}

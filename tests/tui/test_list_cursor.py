@@ -97,14 +97,14 @@ async def test_a_click_on_the_rule_or_the_header_chooses_nothing(y: int) -> None
 async def test_a_click_below_the_settings_chooses_nothing() -> None:
     async with running("live", 80, 24) as (app, pilot):
         await pilot.press("f2")
-        page = app.monitor.pages.made["settings"]
+        page = app.monitor.pages.by_name["settings"]
         assert isinstance(page, ListPane)
         await pilot.click(offset=(10, page.region.bottom - 1))
         await pilot.pause()
-        assert page.selected is page.chosen()[0]
+        assert page.selected is page.listed_items()[0]
         await pilot.click(offset=(10, page.region.y + 3))
         await pilot.pause()
-        assert page.selected is page.chosen()[2]
+        assert page.selected is page.listed_items()[2]
 
 
 def with_slices() -> Snapshot:
@@ -127,7 +127,7 @@ async def test_a_sorted_or_filtered_slice_says_whose_it_is() -> None:
         await sort_by(app, pilot, "VRAM")
         assert [line[1:4] for line in text_of(app)[4:8]] == [" 1 ", " 0 ", "1.0", "0.0"]
         found = gpus_of(app)
-        found.wanted = "1g"
+        found.filter_text = "1g"
         found.update()
         assert [line[1:4] for line in text_of(app)[4:6]] == ["1.0", "0.0"]
 
@@ -136,13 +136,13 @@ async def test_other_levels_are_found_while_paused() -> None:
     async with running("live", 120, 40) as (app, pilot):
         await pilot.press("space")
         found = gpus_of(app)
-        found.wanted = "low eff."
+        found.filter_text = "low eff."
         found.update()
-        assert found.chosen() == []
+        assert found.listed_items() == []
         assert Levels().low_use < 0.9
         app.monitor.looks.apply(with_setting(app.view.config, "levels", "low_use", 0.9))
         await pilot.pause()
-        assert len(found.chosen()) == 8
+        assert len(found.listed_items()) == 8
         assert "8 of 8" in text_of(app)[2]
 
 

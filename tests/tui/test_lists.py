@@ -121,8 +121,8 @@ async def test_processes_can_be_sorted_and_the_rule_says_how() -> None:
 async def test_what_is_seen_in_a_row_can_be_found(name: str, wanted: str, left: str) -> None:
     async with running(Still(crowded()), 120, 40) as (app, _):
         found = pane(app, name)
-        found.wanted = wanted
-        keys = [found.listing.key(item) for item in found.chosen()]
+        found.filter_text = wanted
+        keys = [found.listing.key(item) for item in found.listed_items()]
         prefix = {"processes": "", "gpus": "GPU-0000000", "engines": "http://127.0.0.1:"}[name]
         assert keys == [prefix + key for key in left.split()]
 
@@ -131,23 +131,23 @@ async def test_a_state_that_is_shown_can_be_found() -> None:
     async with running("other_kinds", 120, 40) as (app, _):
         gpus = pane(app, "gpus")
         for wanted, count in (("xid 79", 1), ("hot", 1), ("reset", 1), ("under", 0), ("1g.10gb", 1), ("idle", 1)):
-            gpus.wanted = wanted
-            assert len(gpus.chosen()) == count, wanted
+            gpus.filter_text = wanted
+            assert len(gpus.listed_items()) == count, wanted
     async with running("engines_down", 120, 40) as (app, _):
         engines = pane(app, "engines")
         for wanted, count in (("refused", 1), ("UNAUTHORIZED", 1), ("--disable-log-stats", 1), ("ok", 1)):
-            engines.wanted = wanted.replace("--", "")
-            assert len(engines.chosen()) == count, wanted
+            engines.filter_text = wanted.replace("--", "")
+            assert len(engines.listed_items()) == count, wanted
 
 
 async def test_the_rule_says_what_the_filter_leaves() -> None:
     async with running(Still(crowded()), 120, 40) as (app, _):
         gpus = pane(app, "gpus")
-        gpus.wanted = "qwen"
+        gpus.filter_text = "qwen"
         gpus.sort(next(order for order in gpus.listing.orders if order.name == "waste"))
         rule = below(text_of(app), "gpus")[0]
         assert 'filter "qwen": 2 of 8 (Esc: all) · by waste ↓' in rule
-        gpus.wanted = "nothing like it"
+        gpus.filter_text = "nothing like it"
         gpus.update()
         assert 'none of 8 gpus matches "nothing like it"; Esc: all rows' in "".join(below(text_of(app), "gpus"))
 
@@ -155,7 +155,7 @@ async def test_the_rule_says_what_the_filter_leaves() -> None:
 async def test_a_rule_that_is_too_short_leaves_the_key_of_a_filter_out_whole() -> None:
     async with running(Still(crowded()), 60, 15) as (app, _):
         processes = pane(app, "gpus")
-        processes.wanted = "a filter of many words"
+        processes.filter_text = "a filter of many words"
         processes.update()
         rule = below(text_of(app), "gpus")[0]
         assert 'filter "a filter of many wo…": 0 of 8' in rule
@@ -165,10 +165,10 @@ async def test_a_rule_that_is_too_short_leaves_the_key_of_a_filter_out_whole() -
 async def test_without_the_focus_the_rule_names_the_key_of_the_pane_before_the_one_that_drops_the_filter() -> None:
     async with running(Still(crowded()), 120, 40) as (app, pilot):
         engines = pane(app, "engines")
-        engines.wanted = "qwen"
+        engines.filter_text = "qwen"
         engines.update()
         assert 'filter "qwen": 1 of 2 (2 Esc: all)' in below(text_of(app), "engines")[0]
-        engines.wanted = "no such"
+        engines.filter_text = "no such"
         engines.update()
         assert 'matches "no such"; 2 Esc: all rows' in "".join(below(text_of(app), "engines"))
         await pilot.press("2")
@@ -180,7 +180,7 @@ async def test_without_the_focus_the_rule_names_the_key_of_the_pane_before_the_o
 async def test_a_filter_on_an_empty_pane_does_not_hide_why_it_is_empty() -> None:
     async with running("empty", 80, 24) as (app, _):
         engines = pane(app, "engines")
-        engines.wanted = "vllm"
+        engines.filter_text = "vllm"
         engines.update()
         assert "no engine found" in "".join(below(text_of(app), "engines"))
 
@@ -320,16 +320,16 @@ async def test_the_row_of_an_engine_that_ended_can_be_hidden_here_and_shown_agai
         await until(lambda: "only an engine that has ended" in "\n".join(text_of(app)), pilot)
         await pilot.press("k", "H")
         engines = pane(app, "engines")
-        await until(lambda: [engine.name for engine in engines.chosen()] == [runs.name], pilot)
+        await until(lambda: [engine.name for engine in engines.listed_items()] == [runs.name], pilot)
         assert app.monitor.shown.engines == (down, runs)
         again = replace(shown, engines=(ended(0, "2025-10-09T08:50:22Z"), runs))
         engines.show(again)
-        assert len(engines.chosen()) == 2
+        assert len(engines.listed_items()) == 2
         engines.show(replace(shown, engines=(down,)))
         await until(lambda: "1 engine hidden: `show hidden rows again`" in "\n".join(text_of(app)), pilot)
         engines.show(shown)
         app.monitor.action_do("hide.none")
-        await until(lambda: len(engines.chosen()) == 2, pilot)
+        await until(lambda: len(engines.listed_items()) == 2, pilot)
 
 
 async def test_engines_that_are_down_say_since_when() -> None:

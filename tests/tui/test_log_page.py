@@ -56,7 +56,7 @@ async def opened(app: MonitorApp, pilot: Pilot[int], *keys: str) -> LogPage:
     """The page, once its log was read."""
     await type_keys(app, pilot, *keys, "L")
     await until(lambda: page_of(app) == "log" and "reading …" not in "".join(text_of(app)), pilot)
-    page = app.monitor.pages.made["log"]
+    page = app.monitor.pages.by_name["log"]
     assert isinstance(page, LogPage)
     return page
 

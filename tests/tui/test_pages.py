@@ -26,7 +26,7 @@ def pane(app: MonitorApp, name: str) -> ListPane[Any]:
 
 
 def page_of(app: MonitorApp) -> str:
-    return next((name for name, page in app.monitor.pages.made.items() if page is app.monitor.pages.shown), "")
+    return next((name for name, page in app.monitor.pages.by_name.items() if page is app.monitor.pages.shown), "")
 
 
 async def resized(app: MonitorApp, pilot: Pilot[int], width: int, height: int) -> None:
@@ -37,10 +37,10 @@ async def resized(app: MonitorApp, pilot: Pilot[int], width: int, height: int) -
 async def sorted_backwards(app: MonitorApp, pilot: Pilot[int]) -> list[str]:
     """The GPUs but the first two, by index, the last one first; their keys."""
     gpus = pane(app, "gpus")
-    gpus.wanted = "-GPU-00000000 -GPU-00000001"
+    gpus.filter_text = "-GPU-00000000 -GPU-00000001"
     gpus.sort(next(order for order in gpus.listing.orders if order.name == "VRAM"))
     await pilot.pause()
-    keys = [gpus.listing.key(item) for item in gpus.chosen()]
+    keys = [gpus.listing.key(item) for item in gpus.listed_items()]
     assert len(keys) == 6
     assert keys != sorted(keys)
     return keys

@@ -106,10 +106,10 @@ async def test_words_are_found_on_a_page(page: tuple[str, ...], word: str) -> No
         await type_keys(app, pilot, "G", "f3", *word, "enter")
         await until(lambda: app.monitor.question_bar is None, pilot)
         assert app.monitor.pages.shown is not None
-        assert app.monitor.pages.shown.search.sought == word
+        assert app.monitor.pages.shown.search.text == word
         assert any(word in line for line in text_of(app)[3:])
         await type_keys(app, pilot, "/", "escape")
-        await until(lambda: app.monitor.pages.shown is not None and app.monitor.pages.shown.search.sought == "", pilot)
+        await until(lambda: app.monitor.pages.shown is not None and app.monitor.pages.shown.search.text == "", pilot)
 
 
 async def test_a_search_counts_its_matches_and_enter_does_not_leave_the_page() -> None:
@@ -133,7 +133,7 @@ async def test_a_search_counts_its_matches_and_enter_does_not_leave_the_page() -
         assert page.thing == thing
         await type_keys(app, pilot, "escape")
         assert app.monitor.pages.shown is page
-        assert not page.search.sought
+        assert not page.search.text
         await type_keys(app, pilot, "enter")
         await until(lambda: page.thing != thing, pilot)
 

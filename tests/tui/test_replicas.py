@@ -68,7 +68,7 @@ async def test_the_pane_shows_the_sums_and_marks_the_one_that_stands_apart(size:
 async def test_a_filter_or_an_order_shows_engines_alone() -> None:
     async with running(Still(server()), 120, 40) as (app, pilot):
         await pilot.press("2", "z", "/", *"8003", "enter")
-        assert [row.name for row in pane(app, "engines").chosen()] == ["vllm:8003"]
+        assert [row.name for row in pane(app, "engines").listed_items()] == ["vllm:8003"]
         assert "1 of 4" in "\n".join(text_of(app))
 
 

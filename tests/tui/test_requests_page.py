@@ -48,7 +48,7 @@ async def opened(app: MonitorApp, pilot: Pilot[int], *keys: str) -> RequestsPage
     """The page, once its log was read."""
     await type_keys(app, pilot, *keys, "F")
     await until(lambda: page_of(app) == "requests" and "reading …" not in shown(app), pilot)
-    page = app.monitor.pages.made["requests"]
+    page = app.monitor.pages.by_name["requests"]
     assert isinstance(page, RequestsPage)
     return page
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from gpumon.tui.terminal import Depth, depth, refusal, wants_ascii
+from gpumon.tui.terminal import Depth, colour_depth, refusal, wants_ascii
 from tests.each_row import each_row
 
 
@@ -89,7 +89,7 @@ def test_a_locale_that_python_chose_by_itself_is_not_the_users(environ: dict[str
     ],
 )
 def test_colours_of_the_terminal(environ: dict[str, str], expected: Depth) -> None:
-    assert depth(environ) is expected
+    assert colour_depth(environ) is expected
 
 
 def test_a_refusal_does_not_import_textual() -> None:

@@ -32,7 +32,7 @@ def test_each_key_does_what_a_shell_does(keys: list[str], text: str, at: int) ->
     field = TextField("one two")
     for key in keys:
         assert field.take(key, key if len(key) == 1 else None)
-    assert (field.text, field.at) == (text, at)
+    assert (field.text, field.cursor) == (text, at)
 
 
 @each_row(
@@ -53,7 +53,7 @@ def test_what_is_typed_takes_the_place_of_a_selected_text(keys: list[str], text:
     field = TextField("one two", selected=True)
     for key in keys:
         assert field.take(key, key if len(key) == 1 else None)
-    assert (field.text, field.at) == (text, at)
+    assert (field.text, field.cursor) == (text, at)
 
 
 def test_a_paste_of_nothing_printable_takes_no_place() -> None:
@@ -87,4 +87,4 @@ def test_the_cursor_is_always_in_the_text(text: str, keys: list[str]) -> None:
     field = TextField(text)
     for key in keys:
         field.take(key, key if len(key) == 1 else None)
-        assert 0 <= field.at <= len(field.text)
+        assert 0 <= field.cursor <= len(field.text)

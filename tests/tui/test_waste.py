@@ -56,5 +56,5 @@ async def test_the_order_waste_puts_the_largest_first() -> None:
         await until(lambda: "by waste ↓" in "\n".join(text_of(app)), pilot)
         pane = app.monitor.panes["engines"]
         assert isinstance(pane, ListPane)
-        assert [engine.name for engine in pane.chosen()] == ["vllm:8001", "vllm:8002", "vllm:8000"]
+        assert [engine.name for engine in pane.listed_items()] == ["vllm:8001", "vllm:8002", "vllm:8000"]
         assert "waste gpu" in "\n".join(text_of(app))

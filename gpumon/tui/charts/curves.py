@@ -32,7 +32,7 @@ class ChartCurve(NamedTuple):
     mean_s: float = 0.0
     """The figure beside it is the mean of so many seconds, as in the rows that it is the sum of; 0: the newest one."""
 
-    def said(self, value: float) -> str:
+    def text_of(self, value: float) -> str:
         """A value as text; a dash for a gap."""
         return self.text(NOT_EXPOSED if value != value else value)
 
@@ -320,7 +320,7 @@ class CurveTexts:
             if curve.key not in self.texts:
                 value = self._history.latest(curve.key, now_s, curve.mean_s)
                 self.values[curve.key] = value
-                self.texts[curve.key] = curve.said(value)
+                self.texts[curve.key] = curve.text_of(value)
         return self.texts
 
     def of(self, snapshot: Snapshot) -> None:

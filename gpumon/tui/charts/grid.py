@@ -135,7 +135,7 @@ class Charts:
         if plan.sparks:
             self._before = 3 + plan.word + _FIGURE
         else:
-            self._live = RASTERS[style.glyphs].live
+            self._live = RASTERS[style.glyphs].values_per_cell
         self.grid = grid(max(1, self._room - self._before - 1), style.span_s)
         self._pad = self._room - 1 - self._before - self.grid.columns
         volatile = self._live * self.grid.step
@@ -272,8 +272,8 @@ class Charts:
             return ""
         bucket_s = self.grid.column_s / self._live
         when = o_clock((oldest + begun.index(max(known))) * bucket_s, bucket_s)
-        mean = curve.said(sum(known) / len(known))
-        return f"lowest {curve.said(min(known))} · mean {mean} · highest {curve.said(max(known))} at {when}"
+        mean = curve.text_of(sum(known) / len(known))
+        return f"lowest {curve.text_of(min(known))} · mean {mean} · highest {curve.text_of(max(known))} at {when}"
 
     def _spark(self, curve: ChartCurve, values: _Values, figures: CurveTexts, *, chosen: bool) -> list[Piece]:
         """Name, figure and curve. How many a sum is of, if not of all, stands over its oldest columns."""
@@ -350,7 +350,7 @@ class _Plot:
         self.chart = chart
         self._glyphs = glyphs
         self._level = level
-        self._live = RASTERS[glyphs].live
+        self._live = RASTERS[glyphs].values_per_cell
         self._volatile = volatile
         self.top = chart.full
         """Top of the scale."""
@@ -401,7 +401,7 @@ class _Plot:
 
     def _heights_of(self, curves: list[list[float]], height: int) -> list[object]:
         """The heights of the columns as they are drawn, and their tones: where these are equal so is the drawing."""
-        steps = height * RASTERS[self._glyphs].steps
+        steps = height * RASTERS[self._glyphs].steps_per_line
         heights: list[object] = []
         for curve in self._stacked(curves):
             heights.append([height_steps(value / self.top, steps) for value in curve])
@@ -413,7 +413,7 @@ class _Plot:
         """Name of a mean since the start; empty without one."""
         if self.mean is None:
             return ""
-        return f"mean since start {self.chart.curves[0].said(self.mean)}"
+        return f"mean since start {self.chart.curves[0].text_of(self.mean)}"
 
     @property
     def has_rule(self) -> bool:
@@ -424,7 +424,7 @@ class _Plot:
         """The threshold in the legend."""
         assert self._level is not None
         glyph = "-" if self._glyphs == "ascii" else "┄"
-        return f"{glyph} {self.chart.curves[0].said(self._level.warm)}"
+        return f"{glyph} {self.chart.curves[0].text_of(self._level.warm)}"
 
     def _area(self, curves: list[list[float]], top: float, height: int, label: str = "") -> list[list[Piece]]:
         """The curves as lines, each darker than the one above it, in the colours of their levels, before the lines of

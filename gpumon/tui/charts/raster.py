@@ -16,16 +16,18 @@ RasterLayer = tuple[_Values, str]
 
 
 class Raster(NamedTuple):
-    """How many values make a cell, and how many steps a line."""
+    """How fine the characters of one kind draw."""
 
-    live: int
-    steps: int
+    values_per_cell: int
+    """Columns of dots that a cell has: each shows a value."""
+    steps_per_line: int
+    """Heights that a line can show, above nothing."""
 
 
 RASTERS: Final[dict[Glyphs, Raster]] = {
-    "braille": Raster(2, 4),
-    "blocks": Raster(1, 8),
-    "ascii": Raster(1, 3),
+    "braille": Raster(values_per_cell=2, steps_per_line=4),
+    "blocks": Raster(values_per_cell=1, steps_per_line=8),
+    "ascii": Raster(values_per_cell=1, steps_per_line=3),
 }
 _LEFT: Final = (0x00, 0x40, 0x44, 0x46, 0x47, 0x47)
 _RIGHT: Final = (0x00, 0x80, 0xA0, 0xB0, 0xB8, 0xB8)

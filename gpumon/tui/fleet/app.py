@@ -43,13 +43,13 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
     @cached_property
     def fleet_body(self) -> FleetBody:
         """The parts of the fleet's screen."""
-        return FleetBody(self.works_with(self.control), self.control, self.open_host)
+        return FleetBody(self.screen_context(self.control), self.control, self.open_host)
 
     @cached_property
     def monitor(self) -> MonitorScreen[FleetMoment]:
         """The screen of the fleet."""
         body = self.fleet_body
-        return MonitorScreen(self.works_with(self.control), body, {**COMMON, **body.commands})
+        return MonitorScreen(self.screen_context(self.control), body, {**COMMON, **body.commands})
 
     @property
     def front(self) -> MonitorScreen[FleetMoment] | MonitorScreen[Snapshot]:
@@ -111,7 +111,7 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
         if self.monitor.shown is not None:
             row = self.monitor.shown.fleet.host(name)
         control = self.control.host(name, row.snapshot if row is not None else None)
-        context = self.works_with(control)
+        context = self.screen_context(control)
         body = HostBody(context, control, lambda: control.filling, gpu)
         host = MonitorScreen(context, body, {**COMMON, **body.commands}, self.leave_host, at_s)
         self.host = host

@@ -14,7 +14,7 @@ from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.tui import line
-from gpumon.tui.headline import at_peace, costs, engines_up, in_trouble, rates
+from gpumon.tui.headline import costs, engines_up, rates, row_of_trouble, row_without_trouble
 from gpumon.tui.triage_rows import Item, item_of
 from gpumon.tui.triage_words import LEVEL_MARKS
 
@@ -115,11 +115,11 @@ def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: b
     figures += costs(total.power_w.value, _price_per_hour(total))
     figures.append(engines_up(total.engines - total.silent, total.engines))
     if state.worst is not None:
-        return in_trouble(state.worst, state.numbers, figures, width)
+        return row_of_trouble(state.worst, state.numbers, figures, width)
     peace: line.Piece = ("", "text")
     if live:
         peace = _peace(state)
-    return at_peace(peace, figures, width)
+    return row_without_trouble(peace, figures, width)
 
 
 def _peace(state: FleetStanding) -> line.Piece:

@@ -77,14 +77,14 @@ class RowsPane(ListPane[FleetRow]):
     @property
     def count(self) -> int:
         """Rows that there are."""
-        return len(self.chosen())
+        return len(self.listed_items())
 
     @property
     def sum(self) -> FleetRow | None:
         """The sum of the rows that the filter lets through; None where there is no filter."""
-        if not self.wanted or self.error or self._shown is None:
+        if not self.filter_text or self.error or self._shown is None:
             return None
-        chosen = self.chosen()
+        chosen = self.listed_items()
         if chosen is not self._summed[0]:
             self._summed = (chosen, total_row(chosen))
         return self._summed[1]
@@ -103,7 +103,7 @@ class RowsPane(ListPane[FleetRow]):
 
     def turn_to(self, grouping: RowSubject) -> None:
         """Other rows; each table keeps its filter and its cursor."""
-        self._others[self.grouping] = (self.wanted, self._cursor)
+        self._others[self.grouping] = (self.filter_text, self._cursor)
         self.grouping = grouping
         wanted, self._cursor = self._others.get(grouping, ("", ""))
         self._chosen = ()
@@ -132,9 +132,9 @@ class RowsPane(ListPane[FleetRow]):
 
     def filter(self, text: str) -> None:
         """Show what matches; what is no selection lets all rows through, and the rule says why."""
-        self.wanted = text.strip()
+        self.filter_text = text.strip()
         try:
-            Selection.parse(self.wanted)
+            Selection.parse(self.filter_text)
             self.error = ""
         except SelectionError as refused:
             self.error = clean(str(refused), 200)
@@ -148,7 +148,7 @@ class RowsPane(ListPane[FleetRow]):
 
     def passes(self, item: FleetRow) -> bool:
         """Whether the filter lets a row through."""
-        return bool(self.error) or _selection(self.wanted).matches(item)
+        return bool(self.error) or _selection(self.filter_text).matches(item)
 
     def in_order(self, items: Sequence[FleetRow]) -> list[FleetRow]:
         """The rows as rows of a fleet are sorted everywhere; turned round, what nothing is known of stays first, and
@@ -209,7 +209,7 @@ class RowsPane(ListPane[FleetRow]):
         unknown = self._unknown_label()
         if unknown:
             return line.wrap_line(unknown, width, "muted")
-        wanted = cut(self.wanted, max(8, width - 50))
+        wanted = cut(self.filter_text, max(8, width - 50))
         text = f'none of {self._every()} matches "{wanted}"; {self._keys_back()}: all rows'
         return line.wrap_line(text, width, "muted")
 
@@ -223,7 +223,7 @@ class RowsPane(ListPane[FleetRow]):
         there = set(self._shown.owners.labels)
         for row in self._shown.rows(self.grouping):
             there.update(row.labels)
-        for name in _selection(self.wanted).labels:
+        for name in _selection(self.filter_text).labels:
             if name not in there:
                 labels = " ".join(sorted(clean(label, 40) for label in there)) or "none"
                 kinds = " ".join(KINDS)
@@ -256,7 +256,7 @@ class RowsPane(ListPane[FleetRow]):
 
     def back(self) -> bool:
         """Drop the filter."""
-        if not self.wanted:
+        if not self.filter_text:
             return False
         self.filter("")
         return True

@@ -152,7 +152,7 @@ class DetailPage(Pane):
     @property
     def opens_here(self) -> bool:
         """Whether the match that a search is at is the name of the page which Enter goes on to."""
-        return not self.search.sought or self.search.stands_on(self._link().removeprefix("engine "))
+        return not self.search.text or self.search.stands_on(self._link().removeprefix("engine "))
 
     def open(self) -> ShownKey | None:
         """Enter goes on to what it runs on, or what runs on it."""

@@ -158,7 +158,7 @@ class RequestsPage(FollowedPage[RequestView]):
 
     def _hold(self) -> None:
         """Keep the rows while the page is scrolled or searched, and only then."""
-        if not self._top and not self.search.sought:
+        if not self._top and not self.search.text:
             self._held = None
         elif self._held is None:
             self._held = self._shown

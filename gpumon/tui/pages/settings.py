@@ -94,12 +94,12 @@ class SettingsPage(ListPane[Setting]):
                 unsaved[pair] = value
         return unsaved
 
-    def chosen(self) -> list[Setting]:
+    def listed_items(self) -> list[Setting]:
         """The settings that pass the filter; none while lines to paste stand in their place."""
         if self.covered:
             return []
-        if self._chosen != (self.wanted,):
-            self._chosen = (self.wanted,)
+        if self._chosen != (self.filter_text,):
+            self._chosen = (self.filter_text,)
             there = self.monitor.settings
             self._total = len(there)
             self._items = [setting for setting in there if self.passes(setting)]

@@ -57,7 +57,7 @@ def _back_in_pane(screen: MonitorScreen[S]) -> bool:
     current = screen.current
     if current is None:
         return False
-    if current.search.sought:
+    if current.search.text:
         current.find("")
     elif not current.back():
         return False
@@ -124,7 +124,7 @@ def _jump(which: int, sign: int, screen: MonitorScreen[S]) -> None:
 
 def _next_event(step: int, screen: MonitorScreen[S]) -> None:
     """The next (1) or previous (-1) match while a search is open, else the moment of what happened next."""
-    if screen.current is not None and screen.current.search.sought:
+    if screen.current is not None and screen.current.search.text:
         screen.current.step_match(step)
     else:
         screen.travel.change(step)

@@ -193,7 +193,7 @@ class FleetBody:
 
     def place(self, screen: FleetScreen, place: KeyHolder) -> KeyHolder:  # noqa: ARG002 - the signature of Body
         """Hosts, models or owners, all of them or some."""
-        narrowed = bool(self.wall.wanted if self._walled else self.table.wanted)
+        narrowed = bool(self.wall.filter_text if self._walled else self.table.filter_text)
         grouping = self.table.grouping
         turns_to = MODELS if self.shown is None else self.shown.next_grouping(grouping)
         rows_next = cut(clean(turns_to.plural, 40), _MOST_LABEL)

@@ -271,7 +271,7 @@ class HostBody:
     def page_left(self, screen: HostScreen, page: Pane) -> None:
         """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
         page.let_go()
-        if page is not screen.pages.made.get("detail"):
+        if page is not screen.pages.by_name.get("detail"):
             return
         from gpumon.tui.pages.detail import DetailPage
 
@@ -363,7 +363,7 @@ class HostBody:
         """Show the page of a thing, by its kind and key."""
         from gpumon.tui.pages.detail import DetailPage
 
-        page = screen.pages.named("detail")
+        page = screen.pages.page("detail")
         assert isinstance(page, DetailPage)
         page.look_at(thing, self._keys_in)
         screen.pages.put_over(page)
@@ -481,7 +481,7 @@ class HostBody:
             return
         from gpumon.tui.pages.log import LogPage
 
-        page = screen.pages.named("log")
+        page = screen.pages.page("log")
         assert isinstance(page, LogPage)
         screen.pages.put_over(page)
         page.look_at(f"engine {engine.name}", log)
@@ -495,7 +495,7 @@ class HostBody:
             return
         from gpumon.tui.pages.requests import RequestsPage
 
-        page = screen.pages.named("requests")
+        page = screen.pages.page("requests")
         assert isinstance(page, RequestsPage)
         screen.pages.put_over(page)
         page.look_at(f"engine {engine.name}", log.requests(engine.kind))
@@ -525,7 +525,7 @@ class HostBody:
             screen.say(f"no moment is marked: {screen.view.keymap.first('mark')} marks the one that is shown")
             return
         thing = self._compared_thing(screen)
-        page = screen.pages.named("compare")
+        page = screen.pages.page("compare")
         assert isinstance(page, ComparePage)
         if screen.pages.shown is not page:
             page.look_at(thing)
@@ -540,7 +540,7 @@ class HostBody:
         shown = screen.in_panes
         current = screen.current
         thing = None
-        if current is not None and current is screen.pages.made.get("detail"):
+        if current is not None and current is screen.pages.by_name.get("detail"):
             from gpumon.tui.pages.detail import DetailPage
 
             assert isinstance(current, DetailPage)
@@ -564,7 +564,7 @@ class HostBody:
         if shown is None:
             return None
         current = screen.current
-        page = screen.pages.made.get("detail")
+        page = screen.pages.by_name.get("detail")
         if current is not None and current is page:
             from gpumon.tui.pages.detail import DetailPage
 

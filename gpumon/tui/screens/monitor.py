@@ -316,7 +316,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def boards(self) -> Iterator[Board]:
         """Everything that is painted."""
-        yield from (self.title_bar, *self.body.parts, *self.pages.made.values())
+        yield from (self.title_bar, *self.body.parts, *self.pages.by_name.values())
         yield from (self.key_line, self.body.small)
         if self.dock.panel is not None:
             yield self.dock.panel
@@ -406,7 +406,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.lay_out()
         whole = self.body.whole(snapshot)
         self.body.show(self, snapshot)
-        for page in self.pages.made.values():
+        for page in self.pages.by_name.values():
             page.show(whole)
         self.show_standing()
         self.show_title()
@@ -466,7 +466,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """Give the panes, the page and the sizing panel their lines."""
         for part, lines in zip(self.body.parts, wanted.parts, strict=True):
             part.give(lines, width)
-        for page in self.pages.made.values():
+        for page in self.pages.by_name.values():
             page.give(wanted.page if page is self.pages.shown else 0, width)
         if self.dock.covers:
             self.dock.place(wanted.page)
@@ -570,7 +570,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             scrolls=scrolls,
             every=period(self.control.interval_s),
             inner=self.gone_back and playback is None,
-            searching=current is not None and current.search.sought != "",
+            searching=current is not None and current.search.text != "",
         )
         explained = ""
         if self._has_cell():
@@ -585,7 +585,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         panel = self.dock.panel
         if panel is not None and panel is current:
             return panel.keys_of
-        for name, pane in (*self.panes.items(), *self.pages.made.items()):
+        for name, pane in (*self.panes.items(), *self.pages.by_name.items()):
             if pane is current:
                 return name
         return ""

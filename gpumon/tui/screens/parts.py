@@ -22,7 +22,7 @@ from gpumon.tui.control import Collecting, Files
 from gpumon.tui.keys import keymap_of
 from gpumon.tui.layout import panel_width
 from gpumon.tui.palette import Palette
-from gpumon.tui.terminal import drawn_with
+from gpumon.tui.terminal import chart_glyphs
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
@@ -150,23 +150,23 @@ class Pages:
     def __init__(self, screen: PartsScreen) -> None:
         self._screen = screen
         self.shown: Pane | None = None
-        self.made: dict[str, Pane] = {}
+        self.by_name: dict[str, Pane] = {}
         """Pages that were needed so far, by name."""
-        self.below: list[Pane] = []
+        self.covered: list[Pane] = []
         """Pages under the one that is shown, the lowest first."""
 
     @property
     def name(self) -> str:
         """Name of the page that is shown; empty without one."""
-        return next((name for name, page in self.made.items() if page is self.shown), "")
+        return next((name for name, page in self.by_name.items() if page is self.shown), "")
 
-    def named(self, name: str) -> Pane:
+    def page(self, name: str) -> Pane:
         """A page, imported, made and mounted when it is needed first."""
         screen = self._screen
-        page = self.made.get(name)
+        page = self.by_name.get(name)
         if page is None:
             page = screen.make_page(name)
-            self.made[name] = page
+            self.by_name[name] = page
             page.display = False
             screen.put_in(page)
             screen.draw_charts_anew()
@@ -177,7 +177,7 @@ class Pages:
     def toggle(self, name: str) -> None:
         """Open a page, or close it where it is open."""
         if not self._screen.tiny:
-            page = self.named(name)
+            page = self.page(name)
             if name == "settings":
                 self._screen.looks.ask_themes()
             if self.shown is page:
@@ -191,10 +191,10 @@ class Pages:
         if self._screen.tiny:
             return
         self._screen.remember()
-        if self.shown is not None and page not in (self.shown, *self.below):
-            self.below.append(self.shown)
-        elif page in self.below:
-            del self.below[self.below.index(page) :]
+        if self.shown is not None and page not in (self.shown, *self.covered):
+            self.covered.append(self.shown)
+        elif page in self.covered:
+            del self.covered[self.covered.index(page) :]
         self._turn_to(page)
 
     def close(self, *, all_of_them: bool = False) -> None:
@@ -202,8 +202,8 @@ class Pages:
         if self.shown is not None:
             self._screen.page_left(self.shown)
         if all_of_them:
-            self.below.clear()
-        self._turn_to(self.below.pop() if self.below else None)
+            self.covered.clear()
+        self._turn_to(self.covered.pop() if self.covered else None)
 
     def _turn_to(self, page: Pane | None) -> None:
         screen = self._screen
@@ -264,7 +264,7 @@ class SizingDock:
         self.has_keys = True
         if not self.columns:
             screen.pages.shown = None
-            screen.pages.below.clear()
+            screen.pages.covered.clear()
         screen.lay_out()
         self.show_newest()
         screen.set_focus(self.panel)
@@ -379,7 +379,7 @@ class ScreenSettings:
         """Take over other settings; `wear` sees to the theme."""
         screen = self._screen
         screen.view.use(config)
-        screen.palette.glyphs = drawn_with(config, os.environ)
+        screen.palette.glyphs = chart_glyphs(config, os.environ)
         screen.palette.ascii = screen.palette.glyphs == "ascii"
         screen.app.set_keymap(keymap_of(screen.view.keymap))
         interval_s = screen.settings[0].value(config)

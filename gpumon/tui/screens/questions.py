@@ -309,7 +309,7 @@ class QuestionBar(Vertical):
 
 def filter_question(pane: ListPane[T]) -> Question:
     """Ask for the filter of a pane; its rows follow while it is typed."""
-    before = pane.wanted
+    before = pane.filter_text
     return Question(
         f"filter {pane.title()}:",
         on_change=pane.filter,
@@ -335,7 +335,7 @@ def search_question(page: Pane) -> Question:
 
     Enter ends the typing; with the words of before it goes to the next place.
     """
-    before = page.search.sought
+    before = page.search.text
     keys = page.view.keymap.first
 
     def end_typing(_: Choice | None, text: str) -> None:

@@ -398,7 +398,7 @@ class TimeTravel(Generic[S]):
         self.history = history
 
     def _panes(self) -> Iterator[Pane]:
-        yield from (*self._screen.panes.values(), *self._screen.pages.made.values())
+        yield from (*self._screen.panes.values(), *self._screen.pages.by_name.values())
 
     def _jumped(self) -> None:
         for pane in self._panes():

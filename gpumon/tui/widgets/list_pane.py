@@ -43,7 +43,7 @@ class ListPane(Pane, Generic[T]):
         """Key of a row -> its worst verdict, where that is urgent."""
         self.states: Mapping[str, Verdict] = {}
         """Key of a row -> the verdict on its state."""
-        self.wanted = ""
+        self.filter_text = ""
         """The filter; empty shows all."""
         self.order: Order[T] | None = None
         self.turned = False
@@ -81,7 +81,7 @@ class ListPane(Pane, Generic[T]):
     @property
     def narrowed(self) -> bool:
         """Whether a filter of this pane or of all panes may hide rows."""
-        return bool(self.wanted) or self._filtered_everywhere
+        return bool(self.filter_text) or self._filtered_everywhere
 
     @property
     def _filtered_everywhere(self) -> bool:
@@ -103,7 +103,7 @@ class ListPane(Pane, Generic[T]):
 
     def passes(self, item: T) -> bool:
         """Whether the filter lets a row through."""
-        return matches(self.listing.words(item, self), self.wanted, self.listing.gpus(item, self))
+        return matches(self.listing.words(item, self), self.filter_text, self.listing.gpus(item, self))
 
     def in_order(self, items: Sequence[T]) -> list[T]:
         """The rows in the order that was chosen."""
@@ -113,7 +113,7 @@ class ListPane(Pane, Generic[T]):
         """Column headers, once there is a row."""
         columns = self.columns()
         head = self.listing.head
-        if self.snapshot is None or not (self.chosen() or self._total):
+        if self.snapshot is None or not (self.listed_items() or self._total):
             return ()
         if head is not None:
             return (head(width, self),)
@@ -127,7 +127,7 @@ class ListPane(Pane, Generic[T]):
 
     def alarm(self) -> str:
         """The worst row with trouble that is not in view, the first of equals, and how many more there are."""
-        items = self.chosen()
+        items = self.listed_items()
         unseen = [*items[: self._top], *items[self._top + self._in_view :]]
         return self.worst_trouble(unseen)
 
@@ -145,7 +145,7 @@ class ListPane(Pane, Generic[T]):
 
     def pages(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
-        pages = map(self.page_of, self.chosen())
+        pages = map(self.page_of, self.listed_items())
         result = []
         for page in pages:
             if page is not None and page[0] == self.listing.thing:
@@ -159,19 +159,19 @@ class ListPane(Pane, Generic[T]):
             return page(item)
         return (self.listing.thing, self.listing.key(item))
 
-    def chosen(self) -> list[T]:
+    def listed_items(self) -> list[T]:
         """The rows that pass the filter, in order."""
         snapshot = self.snapshot
         if snapshot is None:
             return []
-        state = (snapshot, self.wanted, self.order, self.turned, self.hidden, self.view.everywhere)
+        state = (snapshot, self.filter_text, self.order, self.turned, self.hidden, self.view.everywhere)
         if len(self._chosen) != len(state) or not all(map(is_, state, self._chosen)):
             self._chosen = state
             items = self.listing.items(snapshot, self)
             self._total = len(items)
             if self._filtered_everywhere:
                 items = self._kept_everywhere(snapshot, items)
-            if self.wanted:
+            if self.filter_text:
                 items = [item for item in items if self.passes(item)]
             self._items = self.in_order(items)
             self._follow()
@@ -190,7 +190,7 @@ class ListPane(Pane, Generic[T]):
     @property
     def selected(self) -> T | None:
         """The thing under the cursor."""
-        items = self.chosen()
+        items = self.listed_items()
         return items[self._at] if items else None
 
     @property
@@ -203,7 +203,7 @@ class ListPane(Pane, Generic[T]):
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The rows in view."""
-        items = self.chosen()
+        items = self.listed_items()
         if not items:
             self._overflow = self._top = self._in_view = 0
             if self._total:
@@ -281,7 +281,7 @@ class ListPane(Pane, Generic[T]):
 
     def _none_left(self, width: int) -> Sequence[Row]:
         back = self._keys_back()
-        wanted = cut(self.wanted or self.view.everywhere, max(8, width - 50))
+        wanted = cut(self.filter_text or self.view.everywhere, max(8, width - 50))
         return (((f'   none of {self._every()} matches "{wanted}"; {back}: all rows', "muted"),),)
 
     def _every(self) -> str:
@@ -298,8 +298,8 @@ class ListPane(Pane, Generic[T]):
     def note(self) -> str:
         """Filter and order; `more` adds what the table itself leaves out."""
         parts = []
-        count = f"{len(self.chosen())} of {self._total}"
-        if self.wanted:
+        count = f"{len(self.listed_items())} of {self._total}"
+        if self.filter_text:
             parts.append(self._filter_note(count))
         elif self._filtered_everywhere:
             parts.append(count)
@@ -317,7 +317,7 @@ class ListPane(Pane, Generic[T]):
 
     def _filter_note(self, count: str) -> str:
         """The filter with how many rows it leaves, and the keys that drop it, if there is room."""
-        text = f'filter "{cut(self.wanted, 20)}": {count}'
+        text = f'filter "{cut(self.filter_text, 20)}": {count}'
         with_keys = f"{text} ({self._keys_back()}: all)"
         if cells(with_keys) <= self.note_room:
             return with_keys
@@ -326,7 +326,7 @@ class ListPane(Pane, Generic[T]):
     def _columns_out(self) -> list[str]:
         """Number of columns without room, and the keys that show them, which move in time in a paused display."""
         table = self.columns()
-        if table is None or not self.chosen():
+        if table is None or not self.listed_items():
             return []
         number = table.beyond(self.size.width, self.view.hidden, self.shift)
         if not number:
@@ -347,7 +347,7 @@ class ListPane(Pane, Generic[T]):
         if not self.shows_cursor:
             super().move(lines)
             return
-        items = self.chosen()
+        items = self.listed_items()
         if items:
             self._at = max(0, min(len(items) - 1, self._at + lines))
             self._cursor = self.listing.key(items[self._at])
@@ -377,7 +377,7 @@ class ListPane(Pane, Generic[T]):
     def go_to(self, key: str) -> None:
         """Put the cursor on a thing."""
         self._cursor = key
-        self.chosen()
+        self.listed_items()
         self._follow()
         self.update()
 
@@ -399,15 +399,15 @@ class ListPane(Pane, Generic[T]):
             self.cell = ""
             self.update()
             return True
-        if not self.wanted:
+        if not self.filter_text:
             return False
-        self.wanted = ""
+        self.filter_text = ""
         self.update()
         return True
 
     def filter(self, text: str) -> None:
         """Show what contains the words."""
-        self.wanted = text.strip()
+        self.filter_text = text.strip()
         self.update()
 
     def hide(self, rows: frozenset[tuple[str, str]]) -> None:
@@ -437,7 +437,7 @@ class ListPane(Pane, Generic[T]):
             return
         before = self._cursor
         self._at = place
-        self._cursor = self.listing.key(self.chosen()[place])
+        self._cursor = self.listing.key(self.listed_items()[place])
         self.update()
         if event.chain == _DOUBLE and self._cursor == before:
             self.screen.call_later(self.screen.run_action, "do('open')")
@@ -445,7 +445,7 @@ class ListPane(Pane, Generic[T]):
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the row at a line of the view and a cell of the pane; None where there is none."""
         place = line + self._top
-        if 0 <= line < self._in_view and place < len(self.chosen()):
+        if 0 <= line < self._in_view and place < len(self.listed_items()):
             return place
         return None
 

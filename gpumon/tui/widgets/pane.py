@@ -139,13 +139,13 @@ class Pane(Board, can_focus=True):
         """The lines in view, and how many there are in all."""
         body = self.body(width, room)
         self._overflow = max(0, len(body) - room)
-        if self.search.sought:
+        if self.search.text:
             line = self.search.look_into(body)
             if line is not None and not self._top <= line < self._top + room:
                 self._top = max(0, line - room // 3)
         self._top = min(self._top, self._overflow)
         rows = body[self._top : self._top + room]
-        if self.search.sought:
+        if self.search.text:
             rows = self.search.mark(rows, self._top)
         return rows, len(body)
 
@@ -248,8 +248,8 @@ class Pane(Board, can_focus=True):
             else:
                 note = ""
         sought = ""
-        if self.search.sought:
-            sought = f'"{cut(self.search.sought, 20)}" {self.search.count()}'
+        if self.search.text:
+            sought = f'"{cut(self.search.text, 20)}" {self.search.count()}'
         return cut(" · ".join(text for text in (sought, scroll, note, self.hint) if text), most)
 
     def _scrolled(self, total: int, room: int, focused: bool) -> str:

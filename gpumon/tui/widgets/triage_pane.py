@@ -147,7 +147,7 @@ class TriagePane(ListPane[Item]):
     def pages(self) -> Sequence[str]:
         """The verdicts."""
         pages = []
-        for item in self.chosen():
+        for item in self.listed_items():
             if item.judged:
                 pages.append(item.key)
         return pages
@@ -182,7 +182,7 @@ class TriagePane(ListPane[Item]):
             return ""
         in_view = set(self._item_of)
         alarms = []
-        for place, item in enumerate(self.chosen()):
+        for place, item in enumerate(self.listed_items()):
             if place not in in_view and item.trouble:
                 alarms.append(_alarm_of(item))
         if len(alarms) > 1:
@@ -208,7 +208,7 @@ class TriagePane(ListPane[Item]):
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The items in view with all their lines, and at the foot what changed."""
-        chosen = self.chosen()
+        chosen = self.listed_items()
         if not chosen or room < 1:
             self._item_of = []
             self._cut = False
@@ -311,7 +311,7 @@ class TriagePane(ListPane[Item]):
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the worst again once another pane has the focus; a page or a question gives it back."""
         super().watch_has_focus(has_focus)
-        if not has_focus and self.is_mounted and not self.wanted:
+        if not has_focus and self.is_mounted and not self.filter_text:
             taken = self.screen.focused
             if isinstance(taken, Pane) and taken.KEY and taken is not self:
                 self.move_to_worst()

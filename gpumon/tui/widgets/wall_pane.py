@@ -69,7 +69,7 @@ class WallPane(ListPane[T]):
         """Whether there are tiles and not rows."""
         if self.shape is not WallShape.AUTO:
             return self.shape is WallShape.WALL
-        return self.zoomed or len(self.chosen()) > self.size.height - 2
+        return self.zoomed or len(self.listed_items()) > self.size.height - 2
 
     def turn(self) -> None:
         """Rows in place of the wall, or the wall in place of rows."""
@@ -120,14 +120,14 @@ class WallPane(ListPane[T]):
         if not self.walled or plan is None:
             return super().alarm()
         unseen = []
-        for item, place in zip(self.chosen(), plan.places, strict=False):
+        for item, place in zip(self.listed_items(), plan.places, strict=False):
             if not self._top <= place.line < self._top + self._in_view:
                 unseen.append(item)
         return self.worst_trouble(unseen)
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The rows, or the tiles, in view."""
-        items = self.chosen()
+        items = self.listed_items()
         if not self.walled or not items or room < 1:
             self._planned = None
             return super().in_view(width, room)
@@ -138,7 +138,7 @@ class WallPane(ListPane[T]):
         self._in_view = room
         if self.shows_cursor:
             self._keep_in_view(plan, room)
-            if not (self.wanted and self._cursor):
+            if not (self.filter_text and self._cursor):
                 self._cursor = self.listing.key(items[self._at])
         self._top = max(0, min(self._top, self._overflow))
         lines = range(self._top, self._top + room)
@@ -188,7 +188,7 @@ class WallPane(ListPane[T]):
 
     def _past(self, key: str, room: int, wall_s: float) -> Sequence[float]:
         """A series in so many columns, as far back as the charts go."""
-        live = RASTERS[self.palette.glyphs].live
+        live = RASTERS[self.palette.glyphs].values_per_cell
         columns, column_s = grid(room, self.view.config.screen.span_s)
         known = (key, columns, column_s)
         series = self._series.get(known)
@@ -202,7 +202,7 @@ class WallPane(ListPane[T]):
 
     def move(self, lines: int) -> None:
         """Move the cursor up or down, a tile per line."""
-        items = self.chosen()
+        items = self.listed_items()
         plan = self._planned
         if not self.walled or not self.shows_cursor or plan is None or len(items) != len(plan.places):
             super().move(lines)
@@ -222,7 +222,7 @@ class WallPane(ListPane[T]):
 
     def side(self, step: int) -> bool:
         """Move the cursor to the tile beside; while the display is paused the keys move in time."""
-        items = self.chosen()
+        items = self.listed_items()
         if not self.walled or not items or self.paused:
             return super().side(step)
         self._at = max(0, min(len(items) - 1, self._at + step))
@@ -236,7 +236,7 @@ class WallPane(ListPane[T]):
         if not self.walled or plan is None:
             return super().item_at(line, x)
         tile = plan.tile_at(line + self._top, x)
-        if tile is not None and tile < len(self.chosen()):
+        if tile is not None and tile < len(self.listed_items()):
             return tile
         return None
 
