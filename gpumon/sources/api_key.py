@@ -94,8 +94,8 @@ def recipient(endpoint: Endpoint, connection: TcpConnection, setting: str = "api
         if endpoint.trust_other_namespace:
             return Recipient(verified=False)
         return Recipient(
-            f"what {_location(endpoint)} holds was not sent: Linux does not tell whose server this is (a container with "
-            "a network of its own?); if it may have it, set trust_other_namespace = true"
+            f"what {_location(endpoint)} holds was not sent: Linux does not tell whose server this is (a container "
+            "with a network of its own?); if it may have it, set trust_other_namespace = true"
         )
     if peer.state is PeerState.WAITING:
         uids = _owners_of_listeners(connection)

@@ -273,7 +273,7 @@ async def test_the_key_goes_out_only_where_it_is_asked_for(monkeypatch: pytest.M
 
 
 async def test_polling_that_is_stopped_ends_at_whatever_moment_that_comes() -> None:
-    """A cancellation that came as a request ended was lost once in fifty to a hundred times, and the polling went on."""
+    """A cancellation that came as a request ended was lost once in 25 to 100 times, and the polling went on."""
     chance = random.Random(7)
     before = asyncio.all_tasks()
 
