@@ -6,55 +6,55 @@ import math
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import KV_SHARE
-from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.missing import NOT_EXPOSED, number
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, quantise
-from gpumon.triage.replicas import beside_replicas
+from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.saturation import bandwidth_is_full, queued_share
 from gpumon.triage.signals import TOKEN_TOTALS, UNSEEN, Case, Finding, GpuActivity, action, finite, kv_requests, params
 
 MOST_BATCH: Final = 4.0
-"""A batch so many times as large is outside what was seen."""
+"""Times the batch of now up to which a larger one is advised: beyond it nothing was measured."""
 LEAST_BATCH: Final = 1.1
-"""A batch that is not larger by this factor is no advice."""
+"""Times the batch of now from which on a larger one is worth advising."""
 _MOST_PREFILL: Final = 0.15
 """Prefill MFU up to which the time per token is that of decode steps: beyond it a bigger batch brings prompts along."""
 _PAUSE_S: Final = 2.0
-"""So long without a token, a poll of an engine, is no step that reads the weights."""
+"""Seconds without a token, a poll of an engine, from which on no step reads the weights."""
 
 
 def bandwidth(case: Case) -> Finding | None:
     """The memory is read as fast as it can be."""
     engine = case.served()
-    if engine is None or not _may_be_full(case) or not case.works():
+    if engine is None or not _may_be_full(case) or not case.has_work():
         return None
-    suffers = bool(case.late() or case.waiting_mean())
-    seen, others = case.own_activity(urgent=suffers)
-    if not bandwidth_is_full(case, seen):
+    suffers = bool(case.late_latencies() or case.waiting_mean())
+    activity, others = case.own_activity(urgent=suffers)
+    if not bandwidth_is_full(case, activity):
         return None
     share = case.mean("mbu_ratio")
     shared = ""
-    if seen.dram is not None and seen.dram >= case.thresholds.bandwidth_dram_ratio:
-        share = seen.dram
+    if activity.dram is not None and activity.dram >= case.thresholds.bandwidth_dram_ratio:
+        share = activity.dram
         shared = others
     bigger = _bigger_batch(case, engine)
-    wider = _wider(bigger)
+    wider = _wider_parameters(bigger)
     finding = Finding(
         Limit.BANDWIDTH_BOUND,
         "bandwidth_full",
         params(share=share, shared=shared, batch=finite(engine.rates.batch)) | wider,
-        tuple(_proof(case, engine, seen, bigger)),
+        tuple(_proof(case, engine, activity, bigger)),
         _actions(case, engine, shared, wider),
         _level(case, engine),
-        _confidence(engine, shared, is_measured=seen.dram is not None),
+        _confidence(engine, shared, is_measured=activity.dram is not None),
     )
-    return beside_replicas(case, finding, "running" if suffers else "")
+    return with_roomy_replicas(case, finding, "running" if suffers else "")
 
 
-def _proof(case: Case, engine: Engine, seen: GpuActivity, bigger: Evidence | None) -> list[Evidence]:
+def _proof(case: Case, engine: Engine, activity: GpuActivity, bigger: Evidence | None) -> list[Evidence]:
     """Figures of the work that is done, of late requests, and of the batch with the one that it could be."""
-    proof = [*case.work(seen), *case.late()]
+    proof = [*case.work_evidence(activity), *case.late_latencies()]
     batch = finite(engine.rates.batch)
     if batch:
         proof.append(case.evidence("batch", "batch", batch, "running"))
@@ -68,21 +68,17 @@ def _may_be_full(case: Case) -> bool:
     return bandwidth_is_full(case, case.activity()) or bandwidth_is_full(case, UNSEEN)
 
 
-def _wider(bigger: Evidence | None) -> Parameters:
+def _wider_parameters(bigger: Evidence | None) -> Parameters:
     """Numbers of a bigger batch in sentence and action; empty without one."""
     if bigger is None:
         return {}
-    if isinstance(bigger.value, float):
-        batch = bigger.value
-    else:
-        batch = 0.0
-    return {"wider": batch, **bigger.parameters}
+    return {"wider": number(bigger.value) or 0.0, **bigger.parameters}
 
 
 def _level(case: Case, engine: Engine) -> Level:
     """A warning where requests suffer from slow reads. Where queueing alone makes the first token late, reading faster
     lets nobody in."""
-    slow = case.late()
+    slow = case.late_latencies()
     waits = case.waiting_mean() >= case.thresholds.queue_waiting and not _pauses(case)
     if not slow and not waits:
         return Level.NOTE
@@ -97,7 +93,9 @@ def _confidence(engine: Engine, shared: str, *, is_measured: bool) -> Confidence
     """How sure it is: little where others use the GPUs, or signals contradict and DRAM activity is not measured."""
     if shared or (engine.contradicts and not is_measured):
         return Confidence.LOW
-    return Confidence.HIGH if is_measured else Confidence.MEDIUM
+    if is_measured:
+        return Confidence.HIGH
+    return Confidence.MEDIUM
 
 
 def _actions(case: Case, engine: Engine, shared: str, wider: Parameters) -> tuple[Action, ...]:
@@ -114,7 +112,7 @@ def _actions(case: Case, engine: Engine, shared: str, wider: Parameters) -> tupl
 
 def _pauses(case: Case) -> bool:
     """Whether no token came in the last poll: those that wait then wait for what holds it, not for its memory."""
-    quiet_s = case.still_s(TOKEN_TOTALS)
+    quiet_s = case.unmoved_s(TOKEN_TOTALS)
     return quiet_s is not None and quiet_s >= _PAUSE_S
 
 
@@ -207,6 +205,5 @@ def _room(case: Case, engine: Engine) -> float | None:
         bounds.append(KV_SHARE * fits / ranks)
     slots = case.slots()
     if slots is not None:
-        most, _ = slots
-        bounds.append(most / ranks)
+        bounds.append(slots.number / ranks)
     return min(bounds, default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
-from gpumon.triage.replicas import beside_replicas
+from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute
 from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, Finding, GpuActivity, action, finite, params
 from gpumon.triage.stall import SM_AT_WORK, computes
@@ -14,7 +14,7 @@ from gpumon.triage.stall import SM_AT_WORK, computes
 def long_prefill(case: Case) -> Finding | None:
     """No token comes for long, and its GPUs compute all the while: a prompt is at work, of which none counts yet."""
     engine = case.served()
-    quiet_s = case.still_s(TOKEN_TOTALS)
+    quiet_s = case.unmoved_s(TOKEN_TOTALS)
     if engine is None or quiet_s is None or not is_mute(case) or not case.mean("running"):
         return None
     activity = case.activity()
@@ -29,7 +29,7 @@ def long_prefill(case: Case) -> Finding | None:
         tokens=finite(engine.load.prompt_tokens_mean),
     )
     level = Level.WARN if _is_prefill_felt(case, quiet_s) else Level.NOTE
-    proof = (*_evidence_of_prefill(case, activity, quiet_s), *case.late())
+    proof = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
     actions = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
     return Finding(Limit.COMPUTE_BOUND, "long_prefill", parameters, proof, actions, level, confidence)
 
@@ -46,7 +46,7 @@ def _confidence_of_prefill(case: Case, activity: GpuActivity) -> Confidence | No
 def _is_prefill_felt(case: Case, quiet_s: float) -> bool:
     """Whether users notice: whoever waits for its first token has waited that long already."""
     longest_s = case.goals.ttft_s or case.thresholds.late_ttft_s
-    return quiet_s >= longest_s or bool(case.waiting_mean()) or bool(case.late())
+    return quiet_s >= longest_s or bool(case.waiting_mean()) or bool(case.late_latencies())
 
 
 def _may_compute(case: Case, activity: GpuActivity) -> bool:
@@ -61,20 +61,20 @@ def _may_compute(case: Case, activity: GpuActivity) -> bool:
 def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> list[Evidence]:
     """Figures of a prompt at work. MFU and MBU show none of it until its end, so they are not among them."""
     proof = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, "decode")]
-    for evidence in case.work(activity):
+    for evidence in case.work_evidence(activity):
         if evidence.quantity not in ("mfu", "mbu"):
             proof.append(evidence)
     if activity.sm is not None:
-        proof.append(case.of_gpus("sm_active", "sm_active_ratio", activity.sm, "sm"))
+        proof.append(case.gpu_evidence("sm_active", "sm_active_ratio", activity.sm, "sm"))
     return proof
 
 
 def compute(case: Case) -> Finding | None:
     """The tensor cores are at their limit."""
     engine = case.served()
-    if engine is None or not arithmetic_is_full(case, case.activity()) or not case.works():
+    if engine is None or not arithmetic_is_full(case, case.activity()) or not case.has_work():
         return None
-    suffers = bool(case.waiting_mean() or case.late())
+    suffers = bool(case.waiting_mean() or case.late_latencies())
     activity, others = case.own_activity(urgent=suffers)
     if not arithmetic_is_full(case, activity):
         return None
@@ -87,14 +87,14 @@ def compute(case: Case) -> Finding | None:
         Limit.COMPUTE_BOUND,
         "compute_full",
         _parameters(case, activity, shared, is_measured=is_measured),
-        (*_evidence_of_compute(case, activity), *case.late()),
+        (*_evidence_of_compute(case, activity), *case.late_latencies()),
         actions,
         Level.NOTE,
         _confidence(engine, shared, is_measured=is_measured),
     )
     if suffers:
-        return beside_replicas(case, finding._replace(level=Level.WARN), "running")
-    return beside_replicas(case, finding, "")
+        return with_roomy_replicas(case, finding._replace(level=Level.WARN), "running")
+    return with_roomy_replicas(case, finding, "")
 
 
 def _prefill_share(case: Case) -> float | None:
@@ -118,7 +118,7 @@ def _parameters(case: Case, activity: GpuActivity, shared: str, *, is_measured: 
 
 def _evidence_of_compute(case: Case, activity: GpuActivity) -> list[Evidence]:
     """Figures of the work that is done, of that prefill's, and of requests that wait."""
-    proof = list(case.work(activity))
+    proof = list(case.work_evidence(activity))
     prefill = case.mean("mfu_prefill_ratio")
     if prefill is not None:
         proof.append(case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, "mfu"))

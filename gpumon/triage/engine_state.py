@@ -73,7 +73,7 @@ def _loads(case: Case, seconds: float) -> bool:
     if (seen.busy or 0.0) > case.thresholds.stalled_busy_ratio and (seen.dram is None or seen.dram > 0.0):
         return True
     for gpu in case.gpus:
-        recent = case.others.get(gpu.uuid)
+        recent = case.recents.get(gpu.uuid)
         if recent is None or not _is_steady(recent, seconds):
             return True
     return False

@@ -16,7 +16,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.advice import advice, quantise
 from gpumon.triage.gpu import slowed_lately
 from gpumon.triage.host import rhythm_of
-from gpumon.triage.replicas import alike, apart, replicas_of
+from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comparison
 from gpumon.triage.samples import KEPT_S, REASONS
 from gpumon.triage.savings import with_savings
 from gpumon.triage.signals import (
@@ -27,6 +27,7 @@ from gpumon.triage.signals import (
     Case,
     Finding,
     GpuActivity,
+    Slots,
     action,
     finite,
     first_known,
@@ -37,16 +38,16 @@ from gpumon.triage.signals import (
     unsure,
 )
 
-_FULL: Final = 0.9
-"""Share of the time over which use is judged that has to have been seen."""
+_LEAST_SAMPLED: Final = 0.9
+"""Share of the time over which use is judged for which there must be samples."""
 LEAST_USAGE: Final = 0.01
 """KV cache use below which its rounding decides what fits (SGLang tells it in steps of 0.01)."""
-_HELD: Final = 0.95
+_FULL_CLOCK: Final = 0.95
 """SM clock, of the highest, below which a GPU's arithmetic has less room than its peak says."""
-FACTOR: Final = 99.0
-"""More headroom than this is not told apart."""
-_SHOWN: Final = 10.0
-"""Headroom from which on the factor says nothing: it is not written."""
+MOST_HEADROOM: Final = 99.0
+"""Largest headroom factor: larger ones come of figures near 0."""
+_LEAST_UNWRITTEN: Final = 10.0
+"""Headroom factor from which on it is not written in the sentence: the limit is too far away to matter."""
 OVERHEAD_BYTES: Final = 7.5e9
 """Memory of one GPU beside weights and KV cache: activations and buffers (vLLM: 5 to 7 GiB)."""
 RESERVED: Final = 0.9
@@ -55,11 +56,12 @@ _MOST_SHARE: Final = 0.6
 """MFU or MBU that the GPUs which are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
 _HALVED: Final = 0.5
 """Size of 8-bit weights beside 16-bit ones."""
-_THERE: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
+_HOLDS_GPUS: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
+"""States of an engine whose process is there, and so keeps its GPUs."""
 
 
 def idle_s(case: Case) -> float | None:
-    """For how long no request has been there; None where one is or just was, or where nothing tells."""
+    """Seconds without a request; None where there is one or just was, or where nothing tells."""
     quiet: list[float] = []
     for field in ("running", "waiting", "inferences_per_s"):
         newest = case.recent.last(field)
@@ -68,7 +70,7 @@ def idle_s(case: Case) -> float | None:
         if newest != 0.0:
             return None
         quiet.append(case.recent.steady_s(field))
-    tokens_still_s = case.still_s(TOKEN_TOTALS)
+    tokens_still_s = case.unmoved_s(TOKEN_TOTALS)
     if tokens_still_s is not None:
         quiet.append(tokens_still_s)
     if quiet and min(quiet) >= NOW_S:
@@ -77,89 +79,91 @@ def idle_s(case: Case) -> float | None:
 
 
 def _judged_s(case: Case) -> float:
+    """Seconds over which use is judged: as the config says, and no longer than samples are kept."""
     return min(case.thresholds.under_used_s, KEPT_S)
 
 
 def _left_s(case: Case) -> float:
-    """For how long it has to be seen yet before its use is judged; none is left at 0 and below."""
-    return _FULL * _judged_s(case) - case.recent.seconds
+    """Seconds for which it still has to be sampled before its use is judged; 0 and below: none."""
+    return _LEAST_SAMPLED * _judged_s(case) - case.recent.seconds
 
 
-class Little(NamedTuple):
+class LowUse(NamedTuple):
     """Work of an engine that does little; means over the time in which use is judged."""
 
-    room: float
-    """Requests that it can run at once."""
-    bound: str
-    """Limit of its requests: its slots, or its KV pool."""
+    room: Slots
+    """Requests that it can run at once, by its slots or its KV pool."""
     running: float
-    seen: GpuActivity
+    activity: GpuActivity
     arithmetic: float
+    """MFU, else tensor activity."""
     reads: float
+    """MBU, else DRAM activity."""
 
 
-def _little(case: Case, engine: Engine) -> Little | None:
-    """Its use as far as it was seen, where that is far below what it could do, and its figures can be believed."""
+def _low_use(case: Case, engine: Engine) -> LowUse | None:
+    """Its use as far as it was sampled, if that is far below what it could do and its figures can be believed."""
     seconds = _judged_s(case)
     limits = case.thresholds
     running = case.mean("running", seconds)
     if not running or engine.contradicts:
         return None
-    room, bound = min(_bounds(case, engine, running), default=(0.0, ""))
-    if room < 1.0 or running > limits.under_used_slots_ratio * room:
+    room = min(_bounds(case, engine, running), default=Slots(0.0, ""))
+    if room.number < 1.0 or running > limits.under_used_slots_ratio * room.number:
         return None
-    seen = case.activity(seconds)
-    arithmetic = first_known(case.mean("mfu_ratio", seconds), seen.tensor)
+    activity = case.activity(seconds)
+    arithmetic = first_known(case.mean("mfu_ratio", seconds), activity.tensor)
     if arithmetic is None or arithmetic > limits.under_used_mfu_ratio:
         return None
-    reads = first_known(case.mean("mbu_ratio", seconds), seen.dram)
+    reads = first_known(case.mean("mbu_ratio", seconds), activity.dram)
     if reads is None or reads > limits.under_used_mbu_ratio:
         return None
-    return Little(room, bound, running, seen, arithmetic, reads)
+    return LowUse(room, running, activity, arithmetic, reads)
 
 
-def _bounds(case: Case, engine: Engine, running: float) -> list[tuple[float, str]]:
-    """Requests that may run at once, and how that is known: by the slots, and by the KV pool or its use."""
-    bounds = []
+def _bounds(case: Case, engine: Engine, running: float) -> list[Slots]:
+    """Requests that may run at once: by the slots, and by the KV pool, or by its use where its size is not known."""
+    bounds: list[Slots] = []
     slots = case.slots()
     if slots is not None:
         bounds.append(slots)
     fits_kv = kv_requests(engine)
     if fits_kv is not None:
-        bounds.append((fits_kv, "KV pool / tokens of a running request"))
+        bounds.append(Slots(fits_kv, "KV pool / tokens of a running request"))
         return bounds
     usage = case.mean("kv_usage_ratio", _judged_s(case)) or 0.0
     if usage >= LEAST_USAGE:
-        bounds.append((running / usage, "requests running / KV cache use"))
+        bounds.append(Slots(running / usage, "requests running / KV cache use"))
     return bounds
 
 
-def _few(case: Case) -> Little | None:
-    """Work of an engine that runs few requests; None if its use is not judged, or it does not."""
+def _judged_low_use(case: Case) -> LowUse | None:
+    """The low use of an engine with requests that was sampled for long enough; None if it is not low, or not judged."""
     engine = case.served()
     quiet_s = idle_s(case)
-    idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
-    if engine is None or case.found or idle or _left_s(case) > 0.0:
+    is_idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
+    if engine is None or case.found_limits or is_idle or _left_s(case) > 0.0:
         return None
-    return _little(case, engine)
+    return _low_use(case, engine)
 
 
 def under_used(case: Case) -> Finding | None:
     """Far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
     engine = case.served()
     quiet_s = idle_s(case)
-    if engine is None or case.found or engine.asleep:
+    if engine is None or case.found_limits or engine.asleep:
         return None
     if quiet_s is not None and quiet_s >= case.thresholds.idle_s:
-        return apart(case, _idle(case, engine, quiet_s))
-    little = _few(case)
-    if little is None:
+        return with_replica_comparison(case, _idle_finding(case, engine, quiet_s))
+    low_use = _judged_low_use(case)
+    if low_use is None:
         return None
-    return apart(case, _low(case, engine, little))
+    return with_replica_comparison(case, _low_use_finding(case, engine, low_use))
 
 
-def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
-    count = _freed(case, engine)
+def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
+    """The finding on an engine without requests: for how long, and the GPUs that it keeps from others."""
+    count = _gpus_to_free(case, engine)
     proof = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)]
     cost = None
     price = _price_per_hour(case, engine)
@@ -169,35 +173,39 @@ def _idle(case: Case, engine: Engine, quiet_s: float) -> Finding:
     parameters = params(
         seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None)
     )
-    stop = action("send_traffic_or_stop", frees="gpus" if count else "memory")
+    if count:
+        stop = action("send_traffic_or_stop", frees="gpus")
+    else:
+        stop = action("send_traffic_or_stop", frees="memory")
     fixes = with_savings([stop], count, price)
     if case.recent.last("running") is not None:
-        sure = Confidence.HIGH
+        confidence = Confidence.HIGH
     else:
-        sure = Confidence.MEDIUM
+        confidence = Confidence.MEDIUM
     began_s = case.now_s - quiet_s
-    return Finding(Limit.IDLE_VRAM_HELD, "engine_idle", parameters, tuple(proof), fixes, Level.NOTE, sure, began_s)
+    return Finding(
+        Limit.IDLE_VRAM_HELD, "engine_idle", parameters, tuple(proof), fixes, Level.NOTE, confidence, began_s
+    )
 
 
-def _low(case: Case, engine: Engine, little: Little) -> Finding:
-    """`15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
-    room, bound, running, seen, arithmetic, reads = little
+def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
+    """The finding on low use: `15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
+    room, running, activity, arithmetic, reads = low_use
     limits = case.thresholds
-    by_slots = case.slots() == (room, bound)
     proof = [
-        case.evidence("running", "running", running, "running", room, window_s=_judged_s(case)),
-        Evidence("capacity", room, source=bound),
-        _share(case, engine, "mfu", arithmetic, seen.tensor, limits.under_used_mfu_ratio),
-        _share(case, engine, "mbu", reads, seen.dram, limits.under_used_mbu_ratio),
+        case.evidence("running", "running", running, "running", room.number, window_s=_judged_s(case)),
+        Evidence("capacity", room.number, source=room.source),
+        _share_evidence(case, engine, "mfu", arithmetic, activity.tensor, limits.under_used_mfu_ratio),
+        _share_evidence(case, engine, "mbu", reads, activity.dram, limits.under_used_mbu_ratio),
     ]
     if isinstance(engine.efficiency.mfu_ratio, Missing):
         parameters = params(tensor=arithmetic, running=running)
     else:
         parameters = params(mfu=arithmetic, running=running)
-    if by_slots:
-        parameters |= params(slots=room)
+    if room == case.slots():
+        parameters |= params(slots=room.number)
     else:
-        parameters |= params(kv_requests=room)
+        parameters |= params(kv_requests=room.number)
     parameters |= params(restarted=min(case.restarts_s, default=None))
     remedy = _remedy(case, engine, running)
     return Finding(
@@ -221,18 +229,18 @@ class _Remedy(NamedTuple):
 
 def _remedy(case: Case, engine: Engine, running: float) -> _Remedy:
     """Fewer GPUs where they are enough; requests that come sooner where they come in bursts; else more requests."""
-    fewer = _fewer(case, engine, running)
-    if fewer is not None:
-        return _remedy_of_fewer(case, engine, fewer)
-    narrower = _fewer_by_precision(case, engine, running)
-    if narrower is not None:
-        freed = narrower.here - narrower.needed
-        return _Remedy(with_savings([narrower.action], freed, _price_per_hour(case, engine)), {})
-    bursts = rhythm_of(case)
-    if bursts is not None:
-        drops = bursts.evidence(case.of_gpus("busy_drops", "busy_ratio", bursts.lower, "busy"))
-        actions = (action("send_earlier", period=bursts.period_s), action("share_gpu"))
-        return _Remedy(actions, params(period=bursts.period_s), (drops,))
+    fewer_gpus = _on_fewer_gpus(case, engine, running)
+    if fewer_gpus is not None:
+        return _remedy_of_fewer(case, engine, fewer_gpus)
+    with_narrow_weights = _on_fewer_by_precision(case, engine, running)
+    if with_narrow_weights is not None:
+        freed_gpus = with_narrow_weights.here - with_narrow_weights.needed
+        return _Remedy(with_savings([with_narrow_weights.action], freed_gpus, _price_per_hour(case, engine)), {})
+    rhythm = rhythm_of(case)
+    if rhythm is not None:
+        drops = rhythm.add_to(case.gpu_evidence("busy_drops", "busy_ratio", rhythm.lower, "busy"))
+        actions = (action("send_earlier", period=rhythm.period_s), action("share_gpu"))
+        return _Remedy(actions, params(period=rhythm.period_s), (drops,))
     return _Remedy((action("more_requests"), action("share_gpu")), {})
 
 
@@ -252,14 +260,15 @@ def _remedy_of_fewer(case: Case, engine: Engine, fewer: _Fewer) -> _Remedy:
     return _Remedy(with_savings([fewer.action], gpus - needed, price), parameters, tuple(proof))
 
 
-def _share(
+def _share_evidence(
     case: Case, engine: Engine, name: str, value: float, measured: float | None, limit: float | None
 ) -> Evidence:
+    """MFU or MBU (`name`) beside a limit; where it is not known, the measured activity that `value` then is."""
     if not isinstance(value_of(engine, f"{name}_ratio"), Missing) or measured is None:
         return case.evidence(name, f"{name}_ratio", value, name, limit)
     if name == "mfu":
-        return case.of_gpus("tensor_active", "tensor_active_ratio", value, "tensor", limit)
-    return case.of_gpus("dram_active", "bandwidth_bytes_per_s", value, "dram", limit)
+        return case.gpu_evidence("tensor_active", "tensor_active_ratio", value, "tensor", limit)
+    return case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", value, "dram", limit)
 
 
 Siblings = Sequence[tuple[Engine, EngineReading]]
@@ -267,41 +276,43 @@ Siblings = Sequence[tuple[Engine, EngineReading]]
 
 
 class _Fewer(NamedTuple):
-    """On how many GPUs, of those that have the model now, the traffic fits; 0: the action names who tells it."""
+    """GPUs that the traffic of a model needs, of those that it has."""
 
     needed: int
+    """0: another replica's verdict says it, which the action names."""
     here: int
+    """GPUs that it has."""
     action: Action
 
 
-def _taken(case: Case, keys: set[str]) -> set[str]:
-    """GPUs that engines other than these run on: they do not become free."""
-    taken: set[str] = set()
+def _gpus_of_others(case: Case, keys: set[str]) -> set[str]:
+    """UUIDs of GPUs that engines other than these (keys) run on: they do not become free."""
+    uuids: set[str] = set()
     for reading in case.frame.engines:
-        if reading.key not in keys and reading.state in _THERE and reading.kind not in FRONTENDS:
-            taken.update(reading.gpus)
-    return taken
+        if reading.key not in keys and reading.state in _HOLDS_GPUS and reading.kind not in FRONTENDS:
+            uuids.update(reading.gpus)
+    return uuids
 
 
-def _freed(case: Case, engine: Engine) -> int:
+def _gpus_to_free(case: Case, engine: Engine) -> int:
     """GPUs that an idle engine keeps from others: those whole ones that nothing else is at work on."""
     if not case.gpus:
         return round(min(finite(engine.hardware.gpu_count) or 0.0, 1e6))
-    taken = _taken(case, {engine.key})
-    freed = 0
+    used = _gpus_of_others(case, {engine.key})
+    count = 0
     for gpu in case.gpus:
-        if not gpu.parent_uuid and gpu.uuid not in taken and not _is_awake(case, gpu):
-            freed += 1
-    return freed
+        if not gpu.parent_uuid and gpu.uuid not in used and not _is_awake(case, gpu):
+            count += 1
+    return count
 
 
 def _is_awake(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU did something at least half of the last minutes."""
-    recent = case.others.get(gpu.uuid)
+    recent = case.recents.get(gpu.uuid)
     return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
 
 
-def _fewer(case: Case, engine: Engine, running: float) -> _Fewer | None:
+def _on_fewer_gpus(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
     siblings = replicas_of(case, engine)
     keys: set[str] = set()
@@ -309,10 +320,10 @@ def _fewer(case: Case, engine: Engine, running: float) -> _Fewer | None:
     for sibling, reading in siblings:
         keys.add(sibling.key)
         gpus.update(reading.gpus)
-    if engine.hardware.ranks > 1 or not _taken(case, keys).isdisjoint(gpus):
+    if engine.hardware.ranks > 1 or not _gpus_of_others(case, keys).isdisjoint(gpus):
         return None
     if len(siblings) == 1:
-        return _smaller(case, engine, running)
+        return _on_smaller_instance(case, engine, running)
     return _fewer_instances(case, engine, siblings, gpus)
 
 
@@ -322,19 +333,20 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
     load = _load_of(case, siblings)
     if not size or load is None:
         return None
-    low = _replicas_with_little(case, engine, siblings)
-    wanted = _instances(case, siblings, load, min(work.room for _, work in low))
+    low_used = _low_used_replicas(case, engine, siblings)
+    slots = min(low_use.room.number for _, low_use in low_used)
+    instances_needed = _instances_needed(case, siblings, load, slots)
     without_gpus = sum(not reading.gpus for _, reading in siblings)
     here = round(size * without_gpus + len(gpus))
-    needed = math.ceil(wanted * here / len(siblings))
+    needed = math.ceil(instances_needed * here / len(siblings))
     if needed >= here:
         return None
-    first, _ = low[0]
+    first, _ = low_used[0]
     if first.key != engine.key:  # all of them find the same: the first names it
         return _Fewer(0, here, action("see_replica", replica=first.name))
     count = float(len(siblings))
-    stopped = action("stop_instances", stop=count - wanted, instances=count, seconds=_judged_s(case))
-    return _Fewer(needed, here, stopped)
+    stop = action("stop_instances", stop=count - instances_needed, instances=count, seconds=_judged_s(case))
+    return _Fewer(needed, here, stop)
 
 
 def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float | None:
@@ -357,7 +369,7 @@ def _load_of(case: Case, siblings: Siblings) -> float | None:
     """Mean requests that run on these engines together; None where one does not tell."""
     total = 0.0
     for engine, _ in siblings:
-        recent = case.others.get(engine.key)
+        recent = case.recents.get(engine.key)
         if recent is None:
             return None
         running = finite(recent.mean("running", _judged_s(case)))
@@ -367,23 +379,23 @@ def _load_of(case: Case, siblings: Siblings) -> float | None:
     return total
 
 
-def _replicas_with_little(case: Case, engine: Engine, siblings: Siblings) -> list[tuple[Case, Little]]:
-    """The replicas that do little, worked out once in a sample of the host, as many of them may ask."""
-    worked_out = case.others[""].worked_out
+def _low_used_replicas(case: Case, engine: Engine, siblings: Siblings) -> list[tuple[Case, LowUse]]:
+    """The replicas with low use, worked out once in a sample of the host, as many of them may ask."""
+    worked_out = case.recents[""].worked_out
     key = ("replicas that do little", *(sibling.key for sibling, _ in siblings))
     if key in worked_out:
-        known: list[tuple[Case, Little]] = worked_out[key]
-        return known
-    low: list[tuple[Case, Little]] = []
-    for other in alike(case, engine):
-        work = _few(other)
-        if work is not None:
-            low.append((other, work))
-    worked_out[key] = low
-    return low
+        cached: list[tuple[Case, LowUse]] = worked_out[key]
+        return cached
+    low_used: list[tuple[Case, LowUse]] = []
+    for other in replica_cases(case, engine):
+        low_use = _judged_low_use(other)
+        if low_use is not None:
+            low_used.append((other, low_use))
+    worked_out[key] = low_used
+    return low_used
 
 
-def _instances(case: Case, siblings: Siblings, running: float, slots: float) -> int:
+def _instances_needed(case: Case, siblings: Siblings, running: float, slots: float) -> int:
     """ceil(running / (slots of an instance x planning share)), and no more than its chips can do.
 
     Arithmetic and KV reads go with the traffic; weights are read once for all sequences of a batch.
@@ -401,30 +413,32 @@ def _instances(case: Case, siblings: Siblings, running: float, slots: float) -> 
     return max(1, math.ceil(min(max(wanted, mfu / _MOST_SHARE, kv_mbu / _MOST_SHARE), 1e6) - 1e-9))
 
 
-def _smaller(case: Case, engine: Engine, running: float) -> _Fewer | None:
+def _on_smaller_instance(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """One instance of fewer GPUs; None where it needs all."""
     here = len(case.gpus)
     needed = _gpus_needed(case, engine, running)
     if needed is None or needed >= here:
         return None
-    split = _split(engine, here, needed)
+    split = _split_parameters(engine, here, needed)
     return _Fewer(needed, here, Action("fewer_gpus", split | params(seconds=_judged_s(case))))
 
 
 def _gpus_needed(case: Case, engine: Engine, running: float, weights: float = 1.0) -> int | None:
-    """GPUs of one instance: half as many again and again, as long as memory and the chips allow; None where what they
-    do is not known. `weights`: size of the weights, of that of now."""
+    """GPUs that one instance needs: halved as long as memory and the chips allow; None where its use is not known.
+
+    `weights` is the size of the weights beside that of now.
+    """
     here = len(case.gpus)
     mfu = case.mean("mfu_ratio")
     mbu = case.mean("mbu_ratio")
     if mfu is None or mbu is None:
         return None
     if weights < 1.0:
-        of_weights = finite(engine.efficiency.weight_bytes_per_s)
+        weight_reads = finite(engine.efficiency.weight_bytes_per_s)
         reads = finite(engine.efficiency.bytes_per_s)
-        if of_weights is None or not reads:
+        if weight_reads is None or not reads:
             return None
-        mbu *= 1.0 - min(of_weights / reads, 1.0) * (1.0 - weights)
+        mbu *= 1.0 - min(weight_reads / reads, 1.0) * (1.0 - weights)
     needed = here
     while needed and needed % 2 == 0:
         half = needed // 2
@@ -434,25 +448,25 @@ def _gpus_needed(case: Case, engine: Engine, running: float, weights: float = 1.
     return needed
 
 
-def _fewer_by_precision(case: Case, engine: Engine, running: float) -> _Fewer | None:
+def _on_fewer_by_precision(case: Case, engine: Engine, running: float) -> _Fewer | None:
     """Fewer GPUs for the one instance of a model once its weights take half the bytes; None where they are narrow
     already, or it needs all GPUs even so."""
     smaller_weights = quantise(engine)
     is_alone = len(replicas_of(case, engine)) == 1 and engine.hardware.ranks <= 1
     if not smaller_weights or not is_alone:
         return None
-    if case.reading is None or not _taken(case, {engine.key}).isdisjoint(case.reading.gpus):
+    if case.reading is None or not _gpus_of_others(case, {engine.key}).isdisjoint(case.reading.gpus):
         return None
     here = len(case.gpus)
     needed = _gpus_needed(case, engine, running, _HALVED)
     if needed is None or needed >= here:
         return None
     narrow = smaller_weights[0]
-    parameters = narrow.parameters | _split(engine, here, needed) | params(fits_on=float(needed))
+    parameters = narrow.parameters | _split_parameters(engine, here, needed) | params(fits_on=float(needed))
     return _Fewer(needed, here, Action(narrow.code, parameters))
 
 
-def _split(engine: Engine, here: int, needed: int) -> Parameters:
+def _split_parameters(engine: Engine, here: int, needed: int) -> Parameters:
     """Options that split the model over fewer GPUs: fewer stages first, as they only add to the latency."""
     words = advice(engine.kind)
     tp_now = engine.hardware.tp
@@ -469,8 +483,10 @@ def _split(engine: Engine, here: int, needed: int) -> Parameters:
 
 
 def fits(case: Case, engine: Engine, gpus: int, running: float, weights_ratio: float = 1.0) -> bool | None:
-    """Whether the weights, of this size beside that of now, and the KV cache of these requests fit on so many GPUs of
-    its kind; None: not known."""
+    """Whether an instance fits on so many GPUs of its kind: its weights and the KV cache of `running` requests.
+
+    `weights_ratio` is the size of the weights beside that of now. None where it is not known.
+    """
     llm = engine.dimensions.llm
     if llm is None:
         return None
@@ -516,23 +532,23 @@ def stands_still(case: Case) -> bool:
 def healthy(case: Case) -> Finding | None:
     """Nothing holds it back and nothing is wrong: how much more traffic until the next limit."""
     engine = case.served()
-    if engine is None or case.found:
+    if engine is None or case.found_limits:
         return None
     if engine.asleep:
         how = params(how=engine.asleep)
         return Finding(Limit.ASLEEP, "asleep", how, (Evidence("asleep", parameters=how),), (), Level.OK)
     restarted = params(restarted=min(case.restarts_s, default=None))
     if idle_s(case) is not None:
-        return apart(case, _ready(case, restarted))
+        return with_replica_comparison(case, _ready_finding(case, restarted))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
         return None
-    return _at_work(case, engine, restarted)
+    return _finding_with_requests(case, engine, restarted)
 
 
-def _at_work(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
+def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
     """It has requests: it is judged still, it has room, or its figures allow no answer."""
-    seen = case.activity()
-    doubt = _doubt(case, engine, seen)
+    activity = case.activity()
+    doubt = _doubt(case, engine, activity)
     if doubt is not None:
         return doubt
     running = engine.load.running
@@ -540,31 +556,33 @@ def _at_work(case: Case, engine: Engine, restarted: Parameters) -> Finding | Non
         return None
     verdict = _under_evaluation(case, engine, restarted)
     if verdict is None:
-        verdict = _with_room(case, engine, seen, restarted)
+        verdict = _healthy_finding(case, engine, activity, restarted)
     if verdict is None:
         return None
-    return apart(case, verdict)
+    return with_replica_comparison(case, verdict)
 
 
 def _healthy_level(restarted: Parameters) -> Level:
-    return Level.NOTE if restarted else Level.OK
+    """A note where it restarted a moment ago, so that somebody sees it."""
+    if restarted:
+        return Level.NOTE
+    return Level.OK
 
 
-def _ready(case: Case, restarted: Parameters) -> Finding:
+def _ready_finding(case: Case, restarted: Parameters) -> Finding:
     """It is well, and has no requests."""
     none_runs = case.evidence("running", "running", 0.0, "running")
     return Finding(Limit.HEALTHY, "ready", restarted, (none_runs,), (), _healthy_level(restarted))
 
 
-def _doubt(case: Case, engine: Engine, seen: GpuActivity) -> Finding | None:
+def _doubt(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
     """Why the engine cannot be called healthy: figures that are missing, or that contradict each other."""
-    unknown = missing_limit_signals(engine, seen)
-    if any(
-        signal.code in NEEDED_SIGNALS for signal in unknown
-    ):  # the others are named where the verdict is open anyway
+    unknown = missing_limit_signals(engine, activity)
+    # The other signals are named only beside one that is needed: they alone leave no doubt.
+    if any(signal.code in NEEDED_SIGNALS for signal in unknown):
         return unsure(unknown)
-    quiet_s = case.still_s(TOKEN_TOTALS)
-    if quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2 and seen.tensor is None:
+    quiet_s = case.unmoved_s(TOKEN_TOTALS)
+    if quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2 and activity.tensor is None:
         # A long prefill hides the arithmetic: its tokens count at its end, and MFU shows none of it until then.
         return unsure((Signal("arithmetic", fix="needs_hopper", parameters=params(seconds=quiet_s)),))
     if engine.contradicts:
@@ -576,49 +594,49 @@ def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Find
     """It does little, and has not been seen long enough to say so; None where that is over or it does much."""
     if _left_s(case) <= 0.0:
         return None
-    little = _little(case, engine)
-    if little is None:
+    low_use = _low_use(case, engine)
+    if low_use is None:
         return None
-    return _evaluating(case, params(mfu=little.arithmetic, running=little.running) | restarted)
+    return _evaluating_finding(case, params(mfu=low_use.arithmetic, running=low_use.running) | restarted)
 
 
-def _with_room(case: Case, engine: Engine, seen: GpuActivity, restarted: Parameters) -> Finding | None:
+def _healthy_finding(case: Case, engine: Engine, activity: GpuActivity, restarted: Parameters) -> Finding | None:
     """It works, with its headroom: that is left out where a GPU was slowed down lately."""
-    finding = _headroom(case, engine, seen)
+    finding = _headroom_finding(case, engine, activity)
     if finding is None:
         return None
     parameters = dict(finding.parameters)
-    if any(slowed_lately(case.others[gpu.uuid], case.thresholds) for gpu in case.gpus):
+    if any(slowed_lately(case.recents[gpu.uuid], case.thresholds) for gpu in case.gpus):
         parameters.pop("headroom", None)
     parameters |= restarted
-    growth = case.grown()
+    growth = case.grown_ttft_s()
     if growth is not None:
         now_s, before_s = growth
         parameters |= params(ttft=now_s, ttft_before=before_s)
     return finding._replace(parameters=parameters, level=_healthy_level(restarted))
 
 
-def _evaluating(case: Case, said: Parameters) -> Finding:
+def _evaluating_finding(case: Case, parameters: Parameters) -> Finding:
     """It does little so far: with the time until that is judged."""
     minutes = float(max(1, math.ceil((_left_s(case) + case.thresholds.hold_s) / 60.0)))
-    proof = (Evidence("evaluating", minutes * 60.0),)
-    return Finding(Limit.EVALUATING, "evaluating", said | params(evaluating=minutes), proof, (), Level.OK)
+    evidence = (Evidence("evaluating", minutes * 60.0),)
+    return Finding(Limit.EVALUATING, "evaluating", parameters | params(evaluating=minutes), evidence, (), Level.OK)
 
 
-def _headroom(case: Case, engine: Engine, seen: GpuActivity) -> Finding | None:
+def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
     """How much more traffic until each limit that is known, the nearest first."""
     distances = [
         *_kv_distance(case),
         *_slots_distance(case),
-        *_bandwidth_distance(case, engine, seen),
-        *_compute_distance(case, engine, seen),
+        *_bandwidth_distance(case, engine, activity),
+        *_compute_distance(case, engine, activity),
     ]
     if not distances:
         return None
     distances.sort(key=lambda distance: distance.factor)
     nearest = distances[0]
     parameters = nearest.parameters
-    if nearest.factor < _SHOWN:
+    if nearest.factor < _LEAST_UNWRITTEN:
         parameters = parameters | params(headroom=nearest.factor)
     proof = tuple(distance.evidence for distance in distances)
     return Finding(Limit.HEALTHY, "headroom", parameters, proof, (), Level.OK, Confidence.MEDIUM)
@@ -633,9 +651,9 @@ class _Distance(NamedTuple):
     evidence: Evidence
 
 
-def _factor(value: float, most: float) -> float:
+def _headroom_factor(value: float, limit: float) -> float:
     """`most / value`, and at least 1: a verdict that nothing holds it back does not tell it to slow down."""
-    return min(max(most / value, 1.0), FACTOR)
+    return min(max(limit / value, 1.0), MOST_HEADROOM)
 
 
 def _kv_distance(case: Case) -> Iterator[_Distance]:
@@ -643,7 +661,7 @@ def _kv_distance(case: Case) -> Iterator[_Distance]:
     usage = case.mean("kv_usage_ratio")
     if usage:
         proof = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", 1.0)
-        yield _Distance(_factor(usage, 1.0), params(nearest="KV", share=usage, full=1.0), proof)
+        yield _Distance(_headroom_factor(usage, 1.0), params(nearest="KV", share=usage, full=1.0), proof)
 
 
 def _slots_distance(case: Case) -> Iterator[_Distance]:
@@ -651,42 +669,44 @@ def _slots_distance(case: Case) -> Iterator[_Distance]:
     running = case.mean("running")
     slots = case.slots()
     if running and slots is not None:
-        most, _ = slots
-        proof = case.evidence("running", "running", running, "running", most)
-        yield _Distance(_factor(running, most), params(running=running, slots=most), proof)
+        proof = case.evidence("running", "running", running, "running", slots.number)
+        parameters = params(running=running, slots=slots.number)
+        yield _Distance(_headroom_factor(running, slots.number), parameters, proof)
 
 
-def _bandwidth_distance(case: Case, engine: Engine, seen: GpuActivity) -> Iterator[_Distance]:
+def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iterator[_Distance]:
     """Distance to full memory bandwidth: a measured one outweighs MBU, as it does where it is the limit."""
-    if seen.dram is None:
-        most = case.thresholds.bandwidth_mbu_ratio
+    if activity.dram is None:
+        limit = case.thresholds.bandwidth_mbu_ratio
         mbu = case.mean("mbu_ratio")
         if mbu:
-            proof = _share(case, engine, "mbu", mbu, None, most)
-            yield _Distance(_factor(mbu, most), params(nearest="MBU", share=mbu, full=most), proof)
+            evidence = _share_evidence(case, engine, "mbu", mbu, None, limit)
+            yield _Distance(_headroom_factor(mbu, limit), params(nearest="MBU", share=mbu, full=limit), evidence)
         return
-    most = case.thresholds.bandwidth_dram_ratio
-    if seen.dram:
-        proof = case.of_gpus("dram_active", "bandwidth_bytes_per_s", seen.dram, "dram", most)
-        yield _Distance(_factor(seen.dram, most), params(nearest="DRAM", share=seen.dram, full=most), proof)
+    limit = case.thresholds.bandwidth_dram_ratio
+    if activity.dram:
+        evidence = case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, "dram", limit)
+        yield _Distance(
+            _headroom_factor(activity.dram, limit), params(nearest="DRAM", share=activity.dram, full=limit), evidence
+        )
 
 
-def _compute_distance(case: Case, engine: Engine, seen: GpuActivity) -> Iterator[_Distance]:
+def _compute_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iterator[_Distance]:
     """Distance to full arithmetic: by MFU at the clock of now, else by the tensor cores."""
     mfu = case.mean("mfu_ratio")
     if mfu is None:
-        most = case.thresholds.compute_tensor_ratio
-        if seen.tensor:
-            proof = _share(case, engine, "mfu", seen.tensor, seen.tensor, most)
-            parameters = params(nearest="tensor cores", share=seen.tensor, full=most)
-            yield _Distance(_factor(seen.tensor, most), parameters, proof)
+        limit = case.thresholds.compute_tensor_ratio
+        if activity.tensor:
+            evidence = _share_evidence(case, engine, "mfu", activity.tensor, activity.tensor, limit)
+            parameters = params(nearest="tensor cores", share=activity.tensor, full=limit)
+            yield _Distance(_headroom_factor(activity.tensor, limit), parameters, evidence)
         return
     if mfu:
         clock = _clock(case)
-        slow = clock if clock < _HELD else None
-        most = case.thresholds.compute_mfu_ratio * (slow or 1.0)
-        proof = case.evidence("mfu", "mfu_ratio", mfu, "mfu", most, clock=slow)
-        yield _Distance(_factor(mfu, most), params(nearest="MFU", share=mfu, full=most), proof)
+        lowered_clock = clock if clock < _FULL_CLOCK else None
+        limit = case.thresholds.compute_mfu_ratio * (lowered_clock or 1.0)
+        evidence = case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit, clock=lowered_clock)
+        yield _Distance(_headroom_factor(mfu, limit), params(nearest="MFU", share=mfu, full=limit), evidence)
 
 
 def _clock(case: Case) -> float:
@@ -704,7 +724,7 @@ def _clock(case: Case) -> float:
 
 def training_low(case: Case) -> Finding | None:
     """Little MFU although nothing else was found that holds a training run back."""
-    engine = _training(case)
+    engine = _judged_training(case)
     if engine is None or _left_s(case) > 0.0:
         return None
     unknown = missing_signal("mfu", engine.efficiency.mfu_ratio)
@@ -715,18 +735,18 @@ def training_low(case: Case) -> Finding | None:
     mfu = case.mean("mfu_ratio", seconds)
     if mfu is None or mfu >= limit:
         return None
-    seen = case.activity(seconds)
+    activity = case.activity(seconds)
     proof = _training_proof(case, engine, mfu, limit)
-    if seen.busy is not None:
-        proof.append(case.of_gpus("busy", "busy_ratio", seen.busy, "busy"))
-    if seen.tensor is not None:
-        proof.append(case.of_gpus("tensor_active", "tensor_active_ratio", seen.tensor, "tensor"))
+    if activity.busy is not None:
+        proof.append(case.gpu_evidence("busy", "busy_ratio", activity.busy, "busy"))
+    if activity.tensor is not None:
+        proof.append(case.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, "tensor"))
     return Finding(
         Limit.LOW_EFFICIENCY,
         "training_low_mfu",
-        params(mfu=mfu, busy=seen.busy),
+        params(mfu=mfu, busy=activity.busy),
         tuple(proof),
-        (action(_training_fix(case, seen.busy)),),
+        (action(_training_fix(case, activity.busy)),),
         Level.NOTE,
         Confidence.MEDIUM,
     )
@@ -753,7 +773,7 @@ def _is_memory_full(case: Case) -> bool:
 
 def training_well(case: Case) -> Finding | None:
     """It trains, and nothing was found."""
-    engine = _training(case)
+    engine = _judged_training(case)
     if engine is None:
         return None
     unknown = missing_signal("mfu", engine.efficiency.mfu_ratio)
@@ -765,19 +785,26 @@ def training_well(case: Case) -> Finding | None:
         return None
     parameters: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
     if _left_s(case) > 0.0 and (case.mean("mfu_ratio", _judged_s(case)) or 1.0) < limit:
-        return _evaluating(case, parameters)
+        return _evaluating_finding(case, parameters)
     proof = tuple(_training_proof(case, engine, mfu, limit))
     return Finding(Limit.HEALTHY, "training", parameters, proof, (), Level.OK, Confidence.MEDIUM)
 
 
-def _training(case: Case) -> Engine | None:
+def _judged_training(case: Case) -> Engine | None:
+    """The training run, if its metrics answer and nothing was found that holds it back."""
     engine = case.engine
-    if engine is None or engine.phase is not Phase.TRAINING or engine.state is not EndpointState.OK or case.found:
+    if (
+        engine is None
+        or engine.phase is not Phase.TRAINING
+        or engine.state is not EndpointState.OK
+        or case.found_limits
+    ):
         return None
     return engine
 
 
 def _training_proof(case: Case, engine: Engine, mfu: float, limit: float) -> list[Evidence]:
+    """Evidence of a run: its MFU beside a limit, and its rates of tokens and samples."""
     proof = [case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit)]
     for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
         rate = finite(value_of(engine, field))

@@ -83,7 +83,9 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
         )
     level = Level.CRITICAL if ended.share >= MOST_FAIL else Level.WARN
     parameters = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
-    return Finding(Limit.FAILING, "errors", parameters, (*proof, *case.late()), (_read_log(case, engine),), level)
+    return Finding(
+        Limit.FAILING, "errors", parameters, (*proof, *case.late_latencies()), (_read_log(case, engine),), level
+    )
 
 
 def aborts(case: Case) -> Finding | None:
@@ -92,7 +94,7 @@ def aborts(case: Case) -> Finding | None:
     ended = ended_in(case, "aborts_per_s")
     if engine is None or ended is None or not _is_enough(case, ended, _ABORTS):
         return None
-    slow = case.late()
+    slow = case.late_latencies()
     late_first = next((evidence for evidence in slow if evidence.quantity in ("ttft_p95", "queue_time")), None)
     parameters = params(share=ended.share, aborted=ended.requests, seconds=ended.seconds)
     if late_first is not None and isinstance(late_first.value, float):
@@ -122,7 +124,7 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     proof = [_proof(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
     if waiting:
         proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
-    return Finding(Limit.FAILING, "rejections", parameters, (*proof, *case.late()), fixes, Level.WARN)
+    return Finding(Limit.FAILING, "rejections", parameters, (*proof, *case.late_latencies()), fixes, Level.WARN)
 
 
 def _instances_for_all(case: Case, engine: Engine) -> Parameters:

@@ -17,7 +17,7 @@ SAME_SIZE: Final = 0.99
 """Share of the VRAM of an engine's own GPUs that another one must have: drivers reserve a little more or less of it."""
 
 
-def placed(case: Case, finding: Finding) -> Finding:
+def with_free_gpus(case: Case, finding: Finding) -> Finding:
     """The finding, with the free GPUs that more instances of its engine fit on."""
     if not any(action.code in ADDS_INSTANCES for action in finding.actions):
         return finding
@@ -84,7 +84,7 @@ def free_gpus(case: Case) -> list[int]:
 
 def _is_free(case: Case, gpu: Gpu, least_bytes: float) -> bool:
     """Whether a GPU works, is large enough, and nothing has run on it for a minute."""
-    recent = case.others.get(gpu.uuid)
+    recent = case.recents.get(gpu.uuid)
     if recent is None or recent.free_s < case.now_s or case.now_s - recent.used_s < MINUTE_S:
         return False
     total = finite(gpu.vram_total_bytes)

@@ -108,7 +108,7 @@ def backend_fails(case: Case) -> Finding | None:
     """One backend fails most of its requests and the others hardly any: also where the front end tries again
     elsewhere, or does not count such answers as errors."""
     engine = case.front_end()
-    if engine is None or Limit.FAILING in case.found:
+    if engine is None or Limit.FAILING in case.found_limits:
         return None
     backend = _failing_backend(engine)
     if backend is None:
@@ -237,7 +237,7 @@ def _running_in_roomy(case: Case, engine: Engine) -> float | None:
         polled = by_name.get(backend.engine)
         if polled is None or polled.state is not EndpointState.OK:
             return None
-        running = _running_with_room(case.others[polled.key])
+        running = _running_with_room(case.recents[polled.key])
         if running is None:
             return None
         total += running

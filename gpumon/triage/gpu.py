@@ -16,7 +16,7 @@ from gpumon.readings.process_words import name_processes, program_text
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
-from gpumon.triage.host import is_called
+from gpumon.triage.host import has_name
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.samples import AWAKE, KEPT_S, Recent
 from gpumon.triage.savings import with_savings
@@ -27,7 +27,7 @@ from gpumon.triage.signals import (
     Finding,
     action,
     finite,
-    of_gpu,
+    gpu_chart,
     params,
     unsure,
 )
@@ -342,7 +342,7 @@ def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> 
             yield Evidence("throttle_share", share, limit, REASONS_SOURCE, parameters=counted)
     temperature = finite(gpu.temperature_c)
     if temperature is not None:
-        yield Evidence("temperature", temperature, source="NVML", chart=of_gpu(gpu, "temp"))
+        yield Evidence("temperature", temperature, source="NVML", chart=gpu_chart(gpu, "temp"))
 
 
 def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, is_over: bool) -> Level:
@@ -374,12 +374,12 @@ def _load(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Ite
         newest: Parameters = {}
         if abs(clock.newest - clock.mean) >= 5e6:
             newest = params(newest=clock.newest)
-        yield Evidence("sm_clock", clock.mean, clock.most, "nvmlDeviceGetClockInfo", of_gpu(gpu, "clock"), newest)
+        yield Evidence("sm_clock", clock.mean, clock.most, "nvmlDeviceGetClockInfo", gpu_chart(gpu, "clock"), newest)
     if busy is not None:
-        yield Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=MINUTE_S))
+        yield Evidence("busy", busy, source=_BUSY, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=MINUTE_S))
     watts = finite(case.recent.mean("power_w", MINUTE_S))
     if watts is not None:
-        yield Evidence("power", watts, gpu.power_limit_w, "NVML", of_gpu(gpu, "power"))
+        yield Evidence("power", watts, gpu.power_limit_w, "NVML", gpu_chart(gpu, "power"))
 
 
 class _Held(NamedTuple):
@@ -586,7 +586,7 @@ def _unplaced(case: Case) -> str | None:
     reading = case.gpu_reading
     if reading is None or case.engines:
         return None
-    is_server = any(is_called(_SERVER, process) for process in gpu.processes)
+    is_server = any(has_name(_SERVER, process) for process in gpu.processes)
     if not is_server and not _hides_programs(gpu, reading):
         return None
     names = _unmapped_engines(case)
@@ -635,7 +635,7 @@ def _vram_used(gpu: Gpu, used: float, total: float, limit: float | None = None) 
     over = total
     if limit is not None:
         over = limit * total
-    return Evidence("vram_used", used, over, _MEMORY, of_gpu(gpu, "vram"), params(total=total))
+    return Evidence("vram_used", used, over, _MEMORY, gpu_chart(gpu, "vram"), params(total=total))
 
 
 def _idle_cost(case: Case, gpu: Gpu) -> float | None:
@@ -662,7 +662,7 @@ def memory_idle(case: Case) -> Finding | None:
     holders = _memory_holders(gpu)
     proof = [
         _vram_used(gpu, used, total, limits.held_ratio),
-        Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy")),
+        Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, gpu_chart(gpu, "busy")),
     ]
     for process in holders[:4]:
         proof.append(_holds(process))
@@ -776,7 +776,7 @@ def _rests(case: Case, idle_s: float) -> Finding:
     gpu = _gpu(case)
     limits = case.thresholds
     code = Limit.IDLE
-    proof = [Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, of_gpu(gpu, "busy"))]
+    proof = [Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, gpu_chart(gpu, "busy"))]
     vram = _vram(gpu)
     if vram is not None:
         used, total = vram
@@ -797,7 +797,7 @@ def _hardly_works(case: Case, busy: float) -> Finding:
     """The finding on a GPU that does little."""
     gpu = _gpu(case)
     window = params(window_s=KEPT_S)
-    proof = [Evidence("busy", busy, case.thresholds.busy_low_ratio, _BUSY, of_gpu(gpu, "busy"), window)]
+    proof = [Evidence("busy", busy, case.thresholds.busy_low_ratio, _BUSY, gpu_chart(gpu, "busy"), window)]
     vram = _vram(gpu)
     if vram is not None:
         proof.append(_vram_used(gpu, *vram))
@@ -854,7 +854,7 @@ def _works(case: Case, gpu: Gpu, busy: float) -> Finding | None:
         engine = _unplaced(case)
         parameters = params(processes=programs, busy=busy, engines=engine)
         return unsure((Signal("gpu_work", fix=_fix_of_unknown_work(case, engine), parameters=parameters),), proof)
-    if case.found:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
+    if case.found_limits:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
         return None
     parameters = params(processes=programs, sm=sm)
     return Finding(Limit.HEALTHY, "gpu_at_work", parameters, proof, (), Level.OK, Confidence.MEDIUM)
@@ -868,13 +868,13 @@ def _unknown_busy(gpu: Gpu) -> Finding:
 
 def _proof_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple[Evidence, ...]:
     """Busy share, and the activity of SMs and tensor cores as far as it is known."""
-    proof = [Evidence("busy", busy, source=_BUSY, chart=of_gpu(gpu, "busy"), parameters=params(window_s=KEPT_S))]
+    proof = [Evidence("busy", busy, source=_BUSY, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=KEPT_S))]
     source = gpu.activity_source or "GPM"
     if sm is not None:
-        proof.append(Evidence("sm_active", sm, source=source, chart=of_gpu(gpu, "sm")))
+        proof.append(Evidence("sm_active", sm, source=source, chart=gpu_chart(gpu, "sm")))
     tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))
     if tensor is not None:
-        proof.append(Evidence("tensor_active", tensor, source=source, chart=of_gpu(gpu, "tensor")))
+        proof.append(Evidence("tensor_active", tensor, source=source, chart=gpu_chart(gpu, "tensor")))
     return tuple(proof)
 
 

@@ -20,7 +20,7 @@ FOURFOLD: Final = 4.0
 _PARTS: Final = 6
 """Parts of the last 3 minutes, 30 s each, over which a queue that grows never shrinks."""
 LEAST_GROWTH: Final = 10.0
-"""Requests that such a queue gained at least: fewer come and go."""
+"""Requests that a queue gained at least in those 3 minutes, to be one that grows: fewer come and go."""
 LARGE_QUEUE: Final = 100.0
 """Requests waiting from which on a queue may be that of an offline batch."""
 FEW_ARRIVALS: Final = 0.05
@@ -33,24 +33,30 @@ AT_NO_COST: Final = frozenset({"raise_slots", "more_kv_memory", "bigger_steps"})
 """Actions that make an offline batch faster on the GPUs that it has."""
 
 
-def weighed(case: Case, finding: Finding) -> Finding:
-    """A finding on what holds an engine back, at the level of the harm that is done: critical where users cannot wait
-    for it any more, a note where nobody waits."""
+def set_level_by_harm(case: Case, finding: Finding) -> Finding:
+    """The finding on what holds an engine back, at the level of the harm that is done.
+
+    Critical where users cannot wait for it any more, a note where nobody waits.
+    """
     engine = case.served()
     if engine is None or finding.level is Level.OK:
         return finding
-    flow = None
     if finding.code in OVERLOADS:
         flow = offline_flow(case, engine)
-    if flow is not None:
-        return _offline(case, finding, flow)
-    if finding.code in OVERLOADS and is_watched_too_short(case, engine):
-        return finding  # a batch that nobody waits for is never critical
-    if finding.cause == "long_prefill" and not case.waiting_mean():
-        return finding  # one long prompt takes as long as it takes
-    if is_hopeless(case, engine) and not case.after_stall():
+        if flow is not None:
+            return _offline_finding(case, finding, flow)
+    if _may_be_critical(case, engine, finding) and is_hopeless(case, engine):
         return finding._replace(level=Level.CRITICAL)
     return finding
+
+
+def _may_be_critical(case: Case, engine: Engine, finding: Finding) -> bool:
+    """Whether what users suffer is the finding's doing, as far as is known."""
+    if finding.code in OVERLOADS and may_turn_out_offline(case, engine):
+        return False  # a batch that nobody waits for is never critical
+    if finding.cause == "long_prefill" and not case.waiting_mean():
+        return False  # one long prompt takes as long as it takes
+    return not case.after_stall()  # its latencies are those of the stall
 
 
 def is_hopeless(case: Case, engine: Engine) -> bool:
@@ -70,17 +76,17 @@ def misses_fourfold(case: Case, engine: Engine) -> bool:
     latency = engine.latency
     goals = case.goals
     promised = ((latency.ttft_s, goals.ttft_s), (latency.itl_s, goals.itl_s), (latency.e2e_s, goals.e2e_s))
-    for of, goal_s in promised:
-        if goal_s is not None and _is_beyond(of, FOURFOLD * goal_s):
+    for quantiles, goal_s in promised:
+        if goal_s is not None and _is_beyond(quantiles, FOURFOLD * goal_s):
             return True
     return False
 
 
-def _is_beyond(of: Quantiles, limit_s: float) -> bool:
-    """Whether the p95 is beyond a limit for sure: the bucket of the histogram that it lies in, or the mean."""
-    p95_s = finite(of.p95)
-    low_s = finite(of.p95_low)
-    mean_s = finite(of.mean)
+def _is_beyond(quantiles: Quantiles, limit_s: float) -> bool:
+    """Whether the mean, or the lower end of the p95's bucket, is beyond the limit."""
+    p95_s = finite(quantiles.p95)
+    low_s = finite(quantiles.p95_low)
+    mean_s = finite(quantiles.mean)
     if mean_s is not None and mean_s >= limit_s:
         return True
     return p95_s is not None and p95_s >= limit_s and (low_s is None or low_s >= limit_s)
@@ -88,7 +94,7 @@ def _is_beyond(of: Quantiles, limit_s: float) -> bool:
 
 def queue_grows(case: Case) -> bool:
     """Whether the queue grew in each half minute of the last three, by more requests than run at once."""
-    if case.recent.seconds < KEPT_S - 1.0:
+    if case.recent.seconds < KEPT_S - 1.0:  # a sample may come a second late
         return False
     means = waiting_means(case, _PARTS, KEPT_S / _PARTS)
     if len(means) < _PARTS or not rises(means):
@@ -97,8 +103,9 @@ def queue_grows(case: Case) -> bool:
 
 
 def offline_flow(case: Case, engine: Engine) -> RequestFlow | None:
-    """Flow at a queue that belongs to a batch nobody waits for: it is large and gets shorter, next to
-    nothing arrives, no goal is set, and nobody gave up. None for every other queue.
+    """Flow at a queue that belongs to a batch nobody waits for; None for every other queue.
+
+    Such a queue is large and gets shorter, next to nothing arrives, no goal is set, and nobody gave up.
 
     A batch that came in one go within the last 5 minutes is watched from then on. What gpumon has watched of those
     minutes stands for all of them.
@@ -110,15 +117,17 @@ def offline_flow(case: Case, engine: Engine) -> RequestFlow | None:
     return None
 
 
-def is_watched_too_short(case: Case, engine: Engine) -> bool:
-    """Whether a queue may turn out to be that of an offline batch: what was seen so far is as of one."""
+def may_turn_out_offline(case: Case, engine: Engine) -> bool:
+    """Whether a queue may turn out to be that of an offline batch: True while too little was seen to tell."""
     waiting = case.waiting_mean()
     return any(flow.seconds < _WATCHED_S and _only_drains(flow, waiting) for flow in _flows(case, engine))
 
 
 def _flows(case: Case, engine: Engine) -> Sequence[RequestFlow]:
-    """Flows that may be those of an offline batch: of the last 5 minutes, and since the only burst in them. None for a
-    queue that is too small, where a goal is set, and where clients gave up."""
+    """Flows that may be those of an offline batch: of the last 5 minutes, and since the only burst in them.
+
+    Empty for a queue that is too small, where a goal is set, and where clients gave up.
+    """
     largest = max((value for _, value in case.recent.values("waiting", KEPT_S)), default=0.0)
     if case.goals != Goals() or largest < max(LARGE_QUEUE, case.mean("running") or 0.0):
         return ()
@@ -140,18 +149,16 @@ def _only_drains(flow: RequestFlow, waiting: float) -> bool:
     return flow.arrived * WINDOW_S / flow.seconds <= FEW_ARRIVALS * waiting
 
 
-def _offline(case: Case, finding: Finding, flow: RequestFlow) -> Finding:
-    """`offline batch: 5,447 queued, none arriving; done in about 40 min at 12 requests/s`."""
+def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding:
+    """The finding as that of an offline batch: `5,447 queued, none arriving; done in about 40 min at 12 requests/s`."""
     waiting = case.waiting_mean()
+    parameters = params(queued=waiting, window_s=flow.seconds)
+    if flow.arrived >= 1.0:
+        parameters |= params(arrived=flow.arrived)
     rate = flow.finished / flow.seconds
-    parameters = params(
-        queued=waiting,
-        arrived=flow.arrived if flow.arrived >= 1.0 else None,
-        window_s=flow.seconds,
-        rate=rate or None,
-        left_s=waiting / rate if rate else None,
-    )
-    shown = Evidence(
+    if rate:
+        parameters |= params(rate=rate, left_s=waiting / rate)
+    arrived = Evidence(
         "arrived",
         flow.arrived,
         FEW_ARRIVALS * waiting,
@@ -162,7 +169,7 @@ def _offline(case: Case, finding: Finding, flow: RequestFlow) -> Finding:
     return finding._replace(
         cause="offline_batch",
         parameters=parameters,
-        evidence=(shown, *finding.evidence),
+        evidence=(arrived, *finding.evidence),
         actions=actions,
         level=Level.NOTE,
     )

@@ -21,7 +21,7 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice
 from gpumon.triage.engine_state import processes_of
-from gpumon.triage.replicas import apart
+from gpumon.triage.replicas import with_replica_comparison
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import (
     MINUTE_S,
@@ -29,44 +29,87 @@ from gpumon.triage.signals import (
     Finding,
     action,
     finite,
-    of_gpu,
+    gpu_chart,
     params,
     unsure,
 )
 from gpumon.triage.thresholds import Thresholds
 
 _WINDOW_S: Final = 120.0
+"""Seconds in which a rhythm is looked for."""
 _LEAST_S: Final = 30.0
-"""Seconds of samples that are needed; at 1 s they show periods of 4 s and more."""
+"""Seconds of samples without which there is no rhythm; samples of 1 s show periods of 4 s and more."""
 LEAST_SAMPLES: Final = 15
-HARDLY: Final = 0.9
+"""Samples without which there is no rhythm, where they come more seldom."""
+NEARLY_ALWAYS_BUSY: Final = 0.9
 """Mean busy share above which drops cost next to nothing."""
 FULL_LEFT_BYTES: Final = float(1 << 30)
 """Bytes left at which a host of any size is full."""
 MOST_CONSUMERS: Final = 3
+"""Processes that are named as those that fill the cores."""
 _LEAST_CORES: Final = 0.5
 """Cores that a process on a GPU uses at least to be named as one that fills them."""
 SPINNER: Final = re.compile(r"\bsglang\b", re.IGNORECASE)
 """Processes of an engine whose scheduler keeps a core at 100 % while it is idle (sglang#9863)."""
+
+
+class _HostFigure(NamedTuple):
+    """A figure of the host that may be the limit."""
+
+    quantity: str
+    """Quantity of its evidence."""
+    field: str
+    """Sampled field of `Host`."""
+    threshold: str
+    """Field of `Thresholds`."""
+    source: str
+    chart: str
+    """Series of its chart; empty where it has none."""
+
+
 _FIGURES: Final = (
-    ("cpu", "cpu_ratio", "cpu_high_ratio", "/proc/stat", "cpu@host"),
-    ("busiest_core", "busiest_core_ratio", "core_high_ratio", "/proc/stat", "core@host"),
-    ("cpu_pressure", "cpu_pressure_ratio", "cpu_pressure_ratio", "/proc/pressure/cpu", ""),
-    ("iowait", "iowait_ratio", "iowait_high_ratio", "/proc/stat", "iowait@host"),
-    ("io_pressure", "io_pressure_ratio", "io_pressure_ratio", "/proc/pressure/io", "io@host"),
-    ("disk_busy", "disk_busy_ratio", "disk_busy_ratio", "/proc/diskstats", "disk@host"),
-    ("network_received", "network_rx_bytes_per_s", "network_bytes_per_s", "/proc/net/dev", "net@host"),
+    _HostFigure("cpu", field="cpu_ratio", threshold="cpu_high_ratio", source="/proc/stat", chart="cpu@host"),
+    _HostFigure(
+        "busiest_core", field="busiest_core_ratio", threshold="core_high_ratio", source="/proc/stat", chart="core@host"
+    ),
+    _HostFigure(
+        "cpu_pressure",
+        field="cpu_pressure_ratio",
+        threshold="cpu_pressure_ratio",
+        source="/proc/pressure/cpu",
+        chart="",
+    ),
+    _HostFigure(
+        "iowait", field="iowait_ratio", threshold="iowait_high_ratio", source="/proc/stat", chart="iowait@host"
+    ),
+    _HostFigure(
+        "io_pressure",
+        field="io_pressure_ratio",
+        threshold="io_pressure_ratio",
+        source="/proc/pressure/io",
+        chart="io@host",
+    ),
+    _HostFigure(
+        "disk_busy", field="disk_busy_ratio", threshold="disk_busy_ratio", source="/proc/diskstats", chart="disk@host"
+    ),
+    _HostFigure(
+        "network_received",
+        field="network_rx_bytes_per_s",
+        threshold="network_bytes_per_s",
+        source="/proc/net/dev",
+        chart="net@host",
+    ),
 )
-"""Quantity, sampled field, its threshold, source and chart."""
 
 
 class _Cause(NamedTuple):
-    """A cause of a slow host."""
+    """A figure that makes a part of the host the limit."""
 
     code: Limit
     quantity: str
+    """Quantity of its evidence (`_HostFigure`)."""
     part: str
-    """Part of the host: the action goes by it."""
+    """Part of the host, by which the action goes."""
     confidence: Confidence
 
 
@@ -93,10 +136,14 @@ class Rhythm(NamedTuple):
     lower: float
     """Its mean in the drops."""
 
-    def evidence(self, of: Evidence) -> Evidence:
-        """The figure with the rhythm."""
-        parameters = params(period=self.period_s, upper=self.upper, lower=self.lower)
-        return msgspec.structs.replace(of, parameters=of.parameters | parameters)
+    @property
+    def parameters(self) -> Parameters:
+        """The rhythm as parameters of a sentence."""
+        return params(period=self.period_s, upper=self.upper, lower=self.lower)
+
+    def add_to(self, evidence: Evidence) -> Evidence:
+        """Evidence of the busy share, with the rhythm."""
+        return msgspec.structs.replace(evidence, parameters=evidence.parameters | self.parameters)
 
 
 def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhythm | None:
@@ -131,76 +178,110 @@ def _drops(samples: Sequence[tuple[float, float]], half: float) -> list[float]:
 
 
 def rhythm_of(case: Case) -> Rhythm | None:
-    """The rhythm in which its GPUs are busy: of the first one that tells, as a step takes all of them."""
+    """The rhythm in which its GPUs are busy: of the first GPU with a busy share, as a step takes all of them."""
     for gpu in case.gpus:
-        recent = case.others[gpu.uuid]
+        recent = case.recents[gpu.uuid]
         if recent.last("busy_ratio") is not None:
             return rhythm_in(recent.values("busy_ratio", _WINDOW_S), case.thresholds)
     return None
 
 
 def even_drops(case: Case) -> Finding | None:
-    """An engine's GPUs that stop in a rhythm: queues and waits come of that, so it is asked before them."""
-    if _low_busy(case) is None or _pending(case) is None or rhythm_of(case) is None:
+    """An engine's GPUs that wait for their host in a rhythm.
+
+    Asked before the rules on queues, as queues and waits come of it; `input_starved` is asked after them, and finds
+    GPUs that wait without a rhythm, too.
+    """
+    waits = _waits_of_gpus(case)
+    if waits is None or waits.rhythm is None:
         return None
-    answer = input_starved(case)
-    if answer is None or answer.code is Limit.UNKNOWN:
+    finding = _finding_on_waits(case, waits)
+    if finding is None or finding.code is Limit.UNKNOWN:
         return None
-    return answer
+    return finding
 
 
 def input_starved(case: Case) -> Finding | None:
     """GPUs that wait for their host with requests or steps pending."""
+    waits = _waits_of_gpus(case)
+    if waits is None:
+        return None
+    # Without a rhythm a GPU that is merely used little looks the same, unless an engine's requests are pending on it.
+    if waits.rhythm is None and (case.kind is Kind.GPU or waits.busy >= case.thresholds.starved_busy_ratio):
+        return None
+    return _finding_on_waits(case, waits)
+
+
+class _Waits(NamedTuple):
+    """GPUs that are not busy all the time though there is work."""
+
+    busy: float
+    """Their mean busy share."""
+    pending: Evidence
+    """Proof that there was work all the time."""
+    rhythm: Rhythm | None
+    """The rhythm in which they wait, if there is one."""
+
+
+def _waits_of_gpus(case: Case) -> _Waits | None:
+    """The waits of the GPUs; None where they hardly wait, or have no work."""
     busy = _low_busy(case)
     if busy is None:
         return None
-    pending = _pending(case)
+    pending = _pending_work(case)
     if pending is None:
         return None
-    rhythm = rhythm_of(case)
-    if rhythm is None and (case.kind is Kind.GPU or busy >= case.thresholds.starved_busy_ratio):
-        return None
+    return _Waits(busy, pending, rhythm_of(case))
+
+
+def _finding_on_waits(case: Case, waits: _Waits) -> Finding | None:
+    """The finding on GPUs that wait, by what of their host is over its threshold; None where nothing explains it."""
     source = "nvmlDeviceGetUtilizationRates"
-    chart = of_gpu(case.gpus[0], "busy")
-    if rhythm is None:
-        parameters = params(busy=busy)
-        shown = Evidence("busy", busy, source=source, chart=chart)
+    chart = gpu_chart(case.gpus[0], "busy")
+    if waits.rhythm is None:
+        parameters = params(busy=waits.busy)
+        busy = Evidence("busy", waits.busy, source=source, chart=chart)
     else:
-        parameters = params(period=rhythm.period_s, upper=rhythm.upper, lower=rhythm.lower)
-        shown = rhythm.evidence(Evidence("busy_drops", busy, source=source, chart=chart))
-    return _judged(case, parameters, (shown, pending), is_even=rhythm is not None)
+        parameters = waits.rhythm.parameters
+        busy = waits.rhythm.add_to(Evidence("busy_drops", waits.busy, source=source, chart=chart))
+    return _finding_by_host(case, parameters, (busy, waits.pending), is_even=waits.rhythm is not None)
 
 
 def _low_busy(case: Case) -> float | None:
     """Mean busy share of the GPUs, where drops could have cost something and nothing else explains them."""
-    if Limit.HUNG in case.found or not case.gpus or case.recent.seconds < _LEAST_S:
+    if Limit.HUNG in case.found_limits or not case.gpus or case.recent.seconds < _LEAST_S:
         return None
     if case.kind is Kind.GPU and case.engines:
         return None
     busy = mean_known(_busy(case, gpu) for gpu in case.gpus)
-    if busy is None or busy >= HARDLY:
+    if busy is None or busy >= NEARLY_ALWAYS_BUSY:
         return None
     return busy
 
 
 def _busy(case: Case, gpu: Gpu) -> float | None:
     """Mean busy share of a GPU in the last minute."""
-    return finite(case.others[gpu.uuid].mean("busy_ratio", MINUTE_S))
+    return finite(case.recents[gpu.uuid].mean("busy_ratio", MINUTE_S))
 
 
-def _judged(case: Case, said: Parameters, proof: tuple[Evidence, ...], *, is_even: bool) -> Finding | None:
+def _finding_by_host(
+    case: Case, parameters: Parameters, proof: tuple[Evidence, ...], *, is_even: bool
+) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
     figures = _figures_of_host(case)
-    elsewhere = _other_host(case)
-    if elsewhere or not figures.keys() & {"cpu", "busiest_core", "iowait"}:
-        return unsure((Signal("host_load", parameters=params(host=elsewhere)),), proof)
+    other_host = _other_host(case)
+    if other_host or not figures.keys() & {"cpu", "busiest_core", "iowait"}:
+        return unsure((Signal("host_load", parameters=params(host=other_host)),), proof)
     spins = _spins(case)
     evidence = (*proof, *figures.values())
     cause = _cause(figures, spins=spins)
     if cause is not None:
-        pending = "steps" if _trains(case) else "requests"
-        waits = params(pending=pending, part=cause.quantity, value=number(figures[cause.quantity].value))
-        return _waits_for(case, cause, said | waits, evidence, is_even=is_even)
+        pending_kind = "requests"
+        if _trains(case):
+            pending_kind = "steps"
+        value = number(figures[cause.quantity].value)
+        waits = params(pending=pending_kind, part=cause.quantity, value=value)
+        return _waits_for(case, cause, parameters | waits, evidence, is_even=is_even)
     if not is_even or case.kind is Kind.GPU:
         return None
     return _waits_for_unknown(case, evidence, spins=spins)
@@ -220,15 +301,15 @@ def _waits_for_unknown(case: Case, evidence: tuple[Evidence, ...], *, spins: boo
     if spins:
         parameters = params(spins="yes")
     if _trains(case):
-        look = action("profile_steps")
+        profile = action("profile_steps")
     else:
-        look = profile(case)
-    return unsure((Signal("input_wait", parameters=parameters),), evidence, actions=(look,))
+        profile = profile_action(case)
+    return unsure((Signal("input_wait", parameters=parameters),), evidence, actions=(profile,))
 
 
 def _figures_of_host(case: Case) -> dict[str, Evidence]:
     """The host's figures by quantity; empty where nothing is known of it."""
-    host = case.others.get("")
+    host = case.recents.get("")
     if host is None:
         return {}
     return {evidence.quantity: evidence for evidence in _figures(host, case.thresholds)}
@@ -259,12 +340,12 @@ def _is_over(evidence: Evidence | None) -> bool:
 
 
 def _waits_for(
-    case: Case, cause: _Cause, said: Parameters, evidence: tuple[Evidence, ...], *, is_even: bool
+    case: Case, cause: _Cause, parameters: Parameters, evidence: tuple[Evidence, ...], *, is_even: bool
 ) -> Finding:
     """The finding on GPUs that wait for a part of their host."""
-    slow = case.late()
+    late = case.late_latencies()
     is_engine = case.kind is Kind.ENGINE
-    if is_engine and (slow or cause.part != "core"):
+    if is_engine and (late or cause.part != "core"):
         level = Level.WARN
     else:
         level = Level.NOTE
@@ -273,10 +354,10 @@ def _waits_for(
     else:
         confidence = Confidence.LOW
     actions = tuple(_actions(case, cause))
-    finding = Finding(cause.code, "waits_for_host", said, (*evidence, *slow), actions, level, confidence)
+    finding = Finding(cause.code, "waits_for_host", parameters, (*evidence, *late), actions, level, confidence)
     if cause.part == "cpu":
-        finding = _names_consumers(case, finding)
-    return apart(case, finding)
+        finding = _with_consumers(case, finding)
+    return with_replica_comparison(case, finding)
 
 
 def _actions(case: Case, cause: _Cause) -> Iterator[Action]:
@@ -286,29 +367,31 @@ def _actions(case: Case, cause: _Cause) -> Iterator[Action]:
         flag = advice(case.engine.kind).front_end
         if flag:
             yield action("more_front_ends", flag=flag)
-    work = "training" if trains else "serving"
-    yield action(f"{work}_{cause.part}")
+    if trains:
+        yield action(f"training_{cause.part}")
+    else:
+        yield action(f"serving_{cause.part}")
     if cause.part == "core":
-        yield profile(case)
+        yield profile_action(case)
 
 
-def profile(case: Case) -> Action:
-    """How to see what its thread does. Of a server the process on the GPU is known, whose parent takes the requests."""
+def profile_action(case: Case) -> Action:
+    """Profile the process on the GPU; of a server its parent, which takes the requests."""
     engine = case.engine
-    here: Sequence[Process] = ()
+    processes: Sequence[Process] = ()
     if case.gpu is not None:
-        here = case.gpu.processes
+        processes = case.gpu.processes
     elif engine is not None:
-        here = processes_of(case, engine)
-    if not here:
+        processes = processes_of(case, engine)
+    if not processes:
         return action("profile_process", pid="PID")
-    pid = str(here[0].pid)
+    pid = str(processes[0].pid)
     if engine is not None and engine.phase is not Phase.TRAINING:
         return action("profile_process", pid=pid, parent="yes")
     return action("profile_process", pid=pid)
 
 
-def is_called(pattern: re.Pattern[str], process: Process) -> bool:
+def has_name(pattern: re.Pattern[str], process: Process) -> bool:
     """Whether a process has such a name, title or script."""
     return bool(pattern.search(process.name) or pattern.search(titled(process)))
 
@@ -318,31 +401,31 @@ def _spins(case: Case) -> bool:
     if any(engine.kind is EngineKind.SGLANG for engine in case.snapshot.engines):
         return True
     for gpu in case.snapshot.gpus:
-        if any(is_called(SPINNER, process) for process in gpu.processes):
+        if any(has_name(SPINNER, process) for process in gpu.processes):
             return True
     return False
 
 
-def _pending(case: Case) -> Evidence | None:
-    """Proof that there was work all the time; None if there was none, or it did not go on."""
+def _pending_work(case: Case) -> Evidence | None:
+    """Evidence that there was work all the time; None where there was none, or it did not go on."""
     if case.gpu is not None:
-        return _programs(case.gpu)
+        return _programs_evidence(case.gpu)
     if case.engine is None:
         return None
     if case.engine.phase is Phase.TRAINING:
-        return _steps(case)
-    return _requests(case)
+        return _steps_evidence(case)
+    return _requests_evidence(case)
 
 
-def _programs(gpu: Gpu) -> Evidence | None:
-    """The programs on a GPU."""
+def _programs_evidence(gpu: Gpu) -> Evidence | None:
+    """Evidence of the programs on a GPU."""
     if not gpu.processes:
         return None
     return Evidence("processes", float(len(gpu.processes)), parameters=params(processes=name_processes(gpu.processes)))
 
 
-def _steps(case: Case) -> Evidence | None:
-    """The rate of a training run, in tokens or, where it does not count these, in samples."""
+def _steps_evidence(case: Case) -> Evidence | None:
+    """Evidence of a training run's rate, in tokens or else in samples; None where it stands still."""
     tokens = finite(case.recent.mean("trained_tokens_per_s", _WINDOW_S))
     if tokens is not None:
         if tokens:
@@ -354,8 +437,8 @@ def _steps(case: Case) -> Evidence | None:
     return None
 
 
-def _requests(case: Case) -> Evidence | None:
-    """Requests of a server, where some ran all the time and came on."""
+def _requests_evidence(case: Case) -> Evidence | None:
+    """Evidence of a server's requests; None unless some ran all the time and made progress."""
     recent = case.recent
     running = []
     for _, value in recent.values("running", MINUTE_S):
@@ -373,12 +456,12 @@ def _requests(case: Case) -> Evidence | None:
     return case.evidence("running_always", "running", min(running), "running", most=max(running))
 
 
-def _figures(host: Recent, limits: Thresholds, seconds: float = MINUTE_S) -> Iterator[Evidence]:
-    """The host's figures beside their thresholds."""
-    for quantity, field, threshold, source, chart in _FIGURES:
-        value = finite(host.mean(field, seconds))
+def _figures(host: Recent, limits: Thresholds) -> Iterator[Evidence]:
+    """The host's figures of the last minute beside their thresholds."""
+    for figure in _FIGURES:
+        value = finite(host.mean(figure.field, MINUTE_S))
         if value is not None:
-            yield Evidence(quantity, value, getattr(limits, threshold), source, chart)
+            yield Evidence(figure.quantity, value, getattr(limits, figure.threshold), figure.source, figure.chart)
 
 
 class _Consumer(NamedTuple):
@@ -404,7 +487,7 @@ def _consumers(case: Case) -> list[_Consumer]:
     return sorted(by_pid.values(), key=lambda consumer: -consumer.cores)[:MOST_CONSUMERS]
 
 
-def _names_consumers(case: Case, finding: Finding) -> Finding:
+def _with_consumers(case: Case, finding: Finding) -> Finding:
     """The finding with who uses the cores."""
     consumers = _consumers(case)
     if not consumers:
@@ -425,7 +508,10 @@ def cpu_saturated(case: Case) -> Finding | None:
     if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
         return None
     proof = _figures_named(case, ("cpu", "cpu_pressure"))
-    sure = Confidence.MEDIUM if pressure is None else Confidence.HIGH
+    if pressure is None:
+        confidence = Confidence.MEDIUM
+    else:
+        confidence = Confidence.HIGH
     parameters = params(cpu=cpu, pressure=pressure)
     level = Level.NOTE
     gpus = None
@@ -438,7 +524,7 @@ def cpu_saturated(case: Case) -> Finding | None:
     elif case.gpus:
         parameters |= params(felt="no")
         fixes = ()
-    return _names_consumers(case, Finding(Limit.HOST_CPU, "cpu_full", parameters, proof, fixes, level, sure))
+    return _with_consumers(case, Finding(Limit.HOST_CPU, "cpu_full", parameters, proof, fixes, level, confidence))
 
 
 def _is_felt(case: Case) -> bool:
@@ -455,7 +541,7 @@ def _training_waits(case: Case) -> bool:
     for gpu in case.gpus:
         if gpu.uuid in trained:
             busy = _busy(case, gpu)
-            if busy is not None and busy < HARDLY:
+            if busy is not None and busy < NEARLY_ALWAYS_BUSY:
                 return True
     return False
 
@@ -503,12 +589,14 @@ def host_memory_full(case: Case) -> Finding | None:
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
         fix = action("raise_cgroup_limit")
         return Finding(Limit.MEMORY_FULL, "cgroup_full", parameters, proof, (fix,), Level.NOTE, Confidence.LOW)
-    fix = action("less_host_memory")
+    fixes = (action("less_host_memory"),)
     if not full:
-        code = "host_memory_waits"
-        return Finding(Limit.MEMORY_FULL, code, parameters, proof, (fix,), Level.WARN, Confidence.MEDIUM)
-    level = Level.CRITICAL if waits or total - used < FULL_LEFT_BYTES else Level.WARN
-    return Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, proof, (fix,), level, Confidence.HIGH)
+        cause = "host_memory_waits"
+        return Finding(Limit.MEMORY_FULL, cause, parameters, proof, fixes, Level.WARN, Confidence.MEDIUM)
+    level = Level.WARN
+    if waits or total - used < FULL_LEFT_BYTES:
+        level = Level.CRITICAL
+    return Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, proof, fixes, level, Confidence.HIGH)
 
 
 def _memory_proof(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:
@@ -520,4 +608,5 @@ def _memory_proof(limits: Thresholds, used: float, total: float, pressure: float
 
 
 def _mean(case: Case, field: str) -> float | None:
+    """Mean of a sampled field in the last minute."""
     return finite(case.recent.mean(field, MINUTE_S))

@@ -30,7 +30,9 @@ from gpumon.triage.stall import (
 _LONGEST_S: Final = KEPT_S - 10.0
 """A longer time to first token is one of queueing: the requests that run give tokens all the same."""
 TTFT_TIMES: Final = 3.0
-_STEPS: Final = ("tokens_total.trained", "tokens_total.samples")
+"""Times the usual time to first token from which on a time without a token is a stall."""
+_STEP_TOTALS: Final = ("tokens_total.trained", "tokens_total.samples")
+"""Sampled fields that move with each step of a training run."""
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.DOWN})
 _COUNTS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
@@ -40,7 +42,7 @@ class Stall(NamedTuple):
     """Requests or a run that make no progress."""
 
     unit: str
-    """token or step."""
+    """`token` or `step`."""
     seconds: float
     """For how long."""
     least_s: float
@@ -49,7 +51,7 @@ class Stall(NamedTuple):
     """Parameters of the verdict's sentence: how long, how many requests run and wait."""
     evidence: tuple[Evidence, ...]
 
-    def plus(self, *evidence: Evidence, **parameters: float | str | None) -> Stall:
+    def with_evidence(self, *evidence: Evidence, **parameters: float | str | None) -> Stall:
         """This stall with more evidence and parameters."""
         return self._replace(
             evidence=(*self.evidence, *evidence), parameters={**self.parameters, **params(**parameters)}
@@ -68,7 +70,7 @@ def hung(case: Case) -> Finding | None:
         stall = _stalled_requests(case, engine)
     if stall is None:
         return None
-    finding = _lost_gpu(case, stall)
+    finding = _lost_gpu_finding(case, stall)
     if finding is None and training:
         finding = _run_without_steps(case, engine, stall)
     elif finding is None:
@@ -81,7 +83,7 @@ def hung(case: Case) -> Finding | None:
 def _stalled_run(case: Case) -> Stall | None:
     """A training run without a step for longer than validation or a checkpoint takes."""
     least_s = case.thresholds.stalled_training_s
-    seconds = case.still_s(_STEPS)
+    seconds = case.unmoved_s(_STEP_TOTALS)
     if seconds is None or seconds < least_s:
         return None
     proof = case.evidence("no_step", "decode_tokens_per_s", seconds, "", least_s)
@@ -101,7 +103,7 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     for name in ("running", "waiting"):
         count = finite(value_of(engine, name))
         if count:
-            stall = stall.plus(case.evidence(name, name, count, name), **{name: count})
+            stall = stall.with_evidence(case.evidence(name, name, count, name), **{name: count})
     return stall
 
 
@@ -116,7 +118,7 @@ def _usual_ttft_s(case: Case) -> float:
     return usual_s
 
 
-def _lost_gpu(case: Case, stall: Stall) -> Finding | None:
+def _lost_gpu_finding(case: Case, stall: Stall) -> Finding | None:
     """A GPU under it is gone: that comes first."""
     down = []
     for gpu in case.gpus:
@@ -132,17 +134,22 @@ def _lost_gpu(case: Case, stall: Stall) -> Finding | None:
 
 def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     """A training run: it hangs, or has ended and left its exporter."""
-    seen = gpu_work(case, stall.least_s)
-    if seen.work in (WorkKind.COMPUTES, WorkKind.MOVES):
+    gpus = gpu_work(case, stall.least_s)
+    if gpus.work in (WorkKind.COMPUTES, WorkKind.MOVES):
         return None
-    if seen.work is WorkKind.UNKNOWN:
-        return unsure(seen.missing)._replace(evidence=stall.evidence)
-    stall = stall.plus(*seen.evidence, **seen.parameters)
-    look = look_and_restart(processes_of(case, engine))
-    if seen.work is WorkKind.SPINS:
-        return Finding(Limit.HUNG, "hung_spinning", stall.parameters, stall.evidence, (look,), Level.CRITICAL)
-    cause, level = ("run_ended", Level.NOTE) if _memory_is_free(case) else ("run_hung_or_ended", Level.WARN)
-    fixes = (action("stop_exporter"), _otherwise(look))
+    if gpus.work is WorkKind.UNKNOWN:
+        return unsure(gpus.missing)._replace(evidence=stall.evidence)
+    stall = stall.with_evidence(*gpus.evidence, **gpus.parameters)
+    restart = look_and_restart(processes_of(case, engine))
+    if gpus.work is WorkKind.SPINS:
+        return Finding(Limit.HUNG, "hung_spinning", stall.parameters, stall.evidence, (restart,), Level.CRITICAL)
+    if _memory_is_free(case):
+        cause = "run_ended"
+        level = Level.NOTE
+    else:
+        cause = "run_hung_or_ended"
+        level = Level.WARN
+    fixes = (action("stop_exporter"), _only_if_needed(restart))
     return Finding(Limit.HUNG, cause, stall.parameters, stall.evidence, fixes, level, Confidence.MEDIUM)
 
 
@@ -159,36 +166,40 @@ def _memory_is_free(case: Case) -> bool:
 
 def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     """An engine: paused, waiting for another one's KV cache, compiling, or one that may or does hang."""
-    paused = _paused(case, engine, stall)
+    paused = _paused_finding(case, engine, stall)
     if paused is not None:
         return paused
-    seen = gpu_work(case, min(stall.seconds, stall.least_s))
-    if seen.work is WorkKind.COMPUTES:
+    gpus = gpu_work(case, min(stall.seconds, stall.least_s))
+    if gpus.work is WorkKind.COMPUTES:
         return None
-    quiet = all_quiet(case, engine, stall.seconds)
-    late = stall.seconds >= max(case.thresholds.hung_s, stall.least_s)
-    if explains_stall(case) and not (late and quiet):
+    is_quiet = all_quiet(case, engine, stall.seconds)
+    is_late = stall.seconds >= max(case.thresholds.hung_s, stall.least_s)
+    if explains_stall(case) and not (is_late and is_quiet):
         return None  # the other side's: `kv_transfer`
-    stall = _looked_at(case, engine, stall, seen)
+    stall = _with_signs(case, engine, stall, gpus)
     if _compiles(case, stall.seconds):
         wait = action("wait_for_compile")  # after `compile_s` it is a hang, with what to do then
         return Finding(
             Limit.HUNG, "hung_compiling", stall.parameters, stall.evidence, (wait,), Level.NOTE, Confidence.LOW
         )
-    if seen.work in (WorkKind.RESTS, WorkKind.SPINS) and (late or quiet):
-        return _hang(case, engine, stall, seen.work)
-    return _wait_or_check(case, engine, stall, late=late)
+    if gpus.work in (WorkKind.RESTS, WorkKind.SPINS) and (is_late or is_quiet):
+        return _hang_finding(case, engine, stall, gpus.work)
+    return _no_tokens_finding(case, engine, stall, late=is_late)
 
 
-def _looked_at(case: Case, engine: Engine, stall: Stall, seen: GpuWork) -> Stall:
+def _with_signs(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Stall:
     """The stall with what its GPUs, processes and links do."""
-    figures = work_signs(case, engine)
-    activity = seen.evidence or (Evidence("gpu_activity"),)
-    reads = seen.parameters["dram"] if seen.work is WorkKind.MOVES else None
-    return stall.plus(*activity, *sign_evidence(figures), **seen.parameters, **work_parameters(figures), reads=reads)
+    signs = work_signs(case, engine)
+    activity = gpus.evidence or (Evidence("gpu_activity"),)
+    reads = None
+    if gpus.work is WorkKind.MOVES:
+        reads = gpus.parameters["dram"]
+    return stall.with_evidence(
+        *activity, *sign_evidence(signs), **gpus.parameters, **work_parameters(signs), reads=reads
+    )
 
 
-def _paused(case: Case, engine: Engine, stall: Stall) -> Finding | None:
+def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     """Somebody has put it to sleep, or holds its requests for an update of its weights."""
     held = _held_requests(case)
     if not engine.asleep and not held:
@@ -196,7 +207,7 @@ def _paused(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     proof = Evidence("asleep", parameters=params(how=engine.asleep))
     if held:
         proof = case.evidence("paused_requests", PAUSED, held)
-    stall = stall.plus(proof, how=engine.asleep, paused=held or None)
+    stall = stall.with_evidence(proof, how=engine.asleep, paused=held or None)
     level = Level.WARN if stall.seconds >= case.thresholds.hung_s else Level.NOTE
     wait = wait_or_check(case, engine, paused="yes")
     return Finding(Limit.HUNG, "paused", stall.parameters, stall.evidence, (wait,), level)
@@ -234,30 +245,33 @@ def _gave_tokens(case: Case) -> bool:
     return False
 
 
-def _wait_or_check(case: Case, engine: Engine, stall: Stall, *, late: bool) -> Finding:
+def _no_tokens_finding(case: Case, engine: Engine, stall: Stall, *, late: bool) -> Finding:
     """Too early to restart it, or not known well enough: it may compile, load weights or wait for others."""
-    check = wait_or_check(case, engine, late="yes" if late else "")
+    late_word = ""
+    if late:
+        late_word = "yes"
+    check = wait_or_check(case, engine, late=late_word)
     parameters = stall.parameters
     return Finding(Limit.HUNG, "no_tokens", parameters, stall.evidence, (check,), Level.WARN, Confidence.MEDIUM)
 
 
-def _hang(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
+def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
     """It hangs, unless its gauges froze: engines renew them with their steps.
 
     After an abort of all requests there is no step (vLLM #22545).
     """
-    look = look_and_restart(processes_of(case, engine))
+    restart = look_and_restart(processes_of(case, engine))
     parameters = stall.parameters
-    proof = stall.evidence
+    evidence = stall.evidence
     if work is WorkKind.SPINS:
-        return Finding(Limit.HUNG, "hung_spinning", parameters, proof, (look,), Level.CRITICAL)
+        return Finding(Limit.HUNG, "hung_spinning", parameters, evidence, (restart,), Level.CRITICAL)
     if explains_stall(case):
-        fixes = (check_other_side(case), _otherwise(look))
-        return Finding(Limit.HUNG, "hung_idle", parameters, proof, fixes, Level.CRITICAL, Confidence.LOW)
+        fixes = (check_other_side(case), _only_if_needed(restart))
+        return Finding(Limit.HUNG, "hung_idle", parameters, evidence, fixes, Level.CRITICAL, Confidence.LOW)
     if "waiting" in parameters or _load_moves(case, stall.seconds):
-        return Finding(Limit.HUNG, "hung_idle", parameters, proof, (look,), Level.CRITICAL, Confidence.MEDIUM)
-    fixes = (action("send_one_request"), _otherwise(look))
-    return Finding(Limit.HUNG, "hung_or_frozen", parameters, proof, fixes, Level.WARN, Confidence.MEDIUM)
+        return Finding(Limit.HUNG, "hung_idle", parameters, evidence, (restart,), Level.CRITICAL, Confidence.MEDIUM)
+    fixes = (action("send_one_request"), _only_if_needed(restart))
+    return Finding(Limit.HUNG, "hung_or_frozen", parameters, evidence, fixes, Level.WARN, Confidence.MEDIUM)
 
 
 def _load_moves(case: Case, seconds: float) -> bool:
@@ -272,22 +286,18 @@ def _load_moves(case: Case, seconds: float) -> bool:
     return False
 
 
-def _otherwise(then: Action) -> Action:
-    """The action `then`, to take only where the one before it does not help: what may be healthy is not restarted."""
-    return Action(then.code, then.parameters | params(otherwise="yes"))
+def _only_if_needed(last_resort: Action) -> Action:
+    """The action, to take only where the one before it does not help: what may be healthy is not restarted."""
+    return Action(last_resort.code, last_resort.parameters | params(otherwise="yes"))
 
 
 def wait_or_check(case: Case, engine: Engine, *, paused: str = "", late: str = "") -> Action:
     """Wait, or look at what it does: the stacks of its first process, and its log."""
     holding = processes_of(case, engine)
-    first = holding[0] if holding else None
-    return action(
-        "wait_or_check",
-        seconds=case.thresholds.hung_s,
-        paused=paused,
-        late=late,
-        pids=pids_of(holding),
-        pid=None if first is None else str(first.pid),
-        log=log_of(first),
-        container="" if first is None else first.container[:12],
-    )
+    parameters = params(seconds=case.thresholds.hung_s, paused=paused, late=late)
+    if holding:
+        first = holding[0]
+        parameters |= params(
+            pids=pids_of(holding), pid=str(first.pid), log=log_of(first), container=first.container[:12]
+        )
+    return Action("wait_or_check", parameters)

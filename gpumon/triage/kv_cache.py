@@ -12,7 +12,7 @@ from gpumon.specs.hints import CONTEXT_LEN
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import steady_count, turned_away
 from gpumon.triage.hour import HOUR_FIELDS
-from gpumon.triage.replicas import beside_replicas
+from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute, moments_of_waiting, while_waiting
 from gpumon.triage.signals import Case, Finding, action, finite, kv_requests, params, running_request_tokens
@@ -53,11 +53,11 @@ def kv_cache(case: Case) -> Finding | None:
         parameters |= params(waiting=waiting)
     else:
         parameters |= params(thrown=thrown)
-    proof = (*_evidence(case, engine, usage, waiting, thrown), *case.late())
+    proof = (*_evidence(case, engine, usage, waiting, thrown), *case.late_latencies())
     confidence = Confidence.HIGH if is_full else Confidence.MEDIUM
     actions = more_kv(case, engine, running + waiting, kv_requests(engine))
     finding = Finding(Limit.KV_CACHE_FULL, "kv_full", parameters, proof, actions, Level.WARN, confidence)
-    return beside_replicas(case, finding, "kv_usage_ratio")
+    return with_roomy_replicas(case, finding, "kv_usage_ratio")
 
 
 def _is_blocked(case: Case, engine: Engine, usage: float) -> bool:
@@ -95,7 +95,7 @@ def _lacks_room(engine: Engine, usage: float) -> bool:
 
 def _has_other_limit(case: Case) -> bool:
     """Whether room in the pool would help nobody: the scheduler or the arithmetic is full, or nothing moves."""
-    return case.pinned() or is_mute(case) or arithmetic_is_full(case, case.activity())
+    return case.is_pinned() or is_mute(case) or arithmetic_is_full(case, case.activity())
 
 
 def _evidence(case: Case, engine: Engine, usage: float, waiting: float, thrown: float) -> list[Evidence]:
@@ -197,7 +197,7 @@ def one_prompt(case: Case) -> Finding | None:
         Evidence("one_request_holds", share, source=source, parameters=params(tokens=tokens)),
         case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio),
         case.evidence("waiting", "waiting", waiting, "waiting"),
-        *case.late(),
+        *case.late_latencies(),
     )
     parameters = params(share=share, tokens=tokens, waiting=waiting)
     actions = (action("limit_prompt", flag=advice(engine.kind).length), action("long_prompts_apart"))

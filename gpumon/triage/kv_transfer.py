@@ -67,7 +67,7 @@ def transfer_waits(case: Case) -> Finding | None:
         return None
     seconds = without_tokens_s(case) or 0.0
     stalls = seconds >= SUSPECTED_S
-    if not stalls and not case.late():
+    if not stalls and not case.late_latencies():
         return None
     parameters = params(waiting=waiting)
     proof = [case.evidence("waiting_for_kv", "waiting_deferred", waiting, "waiting")]
@@ -81,7 +81,7 @@ def transfer_waits(case: Case) -> Finding | None:
         Limit.KV_TRANSFER,
         "kv_transfer_waits",
         parameters,
-        (*proof, *_transfers(case, engine), *case.late()),
+        (*proof, *_transfers(case, engine), *case.late_latencies()),
         (check_other_side(case),),
         Level.WARN,
         Confidence.HIGH if _connected(case) else Confidence.LOW,
@@ -107,7 +107,7 @@ def cache_expires(case: Case) -> Finding | None:
     late_reads = finite(engine.rates.kv_late_reads_per_s)
     if late_reads:
         proof.append(case.evidence("kv_late_reads", "kv_late_reads_per_s", late_reads))
-    proof += (*_failures(case, engine), *case.late())
+    proof += (*_failures(case, engine), *case.late_latencies())
     parameters = params(expired=expired, seconds=seconds)
     return Finding(
         Limit.KV_TRANSFER, "kv_expires", parameters, tuple(proof), (_check_side(case, prefills=True),), Level.WARN

@@ -36,4 +36,4 @@ def lora_slots(case: Case) -> Finding | None:
     if flag:
         wanted = float(round(slots + adapters))
     fixes = (action("raise_lora_slots", flag=flag, now=slots, wanted=wanted), action("group_adapters"))
-    return Finding(Limit.LORA_SLOTS_FULL, "lora_slots", parameters, (*proof, *case.late()), fixes, Level.WARN)
+    return Finding(Limit.LORA_SLOTS_FULL, "lora_slots", parameters, (*proof, *case.late_latencies()), fixes, Level.WARN)

@@ -45,7 +45,7 @@ def lost_speculation(case: Case) -> Finding | None:
     if before is None:
         fixes = (action("stop_speculation"),)
         return Finding(Limit.SPECULATION_LOW, "acceptance_low", parameters, evidence, fixes, Level.NOTE)
-    is_felt = bool(case.late()) or slower is not None
+    is_felt = bool(case.late_latencies()) or slower is not None
     level = Level.WARN if is_felt else Level.NOTE
     fixes = (action("check_draft_model"),)
     return Finding(Limit.SPECULATION_LOW, "acceptance_fell", parameters, evidence, fixes, level)
@@ -60,7 +60,7 @@ def _speculation_proof(
         proof.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
     if slower is not None:
         proof.append(slower)
-    return (*proof, *case.late())
+    return (*proof, *case.late_latencies())
 
 
 def _is_hardly_accepted(case: Case, acceptance: float, per_step: float | None) -> bool:
@@ -110,12 +110,12 @@ def _cold_cache(case: Case, parameters: Parameters, proof: Sequence[Evidence], r
     """The engine restarted a moment ago: the cache fills by itself."""
     cold = parameters | params(restarted=restarted_s, heals_s=HEALS_S)
     fixes = (action("wait_for_cache"),)
-    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", cold, (*proof, *case.late()), fixes, Level.NOTE)
+    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", cold, (*proof, *case.late_latencies()), fixes, Level.NOTE)
 
 
 def _fewer_hits(case: Case, parameters: Parameters, proof: Sequence[Evidence]) -> Finding:
     """Prompts or their routing have changed; more urgent where users feel it."""
-    late = case.late()
+    late = case.late_latencies()
     first_late = later_first_tokens(case)
     shown = list(proof)
     if first_late is not None:

@@ -12,7 +12,7 @@ from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.lost_gains import later_first_tokens, slower_tokens
-from gpumon.triage.signals import NOW_S, Case, Finding, action, finite, of_gpu, params
+from gpumon.triage.signals import NOW_S, Case, Finding, action, finite, gpu_chart, params
 
 TAKES: Final = 0.1
 """Share of the SMs' time from which on another program is at work: a display or an idle context takes less."""
@@ -54,13 +54,13 @@ def neighbour(case: Case) -> Finding | None:
     beside = _busiest(case, engine, suspected=slow_step is not None)
     if beside is None:
         return None
-    late = case.late()
+    late = case.late_latencies()
     risen = _risen_latencies(case)
     is_felt = bool(late or risen or slow_step is not None)
     if not is_felt and (beside.sm_ratio is None or beside.sm_ratio < TAKES_MUCH):
         return None
     proof = _neighbour_proof(beside, slow_step)
-    proof += [*risen, *late, *case.work(case.activity())]
+    proof += [*risen, *late, *case.work_evidence(case.activity())]
     parameters = _neighbour_parameters(case, beside, risen, slow_step)
     if is_felt and beside.is_at_work:
         level = Level.WARN
@@ -91,7 +91,7 @@ def _risen_latencies(case: Case) -> list[Evidence]:
 
 
 def _sm_share(beside: Neighbour, sm_ratio: float) -> Evidence:
-    chart = of_gpu(beside.gpu, "busy")
+    chart = gpu_chart(beside.gpu, "busy")
     return Evidence("neighbour_sm", sm_ratio, source="driver", chart=chart, parameters=beside.said)
 
 
@@ -244,5 +244,5 @@ def _sm_ratio(gpu: Gpu, engine: Engine) -> float | None:
 
 
 def _works(case: Case, other: Engine) -> bool:
-    recent = case.others.get(other.key)
+    recent = case.recents.get(other.key)
     return recent is not None and (recent.mean("running", NOW_S) or 0.0) > 0.0

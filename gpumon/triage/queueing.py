@@ -11,7 +11,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.advice import advice
 from gpumon.triage.demand import turned_away
 from gpumon.triage.kv_cache import KV_ROOM, more_kv
-from gpumon.triage.replicas import beside_replicas
+from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import (
     SPLIT,
@@ -30,22 +30,25 @@ from gpumon.triage.signals import (
     Case,
     Finding,
     GpuActivity,
+    Slots,
     action,
     actions_for_missing,
     finite,
     kv_requests,
+    missing_bandwidth,
+    missing_compute,
     missing_signal,
-    no_bandwidth,
-    no_compute,
     params,
-    present,
+    present_signals,
     unsure,
 )
 
 HOST_WAIT: Final = 0.8
 """Busy share below which GPUs wait for the host: requests that then wait at no known limit are not the scheduler's."""
 _MOST_SLOTS: Final = 2.0
-"""No step of a setting is larger than this factor: what comes then has to be seen first."""
+"""Largest factor by which a setting is raised in one step: what comes then has to be seen first."""
+_WORTH_RAISING: Final = 1.05
+"""Times the running requests from which on a higher limit is worth advising: below it the KV cache is what is full."""
 BURST: Final = 2.0
 """Times the mean number waiting that the most of 3 min must be, so that it is one of bursts."""
 
@@ -57,16 +60,16 @@ def queue(case: Case) -> Finding | None:
         return None
     if not _waits_long(case, engine):
         return None
-    seen = case.activity()
-    room = _room(case, engine, seen)
+    activity = case.activity()
+    room = _room(case, engine, activity)
     if not room:
         return None
-    proof = _evidence_of_queue(case, engine, seen, queued_share(engine))
-    unknown = _unknown(case, engine, seen)
+    proof = _evidence_of_queue(case, engine, activity, queued_share(engine))
+    unknown = _unknown(case, engine, activity)
     if unknown:
-        level = Level.WARN if case.late() else Level.NOTE
+        level = Level.WARN if case.late_latencies() else Level.NOTE
         return unsure(unknown, proof, level, actions_for_missing(unknown))
-    if not case.pinned() and seen.busy is not None and seen.busy < HOST_WAIT:
+    if not case.is_pinned() and activity.busy is not None and activity.busy < HOST_WAIT:
         return None
     return _queue_finding(case, engine, proof, room=room)
 
@@ -77,12 +80,12 @@ def _waits_long(case: Case, engine: Engine) -> bool:
     return share is None or share >= case.thresholds.queue_ttft_ratio
 
 
-def _room(case: Case, engine: Engine, seen: GpuActivity) -> str:
+def _room(case: Case, engine: Engine, activity: GpuActivity) -> str:
     """Code of what has room left: `all`, or `weights` where it is the reads of the weights that are full; empty where
     nothing has."""
-    if arithmetic_is_full(case, seen):
+    if arithmetic_is_full(case, activity):
         return ""
-    if not bandwidth_is_full(case, seen):
+    if not bandwidth_is_full(case, activity):
         return "all"
     if _has_room_beside_reads(case, engine):
         return "weights"
@@ -91,7 +94,7 @@ def _room(case: Case, engine: Engine, seen: GpuActivity) -> str:
 
 def _has_room_beside_reads(case: Case, engine: Engine) -> bool:
     """Whether full bandwidth has room for sequences that the scheduler holds, as weights are most of the reads."""
-    return case.pinned() and _mostly_weights(engine)
+    return case.is_pinned() and _mostly_weights(engine)
 
 
 def _mostly_weights(engine: Engine) -> bool:
@@ -101,66 +104,77 @@ def _mostly_weights(engine: Engine) -> bool:
     return bool(weights and reads and weights >= SPLIT * reads)
 
 
-def _unknown(case: Case, engine: Engine, seen: GpuActivity) -> tuple[Signal, ...]:
+def _unknown(case: Case, engine: Engine, activity: GpuActivity) -> tuple[Signal, ...]:
     """Signals without which another limit cannot be ruled out."""
-    signals = [no_compute(engine, seen), no_bandwidth(engine, seen)]
-    at_known_limit = case.pinned() and case.slots() is not None
+    signals = [missing_compute(engine, activity), missing_bandwidth(engine, activity)]
+    at_known_limit = case.is_pinned() and case.slots() is not None
     if case.mean("kv_usage_ratio") is None and not at_known_limit:
         signals.append(missing_signal("kv_usage", engine.load.kv_usage_ratio))
-    return present(signals)
+    return present_signals(signals)
 
 
-def _evidence_of_queue(case: Case, engine: Engine, seen: GpuActivity, share: float | None) -> tuple[Evidence, ...]:
+def _evidence_of_queue(case: Case, engine: Engine, activity: GpuActivity, share: float | None) -> tuple[Evidence, ...]:
     """Figures that show the queue, and that nothing else is full."""
     proof = _evidence_of_waiting(case, engine, case.waiting_mean(), share)
     usage = case.mean("kv_usage_ratio")
     if usage is not None:
         proof.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio))
-    return (*proof, *case.work(seen), *case.late())
+    return (*proof, *case.work_evidence(activity), *case.late_latencies())
 
 
 def _queue_finding(case: Case, engine: Engine, proof: tuple[Evidence, ...], *, room: str) -> Finding:
-    """The finding on a queue: at the limit of slots, else at that of tokens in a step. `room`: whose room is left."""
+    """The finding on a queue: at the limit of slots, else at that of tokens in a step. `room` is as `_room` has it."""
     waiting = case.waiting_mean()
     running = case.mean("running") or 0.0
     usage = case.mean("kv_usage_ratio")
-    known = case.slots()
-    if not case.pinned():
+    slots = case.slots()
+    if not case.is_pinned():
         parameters = params(waiting=waiting, running=running, usage=usage, room=room)
         actions = (action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances"))
         finding = Finding(Limit.QUEUE_LIMIT, "queue_steps", parameters, proof, actions)
-        return beside_replicas(case, finding._replace(confidence=Confidence.MEDIUM), "running")
-    slots = None if known is None else known[0]
-    is_sure = known is not None and queued_share(engine) is not None
-    parameters = params(waiting=waiting, running=running, slots=slots, usage=usage, room=room)
+        return with_roomy_replicas(case, finding._replace(confidence=Confidence.MEDIUM), "running")
+    is_sure = slots is not None and queued_share(engine) is not None
+    parameters = params(waiting=waiting, running=running, slots=_number_of(slots), usage=usage, room=room)
     finding = Finding(Limit.QUEUE_LIMIT, "queue_slots", parameters, proof, _more_slots(case, engine, running, waiting))
-    confidence = Confidence.HIGH if is_sure else Confidence.MEDIUM
-    return beside_replicas(case, finding._replace(confidence=confidence), "running")
+    if is_sure:
+        confidence = Confidence.HIGH
+    else:
+        confidence = Confidence.MEDIUM
+    return with_roomy_replicas(case, finding._replace(confidence=confidence), "running")
 
 
 def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
     """Figures of a queue: who waits, what is turned away, what runs and may run, and the time in the queue."""
     limits = case.thresholds
     proof = [case.evidence("waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
-    refused = finite(engine.rates.rejections_per_s)
-    if refused:
-        proof.append(case.evidence("rejections", "rejections_per_s", refused))
-    known = case.slots()
+    rejections_per_s = finite(engine.rates.rejections_per_s)
+    if rejections_per_s:
+        proof.append(case.evidence("rejections", "rejections_per_s", rejections_per_s))
+    slots = case.slots()
     running = case.mean("running")
     if running is not None:
-        proof.append(case.evidence("running", "running", running, "running", None if known is None else known[0]))
-    if known is not None:
-        slots, source = known
-        proof.append(Evidence("slots", slots, source=source))
+        proof.append(case.evidence("running", "running", running, "running", _number_of(slots)))
+    if slots is not None:
+        proof.append(Evidence("slots", slots.number, source=slots.source))
     queued = finite(engine.latency.queue_s.mean)
     if share is not None and queued is not None:
         proof.append(case.evidence("queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued))
     return proof
 
 
+def _number_of(slots: Slots | None) -> float | None:
+    """Requests that may run at once, where that is known."""
+    if slots is None:
+        return None
+    return slots.number
+
+
 def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tuple[Action, ...]:
-    """The scheduler's limit, and how far it can go by the room that there is. The setting is that of one rank, and its
-    value of now is told only where the engine's page or command line gives it."""
+    """Actions that raise the scheduler's limit, as far as there is room.
+
+    The setting is that of one rank, and its value of now is there only where the engine's page or command line gives
+    it.
+    """
     words = advice(engine.kind)
     usage = case.mean("kv_usage_ratio")
     if usage:
@@ -168,21 +182,27 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
     else:
         factor = _MOST_SLOTS
     load = running + waiting + turned_away(case)
-    wanted = min(load, running * factor)
-    if wanted <= running * 1.05:
+    advised = min(load, running * factor)
+    if advised <= _WORTH_RAISING * running:
         return (action("more_instances_no_kv", flag=words.slots),)
     ranks = max(1, engine.hardware.ranks)
-    known = case.slots()
-    raised = action(
+    slots = case.slots()
+    slots_of_rank = None
+    if slots is not None:
+        slots_of_rank = slots.number / ranks
+    limiting_usage = None
+    if factor < _MOST_SLOTS:
+        limiting_usage = usage
+    raise_slots = action(
         "raise_slots",
         flag=words.slots,
-        now=None if known is None else known[0] / ranks,
-        wanted=float(math.floor(wanted / ranks + 1e-6)),
-        usage=usage if factor < _MOST_SLOTS else None,
+        now=slots_of_rank,
+        wanted=float(math.floor(advised / ranks + 1e-6)),
+        usage=limiting_usage,
     )
-    if wanted >= load - 1.0:
-        return (raised,)
-    return (raised, action("more_instances_for_rest"))
+    if advised >= load - 1.0:
+        return (raise_slots,)
+    return (raise_slots, action("more_instances_for_rest"))
 
 
 def bursts(case: Case) -> Finding | None:
@@ -192,7 +212,7 @@ def bursts(case: Case) -> Finding | None:
     its own rule.
     """
     engine = case.served()
-    if engine is None or not case.late() or is_mute(case) or case.recent.seconds < PINNED_S:
+    if engine is None or not case.late_latencies() or is_mute(case) or case.recent.seconds < PINNED_S:
         return None
     share = queued_share(engine)
     if share is None or share < case.thresholds.queue_ttft_ratio:
@@ -212,7 +232,7 @@ def _burst(case: Case, engine: Engine, counts: Sequence[float], share: float) ->
     proof = _evidence_of_waiting(case, engine, usual, share)
     usage = _full_kv_usage(case)
     if usage is not None:
-        return _burst_of_kv(case, engine, parameters | params(usage=usage), usual, proof)
+        return _burst_of_kv(case, engine, parameters, usage, usual, proof)
     if _slots_were_full(case):
         return _burst_of_slots(case, engine, parameters, proof)
     return None
@@ -232,16 +252,14 @@ def _full_kv_usage(case: Case) -> float | None:
 
 def _burst_of_slots(case: Case, engine: Engine, parameters: Parameters, proof: Sequence[Evidence]) -> Finding:
     """The finding on bursts in which as many requests ran as may."""
-    known = case.slots()
-    slots = None if known is None else known[0]
     actions = (
         action("smooth_bursts"),
         action("raise_slots", flag=advice(engine.kind).slots),
         action("more_instances"),
     )
-    evidence = (*case.late(), *proof)
-    said = parameters | params(slots=slots)
-    return Finding(Limit.QUEUE_LIMIT, "queue_bursts", said, evidence, actions, Level.WARN, Confidence.MEDIUM)
+    evidence = (*case.late_latencies(), *proof)
+    parameters = parameters | params(slots=_number_of(case.slots()))
+    return Finding(Limit.QUEUE_LIMIT, "queue_bursts", parameters, evidence, actions, Level.WARN, Confidence.MEDIUM)
 
 
 def _is_burst(counts: Sequence[float], least: float) -> bool:
@@ -263,15 +281,16 @@ def _has_passed(counts: Sequence[float], most: float) -> bool:
     return False
 
 
-def _burst_of_kv(case: Case, engine: Engine, said: Parameters, usual: float, proof: Sequence[Evidence]) -> Finding:
-    """The finding on bursts in which the KV cache was full."""
-    usage = said["usage"]
-    assert isinstance(usage, float)
-    shown = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio)
-    load = (case.mean("running") or 0.0) + usual
+def _burst_of_kv(
+    case: Case, engine: Engine, parameters: Parameters, usage: float, waiting: float, proof: Sequence[Evidence]
+) -> Finding:
+    """The finding on bursts in which the KV cache was full, `usage` at the most, and `waiting` requests on average."""
+    usage_evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio)
+    load = (case.mean("running") or 0.0) + waiting
     actions = more_kv(case, engine, load, kv_requests(engine))
-    evidence = (*case.late(), shown, *proof)
-    return Finding(Limit.KV_CACHE_FULL, "kv_bursts", said, evidence, actions, Level.WARN, Confidence.MEDIUM)
+    evidence = (*case.late_latencies(), usage_evidence, *proof)
+    parameters = parameters | params(usage=usage)
+    return Finding(Limit.KV_CACHE_FULL, "kv_bursts", parameters, evidence, actions, Level.WARN, Confidence.MEDIUM)
 
 
 def _slots_were_full(case: Case) -> bool:
@@ -279,6 +298,9 @@ def _slots_were_full(case: Case) -> bool:
     running = sorted(while_waiting(case, "running"))
     if not running:
         return False
-    known = case.slots()
-    full_at = running[-1] * (1.0 - PINNED_SHARE) if known is None else FULL_SLOTS * known[0]
+    slots = case.slots()
+    if slots is None:
+        full_at = running[-1] * (1.0 - PINNED_SHARE)  # nobody says how many may run: so many as ever did
+    else:
+        full_at = FULL_SLOTS * slots.number
     return running[len(running) // 2] >= full_at

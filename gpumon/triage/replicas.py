@@ -12,23 +12,24 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Evidence, Level, Parameters
 from gpumon.triage.signals import TOKEN_TOTALS, Case, Finding, action, first_known, gpus_of, params
 
-_SEEN_S: Final = 30.0
-"""Over so long a replica must have had room, as a limit must hold."""
-_MOST: Final = 0.6
+_ROOM_S: Final = 30.0
+"""Seconds for which a replica must have had room: as long as a limit must hold."""
+_MOST_WITH_ROOM: Final = 0.6
 """Part of an engine's own load up to which a replica has room for some of it: equal ones are within some ten percent.
 Of its KV cache and of its slots no more may be in use either."""
 
 EngineInstance = tuple[Engine, EngineReading]
+"""An engine, and its reading."""
 
 
 class _Load(NamedTuple):
-    """Load of one replica, means of `_SEEN_S`; None: not known right now."""
+    """Load of one replica, means of `_ROOM_S`; None: not known right now."""
 
     key: str
     name: str
     role: str
     """Its part of the work: prefill and decode may run apart."""
-    works: bool
+    is_at_work: bool
     """Its GPUs are there, and requests that run get tokens."""
     waiting: float | None
     running: float | None
@@ -48,14 +49,23 @@ def replicas_of(case: Case, engine: Engine) -> list[EngineInstance]:
     return replicas
 
 
-def alike(case: Case, engine: Engine) -> list[Case]:
-    """`replicas`, each as it is judged itself."""
+def replica_cases(case: Case, engine: Engine) -> list[Case]:
+    """The cases of the engines that serve its model and answer (`replicas_of`), its own among them."""
     by_uuid = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
     cases = []
     for sibling, reading in replicas_of(case, engine):
-        recent = case.others[sibling.key]
-        own = case._replace(key=sibling.key, name=sibling.name, recent=recent, found=recent.found, near=frozenset())
-        cases.append(own._replace(engine=sibling, reading=reading, gpus=gpus_of(reading, by_uuid)))
+        recent = case.recents[sibling.key]
+        own_case = case._replace(
+            key=sibling.key,
+            name=sibling.name,
+            recent=recent,
+            found_limits=recent.found_limits,
+            near=frozenset(),
+            engine=sibling,
+            reading=reading,
+            gpus=gpus_of(reading, by_uuid),
+        )
+        cases.append(own_case)
     return cases
 
 
@@ -69,32 +79,31 @@ def _names(case: Case, engine: Engine) -> tuple[str, ...]:
 
 def _loads(case: Case, engine: Engine) -> list[_Load]:
     """Loads of all its replicas; worked out once in a sample of the host, as each of many may be at its limit."""
-    worked_out = case.others[""].worked_out
+    worked_out = case.recents[""].worked_out
     key = ("loads of replicas", _names(case, engine))
     if key in worked_out:
-        known: list[_Load] = worked_out[key]
-        return known
-    loads = [_load(replica) for replica in alike(case, engine)]
+        cached: list[_Load] = worked_out[key]
+        return cached
+    loads = [_load(replica) for replica in replica_cases(case, engine)]
     worked_out[key] = loads
     return loads
 
 
 def _load(case: Case) -> _Load:
     """The load of a replica in the last seconds."""
-    running = case.mean("running", _SEEN_S)
+    running = case.mean("running", _ROOM_S)
     slots = case.slots()
     slots_ratio = None
     if running is not None and slots is not None:
-        most, _ = slots
-        slots_ratio = running / most
+        slots_ratio = running / slots.number
     return _Load(
         key=case.key,
         name=case.name,
         role=_role(case),
-        works=_works(case, running),
-        waiting=case.mean("waiting", _SEEN_S),
+        is_at_work=_is_at_work(case, running),
+        waiting=case.mean("waiting", _ROOM_S),
         running=running,
-        kv_usage_ratio=case.mean("kv_usage_ratio", _SEEN_S),
+        kv_usage_ratio=case.mean("kv_usage_ratio", _ROOM_S),
         slots_ratio=slots_ratio,
     )
 
@@ -108,50 +117,53 @@ def _role(case: Case) -> str:
     return ""
 
 
-def _works(case: Case, running: float | None) -> bool:
+def _is_at_work(case: Case, running: float | None) -> bool:
     """Whether an engine gives tokens for its requests, and all its GPUs are well."""
     if case.served() is None or any(gpu.state is not GpuState.OK for gpu in case.gpus):
         return False
-    quiet_s = case.still_s(TOKEN_TOTALS)
-    hangs = bool(running) and quiet_s is not None and quiet_s >= _SEEN_S
+    quiet_s = case.unmoved_s(TOKEN_TOTALS)
+    hangs = bool(running) and quiet_s is not None and quiet_s >= _ROOM_S
     return not hangs
 
 
 def _has_room(replica: _Load, load: float | None, most: float) -> bool:
-    """Its KV cache and its slots have, as far as they are known; where neither is, nothing is claimed."""
-    if not replica.works or replica.waiting is None or replica.waiting > EMPTY:
-        return False
-    taken = first_known(replica.kv_usage_ratio, replica.slots_ratio)
-    if taken is None or load is None or load > most:
-        return False
-    return max(taken, replica.slots_ratio or 0.0) <= _MOST
+    """Whether its KV cache and its slots have room, as far as they are known; False where neither is.
 
-
-def beside_replicas(case: Case, finding: Finding, field: str) -> Finding:
-    """The finding beside the engine's replicas: those that have room can take some of its requests, first of all.
-
-    `field`: the load in which the engine has none (`running`, `kv_usage_ratio`); empty: they are not asked for.
+    `load` is its load in what the engine has no room for, `most` the load up to which it could take some.
     """
-    own = None
+    if not replica.is_at_work or replica.waiting is None or replica.waiting > EMPTY:
+        return False
+    used_share = first_known(replica.kv_usage_ratio, replica.slots_ratio)
+    if used_share is None or load is None or load > most:
+        return False
+    return max(used_share, replica.slots_ratio or 0.0) <= _MOST_WITH_ROOM
+
+
+def with_roomy_replicas(case: Case, finding: Finding, field: str) -> Finding:
+    """The finding with the engine's replicas that have room: to send them some of its requests is the first action.
+
+    `field` is the load in which the engine has no room (`running`, `kv_usage_ratio`); empty: none is looked for.
+    """
+    own_load = None
     if field:
-        own = case.mean(field)
-    if not own:
-        return apart(case, finding)
+        own_load = case.mean(field)
+    if not own_load:
+        return with_replica_comparison(case, finding)
     others = _same_role(case)
     roomy = []
     for load in others:
-        if _has_room(load, getattr(load, field), _MOST * own):
+        if _has_room(load, getattr(load, field), _MOST_WITH_ROOM * own_load):
             roomy.append(load)
     if not roomy:
-        return apart(case, finding)
-    spare = _spare(roomy, len(others))
-    proof = Evidence("replicas_with_room", float(len(roomy)), parameters=spare)
-    return apart(
+        return with_replica_comparison(case, finding)
+    room = _room_parameters(roomy, len(others))
+    evidence = Evidence("replicas_with_room", float(len(roomy)), parameters=room)
+    return with_replica_comparison(
         case,
         finding._replace(
-            parameters=finding.parameters | spare,
-            evidence=(proof, *finding.evidence),
-            actions=(action("spread_requests", **spare), *finding.actions),
+            parameters=finding.parameters | room,
+            evidence=(evidence, *finding.evidence),
+            actions=(action("spread_requests", **room), *finding.actions),
         ),
     )
 
@@ -170,7 +182,7 @@ def _same_role(case: Case) -> list[_Load]:
     return [load for load in others if load.role == role]
 
 
-def _spare(roomy: Sequence[_Load], replicas: int) -> Parameters:
+def _room_parameters(roomy: Sequence[_Load], replicas: int) -> Parameters:
     """Who has room: the name of a single other replica, else how many of them; and how full they are on average."""
     spare_kv = mean_known(load.kv_usage_ratio for load in roomy)
     spare_running = mean_known(load.running for load in roomy)
@@ -179,7 +191,7 @@ def _spare(roomy: Sequence[_Load], replicas: int) -> Parameters:
     return params(roomy=float(len(roomy)), replicas=float(replicas), spare_kv=spare_kv, spare_running=spare_running)
 
 
-def apart(case: Case, finding: Finding) -> Finding:
+def with_replica_comparison(case: Case, finding: Finding) -> Finding:
     """The finding, with what an engine differs in from its replicas."""
     engine = case.engine
     if engine is None or not engine.deviates:
@@ -188,4 +200,5 @@ def apart(case: Case, finding: Finding) -> Finding:
     if level is Level.OK:
         level = Level.NOTE
     evidence = (*finding.evidence, *engine.deviates)
-    return finding._replace(evidence=evidence, level=level, actions=finding.actions or (action("compare_replicas"),))
+    actions = finding.actions or (action("compare_replicas"),)
+    return finding._replace(evidence=evidence, level=level, actions=actions)

@@ -91,8 +91,8 @@ class Recent:
         """When nothing listened at an engine's address last (monotonic): what answers later is a new process."""
         self.hour = Hour()
         """Means of an engine's last hour."""
-        self.found: tuple[Limit, ...] = ()
-        """`Case.found` of an engine when its use was judged last."""
+        self.found_limits: tuple[Limit, ...] = ()
+        """`Case.found_limits` of an engine when its use was judged last."""
         self.arrivals = Arrivals()
         """Requests of an engine that came and went."""
         self.used_s = -math.inf

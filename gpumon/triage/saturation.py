@@ -27,7 +27,7 @@ def arithmetic_is_full(case: Case, activity: GpuActivity) -> bool:
     if case.waiting_mean() < limits.queue_waiting or mfu < limits.compute_queued_mfu_ratio:
         return False
     prefill = case.mean("mfu_prefill_ratio")
-    return prefill is not None and prefill >= SPLIT * mfu and not case.pinned()
+    return prefill is not None and prefill >= SPLIT * mfu and not case.is_pinned()
 
 
 def arithmetic_was_full(case: Case) -> bool:
@@ -49,7 +49,7 @@ def bandwidth_is_full(case: Case, activity: GpuActivity) -> bool:
 
 def is_mute(case: Case) -> bool:
     """Whether no token comes out: a long prompt is computed, which counts at its end only, or the engine hangs."""
-    quiet_s = case.still_s(TOKEN_TOTALS)
+    quiet_s = case.unmoved_s(TOKEN_TOTALS)
     return quiet_s is not None and quiet_s >= case.thresholds.stalled_s / 2
 
 

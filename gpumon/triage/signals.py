@@ -38,18 +38,22 @@ from gpumon.triage.thresholds import Thresholds
 NOW_S: Final = 10.0
 """Length of the window of the rates; the GPUs' own figures are means of it, too."""
 MINUTE_S: Final = 60.0
+"""Length of the minute over which rates of requests, and figures of GPUs and the host, are judged."""
 PINNED_S: Final = 30.0
 """Requests that run are at the scheduler's limit where their number did not move for so long while others waited."""
 PINNED_SAMPLES: Final = 5
+"""Samples in that time without which a number that stands still says nothing."""
 PINNED_SHARE: Final = 0.02
 """Part of the running requests that may end and be replaced between two polls at the limit."""
 PINNED_LEAST: Final = 8.0
-"""Fewer requests than this stand still by chance, or as long prompts take turns; no engine's default limit is lower."""
+"""Running requests below which their number stands still by chance, or as long prompts take turns; no engine's default
+limit is lower."""
 FULL_SLOTS: Final = 0.95
 """Share of the slots that are in use on average while requests wait for one: some are just being handed on."""
 _LARGEST: Final = 1e21
 """FLOP/s, bytes or tokens beyond which a counter is broken."""
 _MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
+"""Sources of a bandwidth that is neither modelled nor an upper bound."""
 PASSING: Final = frozenset(
     {Reason.WARMING_UP, Reason.RESET, Reason.IDLE, Reason.FEW, Reason.STALE, Reason.UNREACHABLE, Reason.LOST}
 )
@@ -61,10 +65,12 @@ _FIXES: Final = {
     Reason.UNMAPPED: "add_gpus",
     Reason.NO_CONTEXT: "add_context",
 }
+"""Why a signal is missing -> code of the fix that gives it (`render.FIXES`)."""
 TOKEN_TOTALS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
+"""Sampled fields that count tokens of a server: while one of them moves, it works."""
 GROWN: Final = 2.0
 """Times its own mean of the minutes before from which on a time to first token is named."""
-_READ: Final = 20.0
+_READ_ALONG_TOKENS: Final = 20.0
 """Tokens of an answer from which on somebody reads along as it comes: a class or a score has fewer."""
 LEAST_GROWN_S: Final = 0.1
 """A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
@@ -78,7 +84,7 @@ queue has to be worked off first."""
 
 
 class Finding(NamedTuple):
-    """A rule's yes; or that it cannot tell (`unsure`)."""
+    """What a rule found; or that it cannot tell (`unsure`)."""
 
     code: Limit
     cause: str
@@ -103,6 +109,14 @@ def unsure(
     return Finding(Limit.UNKNOWN, "", {}, evidence, actions, level, Confidence.LOW, missing=missing)
 
 
+class Slots(NamedTuple):
+    """Requests that an engine may run at once, on all ranks together."""
+
+    number: float
+    source: str
+    """The metric or the option that says it."""
+
+
 class Case(NamedTuple):
     """One thing under judgement. For an engine `gpus` are those it runs on; for a GPU `engines` are those on it."""
 
@@ -124,28 +138,30 @@ class Case(NamedTuple):
     gpu_reading: GpuReading | None = None
     gpus: tuple[Gpu, ...] = ()
     engines: tuple[Engine, ...] = ()
-    others: Mapping[str, Recent] = MappingProxyType({})
+    recents: Mapping[str, Recent] = MappingProxyType({})
     """`Recent` of every thing, by key ("" is the host): what its GPUs and the host did in the same minutes."""
     standing: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({})
     """Verdicts that stand on its GPUs, by uuid."""
     restarts_s: tuple[float, ...] = ()
     """Seconds since each time that the engine's process was seen to begin anew, in `Thresholds.restart_s`."""
-    found: tuple[Limit, ...] = ()
-    """Findings of the families before this one, whether they hold yet or not."""
+    found_limits: tuple[Limit, ...] = ()
+    """Limits that the families before this one found, whether they hold yet or not."""
     near: frozenset[Limit] = frozenset()
-    """Limits that stand here as a verdict, or are about to."""
+    """Limits that stand here as a verdict, or were found last: they are let go at a lower threshold, as hysteresis."""
 
     @property
     def info(self) -> Mapping[str, str]:
         """Settings that the engine exports."""
-        return {} if self.reading is None else self.reading.info
+        if self.reading is None:
+            return {}
+        return self.reading.info
 
     def served(self) -> Engine | None:
         """The engine, if it serves requests itself, answers, and does not hang."""
         engine = self.engine
         if engine is None or engine.phase is not Phase.INFERENCE or engine.kind in FRONTENDS:
             return None
-        if engine.state is EndpointState.OK and Limit.HUNG not in self.found:
+        if engine.state is EndpointState.OK and Limit.HUNG not in self.found_limits:
             return engine
         return None
 
@@ -169,7 +185,7 @@ class Case(NamedTuple):
 
     def gpu_mean(self, gpu: Gpu, field: str, seconds: float = NOW_S) -> float | None:
         """Mean of a GPU's sampled field; None where it is not known."""
-        recent = self.others.get(gpu.uuid)
+        recent = self.recents.get(gpu.uuid)
         if recent is None or recent.last(field) is None:
             return None
         return finite(recent.mean(field, seconds))
@@ -209,7 +225,7 @@ class Case(NamedTuple):
         activity: GpuActivity = worked_out[key]
         return activity
 
-    def still_s(self, fields: tuple[str, ...]) -> float | None:
+    def unmoved_s(self, fields: tuple[str, ...]) -> float | None:
         """For how long none of these counters has moved; None where none is there."""
         recent = self.recent
         known = []
@@ -220,32 +236,33 @@ class Case(NamedTuple):
             return min(known)
         return None
 
-    def slots(self) -> tuple[float, str] | None:
-        """Requests that may run at once, all ranks, and where that comes from; None where the engine does not say."""
+    def slots(self) -> Slots | None:
+        """Requests that may run at once; None where neither the engine's page nor its command line says it."""
         if self.engine is None or self.reading is None:
             return None
         exported = _exported_slots(self.reading)
         if exported is not None:
-            return (exported, self.reading.live.get(MOST_RUNNING, MOST_RUNNING))
+            return Slots(exported, self.reading.live.get(MOST_RUNNING, MOST_RUNNING))
         flag = advice(self.engine.kind).slots
         if flag.startswith("-"):
-            typed = self._typed_option(flag)
-            if typed:
-                return (typed * max(1, self.engine.hardware.ranks), f"{flag} of its command line")
+            slots_of_rank = self._command_line_number(flag)
+            if slots_of_rank:
+                return Slots(slots_of_rank * max(1, self.engine.hardware.ranks), f"{flag} of its command line")
         return None
 
-    def _typed_option(self, flag: str) -> float:
+    def _command_line_number(self, flag: str) -> float:
         """The number behind an option on the engine's command line; 0 where there is none."""
         for gpu in self.gpus:
             for process in gpu.processes:
                 if self.engine is not None and process.engine == self.engine.name:
-                    value = _option(process.command, flag)
+                    value = _number_after(process.command, flag)
                     if value:
                         return value
         return 0.0
 
-    def pinned(self) -> bool:
-        """The scheduler runs as many requests as it may; where the limit is not known: their number stands still.
+    def is_pinned(self) -> bool:
+        """Whether the scheduler runs as many requests as it may; where the limit is not known: their number stands
+        still.
 
         Beside much prefill it stands still, too: the prompts are what is waited for.
         """
@@ -254,16 +271,16 @@ class Case(NamedTuple):
             return False
         slots = self.slots()
         if slots is not None:
-            most, _ = slots
-            return running >= FULL_SLOTS * most
+            return running >= FULL_SLOTS * slots.number
         prefill = self.mean("mfu_prefill_ratio") or 0.0
         if running < PINNED_LEAST or prefill >= self.thresholds.compute_queued_mfu_ratio:
             return False
         samples = [value for _, value in self.recent.values("running", PINNED_S)]
         return len(samples) >= PINNED_SAMPLES and max(samples) - min(samples) <= max(1.0, PINNED_SHARE * max(samples))
 
-    def works(self) -> bool:
-        """It had something to do: what its GPUs do is then its own work. Also where it tells nothing of that."""
+    def has_work(self) -> bool:
+        """Whether it had something to do, so that what its GPUs do is its own work; also where it tells nothing of
+        that."""
         is_silent = True
         for field in ("running", "decode_tokens_per_s", "prefill_tokens_per_s", "inferences_per_s"):
             figure = self.mean(field)
@@ -321,7 +338,7 @@ class Case(NamedTuple):
 
     def _rests(self, other: Engine) -> bool:
         """Whether another engine has had nothing to do."""
-        recent = self.others.get(other.key)
+        recent = self.recents.get(other.key)
         return recent is not None and recent.last("running") is not None and not recent.mean("running", NOW_S)
 
     def own_activity(self, *, urgent: bool) -> tuple[GpuActivity, str]:
@@ -339,7 +356,7 @@ class Case(NamedTuple):
                 activity = activity._replace(dram=None)
         return activity, others
 
-    def late(self) -> tuple[Evidence, ...]:
+    def late_latencies(self) -> tuple[Evidence, ...]:
         """Latencies beyond their goal, or where none is set beyond the default of `Thresholds`, the worst first.
 
         Of a histogram only the bucket is sure: its lower end has to be beyond it, too.
@@ -378,7 +395,7 @@ class Case(NamedTuple):
             within_ratio = self._share_within(field, goal_s)
         name = field.removesuffix("_s")
         if above_s is not None:
-            goal = "yes" if goal_s else None
+            goal = "yes" if goal_s else None  # a parameter of the sentence: it says `goal`, else `default`
             chart = "" if field == "e2e_s" else name
             yield self.evidence(quantity, field, above_s, chart, limit_s, goal=goal, kept=within_ratio)
         elif within_ratio is not None and within_ratio < PROMISED and _may_be_above(latency, goal_s):
@@ -401,31 +418,31 @@ class Case(NamedTuple):
 
     def suffers(self, engine: Engine) -> bool:
         """Whether users of an engine feel a limit: latencies beyond their goals or defaults, or requests that wait."""
-        recent = self.others.get(engine.key)
+        recent = self.recents.get(engine.key)
         if recent is None or engine.state is not EndpointState.OK:
             return False
-        return bool(self._replace(engine=engine, key=engine.key, recent=recent).late()) or (
-            (recent.mean("waiting", NOW_S) or 0.0) >= self.thresholds.queue_waiting
-        )
+        if self._replace(engine=engine, key=engine.key, recent=recent).late_latencies():
+            return True
+        return (recent.mean("waiting", NOW_S) or 0.0) >= self.thresholds.queue_waiting
 
-    def grown(self) -> tuple[float, float] | None:
-        """A mean time to first token that is far above its own of the minutes before: that of now, and that, in s.
+    def grown_ttft_s(self) -> tuple[float, float] | None:
+        """Mean time to first token of now and of the minutes before, in s, where it has grown far; else None.
 
-        Both are means of a minute: older samples have no request in common with the newest.
+        Both are means of a minute: the older samples have no request in common with the newest.
         """
         newest = self.mean("ttft_s.mean")
         usual = self.recent.mean("ttft_s.mean", KEPT_S)
         if newest is None or not usual or newest < usual + LEAST_GROWN_S / 2:
             return None
-        seen = self.recent.values("ttft_s.mean", KEPT_S)
-        first_s, _ = seen[0]
+        samples = self.recent.values("ttft_s.mean", KEPT_S)
+        first_s, _ = samples[0]
         end_s = min(first_s + MINUTE_S, self.now_s - MINUTE_S)
-        old = []
-        for sampled_s, value in seen:
+        older = []
+        for sampled_s, value in samples:
             if sampled_s < end_s:
-                old.append(value)
-        if old and end_s - first_s >= MINUTE_S / 2:
-            before = sum(old) / len(old)
+                older.append(value)
+        if older and end_s - first_s >= MINUTE_S / 2:
+            before = sum(older) / len(older)
         else:
             before = newest
         if newest < GROWN * before or newest < before + LEAST_GROWN_S:
@@ -436,8 +453,9 @@ class Case(NamedTuple):
         """The signal of GPUs whose work is not known: why, and what would help."""
         if self.gpus:
             return Signal("gpu_activity", fix="needs_hopper")
-        remote = self.engine is not None and self.engine.hardware.gpu_type
-        return Signal("gpu_activity", fix="run_there" if remote else "add_gpus")
+        if self.engine is not None and self.engine.hardware.gpu_type:
+            return Signal("gpu_activity", fix="run_there")  # its GPUs are known, and on another host
+        return Signal("gpu_activity", fix="add_gpus")
 
     def evidence(
         self,
@@ -455,28 +473,29 @@ class Case(NamedTuple):
         series = ""
         if chart:
             series = f"{chart}@{self.key}"
-        return Evidence(quantity, value, NOT_EXPOSED if limit is None else limit, source, series, params(**values))
+        return Evidence(quantity, value, _or_unknown(limit), source, series, params(**values))
 
-    def of_gpus(self, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None) -> Evidence:
+    def gpu_evidence(
+        self, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None
+    ) -> Evidence:
         """A mean over the engine's GPUs; its chart is that of the first."""
         gpu = self.gpus[0]
+        number_of_gpus: Parameters = {}
         if len(self.gpus) > 1:
-            several = params(gpus=float(len(self.gpus)))
-        else:
-            several = {}
-        limits = NOT_EXPOSED if limit is None else limit
-        return Evidence(quantity, value, limits, gpu.sources.get(field, ""), of_gpu(gpu, chart), several)
+            number_of_gpus = params(gpus=float(len(self.gpus)))
+        source = gpu.sources.get(field, "")
+        return Evidence(quantity, value, _or_unknown(limit), source, gpu_chart(gpu, chart), number_of_gpus)
 
-    def work(self, seen: GpuActivity) -> tuple[Evidence, ...]:
+    def work_evidence(self, activity: GpuActivity) -> tuple[Evidence, ...]:
         """Evidence on arithmetic and memory, measured before modelled, beside the limits that they would have."""
         limits = self.thresholds
         proof = []
         for value, quantity, field, chart, limit in (
-            (seen.tensor, "tensor_active", "tensor_active_ratio", "tensor", limits.compute_tensor_ratio),
-            (seen.dram, "dram_active", "bandwidth_bytes_per_s", "dram", limits.bandwidth_dram_ratio),
+            (activity.tensor, "tensor_active", "tensor_active_ratio", "tensor", limits.compute_tensor_ratio),
+            (activity.dram, "dram_active", "bandwidth_bytes_per_s", "dram", limits.bandwidth_dram_ratio),
         ):
             if value is not None:
-                proof.append(self.of_gpus(quantity, field, value, chart, limit))
+                proof.append(self.gpu_evidence(quantity, field, value, chart, limit))
         for name, limit in (("mfu", limits.compute_mfu_ratio), ("mbu", limits.bandwidth_mbu_ratio)):
             share = self.mean(f"{name}_ratio")
             if share is not None:
@@ -492,24 +511,24 @@ def cases(
     prices: Mapping[str, float],
     goals: Goals = Goals(),  # noqa: B008 - immutable
 ) -> Iterator[Case]:
-    """Every thing of a snapshot: GPUs, engines, the host."""
+    """A case of every thing of a snapshot: GPUs, engines, then the host."""
     by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
     around = (frame.monotonic_s, frame, snapshot)
     engines_on = _engines_by_gpu(frame, snapshot)
     names = _gpu_names(frame)
-    for raw, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
+    for gpu_reading, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
         head = (Kind.GPU, gpu.uuid, names[gpu.uuid], *around, recents[gpu.uuid], thresholds, prices, goals)
         engines = tuple(engines_on.get(gpu.uuid, ()))
-        yield Case(*head, gpu=gpu, gpu_reading=raw, gpus=(gpu,), engines=engines, others=recents)
+        yield Case(*head, gpu=gpu, gpu_reading=gpu_reading, gpus=(gpu,), engines=engines, recents=recents)
     for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
         gpus = gpus_of(reading, by_uuid)
         head = (Kind.ENGINE, engine.key, engine.name, *around, recents[engine.key], thresholds, prices, goals)
-        yield Case(*head, engine=engine, reading=reading, gpus=gpus, others=recents)
+        yield Case(*head, engine=engine, reading=reading, gpus=gpus, recents=recents)
     yield Case(
         *(Kind.HOST, "", "host", *around, recents[""], thresholds, prices, goals),
         gpus=snapshot.gpus,
         engines=snapshot.engines,
-        others=recents,
+        recents=recents,
     )
 
 
@@ -556,8 +575,8 @@ def _exported_slots(reading: EngineReading) -> float | None:
 
 
 def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
-    """Mean requests waiting in each of the last parts of so many seconds, the oldest first; fewer where not all of them
-    were seen."""
+    """Mean requests waiting in each of the last `parts` stretches of `part_s` seconds, the oldest first; a stretch
+    without a sample is left out."""
     samples = case.recent.values("waiting", KEPT_S)
     means = []
     for part in range(parts):
@@ -569,6 +588,13 @@ def waiting_means(case: Case, parts: int, part_s: float) -> list[float]:
         if values:
             means.append(sum(values) / len(values))
     return means
+
+
+def _or_unknown(limit: float | None) -> Reading:
+    """The limit of a figure, as evidence has it."""
+    if limit is None:
+        return NOT_EXPOSED
+    return limit
 
 
 def _may_be_above(latency: Quantiles, goal_s: float | None) -> bool:
@@ -628,7 +654,7 @@ def first_known(*figures: float | None) -> float | None:
 
 def _is_read_along(engine: Engine) -> bool:
     """Whether answers are long enough that somebody reads them as they come; also where their length is not known."""
-    return (finite(engine.load.answer_tokens_mean) or _READ) >= _READ
+    return (finite(engine.load.answer_tokens_mean) or _READ_ALONG_TOKENS) >= _READ_ALONG_TOKENS
 
 
 def _surely_above(latency: Quantiles, limit_s: float | None) -> float | None:
@@ -643,17 +669,17 @@ def _surely_above(latency: Quantiles, limit_s: float | None) -> float | None:
 
 
 def _excess(late: Evidence) -> float:
-    """Value of a latency, in limits; of a share that keeps its goal, how many times it falls short."""
+    """How many times a latency is its limit; of a share of requests within a goal, how many times it falls short."""
     if late.quantity in KEPT_GOALS:
         return (finite(late.limit) or 1.0) / max(finite(late.value) or 0.0, 0.01)
     return (finite(late.value) or 0.0) / (finite(late.limit) or 1.0)
 
 
-def _option(command: str, flag: str) -> float:
+def _number_after(command: str, flag: str) -> float:
     """The positive number behind an option; 0 where there is none."""
-    _, found, rest = command.partition(flag)
+    _, matched_flag, rest = command.partition(flag)
     word = ""
-    if found and rest[:1] in (" ", "="):
+    if matched_flag and rest[:1] in (" ", "="):
         word = rest.lstrip(" =").partition(" ")[0]
     if word.isascii() and word.isdigit() and len(word) < 8:
         return float(word)
@@ -705,22 +731,23 @@ def actions_for_missing(missing: Iterable[Signal]) -> tuple[Action, ...]:
     return tuple(actions)
 
 
-def no_compute(engine: Engine, seen: GpuActivity) -> Signal | None:
+def missing_compute(engine: Engine, activity: GpuActivity) -> Signal | None:
     """The lack of any figure of the arithmetic; None where there is one, or it is only warming up."""
-    if seen.tensor is not None:
+    if activity.tensor is not None:
         return None
     return missing_signal("mfu", engine.efficiency.mfu_ratio)
 
 
-def no_bandwidth(engine: Engine, seen: GpuActivity) -> Signal | None:
-    """The same of the memory's bandwidth."""
-    if seen.dram is not None:
+def missing_bandwidth(engine: Engine, activity: GpuActivity) -> Signal | None:
+    """The lack of any figure of the memory's bandwidth; None where there is one, or it is only warming up."""
+    if activity.dram is not None:
         return None
     return missing_signal("mbu", engine.efficiency.mbu_ratio)
 
 
-def of_gpu(gpu: Gpu, chart: str) -> str:
-    """Its chart; a MIG slice has its parent's index, and no chart of its own."""
+def gpu_chart(gpu: Gpu, chart: str) -> str:
+    """Series of a GPU's chart: `busy:3`; empty for a MIG slice, which has its parent's index and no chart of its
+    own."""
     if gpu.parent_uuid or not chart:
         return ""
     return f"{chart}:{gpu.index}"
@@ -730,11 +757,11 @@ NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
 """Codes of `missing_limit_signals` without which an engine is not called healthy."""
 
 
-def missing_limit_signals(engine: Engine, seen: GpuActivity) -> tuple[Signal, ...]:
+def missing_limit_signals(engine: Engine, activity: GpuActivity) -> tuple[Signal, ...]:
     """Signals of limits that an engine does not give, the most telling first."""
     load = engine.load
     signals = (
-        *(no_compute(engine, seen), no_bandwidth(engine, seen)),
+        *(missing_compute(engine, activity), missing_bandwidth(engine, activity)),
         *(missing_signal("running", load.running), missing_signal("waiting", load.waiting)),
         *(
             missing_signal("kv_usage", load.kv_usage_ratio),
@@ -742,13 +769,13 @@ def missing_limit_signals(engine: Engine, seen: GpuActivity) -> tuple[Signal, ..
         ),
         missing_signal("queue_time", engine.latency.queue_s.mean),
     )
-    return present(signals)
+    return present_signals(signals)
 
 
-def present(signals: Iterable[Signal | None]) -> tuple[Signal, ...]:
+def present_signals(signals: Iterable[Signal | None]) -> tuple[Signal, ...]:
     """The signals that there are, in their order."""
-    there = []
+    present = []
     for signal in signals:
         if signal is not None:
-            there.append(signal)
-    return tuple(there)
+            present.append(signal)
+    return tuple(present)

@@ -49,14 +49,14 @@ def without_tokens_s(case: Case) -> float | None:
         return None
     if engine.advances.get("decode_tokens_per_s", _COUNTED_AT_END) == _COUNTED_AT_END:
         return None
-    still_s = case.still_s(TOKEN_TOTALS)
+    still_s = case.unmoved_s(TOKEN_TOTALS)
     if still_s is None:
         return None
     # An idle night gives no token either, nor does a process that is not there.
     return min(still_s, _loaded_s(case, still_s), case.now_s - case.recent.refused_s)
 
 
-def suspected(case: Case) -> bool:
+def may_hang(case: Case) -> bool:
     """Whether its GPUs' PCIe traffic is worth measuring: it may hang."""
     seconds = without_tokens_s(case)
     return seconds is not None and seconds >= SUSPECTED_S
@@ -100,32 +100,32 @@ class GpuWork(msgspec.Struct, frozen=True):
 
 
 def gpu_work(case: Case, seconds: float) -> GpuWork:
-    """Activity of the engine's GPUs in the last seconds."""
-    limits = _limits(case)
-    seen = case.activity(seconds)
-    if not case.gpus or first_known(seen.busy, seen.sm, seen.dram) is None:
+    """Work of the engine's GPUs in the last seconds."""
+    limits = _stall_limits(case)
+    activity = case.activity(seconds)
+    if not case.gpus or first_known(activity.busy, activity.sm, activity.dram) is None:
         return GpuWork(WorkKind.UNKNOWN, missing=(case.unmeasured(),))
-    arithmetic = computes(case, seen, seconds, limits)
+    arithmetic = computes(case, activity, seconds, limits)
     if arithmetic:
         return GpuWork(WorkKind.COMPUTES)
-    work = _without_arithmetic(case, seen, seconds, limits)
-    if work.work is WorkKind.MOVES and (arithmetic is None or (seen.sm or 0.0) >= SM_AT_WORK):
+    work = _work_without_arithmetic(case, activity, seconds, limits)
+    if work.work is WorkKind.MOVES and (arithmetic is None or (activity.sm or 0.0) >= SM_AT_WORK):
         return GpuWork(WorkKind.COMPUTES)
     return work
 
 
-def _without_arithmetic(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
+def _work_without_arithmetic(case: Case, activity: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
     """Work of GPUs that do no arithmetic: by their memory traffic where it is measured, else by how busy they are."""
-    if seen.dram is not None:
-        return _by_memory(case, seen, seconds, limits)
-    idle = _idle(case, seen, limits)
+    if activity.dram is not None:
+        return _work_by_memory(case, activity, seconds, limits)
+    idle = _rest_by_activity(case, activity, limits)
     if idle is not None:
         return idle
-    return _by_upper_bound(case, seen, seconds, limits)
+    return _work_by_upper_bound(case, activity, seconds, limits)
 
 
-def _limits(case: Case) -> Thresholds:
-    """The thresholds; wider where the engine stands as hung, so that it does not come and go at an edge."""
+def _stall_limits(case: Case) -> Thresholds:
+    """The thresholds of a stall; wider where the engine stands as hung, so that it does not come and go at an edge."""
     limits = case.thresholds
     if Limit.HUNG not in case.near:
         return limits
@@ -136,13 +136,13 @@ def _limits(case: Case) -> Thresholds:
     )
 
 
-def computes(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) -> bool | None:
+def computes(case: Case, activity: GpuActivity, seconds: float, limits: Thresholds) -> bool | None:
     """Whether its GPUs do arithmetic: by tensor activity, else SM activity or power; None: nothing tells."""
-    if seen.tensor is not None:
-        return seen.tensor > limits.stalled_tensor_ratio
+    if activity.tensor is not None:
+        return activity.tensor > limits.stalled_tensor_ratio
     are_working = []
-    if seen.sm is not None:
-        are_working.append(seen.sm >= SM_AT_WORK)
+    if activity.sm is not None:
+        are_working.append(activity.sm >= SM_AT_WORK)
     for gpu in case.gpus:
         watts = case.gpu_mean(gpu, "power_w", seconds)
         limit = finite(gpu.power_limit_w)
@@ -153,40 +153,44 @@ def computes(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) 
     return None
 
 
-def _by_memory(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
-    """By the measured memory traffic of the busiest of its GPUs."""
-    most = max((case.dram_of(gpu, seconds) or 0.0 for gpu in case.gpus), default=0.0)
-    active = seen.sm if seen.busy is None else seen.busy
+def _work_by_memory(case: Case, activity: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
+    """Work of GPUs by the measured memory traffic of the busiest."""
+    busiest = max((case.dram_of(gpu, seconds) or 0.0 for gpu in case.gpus), default=0.0)
+    busy = first_known(activity.busy, activity.sm)
     work = WorkKind.RESTS
-    if most > limits.stalled_dram_ratio:
+    if busiest > limits.stalled_dram_ratio:
         work = WorkKind.MOVES
-    elif active is not None and active > limits.stalled_busy_ratio:
+    elif busy is not None and busy > limits.stalled_busy_ratio:
         work = WorkKind.SPINS
-    proof = case.of_gpus("dram_active", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
-    return GpuWork(work, (proof,), params(dram=most, busy=seen.busy, tensor=seen.tensor))
+    evidence = case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", busiest, "dram", limits.stalled_dram_ratio)
+    return GpuWork(work, (evidence,), params(dram=busiest, busy=activity.busy, tensor=activity.tensor))
 
 
-def _idle(case: Case, seen: GpuActivity, limits: Thresholds) -> GpuWork | None:
-    """By SM activity or the busy share, if one of them is next to nothing."""
+def _rest_by_activity(case: Case, activity: GpuActivity, limits: Thresholds) -> GpuWork | None:
+    """`RESTS` by SM activity or the busy share, if one of them is next to nothing; else None."""
     least = limits.stalled_busy_ratio
-    for name, field, value in (("sm", "sm_active_ratio", seen.sm), ("busy", "busy_ratio", seen.busy)):
+    for name, field, value in (("sm", "sm_active_ratio", activity.sm), ("busy", "busy_ratio", activity.busy)):
         if value is not None and value <= least:
-            proof = case.of_gpus(f"{name}_share", field, value, name, least)
-            return GpuWork(WorkKind.RESTS, (proof,), params(**{name: value}))
+            evidence = case.gpu_evidence(f"{name}_share", field, value, name, least)
+            return GpuWork(WorkKind.RESTS, (evidence,), params(**{name: value}))
     return None
 
 
-def _by_upper_bound(case: Case, seen: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
-    """By the share of time in which their memory was used at all: busy GPUs that hardly ever do that spin."""
-    most = 0.0
+def _work_by_upper_bound(case: Case, activity: GpuActivity, seconds: float, limits: Thresholds) -> GpuWork:
+    """Work of busy GPUs by the share of time in which their memory was used at all: those that hardly ever use it
+    spin."""
+    busiest = 0.0
     for gpu in case.gpus:
         bound = _memory_bound(case, gpu, seconds)
         if bound is None:
             return GpuWork(WorkKind.UNKNOWN, missing=(Signal("dram", fix="needs_hopper"),))
-        most = max(most, bound)
-    work = WorkKind.MOVES if most > limits.stalled_dram_ratio else WorkKind.SPINS
-    proof = case.of_gpus("dram_at_most", "bandwidth_bytes_per_s", most, "dram", limits.stalled_dram_ratio)
-    return GpuWork(work, (proof,), params(dram=most, busy=seen.busy, tensor=seen.tensor))
+        busiest = max(busiest, bound)
+    if busiest > limits.stalled_dram_ratio:
+        work = WorkKind.MOVES
+    else:
+        work = WorkKind.SPINS
+    evidence = case.gpu_evidence("dram_at_most", "bandwidth_bytes_per_s", busiest, "dram", limits.stalled_dram_ratio)
+    return GpuWork(work, (evidence,), params(dram=busiest, busy=activity.busy, tensor=activity.tensor))
 
 
 def _memory_bound(case: Case, gpu: Gpu, seconds: float) -> float | None:
@@ -213,11 +217,11 @@ class Sign(NamedTuple):
     """Most that it may be where nothing is done."""
     source: str = ""
     chart: str = ""
-    always: bool = False
-    """It is named in the evidence also where it is not measured: without it an engine never counts as quiet."""
+    is_required: bool = False
+    """Without it an engine never counts as quiet, so that the evidence names it also where it is not measured."""
 
     @property
-    def at_work(self) -> bool:
+    def shows_work(self) -> bool:
         """Whether it speaks for work."""
         return self.value is not None and self.value > self.quiet
 
@@ -230,28 +234,35 @@ class Sign(NamedTuple):
 def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
     """Signs of work beside its GPUs: its processes, the links of its GPUs, KV transfers, the host's disks."""
     return (
-        Sign("cpu", "process_cpu", case.now(PROCESS_CPU), QUIET_CPU, "/proc, each 4 s", always=True),
-        Sign("pcie", "pcie_traffic", _most_pcie(case), QUIET_LINK_BYTES_PER_S, _gpu_source(case, "pcie"), always=True),
+        Sign("cpu", "process_cpu", case.now(PROCESS_CPU), QUIET_CPU, "/proc, each 4 s", is_required=True),
+        Sign(
+            "pcie",
+            "pcie_traffic",
+            _most_pcie(case),
+            QUIET_LINK_BYTES_PER_S,
+            _gpu_source(case, "pcie"),
+            is_required=True,
+        ),
         Sign("nvlink", "nvlink_traffic", _most_nvlink(case), QUIET_LINK_BYTES_PER_S, _gpu_source(case, "nvlink")),
         Sign("kv", "kv_transfer_rate", _kv_moved(engine), 0.0, engine.sources.get("kv_transferred_bytes_per_s", "")),
         Sign("disk", "disk_reads", finite(case.snapshot.host.disk_read_bytes_per_s), _LOADING_BYTES_PER_S, "/proc"),
     )
 
 
-def sign_evidence(figures: Iterable[Sign]) -> tuple[Evidence, ...]:
+def sign_evidence(signs: Iterable[Sign]) -> tuple[Evidence, ...]:
     """Evidence of the signs: known figures, and those without which nothing counts as quiet."""
     evidence = []
-    for sign in figures:
-        if sign.value is not None or sign.always:
+    for sign in signs:
+        if sign.value is not None or sign.is_required:
             evidence.append(sign.evidence())
     return tuple(evidence)
 
 
-def work_parameters(figures: Iterable[Sign]) -> Parameters:
+def work_parameters(signs: Iterable[Sign]) -> Parameters:
     """Figures that speak for work, for a verdict's sentence."""
     parameters: Parameters = {}
-    for sign in figures:
-        if sign.at_work:
+    for sign in signs:
+        if sign.shows_work:
             parameters |= params(**{sign.name: sign.value})
     return parameters
 
@@ -267,11 +278,12 @@ def all_quiet(case: Case, engine: Engine, seconds: float) -> bool:
     if not _stayed_below(case.recent, PROCESS_CPU, QUIET_CPU):
         return False
     moved_elsewhere = _kv_moved(engine) or (_most_nvlink(case) or 0.0) > QUIET_LINK_BYTES_PER_S
-    return not moved_elsewhere and all(_pcie_quiet(case, gpu) for gpu in case.gpus)
+    return not moved_elsewhere and all(_is_pcie_quiet(case, gpu) for gpu in case.gpus)
 
 
-def _pcie_quiet(case: Case, gpu: Gpu) -> bool:
-    recent = case.others.get(gpu.uuid)
+def _is_pcie_quiet(case: Case, gpu: Gpu) -> bool:
+    """Whether a GPU's PCIe traffic was measured for the last minute, and hardly anything moved."""
+    recent = case.recents.get(gpu.uuid)
     if recent is None:
         return False
     fields = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s")
@@ -292,13 +304,13 @@ def _stayed_below(recent: Recent, field: str, most: float) -> bool:
 
 def _most_pcie(case: Case) -> float | None:
     """Traffic of the GPU that has most, both ways, in bytes/s; None where it is not measured for any of them."""
-    known = []
+    rates = []
     for gpu in case.gpus:
         sent = case.gpu_mean(gpu, "pcie_tx_bytes_per_s", NOW_S)
         received = case.gpu_mean(gpu, "pcie_rx_bytes_per_s", NOW_S)
         if sent is not None and received is not None:
-            known.append(sent + received)
-    return max(known, default=None)
+            rates.append(sent + received)
+    return max(rates, default=None)
 
 
 def _most_nvlink(case: Case) -> float | None:
@@ -307,6 +319,7 @@ def _most_nvlink(case: Case) -> float | None:
 
 
 def _gpu_source(case: Case, link: str) -> str:
+    """Source of the traffic of a link of its GPUs, as the first has it."""
     if case.gpus:
         return case.gpus[0].sources.get(f"{link}_bytes_per_s", "")
     return ""
@@ -316,11 +329,11 @@ def _kv_moved(engine: Engine) -> float | None:
     """KV cache that comes or goes, in bytes/s; None where the engine does not tell."""
     rates = engine.rates
     parts = (rates.kv_transferred_bytes_per_s, rates.kv_loaded_bytes_per_s, rates.kv_stored_bytes_per_s)
-    known = []
+    known_rates = []
     for part in parts:
         rate = finite(part)
         if rate is not None:
-            known.append(rate)
-    if known:
-        return sum(known)
+            known_rates.append(rate)
+    if known_rates:
+        return sum(known_rates)
     return None

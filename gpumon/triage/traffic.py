@@ -36,7 +36,7 @@ _NO_REASON: Final = frozenset({Limit.BANDWIDTH_BOUND})
 def fell(case: Case) -> Finding | None:
     """Requests stopped, or fell to a third, while nothing is wrong with the engine."""
     engine = case.served()
-    slowed = any(limit not in _NO_REASON for limit in case.found)
+    slowed = any(limit not in _NO_REASON for limit in case.found_limits)
     if engine is None or slowed or engine.asleep or case.restarts_s:
         return None
     quiet_s = idle_s(case)

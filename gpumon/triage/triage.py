@@ -37,9 +37,9 @@ from gpumon.triage import (
 from gpumon.triage.engine_state import busiest_cpu, processes_on_gpus
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
-from gpumon.triage.free_gpus import placed
+from gpumon.triage.free_gpus import with_free_gpus
 from gpumon.triage.gains import Gains
-from gpumon.triage.harm import weighed
+from gpumon.triage.harm import set_level_by_harm
 from gpumon.triage.hold import Hold
 from gpumon.triage.hung import hung
 from gpumon.triage.kv_transfer import cache_expires, transfer_waits
@@ -47,7 +47,7 @@ from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.other_vendors import fitting_actions
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import Case, Finding, cases, gpus_of
-from gpumon.triage.stall import suspected
+from gpumon.triage.stall import may_hang
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.unexplained import unexplained
 
@@ -129,7 +129,7 @@ def _hold_s(case: Case, family: Family, found: Limit | None, stands: Limit | Non
     """
     over = found is None and (
         (family is Family.STATE and stands is Limit.THROTTLED)
-        or (stands is Limit.STRAGGLER and Limit.THROTTLED in case.found)
+        or (stands is Limit.STRAGGLER and Limit.THROTTLED in case.found_limits)
     )
     now = family is Family.STATE and (case.kind is Kind.ENGINE or found is Limit.HARDWARE_FAULT)
     if now or over:
@@ -260,8 +260,8 @@ class Triage:
             else:
                 host += self._verdicts(case)
         verdicts = list(engines)
-        for of_gpu in standing.values():
-            verdicts += of_gpu
+        for gpu_chart in standing.values():
+            verdicts += gpu_chart
         verdicts += host
         self._last = {(verdict.key, verdict.family): verdict for verdict in verdicts}
         return verdicts
@@ -284,7 +284,7 @@ class Triage:
         kept.reading = reading
         kept.around = around
         kept.judged_s = case.now_s
-        kept.stalls = suspected(case)
+        kept.stalls = may_hang(case)
         kept.suspects = reading.gpus if kept.stalls else ()
         return kept.verdicts
 
@@ -355,7 +355,7 @@ class Triage:
                 is_alone = _stands_alone(verdict)
                 yield verdict
             if answer is not None:
-                case = case._replace(found=(*case.found, answer.code))
+                case = case._replace(found_limits=(*case.found_limits, answer.code))
                 is_degraded = is_degraded or _is_coming(answer, holds[family], case.now_s)
 
     def _standing(self, case: Case, family: Family, answer: Finding | None) -> Verdict | None:
@@ -430,11 +430,11 @@ class Triage:
         if family is not Family.USE or case.kind is Kind.HOST:
             return self._first(case, family)
         kept = self._kept[case.key]
-        case.recent.found = case.found
-        if kept.use_found != case.found or not 0.0 <= case.now_s - kept.used_s < USED_S:
+        case.recent.found_limits = case.found_limits
+        if kept.use_found != case.found_limits or not 0.0 <= case.now_s - kept.used_s < USED_S:
             kept.use = self._first(case, family)
             kept.used_s = case.now_s
-            kept.use_found = case.found
+            kept.use_found = case.found_limits
         return kept.use
 
     def _limit(self, case: Case) -> Finding | None:
@@ -442,7 +442,7 @@ class Triage:
         finding = self._first(case, Family.LIMIT)
         if finding is None or case.kind is not Kind.ENGINE:
             return finding
-        return placed(case, weighed(case, finding))
+        return with_free_gpus(case, set_level_by_harm(case, finding))
 
     def _first(self, case: Case, family: Family) -> Finding | None:
         """The first that is sure, else the first that cannot tell."""

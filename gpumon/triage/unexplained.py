@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.readings.verdict import Level, Limit, Signal
-from gpumon.triage.host import profile
+from gpumon.triage.host import profile_action
 from gpumon.triage.saturation import arithmetic_was_full
 from gpumon.triage.signals import Case, Finding, actions_for_missing, missing_limit_signals, unsure
 
@@ -11,11 +11,11 @@ from gpumon.triage.signals import Case, Finding, actions_for_missing, missing_li
 def unexplained(case: Case) -> Finding | None:
     """Latency beyond its goal, or the default, with no figure near its limit."""
     engine = case.served()
-    slow = case.late()
-    is_explained = any(limit is not Limit.FAILING for limit in case.found)
+    slow = case.late_latencies()
+    is_explained = any(limit is not Limit.FAILING for limit in case.found_limits)
     if engine is None or not slow or is_explained or arithmetic_was_full(case):
         return None
     hidden = missing_limit_signals(engine, case.activity())
     if not hidden:
-        return unsure((Signal("why_late"),), slow, Level.WARN, (profile(case),))
-    return unsure(hidden, slow, Level.WARN, actions_for_missing(hidden) or (profile(case),))
+        return unsure((Signal("why_late"),), slow, Level.WARN, (profile_action(case),))
+    return unsure(hidden, slow, Level.WARN, actions_for_missing(hidden) or (profile_action(case),))
