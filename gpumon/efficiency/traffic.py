@@ -107,7 +107,7 @@ def _width(llm: LlmSpec, kv_precision: Precision | None) -> float:
 
 def _entry_bytes(attention: Attention, width: float, tp: int) -> float:
     """Bytes of one entry of the cache in all these layers, with the copies of heads that cannot be divided."""
-    copies = max(1.0, tp / attention.heads)
+    copies = max(1.0, tp / attention.kv_heads)
     return attention.layers * attention.elements * (attention.bytes_per_element or width) * copies
 
 

@@ -111,7 +111,7 @@ def model_as_json(row: LlmRow) -> dict[str, Any]:
         "no_figures": row.unusable or None,
         "max_context_tokens": row.max_context or None,
         "verified": row.verified,
-        "published": row.published,
+        "published": row.config_source,
         "note": row.note,
     }
 
@@ -239,7 +239,7 @@ def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
     published = ""
     note = ""
     if model.row is not None and spec.source.startswith("catalogue"):
-        published = clean(model.row.published, _MOST)
+        published = clean(model.row.config_source, _MOST)
         note = clean(model.row.note, _MOST)
     context = "not known"
     if spec.max_context:

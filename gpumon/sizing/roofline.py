@@ -255,7 +255,7 @@ def _sparse_flops_per_token(setting: InstanceSetting) -> float:
 
 def _beyond_dense(attention: Attention, setting: InstanceSetting) -> float:
     """The same of one way of looking back; 0 where it keeps no latents."""
-    if attention.heads > 1 or attention.decode_flops == attention.prefill_flops:
+    if attention.kv_heads > 1 or attention.decode_flops == attention.prefill_flops:
         return 0.0
     mix = setting.mix
     new = max(1.0, mix.new_tokens)

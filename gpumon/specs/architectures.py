@@ -8,6 +8,7 @@ Sources: configuration and modelling code of transformers 5 and of the models' o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import ceil
 from typing import Final
 
 import msgspec
@@ -25,22 +26,22 @@ from gpumon.specs.layers import (
     Grouped,
     Latent,
     Mamba2,
-    adjusted,
+    adjusted_mlp,
     attention_experts,
     bailing_linear,
-    block_sparse,
-    convolved,
-    crossed,
-    differential,
-    double_width,
+    block_sparse_attention,
+    convolved_attention,
+    cross_attention,
+    differential_attention,
+    double_width_mlp,
+    dynamic_mask_attention,
     encoder,
-    encoder_window,
-    factorised,
+    encoder_window_attention,
+    factorised_attention,
     gated_delta_net,
-    gated_query,
+    gated_query_attention,
     grouped,
     hidden_size,
-    kept_window,
     key_value_heads,
     kimi_delta,
     laurel,
@@ -50,7 +51,7 @@ from gpumon.specs.layers import (
     mlstm,
     per_layer_input,
     query_heads,
-    relative,
+    relative_attention,
     residual_streams,
     rwkv,
     shared_mlp,
@@ -75,6 +76,29 @@ SPARSE = "sparse"
 DENSE = "dense"
 _EXPERTS = "experts"
 _NONE = "none"
+"""Kinds of layers."""
+_KIND_BY_WORD: Final = {
+    "full_attention": _FULL,
+    "attention": _FULL,
+    "global": _FULL,
+    "sliding_attention": _WINDOW,
+    "chunked_attention": CHUNK,
+    "linear_attention": _STATE,
+    "mamba": _STATE,
+    "conv": _STATE,
+    "recurrent": _STATE,
+    "compressed_sparse_attention": "csa",
+    "heavily_compressed_attention": "hca",
+    "indexed_attention": SPARSE,
+    "minimax_m3_sparse": SPARSE,
+    "mlp": DENSE,
+    "moe": _EXPERTS,
+}
+"""Words of `layer_types` in all versions of transformers."""
+_KIND_LISTS: Final = ("layer_types", "layers_block_type")
+"""Fields that list the kind of each layer."""
+_KIND_BY_RATIO: Final = {"0": _WINDOW, "4": "csa", "128": "hca"}
+"""Entry of DeepSeek-V4's `compress_ratios` -> kind of the layer."""
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,10 +112,10 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """Kind of a layer -> the blocks of it that look back or hold a state, where that is not the one of its name."""
     moe: bool = False
     """Some layers have routed experts."""
-    beside: bool = False
+    dense_beside_experts: bool = False
     """Layers with experts have a dense MLP, too."""
-    after: Layer = ()
-    """Blocks that every layer has beside."""
+    further_blocks: Layer = ()
+    """Blocks that every layer has besides."""
     tied: bool = False
     """The LM head is the embedding table, unless the config says otherwise."""
     positions: tuple[str, ...] = ()
@@ -105,7 +129,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None
     """Fields that a layer has of its own."""
     no_feed_forward: bool = False
-    """The kinds of layers say which are MLPs, experts or neither."""
+    """Layers have no MLP or experts but those that are blocks of their kind."""
     nested: tuple[str, ...] = ()
     """Fields that hold objects with more of the language model's fields."""
     encoder: str = ""
@@ -117,7 +141,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
 def layer_kinds(fields: Fields, architecture: Architecture, layers: int) -> list[str]:
     """The kind of each layer; ValueError names the field with a kind that is not modelled for this model type."""
     kinds = architecture.pattern(fields, layers)
-    name = next((field for field in _LISTS if fields.has(field)), "layer_types")
+    name = next((field for field in _KIND_LISTS if fields.has(field)), "layer_types")
     if len(kinds) > layers and fields.has("num_nextn_predict_layers"):
         kinds = kinds[:layers]  # layers of a draft head stand at the end of such lists
     if len(kinds) != layers:
@@ -133,12 +157,16 @@ def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> lis
     kinds = layer_kinds(fields, architecture, layers)
     mixers = [architecture.layers.get(kind, (kind,)) for kind in kinds]
     if architecture.no_feed_forward:
-        return [(*mixer, *architecture.after) for mixer in mixers]
+        return [(*mixer, *architecture.further_blocks) for mixer in mixers]
     with_experts = _with_experts(fields, architecture, layers)
-    both = (DENSE, _EXPERTS) if architecture.beside else (_EXPERTS,)
     blocks = []
-    for mixer, sparse in zip(mixers, with_experts, strict=True):
-        blocks.append((*mixer, *(both if sparse else (DENSE,)), *architecture.after))
+    for mixer, has_experts in zip(mixers, with_experts, strict=True):
+        feed_forward: Layer = (DENSE,)
+        if has_experts and architecture.dense_beside_experts:
+            feed_forward = (DENSE, _EXPERTS)
+        elif has_experts:
+            feed_forward = (_EXPERTS,)
+        blocks.append((*mixer, *feed_forward, *architecture.further_blocks))
     return blocks
 
 
@@ -160,7 +188,7 @@ def _has_any_experts(fields: Fields, architecture: Architecture) -> bool:
     has_experts = _has_experts(fields)
     if has_experts and not architecture.moe and not fields.has("is_moe"):
         why = "is there, and this model type is not known to have experts"
-        raise fields.refusal(_found(fields, EXPERT_COUNTS), why)
+        raise fields.refusal(_present_name(fields, EXPERT_COUNTS), why)
     return has_experts and architecture.moe and fields.flag("enable_moe_block", default=True)
 
 
@@ -168,20 +196,19 @@ def _listed_experts(fields: Fields, layers: int) -> list[bool] | None:
     """Whether each layer has experts, where the config has one entry for each layer; None where it has none."""
     kinds = fields.items("mlp_layer_types")
     if kinds is not None:
-        return [kind != "dense" for kind in _as_long(fields, "mlp_layer_types", kinds, layers)]
+        return [kind != "dense" for kind in _first_entries(fields, "mlp_layer_types", kinds, layers)]
     frequencies = fields.raw("moe_layer_freq")
     if isinstance(frequencies, list):
-        return [bool(number) for number in _as_long(fields, "moe_layer_freq", frequencies, layers)]
+        return [bool(number) for number in _first_entries(fields, "moe_layer_freq", frequencies, layers)]
     return None
 
 
 def _has_experts(fields: Fields) -> bool:
     """Whether there are experts to choose from. Of Jamba and others a single one is a plain MLP."""
     count = fields.raw(*EXPERT_COUNTS)
+    least = 2
     if fields.has("moe_topk"):
         least = 1
-    else:
-        least = 2
     return isinstance(count, list) or (isinstance(count, int) and count >= least)
 
 
@@ -196,6 +223,7 @@ def _moe_layers(fields: Fields) -> list[object] | None:
 
 
 def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
+    """Whether a layer has experts by its number, in the fields of the family."""
     if fields.has("expert_layer_period"):  # Jamba
         return layer % fields.integer("expert_layer_period") == fields.integer("expert_layer_offset", low=0)
     if fields.has("moe_layer_start_index", "moe_layer_interval"):  # ERNIE 4.5
@@ -213,6 +241,7 @@ def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
 
 
 def _is_in_interval(fields: Fields, layer: int) -> bool:
+    """Whether a layer is every nth one between the first and the last layer with experts (-1: no last one)."""
     last = fields.integer("moe_layer_end_index", default=-1, low=-1)
     first = fields.integer("moe_layer_start_index", default=0, low=0)
     step = fields.integer("moe_layer_interval", default=1)
@@ -221,13 +250,15 @@ def _is_in_interval(fields: Fields, layer: int) -> bool:
     return (layer + 1) % step == 0
 
 
-def _as_long(fields: Fields, name: str, entries: list[object], layers: int) -> list[object]:
+def _first_entries(fields: Fields, name: str, entries: list[object], layers: int) -> list[object]:
+    """One entry for each layer: entries of a draft head stand behind them. Raises ValueError where some are missing."""
     if len(entries) < layers:
         raise fields.error(name, f"has {len(entries)} entries for {layers} layers")
     return entries[:layers]
 
 
-def _found(fields: Fields, names: Sequence[str]) -> str:
+def _present_name(fields: Fields, names: Sequence[str]) -> str:
+    """The first of these names that is there."""
     return next(name for name in names if fields.has(name))
 
 
@@ -235,16 +266,16 @@ def _found(fields: Fields, names: Sequence[str]) -> str:
 
 
 def _listed(otherwise: Pattern) -> Pattern:
-    """As the config lists them, in the words of any version of transformers; else by another pattern."""
+    """The kinds as the config lists them, in the words of any version of transformers; else by another pattern."""
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
-        entries = fields.items(*_LISTS)
+        entries = fields.items(*_KIND_LISTS)
         if entries is None:
             return otherwise(fields, layers)
         kinds = []
         for entry in entries:
             if isinstance(entry, str):
-                kinds.append(_WORDS.get(entry, entry))
+                kinds.append(_KIND_BY_WORD.get(entry, entry))
             else:
                 kinds.append(json_text(entry))
         return kinds
@@ -253,25 +284,29 @@ def _listed(otherwise: Pattern) -> Pattern:
 
 
 def _all(kind: str) -> Pattern:
+    """All layers are of one kind."""
     return lambda _fields, layers: [kind] * layers
 
 
 def _needs_list(fields: Fields, _layers: int) -> Sequence[str]:
+    """Nothing stands for a list that is missing. Raises ValueError."""
     raise fields.error("layer_types", "is missing")
 
 
 def _every(*fields_or_default: str | int, rest: str = _WINDOW, chosen: str = _FULL) -> Pattern:
-    """Every nth layer, by the first of these fields that holds a number; the last is the default."""
+    """Every nth layer is the `chosen` kind, the others are `rest`.
+
+    n is the number in the first of these fields that is there; the last argument is the default.
+    """
     *names, default = fields_or_default
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
         value = None
         if names:
             value = fields.raw(*map(str, names))
+        period = int(default)
         if isinstance(value, int) and value > 0:
             period = value
-        else:
-            period = int(default)
         kinds = []
         for layer in range(layers):
             if (layer + 1) % period == 0:
@@ -302,8 +337,9 @@ def _first_of(period: int, name: str) -> Pattern:
 def _window_if_set(fields: Fields, layers: int) -> Sequence[str]:
     """Mistral, Phi-3, StarCoder2: all layers have the window, where there is one."""
     window = fields.raw("sliding_window")
-    on = isinstance(window, int) and window > 0 and fields.flag("use_sliding_window", default=True)
-    return [_WINDOW if on else _FULL] * layers
+    if isinstance(window, int) and window > 0 and fields.flag("use_sliding_window", default=True):
+        return [_WINDOW] * layers
+    return [_FULL] * layers
 
 
 def _window_above(fields: Fields, layers: int) -> Sequence[str]:
@@ -311,18 +347,20 @@ def _window_above(fields: Fields, layers: int) -> Sequence[str]:
     if not fields.flag("use_sliding_window") or not fields.has("sliding_window"):
         return [_FULL] * layers
     first = fields.integer("max_window_layers", default=0, low=0)
-    above = []
+    kinds = []
     for layer in range(layers):
         if layer >= first:
-            above.append(_WINDOW)
+            kinds.append(_WINDOW)
         else:
-            above.append(_FULL)
-    return above
+            kinds.append(_FULL)
+    return kinds
 
 
 def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
     """DeepSeek's small models (DeepSeek-OCR) switch MLA off."""
-    return [_FULL if fields.flag("use_mla", default=True) else "plain"] * layers
+    if fields.flag("use_mla", default=True):
+        return [_FULL] * layers
+    return ["plain"] * layers
 
 
 def _flagged(flags: Iterable[object], kind: str) -> list[str]:
@@ -357,49 +395,50 @@ def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
     listed = fields.items("attention_layers")
     if listed is None:
         raise fields.error("attention_layers", "is missing")
-    neo = []
+    kinds = []
     for word in listed:
         if word == "local":
-            neo.append(_WINDOW)
+            kinds.append(_WINDOW)
         else:
-            neo.append(_FULL)
-    return neo
+            kinds.append(_FULL)
+    return kinds
 
 
 def _mimo(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("hybrid_layer_pattern")
     if listed is not None:
         return _flagged(listed, _WINDOW)
-    mimo = []
+    kinds = []
     for layer in range(layers):
         if layer == 0 or (layer + 1) % 6 == 0:
-            mimo.append(_FULL)
+            kinds.append(_FULL)
         else:
-            mimo.append(_WINDOW)
-    return mimo
+            kinds.append(_WINDOW)
+    return kinds
 
 
 def _inkling(fields: Fields, layers: int) -> Sequence[str]:
     """`local_layer_ids` are the layers with a window; without it all but every sixth."""
-    local = fields.items("local_layer_ids")
-    windows = [layer for layer in range(layers) if (layer + 1) % 6] if local is None else local
-    inkling = []
+    windows = fields.items("local_layer_ids")
+    if windows is None:
+        windows = [layer for layer in range(layers) if (layer + 1) % 6]
+    kinds = []
     for layer in range(layers):
         if layer in windows:
-            inkling.append("hybrid_sliding")
+            kinds.append("hybrid_sliding")
         else:
-            inkling.append("hybrid")
-    return inkling
+            kinds.append("hybrid")
+    return kinds
 
 
 def _cycle(*names: str) -> Pattern:
-    """A short list that is repeated."""
+    """A short list of kinds that is repeated."""
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
         cycle = fields.items(*names)
         if not cycle:
             raise fields.error(names[0], "is missing")
-        return [_WORDS.get(str(cycle[layer % len(cycle)]), "") for layer in range(layers)]
+        return [_KIND_BY_WORD.get(str(cycle[layer % len(cycle)]), "") for layer in range(layers)]
 
     return kinds
 
@@ -408,13 +447,13 @@ def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
     listed = fields.items("attn_type_list")
     if listed is None:
         raise fields.error("layer_types", "and attn_type_list are missing")
-    minimax = []
+    kinds = []
     for number in listed:
         if number == 1:
-            minimax.append(_FULL)
+            kinds.append(_FULL)
         else:
-            minimax.append(_STATE)
-    return minimax
+            kinds.append(_STATE)
+    return kinds
 
 
 def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
@@ -427,13 +466,13 @@ def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
     listed = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
     if listed is None:
         return [_FULL] * layers
-    m3 = []
+    kinds = []
     for is_sparse in listed:
         if is_sparse:
-            m3.append(SPARSE)
+            kinds.append(SPARSE)
         else:
-            m3.append(_FULL)
-    return m3
+            kinds.append(_FULL)
+    return kinds
 
 
 def _kimi(fields: Fields, layers: int) -> Sequence[str]:
@@ -456,67 +495,64 @@ def _groups(fields: Fields, layers: int) -> Sequence[str]:
     """Ling and Ring: the last layer of each group sees everything, and what makes no whole group."""
     size = fields.integer("layer_group_size")
     whole = layers // size * size
-    groups = []
+    kinds = []
     for layer in range(layers):
         if (layer + 1) % size == 0 or layer >= whole:
-            groups.append(_FULL)
+            kinds.append(_FULL)
         else:
-            groups.append(_STATE)
-    return groups
+            kinds.append(_STATE)
+    return kinds
 
 
 def _jamba(fields: Fields, layers: int) -> Sequence[str]:
     period = fields.integer("attn_layer_period")
     offset = fields.integer("attn_layer_offset", low=0)
-    jamba = []
+    kinds = []
     for layer in range(layers):
         if layer % period == offset:
-            jamba.append(_FULL)
+            kinds.append(_FULL)
         else:
-            jamba.append(_STATE)
-    return jamba
+            kinds.append(_STATE)
+    return kinds
 
 
 def _bamba(fields: Fields, layers: int) -> Sequence[str]:
     full = fields.items("attn_layer_indices") or ()
-    bamba = []
+    kinds = []
     for layer in range(layers):
         if layer in full:
-            bamba.append(_FULL)
+            kinds.append(_FULL)
         else:
-            bamba.append(_STATE)
-    return bamba
+            kinds.append(_STATE)
+    return kinds
 
 
 def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
     full = fields.items("full_attn_idxs")
     if full is None:
         raise fields.error("layer_types", "and full_attn_idxs are missing")
-    lfm2 = []
+    kinds = []
     for layer in range(layers):
         if layer in full:
-            lfm2.append(_FULL)
+            kinds.append(_FULL)
         else:
-            lfm2.append(_STATE)
-    return lfm2
+            kinds.append(_STATE)
+    return kinds
 
 
 def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
     letters = fields.text("hybrid_override_pattern")
-    h = []
+    kinds = []
     for letter in letters:
-        h.append({"M": _STATE, "*": _FULL, "-": DENSE, "E": _EXPERTS}.get(letter, letter))
-    return h
+        kinds.append({"M": _STATE, "*": _FULL, "-": DENSE, "E": _EXPERTS}.get(letter, letter))
+    return kinds
 
 
 def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
     ratios = fields.items("compress_ratios")
     if ratios is None:
         raise fields.error("layer_types", "and compress_ratios are missing")
-    return [_RATIOS.get(str(ratio), str(ratio)) for ratio in ratios[:layers]]
-
-
-_RATIOS: Final = {"0": _WINDOW, "4": "csa", "128": "hca"}
+    return [_KIND_BY_RATIO.get(str(ratio), str(ratio)) for ratio in ratios[:layers]]
 
 
 def _indexed(fields: Fields, layers: int) -> Sequence[str]:
@@ -539,13 +575,13 @@ def _indexed(fields: Fields, layers: int) -> Sequence[str]:
                 listed.append("shared")
             else:
                 listed.append("full")
-    indexed = []
+    kinds = []
     for word in listed:
         if word == "full":
-            indexed.append(SPARSE)
+            kinds.append(SPARSE)
         else:
-            indexed.append("borrowed")
-    return indexed
+            kinds.append("borrowed")
+    return kinds
 
 
 def _gemma(pattern: Pattern) -> Pattern:
@@ -571,20 +607,22 @@ def _gemma4(fields: Fields, layers: int) -> Sequence[str]:
 
 def _searched(fields: Fields, layers: int) -> Sequence[str]:
     """Llama-Nemotron: each layer has attention, an MLP, both or neither (Puzzle, arXiv 2411.19146)."""
-    searched = []
+    kinds = []
     for layer in range(layers):
-        searched.append(" and ".join(part for part in ("attention", "ffn") if _there(fields, layer, part)))
-    return searched
+        kinds.append(" and ".join(part for part in ("attention", "ffn") if _has_part(fields, layer, part)))
+    return kinds
 
 
-def _there(fields: Fields, layer: int, part: str) -> bool:
-    own = _searched_part(fields, layer, part)
-    if own.flag("replace_with_linear") or own.has("sparsify", "window_length", "num_sink_tokens"):
+def _has_part(fields: Fields, layer: int, part: str) -> bool:
+    """Whether a layer of Llama-Nemotron has `attention` or `ffn`. Raises ValueError where that is not modelled."""
+    part_fields = _searched_part(fields, layer, part)
+    if part_fields.flag("replace_with_linear") or part_fields.has("sparsify", "window_length", "num_sink_tokens"):
         raise fields.error("block_configs", f"layer {layer}: a linear, sparse or window {part} is not modelled")
-    return not own.flag("no_op")
+    return not part_fields.flag("no_op")
 
 
 def _searched_part(fields: Fields, layer: int, part: str) -> Fields:
+    """The config's entry for `attention` or `ffn` of a layer. Raises ValueError without one."""
     blocks = fields.items("block_configs")
     block = None
     if blocks is not None and layer < len(blocks):
@@ -598,18 +636,18 @@ def _searched_part(fields: Fields, layer: int, part: str) -> Fields:
 
 
 def _searched_sizes(fields: Fields, layer: int) -> dict[str, int]:
-    """Its KV heads by the heads that share one, its MLP by a multiple of the width, in steps of 256."""
+    """Sizes of a layer of Llama-Nemotron: KV heads by the heads that share one, MLP by a multiple of the width."""
     sizes = {}
-    if _there(fields, layer, "attention"):
+    if _has_part(fields, layer, "attention"):
         shared = _searched_part(fields, layer, "attention").integer("n_heads_in_group")
         sizes["num_key_value_heads"] = max(1, query_heads(fields) // shared)
-    if _there(fields, layer, "ffn"):
+    if _has_part(fields, layer, "ffn"):
         multiple = _searched_part(fields, layer, "ffn").raw("ffn_mult")
         if not isinstance(multiple, (int, float)) or not 0.0 < multiple < 100.0:
             raise fields.error(
                 "block_configs", f"layer {layer}: ffn_mult {json_text(multiple)} is not a number up to 100"
             )
-        sizes["intermediate_size"] = -(-int(2 * multiple * hidden_size(fields) / 3) // 256) * 256
+        sizes["intermediate_size"] = ceil(int(2 * multiple * hidden_size(fields) / 3) / 256) * 256
     return sizes
 
 
@@ -627,6 +665,7 @@ def _altup(fields: Fields, layers: int) -> Block:
 
 
 def _own_embeddings(fields: Fields, layers: int) -> Block:
+    """Gemma 3n and 4: the projection of a token to an embedding for each layer."""
     width = fields.integer("hidden_size_per_layer_input", default=0, low=0)
     return Block({MLP: float(hidden_size(fields) * layers * width)})
 
@@ -636,26 +675,6 @@ def _own_tables(fields: Fields, layers: int) -> float:
     width = fields.integer("hidden_size_per_layer_input", default=0, low=0)
     return float(fields.integer("vocab_size_per_layer_input", default=0, low=0) * layers * width)
 
-
-_WORDS: Final = {
-    "full_attention": _FULL,
-    "attention": _FULL,
-    "global": _FULL,
-    "sliding_attention": _WINDOW,
-    "chunked_attention": CHUNK,
-    "linear_attention": _STATE,
-    "mamba": _STATE,
-    "conv": _STATE,
-    "recurrent": _STATE,
-    "compressed_sparse_attention": "csa",
-    "heavily_compressed_attention": "hca",
-    "indexed_attention": SPARSE,
-    "minimax_m3_sparse": SPARSE,
-    "mlp": DENSE,
-    "moe": _EXPERTS,
-}
-"""Words of `layer_types` in all versions of transformers."""
-_LISTS: Final = ("layer_types", "layers_block_type")
 
 _ATTENTION: Final[dict[str, Builder]] = {
     _FULL: grouped,
@@ -678,8 +697,8 @@ def _family(
     pattern: Pattern | None = None,
     layers: Mapping[str, Layer] | None = None,
     moe: bool = False,
-    beside: bool = False,
-    after: Layer = (),
+    dense_beside_experts: bool = False,
+    further_blocks: Layer = (),
     tied: bool = False,
     positions: tuple[str, ...] = (),
     defaults: Mapping[str, object] | None = None,
@@ -691,15 +710,18 @@ def _family(
     encoder: str = "",
     names: Mapping[str, str] | None = None,
 ) -> Architecture:
-    """`otherwise`: the kinds of layers where the config does not list them; `pattern`: they are told in another way."""
-    known = {DENSE: mlp, _EXPERTS: experts, **blocks}
+    """An architecture whose defaults are those of Llama; `blocks` are its mixers by kind.
+
+    `otherwise` gives the kinds of layers where the config does not list them; with `pattern` it never lists them.
+    """
+    all_blocks = {DENSE: mlp, _EXPERTS: experts, **blocks}
     return Architecture(
         pattern=pattern or _listed(otherwise),
-        blocks=known,
+        blocks=all_blocks,
         layers=layers or {},
         moe=moe,
-        beside=beside,
-        after=after,
+        dense_beside_experts=dense_beside_experts,
+        further_blocks=further_blocks,
         tied=tied,
         positions=positions,
         defaults=defaults or {},
@@ -713,7 +735,8 @@ def _family(
     )
 
 
-def _same(architecture: Architecture, model_types: str) -> dict[str, Architecture]:
+def _rows_of(architecture: Architecture, model_types: str) -> dict[str, Architecture]:
+    """Rows of the table for several model types, given with blanks between."""
     return dict.fromkeys(model_types.split(), architecture)
 
 
@@ -762,7 +785,7 @@ _GEMMA3N: Final = _family(
         "laurel": laurel,
     },
     pattern=_gemma(_every(5)),
-    after=("own", "laurel"),
+    further_blocks=("own", "laurel"),
     tied=True,
     once=_altup,
     tables=_own_tables,
@@ -777,14 +800,14 @@ _GEMMA4: Final = _family(
         _WINDOW: windowed,
         f"shared {_FULL}": msgspec.structs.replace(_GEMMA4_FULL, shared_cache=True),
         f"shared {_WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
-        "wider": double_width,
+        "wider": double_width_mlp,
         "own": per_layer_input,
     },
     layers={kind: (kind, "wider") for kind in (f"shared {_FULL}", f"shared {_WINDOW}")},
     pattern=_gemma(_gemma4),
     moe=True,
-    beside=True,
-    after=("own",),
+    dense_beside_experts=True,
+    further_blocks=("own",),
     tied=True,
     once=_own_embeddings,
     tables=_own_tables,
@@ -809,7 +832,7 @@ def _mimo_window(fields: Fields) -> Block:
 
 _NEMOTRON_H: Final = _family(
     # Only 32 bit is known to lose no accuracy: vLLM's default for this family, whatever the model's type is.
-    {_FULL: grouped, _STATE: Mamba2(dtype="mamba_ssm_cache_dtype", unsaid_bytes=4.0)},
+    {_FULL: grouped, _STATE: Mamba2(dtype="mamba_ssm_cache_dtype", default_bytes=4.0)},
     mlp=_PLAIN_MLP,
     experts=Experts(2),
     otherwise=_nemotron_h,
@@ -826,7 +849,7 @@ _DEEPSEEK_V4: Final = _family(
     once=_hyper_head,
 )
 _MINIMAX_M3: Final = _family(
-    {_FULL: grouped, SPARSE: block_sparse},
+    {_FULL: grouped, SPARSE: block_sparse_attention},
     mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
     otherwise=_minimax_m3,
     moe=True,
@@ -849,7 +872,7 @@ _LONGCAT: Final = _family(
 )
 
 
-def _of_encoder(fields: Fields, layers: int) -> float:
+def _encoder_projections(fields: Fields, layers: int) -> float:
     """Projections of an encoder's output to keys and values: a request needs them once, and no token after that."""
     return float(2 * layers * hidden_size(fields) ** 2)
 
@@ -864,14 +887,14 @@ _DECODER_NAMES: Final = {
 def _decoder(encoder: str, positions: str) -> Architecture:
     """The decoder beside an encoder (BART, Whisper): its `positions` are a learned or a fixed table."""
     return _family(
-        {_FULL: grouped, "cross": crossed},
+        {_FULL: grouped, "cross": cross_attention},
         mlp=_PLAIN_MLP,
         layers={"both": (_FULL, "cross", DENSE)},
         pattern=_all("both"),
         no_feed_forward=True,
         tied=True,
         positions=("max_position_embeddings",),
-        tables=_of_encoder,
+        tables=_encoder_projections,
         encoder=encoder,
         names={**_DECODER_NAMES, "max_position_embeddings": positions},
     )
@@ -881,21 +904,21 @@ _HEADWISE: Final[dict[str, Builder]] = {_FULL: Grouped(gate="head"), _WINDOW: Gr
 _GATED: Final[dict[str, Builder]] = {_FULL: Grouped(gate="wide"), _WINDOW: Grouped(Reach.WINDOW, gate="wide")}
 
 ARCHITECTURES: Final[dict[str, Architecture]] = {
-    **_same(
+    **_rows_of(
         _LLAMA,
         "llama aquila baichuan bitnet chatglm exaone glm glm4 granite helium hyperclovax internlm2 internlm3 mimo olmo "
         "olmo2 orion seed_oss stablelm yi emu3_text_model iquestcoder glm4v_text glm_ocr_text granite_docling_text",
     ),
-    **_same(_WINDOWED, "mistral ministral phi3 phi3_v phi4mm"),
+    **_rows_of(_WINDOWED, "mistral ministral phi3 phi3_v phi4mm"),
     "phi4_multimodal": _WINDOWED,
-    **_same(_LLAMA, "ministral3 cwm granite_swa olmo3 smollm3"),
-    **_same(
+    **_rows_of(_LLAMA, "ministral3 cwm granite_swa olmo3 smollm3"),
+    **_rows_of(
         _QWEN,
         "qwen2 qwen3 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text qwen2_audio qwen3_vl_text "
         "qwen3_asr_text",
     ),
-    **_same(_QWEN_MOE, "qwen2_moe qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text qwen3_omni_moe_text_thinker"),
-    **_same(
+    **_rows_of(_QWEN_MOE, "qwen2_moe qwen3_moe qwen3_vl_moe_text qwen3_omni_moe_text qwen3_omni_moe_text_thinker"),
+    **_rows_of(
         _LLAMA_MOE,
         "mixtral deepseek olmoe flex_olmo granitemoe granitemoeshared granitemoe_swa phimoe glm4_moe glm4v_moe_text "
         "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint hunyuan_v1_dense hunyuan_vl_text "
@@ -903,21 +926,23 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     ),
     "dbrx": _family(moe=True, experts=Experts(sizes=("ffn_hidden_size",)), nested=("attn_config", "ffn_config")),
     "hunyuan_v1_moe": _family(moe=True, experts=Experts(shared=1)),
-    "grok": _family(moe=True, beside=True),
-    "step3_text": _family({_FULL: factorised}, moe=True, experts=Experts(shared=1)),
+    "grok": _family(moe=True, dense_beside_experts=True),
+    "step3_text": _family({_FULL: factorised_attention}, moe=True, experts=Experts(shared=1)),
     "jetmoe": _family({_FULL: attention_experts}, moe=True, tied=True),
-    "diffllama": _family({_FULL: differential}),
-    "zaya": _family({"hybrid": convolved}, otherwise=_all("hybrid"), moe=True, tied=True),
+    "diffllama": _family({_FULL: differential_attention}),
+    "zaya": _family({"hybrid": convolved_attention}, otherwise=_all("hybrid"), moe=True, tied=True),
     "longcat_flash": _LONGCAT,
-    **_same(
+    **_rows_of(
         _decoder(TEXT, "max_position_embeddings"),
         "bart blenderbot blenderbot-small marian mbart mvp pegasus plbart trocr",
     ),
     "whisper": _decoder(AUDIO, "max_target_positions"),
-    **_same(_PLAIN, "apertus arcee codegen gpt_neox gptj jais2 nanochat nemotron persimmon phi"),
-    **_same(_GPT2, "gpt2 gpt_bigcode openai-gpt"),
-    **_same(_family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel xglm"),
-    **_same(_family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)), "biogpt opt"),
+    **_rows_of(_PLAIN, "apertus arcee codegen gpt_neox gptj jais2 nanochat nemotron persimmon phi"),
+    **_rows_of(_GPT2, "gpt2 gpt_bigcode openai-gpt"),
+    **_rows_of(
+        _family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel xglm"
+    ),
+    **_rows_of(_family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)), "biogpt opt"),
     "starcoder2": _family(mlp=_PLAIN_MLP, tied=True, otherwise=_window_if_set),
     "gpt_neo": _family(
         {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, ("window_size",))},
@@ -927,29 +952,29 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         positions=("max_position_embeddings",),
     ),
     "ctrl": _family(mlp=Dense(2, ("dff",)), tied=True),
-    "doge": _family({_FULL: kept_window}),
+    "doge": _family({_FULL: dynamic_mask_attention}),
     "rwkv": _family({_STATE: rwkv}, pattern=_all(_STATE), no_feed_forward=True),
     "xlstm": _family({_STATE: mlstm}, pattern=_all(_STATE), no_feed_forward=True),
     "qwen": _family(mlp=Dense(halved=True)),
-    **_same(_family(tied=True), "ernie4_5 minicpm paddleocr_vl_text"),
+    **_rows_of(_family(tied=True), "ernie4_5 minicpm paddleocr_vl_text"),
     "ernie4_5_moe": _family(tied=True, moe=True),
     "cohere": _family(tied=True),
     "cohere_compass_text": _family(otherwise=_needs_list, tied=True),
     "cohere2": _family(otherwise=_every("sliding_window_pattern", 4), tied=True),
     "cohere2_moe": _family(otherwise=_every("sliding_window_pattern", 4), tied=True, moe=True),
     "gemma": _GEMMA,
-    **_same(_GEMMA2, "gemma2 vaultgemma"),
-    **_same(_GEMMA3, "gemma3 gemma3_text"),
-    **_same(_GEMMA3N, "gemma3n gemma3n_text"),
-    **_same(_GEMMA4, "gemma4 gemma4_text gemma4_unified_text"),
+    **_rows_of(_GEMMA2, "gemma2 vaultgemma"),
+    **_rows_of(_GEMMA3, "gemma3 gemma3_text"),
+    **_rows_of(_GEMMA3N, "gemma3n gemma3n_text"),
+    **_rows_of(_GEMMA4, "gemma4 gemma4_text gemma4_unified_text"),
     "gpt_oss": _family(otherwise=_every(2), moe=True),
-    **_same(_family(otherwise=_exaone4, moe=True), "exaone4 exaone_moe"),
-    **_same(_LLAMA4, "llama4 llama4_text"),
+    **_rows_of(_family(otherwise=_exaone4, moe=True), "exaone4 exaone_moe"),
+    **_rows_of(_LLAMA4, "llama4 llama4_text"),
     "afmoe": _family(_GATED, otherwise=_every("global_attn_every_n_layers", 4), moe=True),
     "laguna": _family(
         {_FULL: Grouped(gate="gating"), _WINDOW: Grouped(Reach.WINDOW, gate="gating")}, otherwise=_needs_list, moe=True
     ),
-    **_same(
+    **_rows_of(
         _family(
             {_FULL: Grouped(gate="head"), _WINDOW: _STEP_WINDOW},
             moe=True,
@@ -958,21 +983,21 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         ),
         "step3p5 step3p7",
     ),
-    **_same(_family({_FULL: grouped, _WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
+    **_rows_of(_family({_FULL: grouped, _WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
     "muse_glimmer_text": _family(_GATED, otherwise=_needs_list),
     "voxtral_realtime_text": _family(otherwise=_window_if_set, tied=True),
-    **_same(
+    **_rows_of(
         _family(
-            {"hybrid": relative(grouped), "hybrid_sliding": relative(_INKLING_WINDOW)},
+            {"hybrid": relative_attention(grouped), "hybrid_sliding": relative_attention(_INKLING_WINDOW)},
             mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
             otherwise=_inkling,
             moe=True,
         ),
         "inkling_text inkling_mm_model",
     ),
-    **_same(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
+    **_rows_of(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
     "deepseek_v32": _DEEPSEEK_SPARSE,
-    "axk2": _family({SPARSE: gated_query}, pattern=_all(SPARSE), moe=True),
+    "axk2": _family({SPARSE: gated_query_attention}, pattern=_all(SPARSE), moe=True),
     "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}),
     "dots3_note_text": _family(
         {SPARSE: Latent("head", indexed=True), _WINDOW: Latent("head", window=True)}, otherwise=_needs_list, moe=True
@@ -985,16 +1010,16 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         },
         pattern=_indexed,
         moe=True,
-        after=("mixed",),
+        further_blocks=("mixed",),
         once=_hyper_head,
     ),
-    **_same(_DEEPSEEK_V4, "deepseek_v4 deepseek_ref"),
-    **_same(
+    **_rows_of(_DEEPSEEK_V4, "deepseek_v4 deepseek_ref"),
+    **_rows_of(
         _family({_FULL: grouped, _STATE: lightning}, otherwise=_minimax, moe=True), "minimax minimax_m1 minimax_text_01"
     ),
     "minimax_m2": _family(pattern=_minimax_m2, moe=True),
-    **_same(_MINIMAX_M3, "minimax_m3 minimax_m3_vl minimax_m3_text minimax_m3_vl_text"),
-    **_same(_DELTA, "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"),
+    **_rows_of(_MINIMAX_M3, "minimax_m3 minimax_m3_vl minimax_m3_text minimax_m3_vl_text"),
+    **_rows_of(_DELTA, "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"),
     # Its files hold a draft layer that no field counts.
     "qwen3_next": msgspec.structs.replace(_DELTA, defaults={"mtp_num_hidden_layers": 1}),
     "olmo_hybrid": _family({_FULL: grouped, _STATE: gated_delta_net}, otherwise=_needs_list),
@@ -1027,7 +1052,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         no_feed_forward=True,
         defaults={"num_mem_blocks": 1},
     ),
-    "lfm2": _family(_LFM2, mlp=adjusted, otherwise=_lfm2, tied=True),
+    "lfm2": _family(_LFM2, mlp=adjusted_mlp, otherwise=_lfm2, tied=True),
     "lfm3": _family({**_HEADWISE, _STATE: short_convolution}, otherwise=_needs_list, tied=True),
     "lfm2_moe": _family(_LFM2, otherwise=_needs_list, moe=True, tied=True),
     "recurrent_gemma": _family(
@@ -1037,18 +1062,20 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         tied=True,
     ),
     "mamba2": _family({_STATE: Mamba2(("num_heads",), ("head_dim",))}, pattern=_all(_STATE), no_feed_forward=True),
-    **_same(_family({_STATE: mamba}, pattern=_all(_STATE), no_feed_forward=True, tied=True), "mamba falcon_mamba"),
-    **_same(
+    **_rows_of(_family({_STATE: mamba}, pattern=_all(_STATE), no_feed_forward=True, tied=True), "mamba falcon_mamba"),
+    **_rows_of(
         _BERT,
         "bert bert-generation camembert data2vec-text electra ernie megatron-bert roberta roberta-prelayernorm "
         "xlm-roberta xlm-roberta-xl mpnet distilbert roformer",
     ),
     "xlm": _family({_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
     "jina_embeddings_v3": _family({_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("type_vocab_size",)),
-    **_same(_ROTARY_ENCODER, "nomic_bert gte new"),
+    **_rows_of(_ROTARY_ENCODER, "nomic_bert gte new"),
     "eurobert": _family({_FULL: encoder}),
     "modernbert": _family(
-        {_FULL: encoder, _WINDOW: encoder_window}, otherwise=_first_of(3, "global_attn_every_n_layers"), tied=True
+        {_FULL: encoder, _WINDOW: encoder_window_attention},
+        otherwise=_first_of(3, "global_attn_every_n_layers"),
+        tied=True,
     ),
     "modernbert-decoder": _family(
         {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, ("sliding_window", "local_attention"))},

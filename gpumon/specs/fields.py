@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_SHOWN = 40
+_SHOWN_CHARACTERS = 40
 _MOST_ITEMS = 100_000
-"""Most items of a list: ones by layer are searched once per layer."""
+"""Most items of a list. A list with one entry per layer is searched once per layer."""
 
 
 class FieldError(ValueError):
@@ -18,7 +18,7 @@ class FieldError(ValueError):
 
 
 class RefusedError(FieldError):
-    """The model's own files rule out right figures, so no other source of its dimensions can stand in."""
+    """Raised where the model's files show that no figures can be right; callers must not try another source."""
 
 
 class Fields:
@@ -38,9 +38,7 @@ class Fields:
 
     def with_last(self, defaults: Mapping[str, object]) -> Fields:
         """The same fields, with those of `defaults` where none has them."""
-        if defaults:
-            return Fields(*self._objects, defaults, where=self._where)
-        return self
+        return Fields(*self._objects, defaults, where=self._where)
 
     def raw(self, *names: str) -> object:
         """The first of these fields that is there, as JSON gave it; None where none is."""
@@ -67,7 +65,9 @@ class Fields:
         if isinstance(value, list) and value and all(item == value[0] for item in value):
             value = value[0]
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.error(self._found(names), f"{json_text(value)} is not a whole number from {low} to {high}")
+            raise self.error(
+                self._present_name(names), f"{json_text(value)} is not a whole number from {low} to {high}"
+            )
         return value
 
     def flag(self, *names: str, default: bool = False) -> bool:
@@ -76,7 +76,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise self.error(self._found(names), f"{json_text(value)} is not true or false")
+            raise self.error(self._present_name(names), f"{json_text(value)} is not true or false")
         return value
 
     def text(self, *names: str) -> str:
@@ -85,7 +85,7 @@ class Fields:
         if value is None:
             return ""
         if not isinstance(value, str):
-            raise self.error(self._found(names), f"{json_text(value)} is not a text")
+            raise self.error(self._present_name(names), f"{json_text(value)} is not a text")
         return value
 
     def items(self, *names: str) -> list[object] | None:
@@ -94,8 +94,8 @@ class Fields:
         if value is None or (isinstance(value, list) and len(value) <= _MOST_ITEMS):
             return value
         if isinstance(value, list):
-            raise self.error(self._found(names), f"has {len(value)} entries, more than {_MOST_ITEMS}")
-        raise self.error(self._found(names), f"{json_text(value)} is not a list")
+            raise self.error(self._present_name(names), f"has {len(value)} entries, more than {_MOST_ITEMS}")
+        raise self.error(self._present_name(names), f"{json_text(value)} is not a list")
 
     def table(self, name: str) -> dict[str, object] | None:
         """A JSON object; None where absent; ValueError where it is something else."""
@@ -109,16 +109,17 @@ class Fields:
         return FieldError(f"{self._where}: {name} {problem}", f"{self._where}: {name}")
 
     def refusal(self, name: str, problem: str) -> RefusedError:
-        """The same, where no other source can stand in."""
+        """The error to raise about one field where no other source can stand in."""
         return RefusedError(f"{self._where}: {name} {problem}", f"{self._where}: {name}")
 
-    def _found(self, names: tuple[str, ...]) -> str:
+    def _present_name(self, names: tuple[str, ...]) -> str:
+        """The first of these names that is there."""
         return next(name for name in names if self.raw(name) is not None)
 
 
 def json_text(value: object) -> str:
     """The value as JSON-like text, cut: it comes from outside."""
     text = repr(value)
-    if len(text) <= _SHOWN:
+    if len(text) <= _SHOWN_CHARACTERS:
         return text
-    return text[: _SHOWN - 1] + "…"
+    return text[: _SHOWN_CHARACTERS - 1] + "…"

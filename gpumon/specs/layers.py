@@ -14,7 +14,16 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs.fields import Fields, json_text
-from gpumon.specs.llm import CONVOLUTION, LIGHTNING, Attention, Reach, State, grouped_attention, latent_attention
+from gpumon.specs.llm import (
+    CONVOLUTION,
+    LIGHTNING,
+    MODEL_FORMAT_BYTES,
+    Attention,
+    Reach,
+    State,
+    grouped_attention,
+    latent_attention,
+)
 
 ATTENTION: Final = "attention"
 STATE: Final = "state layers"
@@ -27,16 +36,43 @@ HEAD: Final = "head"
 
 _MOST_HEADS: Final = 100_000
 _MOST_DIM: Final = 1_000_000
+"""Bounds beyond which a config makes no sense."""
 _INDEXER_KEY_BYTES: Final = 1.03125
 """An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang: 132 bytes per token and layer)."""
 STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 """Format of a recurrent state -> bytes per element."""
-_GIVEN: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+_QUERY_HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
 _KV_HEADS: Final = (
     "num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", "multi_query_group_num", "kv_n_heads",
 )  # fmt: skip
 _HEAD_DIM: Final = ("head_dim", "attention_head_dim", "kv_channels", "dim_head")
 _MLP_SIZES: Final = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
+"""Names under which configs have each of these numbers."""
+_LAGUNA_GATE: Final = "gating"
+"""Laguna's field for the gate of its attention: one number per head, unless it says `per-element`."""
+_INDEX_TOP_K: Final = 2048
+"""`index_topk` of DeepSeek-V3.2 and GLM-5, where a config leaves it out."""
+_OLD_INDEXER_FIELDS: Final = {
+    "index_n_heads": "sparse_num_index_heads",
+    "index_head_dim": "sparse_index_dim",
+    "index_block_size": "sparse_block_size",
+    "index_topk_blocks": "sparse_topk_blocks",
+}
+"""Field of an indexer -> its name in older configs of MiniMax-M3."""
+_IDENTITIES: Final = "zero_expert_num"
+"""Field that counts experts that compute nothing."""
+EXPERT_COUNTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_moe_experts")
+_TOP_K_FIELDS: Final = (
+    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts", "moe_k",
+    "moe_top_k",
+)  # fmt: skip
+_SHARED_SIZES: Final = (
+    "shared_expert_intermediate_size",
+    "shared_intermediate_size",
+    "moe_shared_expert_intermediate_size",
+    "shared_experts_intermediate_size",
+)
+_SHARED_COUNTS: Final = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -49,7 +85,7 @@ class Routed(msgspec.Struct, frozen=True):
 
 
 class Block(NamedTuple):
-    """One block: `params` by part, multiplied once per token."""
+    """One block of one layer: `params` by part, multiplied once per token."""
 
     params: Mapping[str, float]
     attention: tuple[Attention, ...] = ()
@@ -69,7 +105,7 @@ def hidden_size(fields: Fields) -> int:
 
 def query_heads(fields: Fields) -> int:
     """Attention heads."""
-    return fields.integer(*_GIVEN, high=_MOST_HEADS)
+    return fields.integer(*_QUERY_HEADS, high=_MOST_HEADS)
 
 
 def key_value_heads(fields: Fields) -> int:
@@ -91,10 +127,6 @@ def key_dim(fields: Fields) -> int:
         # GLM-4-MoE's own code rounds down.
         return hidden // heads
     return fields.integer(*_HEAD_DIM, default=hidden // heads, high=65_536)
-
-
-_LAGUNA_GATE: Final = "gating"
-"""Laguna's field for the gate of its attention: one number per head, unless it says `per-element`."""
 
 
 class Grouped(msgspec.Struct, frozen=True):
@@ -125,43 +157,50 @@ class Grouped(msgspec.Struct, frozen=True):
             cached = kv_heads * dim
         else:
             cached = kv_heads * (dim + value_dim)
-        matrices = (
-            heads * dim + (0 if self.shared_cache else cached) + heads * value_dim + self._gate(own, heads, value_dim)
+        attention = grouped_attention(
+            1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=reach, limit=limit, value_dim=value_dim
         )
-        look = grouped_attention(1, heads, kv_heads, dim, reach, limit, value_dim)
+        queries = heads * dim
+        keys_and_values = cached
         if self.shared_cache:
-            look = msgspec.structs.replace(look, shared=True)
-        return Block({ATTENTION: float(hidden * matrices)}, (look,))
+            keys_and_values = 0
+            attention = msgspec.structs.replace(attention, shared=True)
+        outputs = heads * value_dim
+        width = queries + keys_and_values + outputs + self._gate(own, heads, value_dim)
+        return Block({ATTENTION: float(hidden * width)}, (attention,))
 
     def _reach(self, fields: Fields) -> tuple[Reach, int]:
-        limited = self.reach in (Reach.WINDOW, Reach.CHUNK)
-        if limited:
+        """Reach of its tokens, and the limit in tokens (0: none); a config may say that it is an encoder's."""
+        limit = 0
+        if self.reach in (Reach.WINDOW, Reach.CHUNK):
             limit = fields.integer(*self.limit, high=100_000_000)
-        else:
-            limit = 0
         both_sides = fields.raw("use_bidirectional_attention") in (True, "all") or fields.raw("is_causal") is False
         if self.reach is Reach.ENCODER or both_sides:
             return Reach.ENCODER, limit
         return self.reach, limit
 
     def _gate(self, fields: Fields, heads: int, value_dim: int) -> int:
+        """Outputs of the gate's projection; 0 without a gate."""
         if self.gate == "head" or (self.gate == _LAGUNA_GATE and fields.raw(_LAGUNA_GATE) != "per-element"):
             return heads
         if self.gate == _LAGUNA_GATE:
             return heads * value_dim
-        wide = self.gate == "wide" or (bool(self.gate) and fields.flag(self.gate, default=True))
-        return heads * value_dim if wide else 0
+        if self.gate == "wide" or (self.gate and fields.flag(self.gate, default=True)):
+            return heads * value_dim
+        return 0
 
 
-def differential(fields: Fields) -> Block:
+def differential_attention(fields: Fields) -> Block:
     """DiffLlama (arXiv 2410.05258): the difference of two attentions over the same cache, each over all heads."""
     block = grouped(fields)
-    look = block.attention[0]
-    twice = msgspec.structs.replace(look, decode_flops=2.0 * look.decode_flops, prefill_flops=2.0 * look.prefill_flops)
+    (attention,) = block.attention
+    twice = msgspec.structs.replace(
+        attention, decode_flops=2.0 * attention.decode_flops, prefill_flops=2.0 * attention.prefill_flops
+    )
     return block._replace(attention=(twice,))
 
 
-def factorised(fields: Fields) -> Block:
+def factorised_attention(fields: Fields) -> Block:
     """Step3's multi-matrix factorisation attention (arXiv 2507.19427): queries by way of `share_q_dim` elements."""
     hidden = hidden_size(fields)
     heads = query_heads(fields)
@@ -180,11 +219,11 @@ def attention_experts(fields: Fields) -> Block:
     experts = expert_count(fields)
     per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
     params = {ATTENTION: float(2 * hidden * kv_heads * dim), ROUTER: float(hidden * experts)}
-    look = grouped_attention(1, kv_heads * per_token, kv_heads, dim)
-    return Block(params, (look,), routed=Routed(experts, per_token, float(2 * hidden * kv_heads * dim)))
+    attention = grouped_attention(1, heads=kv_heads * per_token, kv_heads=kv_heads, head_dim=dim)
+    return Block(params, (attention,), routed=Routed(experts, per_token, float(2 * hidden * kv_heads * dim)))
 
 
-def convolved(fields: Fields) -> Block:
+def convolved_attention(fields: Fields) -> Block:
     """ZAYA1's compressed convolutional attention (arXiv 2510.04476), and the MLP that routes to its experts.
 
     Queries and keys go through two convolutions, the second one over whole heads; half of each value is of the token
@@ -195,16 +234,19 @@ def convolved(fields: Fields) -> Block:
     channels = (query_heads(fields) + key_value_heads(fields)) * dim
     single = fields.integer("cca_time0")
     whole = fields.integer("cca_time1")
-    kernel = State(
-        CONVOLUTION, 1, float(channels * (single + whole - 2)), 2.0 * channels * single + 2.0 * channels * dim * whole
+    convolutions = State(
+        kind=CONVOLUTION,
+        layers=1,
+        elements=float(channels * (single + whole - 2)),
+        flops=2.0 * channels * single + 2.0 * channels * dim * whole,
     )
-    delayed = State("delayed value", 1, key_value_heads(fields) * dim / 2.0, 0.0)
+    delayed = State(kind="delayed value", layers=1, elements=key_value_heads(fields) * dim / 2.0, flops=0.0)
     width = fields.integer("router_hidden_size")
     router = hidden_size(fields) * width + 2 * width * width
-    return Block({**block.params, ROUTER: float(router)}, block.attention, (kernel, delayed))
+    return Block({**block.params, ROUTER: float(router)}, block.attention, (convolutions, delayed))
 
 
-def crossed(fields: Fields) -> Block:
+def cross_attention(fields: Fields) -> Block:
     """Attention to an encoder's output: a token meets the queries and the output projection."""
     hidden = hidden_size(fields)
     heads = query_heads(fields)
@@ -215,22 +257,22 @@ def crossed(fields: Fields) -> Block:
     return Block(params, (grouped_attention(1, heads, heads, hidden // heads, Reach.CROSS, positions),))
 
 
-def relative(block: Grouped) -> Builder:
+def relative_attention(block: Grouped) -> Builder:
     """Inkling: learned biases by distance, and short convolutions of keys, values and both residual branches."""
 
     def build(fields: Fields) -> Block:
         built = block(fields)
         hidden = hidden_size(fields)
-        look = built.attention[0]
+        (attention,) = built.attention
         biases = hidden * query_heads(fields) * fields.integer("d_rel")
         kernel = fields.integer("conv_kernel_size", "sconv_kernel_size", default=4)
-        kept = _convolution(int(look.elements) + 2 * hidden, kernel)
-        return Block({ATTENTION: built.params[ATTENTION] + biases}, (look,), (kept,))
+        convolutions = _convolution(int(attention.elements) + 2 * hidden, kernel)
+        return Block({ATTENTION: built.params[ATTENTION] + biases}, (attention,), (convolutions,))
 
     return build
 
 
-def kept_window(fields: Fields) -> Block:
+def dynamic_mask_attention(fields: Fields) -> Block:
     """Doge's dynamic mask: the `keep_window_size` tokens with the highest gate of their value."""
     block = grouped(fields)
     heads = query_heads(fields)
@@ -242,14 +284,19 @@ def kept_window(fields: Fields) -> Block:
     return Block(params, (grouped_attention(1, heads, kv_heads, dim, Reach.TOP, top),))
 
 
-def encoder_window(fields: Fields) -> Block:
+def encoder_window_attention(fields: Fields) -> Block:
     """ModernBERT's local layers: half of `local_attention` tokens on either side."""
     block = grouped(fields)
-    look = block.attention[0]
-    width = fields.integer("local_attention", high=100_000_000)
-    return block._replace(
-        attention=(grouped_attention(1, query_heads(fields), look.heads, key_dim(fields), Reach.ENCODER, width),)
+    window = fields.integer("local_attention", high=100_000_000)
+    attention = grouped_attention(
+        1,
+        heads=query_heads(fields),
+        kv_heads=key_value_heads(fields),
+        head_dim=key_dim(fields),
+        reach=Reach.ENCODER,
+        limit=window,
     )
+    return block._replace(attention=(attention,))
 
 
 grouped: Final = Grouped()
@@ -257,7 +304,8 @@ windowed: Final = Grouped(Reach.WINDOW)
 encoder: Final = Grouped(Reach.ENCODER)
 
 
-def _lookup(fields: Fields, name: str, default: int = 0) -> int:
+def _optional_size(fields: Fields, name: str, default: int = 0) -> int:
+    """A size that a config may leave out, or have as 0."""
     return fields.integer(name, default=default, low=0, high=_MOST_DIM)
 
 
@@ -267,8 +315,9 @@ class Latent(msgspec.Struct, frozen=True):
     gate: str = ""
     """Gate of the output: `wide`, `head`, or the field that switches a wide one."""
     indexed: bool = False
-    """With an indexer that picks `index_topk` tokens (DeepSeek-V3.2); `borrowed`: it uses another layer's choice."""
+    """Looks at the `index_topk` tokens that an indexer picks (DeepSeek-V3.2)."""
     borrowed: bool = False
+    """The indexer is that of another layer."""
     window: bool = False
     """Sees the last `sliding_window` tokens."""
 
@@ -279,31 +328,47 @@ class Latent(msgspec.Struct, frozen=True):
         plain = fields.integer("qk_nope_head_dim", high=65_536)
         rope = fields.integer("qk_rope_head_dim", low=0, high=65_536)
         value = fields.integer("v_head_dim", high=65_536)
-        query_rank = _lookup(fields, "q_lora_rank")
-        query = query_rank * (hidden + heads * (plain + rope)) if query_rank else hidden * heads * (plain + rope)
-        gate = {"": 0, "wide": heads * value, "head": heads}.get(self.gate)
-        if gate is None:
-            if fields.flag(self.gate):
-                gate = heads * value
-            else:
-                gate = 0
+        query_rank = _optional_size(fields, "q_lora_rank")
+        queries = hidden * heads * (plain + rope)
+        if query_rank:
+            queries = query_rank * (hidden + heads * (plain + rope))
+        down = hidden * (rank + rope)
         up = rank * heads * (plain + value)
-        params = {ATTENTION: float(query + hidden * (rank + rope) + up + heads * value * hidden + gate * hidden)}
+        output = heads * value * hidden
+        gate = self._gate(fields, heads, value) * hidden
+        params = {ATTENTION: float(queries + down + up + output + gate)}
+        reach = Reach.FULL
+        limit = 0
         if self.indexed:
-            top = fields.integer("index_topk", default=_TOP_K)
-        else:
-            top = 0
-        reach, limit = (Reach.TOP, top) if top else (Reach.FULL, 0)
+            reach = Reach.TOP
+            limit = fields.integer("index_topk", default=_INDEX_TOP_K)
         if self.window:
             reach = Reach.WINDOW
             limit = fields.integer("sliding_window", high=100_000_000)
-        look = latent_attention(1, heads, rank, rope, plain + rope, value, reach, limit)
-        if not top or self.borrowed:
-            return Block(params, (look,))
-        return Block({**params, INDEXER: _indexer(fields, query_rank or hidden)}, (look, _index_keys(fields)))
+        attention = latent_attention(
+            1,
+            heads=heads,
+            rank=rank,
+            rope_dim=rope,
+            key_dim=plain + rope,
+            value_dim=value,
+            reach=reach,
+            limit=limit,
+        )
+        if not self.indexed or self.borrowed:
+            return Block(params, (attention,))
+        return Block({**params, INDEXER: _indexer(fields, query_rank or hidden)}, (attention, _index_keys(fields)))
+
+    def _gate(self, fields: Fields, heads: int, value_dim: int) -> int:
+        """Outputs of the gate's projection; 0 without a gate."""
+        if self.gate == "head":
+            return heads
+        if self.gate == "wide" or (self.gate and fields.flag(self.gate)):
+            return heads * value_dim
+        return 0
 
 
-def gated_query(fields: Fields) -> Block:
+def gated_query_attention(fields: Fields) -> Block:
     """A.X-K2: latents of queries twice, before and after their norm, make queries and a gate; a gated norm before."""
     block = Latent(indexed=True)(fields)
     heads = query_heads(fields)
@@ -314,54 +379,60 @@ def gated_query(fields: Fields) -> Block:
     return block._replace(params={**block.params, ATTENTION: block.params[ATTENTION] + further + norm})
 
 
-_TOP_K: Final = 2048
-"""`index_topk` of DeepSeek-V3.2 and GLM-5, where a config leaves it out."""
-
-
 def _indexer(fields: Fields, query_width: int) -> float:
-    """Queries from the query's latent; one key and a weight per head from the hidden state."""
+    """Parameters of an indexer: queries of the query's latent; one key and a weight per head of the hidden state."""
     heads = fields.integer("index_n_heads")
     dim = fields.integer("index_head_dim")
     return float(query_width * heads * dim + hidden_size(fields) * (dim + heads))
 
 
 def _index_keys(fields: Fields, stride: int = 1) -> Attention:
+    """The keys that an indexer scores: one per `stride` tokens."""
     heads = fields.integer("index_n_heads")
     dim = fields.integer("index_head_dim")
     flops = 2.0 * heads * dim
-    return Attention(Reach.INDEX, 1, flops, flops, float(dim), 1, 0, stride, False, _INDEXER_KEY_BYTES)
+    return Attention(
+        reach=Reach.INDEX,
+        layers=1,
+        decode_flops=flops,
+        prefill_flops=flops,
+        elements=float(dim),
+        stride=stride,
+        bytes_per_element=_INDEXER_KEY_BYTES,
+    )
 
 
-def block_sparse(fields: Fields) -> Block:
+def block_sparse_attention(fields: Fields) -> Block:
     """MiniMax-M3: grouped attention over the key blocks that an indexer with one key of its own chose."""
     legacy = fields.table("sparse_attention_config") or {}
-    own = fields.with_first({name: legacy.get(other) for name, other in _M3_NAMES.items()})
+    own = fields.with_first({name: legacy.get(other) for name, other in _OLD_INDEXER_FIELDS.items()})
     hidden = hidden_size(own)
     heads = own.integer("index_n_heads")
     dim = own.integer("index_head_dim")
     dense = grouped(own)
     top = own.integer("index_topk_blocks") * own.integer("index_block_size")
-    look = grouped_attention(1, query_heads(own), key_value_heads(own), key_dim(own), Reach.TOP, top)
+    attention = grouped_attention(
+        1,
+        heads=query_heads(own),
+        kv_heads=key_value_heads(own),
+        head_dim=key_dim(own),
+        reach=Reach.TOP,
+        limit=top,
+    )
     params = {**dense.params, INDEXER: float(hidden * dim * (heads + 1))}
-    return Block(params, (look, _index_keys(own)))
-
-
-_M3_NAMES: Final = {
-    "index_n_heads": "sparse_num_index_heads",
-    "index_head_dim": "sparse_index_dim",
-    "index_block_size": "sparse_block_size",
-    "index_topk_blocks": "sparse_topk_blocks",
-}
+    return Block(params, (attention, _index_keys(own)))
 
 
 class Compressed(msgspec.Struct, frozen=True):
-    """DeepSeek-V4: one key that is the value, too, for all heads; a window of tokens and, by `rate`, one entry per so
-    many tokens: of few tokens all but those that an indexer chose are left out (`sparse`), of many none."""
+    """DeepSeek-V4: one key that is the value, too, for all heads; a window of tokens and one compressed entry per so
+    many tokens."""
 
     rate: str = ""
     """Kind of compression in `compress_rates`; empty: only the window."""
     stride: int = 1
+    """Tokens per compressed entry where the config does not say."""
     sparse: bool = False
+    """Only the compressed entries that an indexer chose are looked at."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
@@ -373,29 +444,35 @@ class Compressed(msgspec.Struct, frozen=True):
         weights = hidden * query_rank + query_rank * heads * dim + hidden * dim + out
         flops = 4.0 * heads * dim
         window = fields.integer("sliding_window", high=100_000_000)
-        looks = [Attention(Reach.WINDOW, 1, flops, flops, float(dim), 1, window)]
-        params = {ROUTER: _hyper_connections(fields)}
-        if self.rate:
-            rates = fields.table("compress_rates") or {}
-            stride = Fields(rates).integer(self.rate, default=self.stride)
-            weights += 2 * hidden * dim * (2 if self.sparse else 1)
-            if self.sparse:
-                top = fields.integer("index_topk")
-            else:
-                top = 0
-            reach = Reach.TOP if top else Reach.FULL
-            looks.append(Attention(reach, 1, flops, flops, float(dim), 1, top, stride))
-            if top:
-                index_dim = fields.integer("index_head_dim")
-                index = query_rank * fields.integer("index_n_heads") * index_dim
-                params[INDEXER] = float(index + hidden * (4 * index_dim + fields.integer("index_n_heads")))
-                looks.append(_index_keys(fields, stride))
-        return Block({ATTENTION: float(weights), **params}, tuple(looks))
+        nearby = Attention(
+            reach=Reach.WINDOW,
+            layers=1,
+            decode_flops=flops,
+            prefill_flops=flops,
+            elements=float(dim),
+            limit=window,
+        )
+        params = {ATTENTION: float(weights), ROUTER: _hyper_connections(fields)}
+        if not self.rate:
+            return Block(params, (nearby,))
+        rates = fields.table("compress_rates") or {}
+        stride = Fields(rates).integer(self.rate, default=self.stride)
+        compressed = msgspec.structs.replace(nearby, reach=Reach.FULL, limit=0, stride=stride)
+        compressor = 2 * hidden * dim
+        if not self.sparse:
+            params[ATTENTION] += compressor
+            return Block(params, (nearby, compressed))
+        chosen = msgspec.structs.replace(compressed, reach=Reach.TOP, limit=fields.integer("index_topk"))
+        params[ATTENTION] += 2 * compressor  # entries overlap: each is made of two halves
+        index_heads = fields.integer("index_n_heads")
+        index_dim = fields.integer("index_head_dim")
+        params[INDEXER] = float(query_rank * index_heads * index_dim + hidden * (4 * index_dim + index_heads))
+        return Block(params, (nearby, chosen, _index_keys(fields, stride)))
 
 
 def _hyper_connections(fields: Fields) -> float:
     """Parameters of one layer: two mixers of `hc_mult` residual streams (attention, experts)."""
-    streams = _lookup(fields, "hc_mult")
+    streams = _optional_size(fields, "hc_mult")
     return float(2 * streams * hidden_size(fields) * (streams * streams + 2 * streams))
 
 
@@ -414,12 +491,16 @@ def gated_delta_net(fields: Fields) -> Block:
     elements = float(keys // key_heads * values)
     kernel = fields.integer("linear_conv_kernel_dim", default=4)
     # vLLM takes what Qwen3.5's config says; Qwen3-Next's says nothing.
-    state = State("delta net", 1, elements, 7.0 * elements, _state_bytes(fields, "mamba_ssm_dtype"))
+    state_bytes = _state_bytes(fields, "mamba_ssm_dtype")
+    state = _recurrent_state("delta net", elements, flops_per_element=7.0, bytes_per_element=state_bytes)
     return Block({STATE: float(weights)}, (), (state, _convolution(2 * keys + values, kernel)))
 
 
 def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
-    """Kimi delta attention: a gated delta net whose decay is per channel (Kimi Linear, arXiv 2510.26692)."""
+    """Kimi delta attention: a gated delta net whose decay is per channel (Kimi Linear, arXiv 2510.26692).
+
+    `full_rank`: the projections of decay and gate have full rank, whatever the config says.
+    """
     legacy = fields.table("linear_attn_config") or {}
     own = fields.with_first(
         {
@@ -433,17 +514,17 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
     heads = own.integer("linear_num_heads")
     dim = own.integer("linear_head_dim")
     width = heads * dim
-    low = (hidden + width) * dim
-    wide = hidden * width
-    decay = wide if full_rank else low
+    low_rank_matrix = (hidden + width) * dim
+    full_matrix = hidden * width
+    decay = low_rank_matrix
+    gate = low_rank_matrix
+    if full_rank:
+        decay = full_matrix
     if full_rank or own.flag("use_full_rank_gate"):
-        gate = wide
-    else:
-        gate = low
-    weights = 4 * wide + decay + gate + hidden * heads
-    elements = float(width * dim)
+        gate = full_matrix
+    weights = 4 * full_matrix + decay + gate + hidden * heads
     kernel = own.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
-    state = State("kimi delta", 1, elements, 7.0 * elements, 4.0)
+    state = _recurrent_state("kimi delta", float(width * dim), flops_per_element=7.0, bytes_per_element=4.0)
     return Block({STATE: float(weights)}, (), (state, _convolution(3 * width, kernel)))
 
 
@@ -469,13 +550,13 @@ class Mamba2(msgspec.Struct, frozen=True):
     head_dim: tuple[str, ...] = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
     dtype: str = ""
     """The config's field with the format of the state; empty: it is the model's."""
-    unsaid_bytes: float = 2.0
+    default_bytes: float = MODEL_FORMAT_BYTES
     """Bytes per element of the state where the config does not say."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         heads = fields.integer(*self.heads, high=_MOST_HEADS)
-        inner = _lookup(fields, "mamba_d_ssm") or fields.integer("expand", "mamba_expand", default=2) * hidden
+        inner = _optional_size(fields, "mamba_d_ssm") or fields.integer("expand", "mamba_expand", default=2) * hidden
         if fields.raw(*self.head_dim) != "auto":
             inner = heads * fields.integer(*self.head_dim, default=inner // heads, high=65_536)
         states = fields.integer("ssm_state_size", "mamba_d_state", "state_size", high=65_536)
@@ -484,28 +565,25 @@ class Mamba2(msgspec.Struct, frozen=True):
         weights = hidden * (inner + mixed + heads) + inner * hidden
         elements = float(inner * states)
         kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
-        state_bytes = _state_bytes(fields, self.dtype, self.unsaid_bytes)
-        state = State("mamba2", 1, elements, 5.0 * elements, state_bytes)
+        state_bytes = _state_bytes(fields, self.dtype, self.default_bytes)
+        state = _recurrent_state("mamba2", elements, flops_per_element=5.0, bytes_per_element=state_bytes)
         return Block({STATE: float(weights)}, (), (state, _convolution(mixed, kernel)))
 
 
 def mamba(fields: Fields) -> Block:
-    """Mamba (arXiv 2312.00752): the same, with a projection of rank `dt_rank` for the time step."""
+    """Mamba (arXiv 2312.00752): FLOPs as Mamba-2, with a projection of rank `dt_rank` for the time step."""
     hidden = hidden_size(fields)
     inner = fields.integer("expand", "mamba_expand", default=2) * hidden
-    inner = _lookup(fields, "mamba_inner", inner)
+    inner = _optional_size(fields, "mamba_inner", inner)
     states = fields.integer("state_size", "mamba_d_state", high=65_536)
     rank = fields.raw("time_step_rank", "mamba_dt_rank")
     if not (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
         rank = ceil(hidden / 16)
     weights = 2 * hidden * inner + inner * (rank + 2 * states) + rank * inner + inner * hidden
     elements = float(inner * states)
-    state = State("mamba", 1, elements, 5.0 * elements)
-    return Block(
-        {STATE: float(weights)},
-        (),
-        (state, _convolution(inner, fields.integer("conv_kernel", "mamba_d_conv", default=4))),
-    )
+    state = _recurrent_state("mamba", elements, flops_per_element=5.0)
+    kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
+    return Block({STATE: float(weights)}, (), (state, _convolution(inner, kernel)))
 
 
 def lightning(fields: Fields) -> Block:
@@ -513,8 +591,8 @@ def lightning(fields: Fields) -> Block:
     hidden = hidden_size(fields)
     heads = query_heads(fields)
     dim = key_dim(fields)
-    elements = float(heads * dim * dim)
-    return Block({STATE: float(5 * hidden * heads * dim)}, (), (State(LIGHTNING, 1, elements, 5.0 * elements),))
+    state = _recurrent_state(LIGHTNING, float(heads * dim * dim), flops_per_element=5.0)
+    return Block({STATE: float(5 * hidden * heads * dim)}, (), (state,))
 
 
 def short_convolution(fields: Fields) -> Block:
@@ -528,36 +606,49 @@ def linear_recurrent_unit(fields: Fields) -> Block:
     hidden = hidden_size(fields)
     width = fields.integer("lru_width", default=hidden_size(fields))
     weights = 3 * hidden * width + 2 * width * width // query_heads(fields)
-    state = State("lru", 1, float(width), 6.0 * width, 4.0)
-    return Block({STATE: float(weights)}, (), (state, _convolution(width, fields.integer("conv1d_width", default=4))))
+    state = _recurrent_state("lru", float(width), flops_per_element=6.0, bytes_per_element=4.0)
+    kernel = fields.integer("conv1d_width", default=4)
+    return Block({STATE: float(weights)}, (), (state, _convolution(width, kernel)))
 
 
 def rwkv(fields: Fields) -> Block:
     """RWKV-4 (arXiv 2305.13048): time mixing of four matrices, channel mixing of three."""
     hidden = hidden_size(fields)
     width = fields.integer("attention_hidden_size", default=hidden)
-    wide = fields.integer("intermediate_size", default=4 * hidden)
-    state = State("rwkv", 1, float(3 * width + 2 * hidden), 12.0 * width, 4.0)
-    return Block({STATE: float(4 * hidden * width), MLP: float(2 * hidden * wide + hidden * hidden)}, (), (state,))
+    mixed_width = fields.integer("intermediate_size", default=4 * hidden)
+    state = State(
+        kind="rwkv",
+        layers=1,
+        elements=float(3 * width + 2 * hidden),
+        flops=12.0 * width,
+        bytes_per_element=4.0,
+    )
+    params = {STATE: float(4 * hidden * width), MLP: float(2 * hidden * mixed_width + hidden * hidden)}
+    return Block(params, (), (state,))
 
 
 def mlstm(fields: Fields) -> Block:
-    """xLSTM 7B (arXiv 2503.13427): matrix memories, and a gated MLP in multiples."""
+    """xLSTM 7B (arXiv 2503.13427): matrix memories, and a gated MLP whose width is rounded up to a multiple."""
     hidden = hidden_size(fields)
     heads = fields.integer("num_heads")
-    keys, values = (
-        int(hidden * _factor(fields, name, default))
-        for name, default in (("qk_dim_factor", 0.5), ("v_dim_factor", 1.0))
-    )
+    keys = int(hidden * _factor(fields, "qk_dim_factor", 0.5))
+    values = int(hidden * _factor(fields, "v_dim_factor", 1.0))
     step = fields.integer("ffn_round_up_to_multiple_of", default=64)
-    wide = step * ceil(int(hidden * _factor(fields, "ffn_proj_factor", 2.667)) / step)
+    width = step * ceil(int(hidden * _factor(fields, "ffn_proj_factor", 2.667)) / step)
     weights = hidden * (2 * keys + 3 * values + 2 * heads)
-    elements = float(keys // heads * values)
-    state = State("mlstm", 1, elements + keys + heads, 5.0 * elements, 4.0)
-    return Block({STATE: float(weights), MLP: float(3 * hidden * wide)}, (), (state,))
+    memory = float(keys // heads * values)
+    state = State(
+        kind="mlstm",
+        layers=1,
+        elements=memory + keys + heads,
+        flops=5.0 * memory,
+        bytes_per_element=4.0,
+    )
+    return Block({STATE: float(weights), MLP: float(3 * hidden * width)}, (), (state,))
 
 
 def _factor(fields: Fields, name: str, default: float) -> float:
+    """A number above 0, with decimals. Raises ValueError."""
     value = fields.raw(name)
     if value is None:
         return default
@@ -568,21 +659,39 @@ def _factor(fields: Fields, name: str, default: float) -> float:
 
 def residual_streams(fields: Fields) -> Block:
     """Hunyuan 4: the mixers of its `hc_mult` residual streams, two per layer."""
-    count = _lookup(fields, "hc_mult")
+    count = _optional_size(fields, "hc_mult")
     return Block({ROUTER: float(4 * count * count * hidden_size(fields))})
 
 
 def _convolution(channels: int, kernel: int) -> State:
     """A causal depthwise convolution: the last `kernel - 1` inputs stay."""
-    return State(CONVOLUTION, 1, float(channels * (kernel - 1)), 2.0 * channels * kernel)
+    return State(
+        kind=CONVOLUTION,
+        layers=1,
+        elements=float(channels * (kernel - 1)),
+        flops=2.0 * channels * kernel,
+    )
 
 
-def _state_bytes(fields: Fields, dtype: str, unsaid_bytes: float = 2.0) -> float:
+def _recurrent_state(
+    kind: str, elements: float, *, flops_per_element: float, bytes_per_element: float = MODEL_FORMAT_BYTES
+) -> State:
+    """The state of one layer, each of whose elements is updated and read once per token."""
+    return State(
+        kind=kind,
+        layers=1,
+        elements=elements,
+        flops=flops_per_element * elements,
+        bytes_per_element=bytes_per_element,
+    )
+
+
+def _state_bytes(fields: Fields, dtype: str, default_bytes: float = MODEL_FORMAT_BYTES) -> float:
     """Bytes per element of a recurrent state as vLLM keeps it: as the config's field `dtype` says."""
     word = ""
     if dtype:
         word = fields.text(dtype)
-    return STATE_BYTES.get(word.removeprefix("torch."), unsaid_bytes)
+    return STATE_BYTES.get(word.removeprefix("torch."), default_bytes)
 
 
 class Dense(msgspec.Struct, frozen=True):
@@ -598,25 +707,27 @@ class Dense(msgspec.Struct, frozen=True):
         default = None
         if self.matrices == 2:
             default = hidden * fields.integer("expansion_ratio", "intermediate_multiple_size", default=4)
-        wide = fields.integer(*self.sizes, default=default) // (2 if self.halved else 1)
-        return Block({MLP: float(self.matrices * hidden * wide)})
+        width = fields.integer(*self.sizes, default=default)
+        if self.halved:
+            width //= 2
+        return Block({MLP: float(self.matrices * hidden * width)})
 
 
-def double_width(fields: Fields) -> Block:
+def double_width_mlp(fields: Fields) -> Block:
     """Additional MLP of Gemma 4's layers without a cache of their own: as much again as the others have."""
     if fields.flag("use_double_wide_mlp"):
         return Dense()(fields)
     return Block({})
 
 
-def adjusted(fields: Fields) -> Block:
-    """LFM2: two thirds of the width that the field says, in multiples."""
-    wide = fields.integer("block_ff_dim", "intermediate_size")
+def adjusted_mlp(fields: Fields) -> Block:
+    """MLP of LFM2: two thirds of the width that the field says, rounded up to a multiple."""
+    width = fields.integer("block_ff_dim", "intermediate_size")
     if fields.flag("block_auto_adjust_ff_dim", default=True):
-        wide = int(_factor(fields, "block_ffn_dim_multiplier", 1.0) * int(2 * wide / 3))
+        width = int(_factor(fields, "block_ffn_dim_multiplier", 1.0) * int(2 * width / 3))
         step = fields.integer("block_multiple_of", default=256)
-        wide = step * ceil(wide / step)
-    return Block({MLP: float(3 * hidden_size(fields) * wide)})
+        width = step * ceil(width / step)
+    return Block({MLP: float(3 * hidden_size(fields) * width)})
 
 
 class Experts(msgspec.Struct, frozen=True):
@@ -638,18 +749,24 @@ class Experts(msgspec.Struct, frozen=True):
         hidden = hidden_size(fields)
         experts = expert_count(fields)
         chosen = fields.integer(*_TOP_K_FIELDS, high=experts)
-        identities = _lookup(fields, _IDENTITIES)
-        per_token = _computing(fields, chosen, experts, identities)
+        identities = _optional_size(fields, _IDENTITIES)
+        per_token = _computing_experts(fields, chosen, experts, identities)
         size = fields.integer(*self.sizes)
-        latent = _lookup(fields, "moe_latent_size") or _lookup(fields, "routed_expert_hidden_size")
-        around = 2 * hidden * latent
-        wide = self._shared_size(fields, size)
-        gate = self.gate * hidden if wide else 0
+        # Nemotron 3 and others: experts work in a narrower space, with a projection into it and one out of it.
+        latent = _optional_size(fields, "moe_latent_size") or _optional_size(fields, "routed_expert_hidden_size")
+        latent_projections = 2 * hidden * latent
+        shared_size = self._shared_size(fields, size)
+        gate = 0
+        if shared_size:
+            gate = self.gate * hidden
         router = hidden * (experts + identities)
-        params = {ROUTER: float(router), SHARED: float(self.matrices * hidden * wide + gate + around)}
-        return Block(params, routed=Routed(experts, per_token, float(self.matrices * (latent or hidden) * size)))
+        shared = self.matrices * hidden * shared_size + gate + latent_projections
+        expert = self.matrices * (latent or hidden) * size
+        params = {ROUTER: float(router), SHARED: float(shared)}
+        return Block(params, routed=Routed(experts, per_token, float(expert)))
 
     def _shared_size(self, fields: Fields, size: int) -> int:
+        """Width of all shared experts together; `size` is that of a routed one."""
         width = fields.integer(*_SHARED_SIZES, default=-1, low=0)
         if width >= 0:
             return width
@@ -657,8 +774,8 @@ class Experts(msgspec.Struct, frozen=True):
         return expert_size * fields.integer(*_SHARED_COUNTS, default=self.shared, low=0)
 
 
-def _computing(fields: Fields, chosen: int, experts: int, identities: int) -> int:
-    """Experts that compute something for a token, on average: its router is trained to keep that number.
+def _computing_experts(fields: Fields, chosen: int, experts: int, identities: int) -> int:
+    """How many of the `chosen` experts of a token compute something: its router is trained to keep that mean.
 
     LongCat-Flash (arXiv 2509.01322): 8 of 12, as many as 512 of 768 experts are. A mean: a token may meet all or none.
     """
@@ -668,27 +785,9 @@ def _computing(fields: Fields, chosen: int, experts: int, identities: int) -> in
     return whole
 
 
-_IDENTITIES: Final = "zero_expert_num"
-"""Field that counts experts that compute nothing."""
-
-
 def expert_count(fields: Fields) -> int:
     """Routed experts of one layer."""
     return fields.integer(*EXPERT_COUNTS, high=65_536)
-
-
-EXPERT_COUNTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_moe_experts")
-_TOP_K_FIELDS: Final = (
-    "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts", "moe_k",
-    "moe_top_k",
-)  # fmt: skip
-_SHARED_SIZES: Final = (
-    "shared_expert_intermediate_size",
-    "shared_intermediate_size",
-    "moe_shared_expert_intermediate_size",
-    "shared_experts_intermediate_size",
-)
-_SHARED_COUNTS: Final = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
 
 
 def shared_mlp(fields: Fields) -> Block:
@@ -704,15 +803,15 @@ def zamba_block(fields: Fields) -> Block:
     dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=65_536)
     attention = 2 * hidden * dim * (heads + 2 * kv_heads) + hidden * heads * dim
     mlp = 3 * hidden * fields.integer("intermediate_size", default=4 * hidden)
-    look = grouped_attention(1, heads, kv_heads, dim)
+    params = {ATTENTION: float(attention), MLP: float(mlp)}
     copies = fields.integer("num_mem_blocks", default=1)
-    return Block({ATTENTION: float(attention), MLP: float(mlp)}, (look,), copies=copies)
+    return Block(params, (grouped_attention(1, heads, kv_heads, dim),), copies=copies)
 
 
 def zamba_link(fields: Fields) -> Block:
     """Own weights of each place of that block: a projection and low-rank adapters."""
     hidden = hidden_size(fields)
-    rank = _lookup(fields, "adapter_rank")
+    rank = _optional_size(fields, "adapter_rank")
     adapters = rank * (hidden + 2 * fields.integer("intermediate_size", default=4 * hidden))
     if fields.flag("use_shared_attention_adapter"):
         adapters += 3 * rank * 4 * hidden
@@ -721,7 +820,7 @@ def zamba_link(fields: Fields) -> Block:
 
 def per_layer_input(fields: Fields) -> Block:
     """Gemma 3n and 4: a gate and a projection for the layer's own embedding of the token."""
-    width = _lookup(fields, "hidden_size_per_layer_input")
+    width = _optional_size(fields, "hidden_size_per_layer_input")
     return Block({MLP: float(2 * hidden_size(fields) * width)})
 
 
@@ -729,6 +828,6 @@ def laurel(fields: Fields) -> Block:
     """Gemma 3n: a low-rank residual, and the router that mixes `altup_num_inputs` streams."""
     streams = fields.integer("altup_num_inputs")
     hidden = hidden_size(fields)
-    return Block(
-        {MLP: float(2 * hidden * fields.integer("laurel_rank") + hidden * streams + streams**2 * (streams + 1))}
-    )
+    low_rank = 2 * hidden * fields.integer("laurel_rank")
+    router = hidden * streams + streams**2 * (streams + 1)
+    return Block({MLP: float(low_rank + router)})

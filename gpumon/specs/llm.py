@@ -41,10 +41,10 @@ class Attention(msgspec.Struct, frozen=True, array_like=True):
     decode_flops: float
     """FLOPs per layer, new token and entry looked at: QK^T and AV, 2*heads*(key dim + value dim)."""
     prefill_flops: float
-    """The same of a prompt's tokens; MLA keeps latents, and multiplies full keys and values in prefill."""
+    """FLOPs of a prompt's tokens likewise; MLA keeps latents, and multiplies full keys and values in prefill."""
     elements: float
     """Cached elements of one entry and layer, one copy: what a step reads per entry looked at."""
-    heads: int = 1
+    kv_heads: int = 1
     """KV heads over which tensor parallelism can divide the cache; 1 (MLA, indexers): each rank has all of it."""
     limit: int = 0
     """Most entries looked at; 0: all."""
@@ -86,7 +86,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     What runs several times per token (Zamba's shared blocks) counts as often.
     """
     head_params: float
-    """Part of them in the LM head, vocabulary x hidden: prefill needs it once per request; 0: there is none."""
+    """Part of `matmul_params` in the LM head, vocabulary x hidden: prefill needs it once per request; 0: no head."""
     vocab: int
     hidden: int
     layers: int
@@ -102,16 +102,16 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     """Routed experts of one MoE layer; 0 is dense."""
     experts_per_token: int = 0
     expert_params: float = 0.0
-    """Parameters of one routed expert index summed over all MoE layers."""
+    """Parameters of expert i of all MoE layers together."""
     precision: Precision = Precision.BF16
     """Format that most of a token's multiplied weights are stored in."""
     weight_only: bool = False
-    """These are widened before the arithmetic (AWQ, GPTQ, MXFP4 on Hopper): it runs at the 16-bit peak."""
+    """Weights of that format are widened before the arithmetic (AWQ, GPTQ, MXFP4 on Hopper): 16-bit peak."""
     kv_precision: Precision = Precision.BF16
     read_bytes: float = 0.0
     """Bytes of all matmul weights, every expert included: what a step with all experts touched reads."""
     expert_read_bytes: float = 0.0
-    """Bytes of one routed expert index summed over all MoE layers."""
+    """Bytes of expert i of all MoE layers together."""
     attention_read_bytes: float = 0.0
     """Part of `read_bytes` in attention and state layers, which each data-parallel rank holds whole; 0: not known."""
     not_modelled: tuple[str, ...] = ()
@@ -128,51 +128,67 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     @property
     def latent(self) -> bool:
         """Whether its cache holds latents that tensor parallelism cannot divide (MLA and alike)."""
-        for look in self.attention:
-            if look.heads == 1 and look.decode_flops != look.prefill_flops:
+        for attention in self.attention:
+            # Only MLA multiplies differently in prefill.
+            if attention.kv_heads == 1 and attention.decode_flops != attention.prefill_flops:
                 return True
         return False
 
     def attention_layers(self, *reaches: Reach) -> int:
         """Layers that look back in one of these ways."""
-        return sum(look.layers for look in self.attention if look.reach in reaches)
+        return sum(attention.layers for attention in self.attention if attention.reach in reaches)
 
     @property
     def state_layers(self) -> int:
-        """Layers with a recurrent state; of those with only a convolution, these."""
+        """Layers with a recurrent state; without any, the layers with a convolution alone."""
         recurrent = sum(state.layers for state in self.states if state.kind != CONVOLUTION)
         return recurrent or sum(state.layers for state in self.states)
 
     @property
     def uniform(self) -> bool:
         """Whether each token of the cache costs the same whatever the context: full attention alone."""
-        return not self.states and all(look.reach in (Reach.FULL, Reach.ENCODER) for look in self.attention)
+        return not self.states and all(attention.reach in (Reach.FULL, Reach.ENCODER) for attention in self.attention)
 
 
 CONVOLUTION: Final = "convolution"
 LIGHTNING: Final = "lightning"
 
 
-def merge_layers(looks: Iterable[Attention]) -> tuple[Attention, ...]:
-    """The same with those that differ in nothing but the number of layers put together."""
+def merge_layers(attentions: Iterable[Attention]) -> tuple[Attention, ...]:
+    """The attentions, those that differ only in their layers merged."""
     layers: dict[Attention, int] = {}
-    for look in looks:
-        alike = msgspec.structs.replace(look, layers=0)
-        layers[alike] = layers.get(alike, 0) + look.layers
-    return tuple(msgspec.structs.replace(alike, layers=count) for alike, count in layers.items() if count)
+    for attention in attentions:
+        without_layers = msgspec.structs.replace(attention, layers=0)
+        layers[without_layers] = layers.get(without_layers, 0) + attention.layers
+    merged = []
+    for without_layers, count in layers.items():
+        if count:
+            merged.append(msgspec.structs.replace(without_layers, layers=count))
+    return tuple(merged)
 
 
 def grouped_attention(
     layers: int, heads: int, kv_heads: int, head_dim: int, reach: Reach = Reach.FULL, limit: int = 0, value_dim: int = 0
 ) -> Attention:
-    """Multi-head, grouped-query or multi-query attention: QK^T and AV are 2*H*d FLOPs each (PaLM, appendix B)."""
+    """Multi-head, grouped-query or multi-query attention: QK^T and AV are 2*H*d FLOPs each (PaLM, appendix B).
+
+    `value_dim` is 0 where values are as wide as keys.
+    """
     dims = head_dim + (value_dim or head_dim)
     flops = 2.0 * heads * dims
     if reach is Reach.ENCODER:
         cached = 0.0
     else:
         cached = float(kv_heads * dims)
-    return Attention(reach, layers, flops, flops, cached, kv_heads, limit)
+    return Attention(
+        reach=reach,
+        layers=layers,
+        decode_flops=flops,
+        prefill_flops=flops,
+        elements=cached,
+        kv_heads=kv_heads,
+        limit=limit,
+    )
 
 
 def latent_attention(
@@ -191,4 +207,12 @@ def latent_attention(
     """
     decode = 2.0 * heads * (2 * rank + rope_dim)
     prefill = 2.0 * heads * (key_dim + value_dim)
-    return Attention(reach, layers, decode, prefill, float(rank + rope_dim), 1, limit)
+    return Attention(
+        reach=reach,
+        layers=layers,
+        decode_flops=decode,
+        prefill_flops=prefill,
+        elements=float(rank + rope_dim),
+        kv_heads=1,
+        limit=limit,
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
@@ -10,15 +11,74 @@ import msgspec
 
 from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
 from gpumon.specs.fields import Fields, RefusedError, json_text
-from gpumon.specs.layers import HEAD, Block, Routed, hidden_size, key_dim, query_heads
+from gpumon.specs.layers import EXPERTS, HEAD, Block, Routed, hidden_size, key_dim, query_heads
 from gpumon.specs.left_out import AUDIO, VISION
-from gpumon.specs.llm import Attention, LlmSpec, State, merge_layers
+from gpumon.specs.llm import MODEL_FORMAT_BYTES, Attention, LlmSpec, State, merge_layers
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import as_saved, weight_format
 from gpumon.specs.weight_format import LlmParts, WeightFormat, unquantised, with_weights
 
-_AGREE: Final = 0.02
-"""Bytes of the files this far from what the dimensions give are a contradiction."""
+_SIZE_TOLERANCE: Final = 0.02
+"""Share by which the bytes of the files may differ from what the dimensions give."""
+_BY_CLASS: Final = {"Grok1ForCausalLM": "grok"}
+"""Class of a model -> its type, where the config's own type says another."""
+_TIED_FIELDS: Final = ("tie_word_embeddings", "tie_embedding")
+_GENERATING_CLASSES: Final = ("LMHeadModel", "HeadsModel", "ChatGLMModel", "ChatModel", "OmniModel")
+"""Names of classes that generate, though they end in `Model`."""
+QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
+"""Fields in which a checkpoint says how it is quantised."""
+_DIFFUSION = "it computes a block of tokens several times over (diffusion), and no counter says how often"
+_REFUSED_TYPES: Final = {
+    "diffusion_gemma": _DIFFUSION,
+    "diffusion_gemma_text": _DIFFUSION,
+}
+"""Model types that are known, and why no figure of them would be right."""
+_LANGUAGE_MODELS: Final = ("text_config", "llm_config", "language_config", "thinker_config")
+"""Fields under which the config of a multimodal model has that of its language model."""
+_ENCODERS: Final = {
+    "vision_config": VISION,
+    "vision_tower": VISION,
+    "visual": VISION,  # Qwen-VL
+    "vit_config": VISION,  # Ovis
+    "visual_tokenizer_config": VISION,
+    "embd_layer": VISION,  # Phi-3-vision, Phi-4-multimodal
+    "audio_config": AUDIO,
+    "audio_processor": AUDIO,
+}
+"""Field that is there where a model has an encoder -> the note on what is left out."""
+_EMBEDDING_SIZES: Final = ("embedding_size", "word_embed_proj_dim", "input_embedding_size")
+"""Fields with the width of the look-up table where it is not that of the layers."""
+_DRAFT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
+"""Layers of a draft head: in the files, not in a plain forward pass."""
+_CONTEXT_FIELDS: Final = ("max_position_embeddings", "model_max_length", "max_seq_len", "n_positions", "seq_length")
+_LISTED_BY_LAYER: Final = {
+    "intermediate_size": "intermediate_size",
+    "moe_intermediate_size": "moe_intermediate_size",
+    "num_attention_heads_per_layer": "num_attention_heads",
+    "num_key_value_heads_per_layer": "num_key_value_heads",
+    "moe_topk": "moe_topk",
+    "num_shared_expert": "num_shared_expert",
+}
+"""Lists with a number per layer -> the field that they stand for."""
+_FIELDS_NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "feed_forward_type")
+"""Fields of cross-attending layers and other parts that no row of the table has (jina-embeddings-v2's gated MLPs,
+which call themselves BERT)."""
+
+_WIDE_TYPES: Final = ("float32", "f32", "float")
+"""Serving engines load such checkpoints at 16 bit unless told otherwise."""
+_PRECISION_BY_TYPE: Final = {
+    "bfloat16": Precision.BF16,
+    "bf16": Precision.BF16,
+    "float16": Precision.FP16,
+    "half": Precision.FP16,
+    "f16": Precision.FP16,
+    **dict.fromkeys(_WIDE_TYPES, Precision.FP16),
+    # Quantised files: the rest of the weights is BF16.
+    "f8_e4m3": Precision.BF16,
+    "u8": Precision.BF16,
+    "i8": Precision.BF16,
+    "i32": Precision.BF16,
+}
 
 
 class Described(NamedTuple):
@@ -27,6 +87,7 @@ class Described(NamedTuple):
     spec: LlmSpec
     parts: LlmParts
     weights: WeightFormat
+    """How its weights are stored."""
 
 
 def llm_from_config(
@@ -36,7 +97,7 @@ def llm_from_config(
     weights: Mapping[str, float] | None = None,
     at_load: WeightFormat | None = None,
 ) -> LlmSpec:
-    """The LLM that `config` describes; as `describe_llm`, of which it is the spec."""
+    """The spec of the LLM that `config` describes; arguments and errors are those of `describe_llm`."""
     return describe_llm(config, name, source, weights, at_load).spec
 
 
@@ -56,39 +117,39 @@ def describe_llm(
     RefusedError (one of them) where the architecture or the format is not known, or the files say otherwise.
     """
     inner, notes = _language_model(config)
-    fields, architecture = _known(Fields(inner, config))
+    fields, architecture = _known_architecture(Fields(inner, config))
     if isinstance(config.get("text_config"), dict) and isinstance(config.get("tie_word_embeddings"), bool):
         # The class of the whole model decides, not that of its language model.
         fields = fields.with_first({"tie_word_embeddings": config["tie_word_embeddings"]})
     notes = (*notes, *_encoder_left_out(fields, architecture))
     count = _layer_count(fields)
     layers = layer_blocks(fields, architecture, count)
-    built = _built(fields, architecture, layers)
-    parts = _parts(fields, architecture, built, count)
-    stored = _weights(fields, built, weights, at_load)
+    blocks = _count_blocks(fields, architecture, layers)
+    parts = _model_parts(fields, architecture, blocks, count)
+    stored = _stored_weights(fields, blocks, weights, at_load)
     if weights and at_load is None:
-        saved = _weights(fields, built, weights, at_load, saved=True)
-        parts = _as_held(fields, architecture, parts, saved, weights, count, foreign=bool(notes))
-    attention = _attention(built)
+        saved = _stored_weights(fields, blocks, weights, at_load, saved=True)
+        parts = _parts_in_files(fields, architecture, parts, saved, weights, count, has_encoders=bool(notes))
+    attention = _attention(blocks)
     narrowed = ""
-    if _dtype(fields, weights) in _WIDER:
+    if _stored_type(fields, weights) in _WIDE_TYPES:
         narrowed = ", 32-bit weights loaded at 16 bit"
     spec = LlmSpec(
         name=name,
         source=f"{source}{narrowed}",
-        params=0.0,
+        params=0.0,  # `with_weights` fills in the parameters
         matmul_params=0.0,
         head_params=0.0,
         vocab=_vocabulary(fields),
         hidden=hidden_size(fields),
         layers=count,
         heads=_heads(fields, attention),
-        kv_heads=max((look.heads for look in attention), default=1),
+        kv_heads=max((layers.kv_heads for layers in attention), default=1),
         head_dim=_head_dim(fields, attention),
         attention=attention,
-        states=_states(built),
+        states=_states(blocks),
         not_modelled=notes,
-        max_context=fields.integer(*_CONTEXT, default=0, low=0, high=100_000_000),
+        max_context=fields.integer(*_CONTEXT_FIELDS, default=0, low=0, high=100_000_000),
     )
     return Described(with_weights(spec, parts, stored), parts, stored)
 
@@ -118,18 +179,19 @@ def _layer_count(fields: Fields) -> int:
     return fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=2000)
 
 
-def _attention(built: Mapping[_Key, int]) -> tuple[Attention, ...]:
-    """How all layers look back, alike ones as one."""
-    looks = []
-    for key, count in built.items():
-        for attention in key.attention:
-            looks.append(msgspec.structs.replace(attention, layers=count))
-    return merge_layers(looks)
+def _attention(blocks: Mapping[_BuiltBlock, int]) -> tuple[Attention, ...]:
+    """The attentions of all layers, alike ones merged."""
+    attentions = []
+    for block, count in blocks.items():
+        for attention in block.attention:
+            attentions.append(msgspec.structs.replace(attention, layers=count))
+    return merge_layers(attentions)
 
 
 def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """The object that describes the language model, and a note for each kind of encoder beside it."""
     notes = tuple(note for key, note in _ENCODERS.items() if isinstance(config.get(key), dict))
-    for key in _NESTED:
+    for key in _LANGUAGE_MODELS:
         inner = config.get(key)
         if isinstance(inner, dict):
             deeper, more = _language_model(inner)
@@ -137,23 +199,24 @@ def _language_model(config: Mapping[str, object]) -> tuple[Mapping[str, object],
     return config, notes
 
 
-def _known(fields: Fields) -> tuple[Fields, Architecture]:
+def _known_architecture(fields: Fields) -> tuple[Fields, Architecture]:
+    """The architecture, and the fields with what it implies. Raises RefusedError where it is not known or modelled."""
     model_type = _model_type(fields)
     if not model_type:
         raise fields.error("model_type", "is missing: it names the architecture")
-    if model_type in _REFUSED:
-        why = f"{json_text(model_type)} is not modelled: {_REFUSED[model_type]}"
+    if model_type in _REFUSED_TYPES:
+        why = f"{json_text(model_type)} is not modelled: {_REFUSED_TYPES[model_type]}"
         raise fields.refusal("model_type", why)
     architecture = ARCHITECTURES.get(model_type)
     if architecture is None:
         raise fields.refusal("model_type", f"{json_text(model_type)} is not a known architecture")
-    for name in _NOT_MODELLED:
+    for name in _FIELDS_NOT_MODELLED:
         if fields.has(name):
             raise fields.refusal(name, "describes layers that are not modelled")
     for name in architecture.nested:
         fields = fields.with_last(fields.table(name) or {})
-    own = {name: fields.raw(other) for name, other in architecture.names.items()}
-    return fields.with_first(own).with_last(architecture.defaults), architecture
+    renamed = {name: fields.raw(other) for name, other in architecture.names.items()}
+    return fields.with_first(renamed).with_last(architecture.defaults), architecture
 
 
 def _model_type(fields: Fields) -> str:
@@ -164,11 +227,8 @@ def _model_type(fields: Fields) -> str:
     return fields.text("model_type")
 
 
-_BY_CLASS: Final = {"Grok1ForCausalLM": "grok"}
-
-
-class _Key(NamedTuple):
-    """A block as it is built: layers in which it is the same count together."""
+class _BuiltBlock(NamedTuple):
+    """A `Block` that can be a key: layers in which it is the same are counted together."""
 
     name: str
     params: tuple[tuple[str, float], ...]
@@ -178,89 +238,109 @@ class _Key(NamedTuple):
     copies: int
 
 
-def _built(fields: Fields, architecture: Architecture, layers: Sequence[Layer]) -> dict[_Key, int]:
-    """How often each block occurs; each different one is built once."""
+def _count_blocks(fields: Fields, architecture: Architecture, layers: Sequence[Layer]) -> dict[_BuiltBlock, int]:
+    """How many layers have each block; each different one is built once."""
     # transformers pads the numbers of layers with zeros.
     tables = {key.lstrip("0"): table for key, table in (fields.table("per_layer_config") or {}).items()}
     overrides = []
     for layer in range(len(layers)):
         overrides.append(_overrides(fields, architecture, layer, tables.get(str(layer or ""))))
-    counted = Counter((name, own) for blocks, own in zip(layers, overrides, strict=True) for name in blocks)
-    built: dict[_Key, int] = {}
-    for (name, own), count in counted.items():
-        block: Block = architecture.blocks[name](fields.with_first(dict(own)) if own else fields)
-        key = _Key(name, tuple(block.params.items()), block.attention, block.states, block.routed, block.copies)
-        built[key] = built.get(key, 0) + count
-    return built
+    counted: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
+    for names, layer_fields in zip(layers, overrides, strict=True):
+        for name in names:
+            counted[name, layer_fields] += 1
+    blocks: dict[_BuiltBlock, int] = {}
+    for (name, layer_fields), count in counted.items():
+        block: Block = architecture.blocks[name](fields.with_first(dict(layer_fields)))
+        built = _BuiltBlock(
+            name=name,
+            params=tuple(block.params.items()),
+            attention=block.attention,
+            states=block.states,
+            routed=block.routed,
+            copies=block.copies,
+        )
+        blocks[built] = blocks.get(built, 0) + count
+    return blocks
 
 
 def _overrides(fields: Fields, architecture: Architecture, layer: int, table: object) -> tuple[tuple[str, int], ...]:
     """Fields that this layer has of its own: transformers' `per_layer_config`, and numbers listed by layer."""
+    overrides: dict[str, int] = {}
     if architecture.by_layer:
-        own = dict(architecture.by_layer(fields, layer))
-    else:
-        own = {}
-    for name, target in _BY_LAYER.items():
+        overrides.update(architecture.by_layer(fields, layer))
+    for name, target in _LISTED_BY_LAYER.items():
         listed = fields.raw(name)
         if isinstance(listed, list) and layer < len(listed) and isinstance(listed[layer], int):
-            own[target] = listed[layer]
+            overrides[target] = listed[layer]
     if isinstance(table, dict):
-        own.update((name, value) for name, value in table.items() if isinstance(value, int))
-    return tuple(own.items())
+        for name, value in table.items():
+            if isinstance(value, int):
+                overrides[name] = value
+    return tuple(overrides.items())
 
 
-def _parts(fields: Fields, architecture: Architecture, built: Mapping[_Key, int], layers: int) -> LlmParts:
+def _model_parts(
+    fields: Fields, architecture: Architecture, blocks: Mapping[_BuiltBlock, int], layers: int
+) -> LlmParts:
     """Parameters of the whole model by what a step does with them."""
-    multiplied, repeated = _multiplied(built)
-    experts, per_token, expert = _experts(fields, built)
+    multiplied, repeated = _multiplied_params(blocks)
+    routed = _routed_experts(fields, blocks)
     if architecture.once:
         for part, params in architecture.once(fields, layers).params.items():
             multiplied[part] = multiplied.get(part, 0.0) + params
     width = fields.integer(*_EMBEDDING_SIZES, default=hidden_size(fields))
     has_head = _has_head(fields)
     if width != hidden_size(fields):
-        projections = 2 if has_head else 1
+        projections = 1
+        if has_head:
+            projections = 2
         multiplied["mlp"] = multiplied.get("mlp", 0.0) + float(projections * width * hidden_size(fields))
-    table = float(_vocabulary(fields) * width)
-    head = table if has_head else 0.0
-    own_table = 0.0 if _tied(fields, architecture) and has_head else table
-    positions = sum(fields.integer(name, default=0, low=0) for name in architecture.positions) * width
-    further_tables = architecture.tables(fields, layers) if architecture.tables else 0.0
+    embedding = float(_vocabulary(fields) * width)
+    head = 0.0
+    tables = embedding
+    if has_head:
+        head = embedding
+        if _has_tied_head(fields, architecture):
+            tables = 0.0
+    tables += sum(fields.integer(name, default=0, low=0) for name in architecture.positions) * width
+    if architecture.tables:
+        tables += architecture.tables(fields, layers)
     return LlmParts(
         multiplied=multiplied,
         head=head,
-        tables=own_table + positions + further_tables,
-        expert=expert,
-        experts=experts,
-        experts_per_token=per_token,
+        tables=tables,
+        expert=routed.params,
+        experts=routed.experts,
+        experts_per_token=routed.per_token,
         repeated=repeated,
     )
 
 
-def _multiplied(built: Mapping[_Key, int]) -> tuple[dict[str, float], dict[str, float]]:
+def _multiplied_params(blocks: Mapping[_BuiltBlock, int]) -> tuple[dict[str, float], dict[str, float]]:
     """Parameters that a token is multiplied with, by part; and how many of them are copies of shared blocks."""
     multiplied: dict[str, float] = {}
     repeated: dict[str, float] = {}
-    for key, count in built.items():
-        for part, params in key.params:
+    for block, count in blocks.items():
+        for part, params in block.params:
             multiplied[part] = multiplied.get(part, 0.0) + params * count
-            if key.copies:
-                repeated[part] = repeated.get(part, 0.0) + params * max(0, count - key.copies)
+            if block.copies:
+                repeated[part] = repeated.get(part, 0.0) + params * max(0, count - block.copies)
     return multiplied, repeated
 
 
-def _experts(fields: Fields, built: Mapping[_Key, int]) -> tuple[int, int, float]:
-    """Experts of a layer, how many of them a token goes through, and the parameters of one over all layers."""
+def _routed_experts(fields: Fields, blocks: Mapping[_BuiltBlock, int]) -> Routed:
+    """The routed experts of the model, with the parameters of expert i of all layers together."""
     params: dict[tuple[int, int], float] = {}
-    for key, count in built.items():
-        if key.routed:
-            shape = (key.routed.experts, key.routed.per_token)
-            params[shape] = params.get(shape, 0.0) + key.routed.params * count
+    for block, count in blocks.items():
+        if block.routed:
+            shape = (block.routed.experts, block.routed.per_token)
+            params[shape] = params.get(shape, 0.0) + block.routed.params * count
     if len(params) > 1:
         raise fields.error("num_experts", "differs by layer, which is not modelled")
-    for (experts, per_token), expert in params.items():
-        return experts, per_token, expert
-    return 0, 0, 0.0
+    for (experts, per_token), expert_params in params.items():
+        return Routed(experts, per_token, expert_params)
+    return Routed(experts=0, per_token=0, params=0.0)
 
 
 def _has_head(fields: Fields) -> bool:
@@ -270,19 +350,15 @@ def _has_head(fields: Fields) -> bool:
         if isinstance(name, str):
             names.append(name)
     for name in names:
-        is_bare = name.endswith("Model") and not name.endswith(_WITH_HEAD)
+        is_bare = name.endswith("Model") and not name.endswith(_GENERATING_CLASSES)
         if not is_bare and "Classification" not in name:
             return True
     return not names
 
 
-def _tied(fields: Fields, architecture: Architecture) -> bool:
-    return fields.flag(*_TIES, default=architecture.tied)
-
-
-_TIES: Final = ("tie_word_embeddings", "tie_embedding")
-_WITH_HEAD: Final = ("LMHeadModel", "HeadsModel", "ChatGLMModel", "ChatModel", "OmniModel")
-"""Names of classes that generate, though they end in `Model`."""
+def _has_tied_head(fields: Fields, architecture: Architecture) -> bool:
+    """Whether the LM head is the look-up table."""
+    return fields.flag(*_TIED_FIELDS, default=architecture.tied)
 
 
 def _vocabulary(fields: Fields) -> int:
@@ -301,43 +377,44 @@ def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
     return fields.integer("qk_nope_head_dim", default=0, low=0, high=65_536) or key_dim(fields)
 
 
-def _states(built: Mapping[_Key, int]) -> tuple[State, ...]:
+def _states(blocks: Mapping[_BuiltBlock, int]) -> tuple[State, ...]:
+    """The states of all layers, alike ones merged."""
     counted: dict[State, int] = {}
-    for key, count in built.items():
-        for state in key.states:
+    for block, count in blocks.items():
+        for state in block.states:
             counted[state] = counted.get(state, 0) + count
     return tuple(msgspec.structs.replace(state, layers=count) for state, count in counted.items())
 
 
-def _weights(
+def _stored_weights(
     fields: Fields,
-    built: Mapping[_Key, int],
+    blocks: Mapping[_BuiltBlock, int],
     weights: Mapping[str, float] | None,
     at_load: WeightFormat | None,
     *,
     saved: bool = False,
 ) -> WeightFormat:
     """How an engine reads the weights, or how they are `saved`."""
-    base = _TYPES.get(_dtype(fields, weights))
+    base = _PRECISION_BY_TYPE.get(_stored_type(fields, weights))
     if base is None:
-        raise fields.error("torch_dtype", f"{_dtype(fields, weights)!r} is not known")
+        raise fields.error("torch_dtype", f"{_stored_type(fields, weights)!r} is not known")
     config = _quantization(fields)
     if config:
         if saved:
             config = as_saved(config)
-        return weight_format(config, base, _layers_of(built), fields.text("expert_dtype"))
+        return weight_format(config, base, _layers_by_part(blocks), fields.text("expert_dtype"))
     if at_load is None:
         return unquantised(base)
     return msgspec.structs.replace(at_load, base=base)
 
 
-def _layers_of(built: Mapping[_Key, int]) -> dict[str, int]:
-    """Layers that have each part."""
+def _layers_by_part(blocks: Mapping[_BuiltBlock, int]) -> dict[str, int]:
+    """How many layers have each part."""
     layers: dict[str, int] = {}
-    for key, count in built.items():
-        parts = [part for part, _ in key.params]
-        if key.routed:
-            parts.append("experts")
+    for block, count in blocks.items():
+        parts = [part for part, _ in block.params]
+        if block.routed:
+            parts.append(EXPERTS)
         for part in parts:
             layers[part] = layers.get(part, 0) + count
     return layers
@@ -352,14 +429,15 @@ def _quantization(fields: Fields) -> Mapping[str, object] | None:
     return None
 
 
-def _dtype(fields: Fields, weights: Mapping[str, float] | None) -> str:
+def _stored_type(fields: Fields, weights: Mapping[str, float] | None) -> str:
+    """Type of the weights as the config says, else that of most bytes in the files, else the usual one."""
     stored = fields.text("torch_dtype", "dtype").removeprefix("torch.")
     if not stored and weights:
         stored = max(weights, key=lambda name: weights[name]).lower()
     return stored or "bfloat16"
 
 
-def _as_held(
+def _parts_in_files(
     fields: Fields,
     architecture: Architecture,
     parts: LlmParts,
@@ -367,7 +445,7 @@ def _as_held(
     weights: Mapping[str, float],
     layers: int,
     *,
-    foreign: bool,
+    has_encoders: bool,
 ) -> LlmParts:
     """`parts` as the files hold them; RefusedError where these do not hold what the dimensions give.
 
@@ -378,14 +456,19 @@ def _as_held(
     expected = parts.stored_bytes(stored)
     head = parts.head * stored.of(HEAD).bytes_per_weight
     drafts = fields.integer(*_DRAFT_LAYERS, default=0, low=0)
-    on_top = drafts * (2.0 * (expected - parts.tables * 2.0) / layers + 2.0 * parts.tables * 2.0)
+    # A draft layer is at most twice as large as the others, with a look-up table and a head of its own, at 16 bit.
+    tables = parts.tables * MODEL_FORMAT_BYTES
+    most_drafts = drafts * (2.0 * (expected - tables) / layers + 2.0 * tables)
+    most = expected * (1.0 + _SIZE_TOLERANCE) + most_drafts
+    if has_encoders:
+        most = math.inf
     held = _bytes_at_16_bit(fields, stored, weights)
     for total in held:
-        if expected * (1.0 - _AGREE) <= total and (foreign or total <= expected * (1.0 + _AGREE) + on_top):
+        if expected * (1.0 - _SIZE_TOLERANCE) <= total <= most:
             return parts
-        if _tied(fields, architecture) and _close(total, expected + head):
+        if _has_tied_head(fields, architecture) and _agrees(total, expected + head):
             return parts
-        if fields.raw(*_TIES) is False and _close(total, expected - head):
+        if fields.raw(*_TIED_FIELDS) is False and _agrees(total, expected - head):
             return msgspec.structs.replace(parts, head=0.0)
     raise RefusedError(
         f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {held[0] / 1e9:.3f} GB "
@@ -394,71 +477,25 @@ def _as_held(
     )
 
 
-def _close(total: float, expected: float) -> bool:
-    return abs(total / expected - 1.0) <= _AGREE
+def _agrees(total: float, expected: float) -> bool:
+    """Whether bytes of files are those that are expected."""
+    return abs(total / expected - 1.0) <= _SIZE_TOLERANCE
 
 
 def _bytes_at_16_bit(fields: Fields, stored: WeightFormat, weights: Mapping[str, float]) -> tuple[float, ...]:
     """Bytes of the files as an engine loads them, which narrows 32 bit; both readings where no type is told."""
     if stored.parts:
         return (sum(weights.values()),)
-    halved = sum(total / (2.0 if name.upper() == "F32" else 1.0) for name, total in weights.items())
+    loaded = 0.0
+    for name, total in weights.items():
+        if name.upper() == "F32":
+            loaded += total / 2.0
+        else:
+            loaded += total
     if "" not in weights:
-        return (halved,)
-    dtype = ""
-    if fields.has("torch_dtype", "dtype"):
-        dtype = _dtype(fields, None)
-    return {"float32": (halved / 2.0,), "float": (halved / 2.0,), "": (halved, halved / 2.0)}.get(dtype, (halved,))
-
-
-QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
-"""Fields in which a checkpoint says how it is quantised."""
-_DIFFUSION = "it computes a block of tokens several times over (diffusion), and no counter says how often"
-_REFUSED: Final = {
-    "diffusion_gemma": _DIFFUSION,
-    "diffusion_gemma_text": _DIFFUSION,
-}
-"""Model types that are known, and why no figure of them would be right."""
-_NESTED: Final = ("text_config", "llm_config", "language_config", "thinker_config")
-_ENCODERS: Final = {
-    "vision_config": VISION,
-    "vision_tower": VISION,
-    "visual": VISION,  # Qwen-VL
-    "vit_config": VISION,  # Ovis
-    "visual_tokenizer_config": VISION,
-    "embd_layer": VISION,  # Phi-3-vision, Phi-4-multimodal
-    "audio_config": AUDIO,
-    "audio_processor": AUDIO,
-}
-_EMBEDDING_SIZES: Final = ("embedding_size", "word_embed_proj_dim", "input_embedding_size")
-_DRAFT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
-"""Layers of a draft head: in the files, not in a plain forward pass."""
-_CONTEXT: Final = ("max_position_embeddings", "model_max_length", "max_seq_len", "n_positions", "seq_length")
-_BY_LAYER: Final = {
-    "intermediate_size": "intermediate_size",
-    "moe_intermediate_size": "moe_intermediate_size",
-    "num_attention_heads_per_layer": "num_attention_heads",
-    "num_key_value_heads_per_layer": "num_key_value_heads",
-    "moe_topk": "moe_topk",
-    "num_shared_expert": "num_shared_expert",
-}
-"""Lists with a number per layer -> the field that they stand for."""
-_NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "feed_forward_type")
-"""Fields of cross-attending layers and other parts that no row of the table has (jina-embeddings-v2's gated MLPs,
-which call themselves BERT)."""
-
-_WIDER: Final = ("float32", "f32", "float")
-"""Serving engines load such checkpoints at 16 bit unless told otherwise."""
-_TYPES: Final = {
-    "bfloat16": Precision.BF16,
-    "bf16": Precision.BF16,
-    "float16": Precision.FP16,
-    "half": Precision.FP16,
-    "f16": Precision.FP16,
-    **dict.fromkeys(_WIDER, Precision.FP16),
-    # Quantised files: the rest of the weights is BF16.
-    "f8_e4m3": Precision.BF16,
-    "u8": Precision.BF16,
-    "i8": Precision.BF16,
-    "i32": Precision.BF16,
-}
+        return (loaded,)
+    if not fields.has("torch_dtype", "dtype"):
+        return (loaded, loaded / 2.0)
+    if _stored_type(fields, None) in ("float32", "float"):
+        return (loaded / 2.0,)
+    return (loaded,)

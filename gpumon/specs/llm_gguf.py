@@ -31,9 +31,9 @@ _KEYS: Final[dict[str, str]] = {
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
 _OLD_EXPERT = re.compile(r"ffn_(?:gate|up|down)\.\d+\.")
-_LOOK_UP = ("position_embd.", "token_types.", "per_layer_token_embd.")
+_LOOK_UP_TABLES = ("position_embd.", "token_types.", "per_layer_token_embd.")
 _ENCODERS: Final = {"v.": VISION, "mm.": VISION, "a.": AUDIO}
-"""Begin of the tensors that Ollama keeps beside the language model's own."""
+"""Begin of the names of tensors that Ollama keeps beside the language model's own -> the note on what is left out."""
 _PRECISIONS: Final = {
     "F32": Precision.FP32,
     "F16": Precision.FP16,
@@ -41,7 +41,7 @@ _PRECISIONS: Final = {
     "MXFP4": Precision.MXFP4,
     "NVFP4": Precision.NVFP4,
 }
-_PERIODS: Final = {
+_FULL_PERIODS: Final = {
     "afmoe": 4,
     "cohere2": 4,
     "exaone4": 4,
@@ -54,21 +54,32 @@ _PERIODS: Final = {
     "olmo2": 4,
 }
 """Architecture -> every how manyth layer sees everything (llama.cpp's `set_swa_pattern`), the others a window."""
-_WINDOWS: Final = {"gemma2": 4096, "llama4": 8192}
+_DEFAULT_WINDOWS: Final = {"gemma2": 4096, "llama4": 8192}
 """Windows that older files leave out."""
 _IGNORED_WINDOW: Final = frozenset(("phi3",))
 """llama.cpp lets all their layers see everything, whatever the file says (llama.cpp pull request 13676)."""
 
 
-class _Sums(NamedTuple):
-    """Parameters and bytes by what a step does with them."""
+class _Sum:
+    """Parameters and bytes of some tensors together."""
 
-    looked_up: list[float]
-    resident: list[float]
-    experts: list[float]
-    vectors: list[float]
-    kinds: dict[int, float]
-    """ggml type -> parameters of the matrices in it."""
+    def __init__(self) -> None:
+        self.params = 0.0
+        self.bytes = 0.0
+
+
+class _Sums:
+    """Sums over the tensors by what a step does with them."""
+
+    def __init__(self) -> None:
+        self.looked_up = _Sum()
+        self.resident = _Sum()
+        """Matrices that every token is multiplied with."""
+        self.experts = _Sum()
+        """Matrices of all routed experts."""
+        self.vectors = _Sum()
+        self.params_by_type: dict[int, float] = {}
+        """ggml type -> parameters of the matrices in it."""
 
 
 def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
@@ -78,21 +89,33 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     tensor, where one is missing, absurd, or describes what is not modelled.
     """
     fields = Fields(header.metadata, where="GGUF header")
-    own = _Own(fields)
-    own.check(header)
-    layers = own.integer(_KEYS[h.LAYERS], high=2000)
-    drafts = own.integer("nextn_predict_layers", default=0, low=0, high=layers)
+    model = _ModelFields(fields)
+    model.check(header)
+    layers = model.integer(_KEYS[h.LAYERS], high=2000)
+    drafts = model.integer("nextn_predict_layers", default=0, low=0, high=layers)
     tensors = _sorted_tensors(header, layers - drafts)
-    experts = own.integer(_KEYS[h.EXPERTS], default=0, low=0, high=65_536)
-    sums = _sums(tensors.language_model, experts)
+    experts = model.integer(_KEYS[h.EXPERTS], default=0, low=0, high=65_536)
+    sums = _sum_tensors(tensors.language_model, has_experts=experts > 0)
     vocab = _vocabulary(fields, tensors.language_model)
-    hidden = own.integer(_KEYS[h.HIDDEN], high=1_000_000)
-    spec = LlmSpec(name, source, 0.0, 0.0, float(vocab * hidden), vocab, hidden, len(tensors.blocks), 1, 1, 1)
-    spec = _layers(own, spec, tensors.blocks)
+    hidden = model.integer(_KEYS[h.HIDDEN], high=1_000_000)
+    spec = LlmSpec(
+        name=name,
+        source=source,
+        params=0.0,  # what is 0 or 1 here is filled in below
+        matmul_params=0.0,
+        head_params=float(vocab * hidden),
+        vocab=vocab,
+        hidden=hidden,
+        layers=len(tensors.blocks),
+        heads=1,
+        kv_heads=1,
+        head_dim=1,
+    )
+    spec = _with_layers(model, spec, tensors.blocks)
     used = 0
     if experts:
-        used = own.integer(_KEYS[h.EXPERTS_PER_TOKEN], high=experts)
-    spec = _weighed(spec, sums, experts, used)
+        used = model.integer(_KEYS[h.EXPERTS_PER_TOKEN], high=experts)
+    spec = _with_weights(spec, sums, experts, used)
     return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(tensors.encoders)))
 
 
@@ -138,18 +161,20 @@ def _vocabulary(fields: Fields, tensors: Sequence[Tensor]) -> int:
     raise fields.error("token_embd.weight", "is missing, or no matrix")
 
 
-class _Own:
+class _ModelFields:
     """Fields below the file's own architecture."""
 
     def __init__(self, fields: Fields) -> None:
-        self.fields = fields
+        self.file_fields = fields
         self.architecture = fields.text("general.architecture")
 
     def raw(self, key: str) -> object:
-        return self.fields.raw(f"{self.architecture}.{key}")
+        """A value as the file has it; None where it is not there."""
+        return self.file_fields.raw(f"{self.architecture}.{key}")
 
     def integer(self, key: str, default: int | None = None, low: int = 1, high: int = 10_000_000) -> int:
-        return self.fields.integer(f"{self.architecture}.{key}", default=default, low=low, high=high)
+        """A whole number from `low` to `high`; ValueError where it is absent without a default, or out of range."""
+        return self.file_fields.integer(f"{self.architecture}.{key}", default=default, low=low, high=high)
 
     def by_layer(self, key: str, layers: int, default: int | None = None) -> list[int]:
         """One number for each layer; the file may give one for all."""
@@ -161,43 +186,45 @@ class _Own:
         return [int(number) for number in value[:layers]]
 
     def error(self, key: str, problem: str) -> FieldError:
-        return self.fields.error(f"{self.architecture}.{key}", problem)
+        """The error to raise about one field."""
+        return self.file_fields.error(f"{self.architecture}.{key}", problem)
 
     def check(self, header: GgufHeader) -> None:
         """ValueError where this is no decoder."""
         if not self.architecture:
-            raise self.fields.error("general.architecture", "is missing")
-        kind = self.fields.text("general.type") or "model"
+            raise self.file_fields.error("general.architecture", "is missing")
+        kind = self.file_fields.text("general.type") or "model"
         if kind != "model":
-            raise self.fields.error("general.type", f"is {json_text(kind)}: no model, but a part of one")
+            raise self.file_fields.error("general.type", f"is {json_text(kind)}: no model, but a part of one")
         if self.raw("attention.causal") is False:
             raise self.error("attention.causal", "is false: encoders are not modelled")
         for part in ("enc.", "dec."):
             if any(tensor.name.startswith(part) for tensor in header.tensors):
-                raise self.fields.error(f"{part}*", "are tensors of an encoder-decoder, which is not modelled")
+                raise self.file_fields.error(f"{part}*", "are tensors of an encoder-decoder, which is not modelled")
 
 
-def _sums(tensors: Sequence[Tensor], experts: int) -> _Sums:
-    sums = _Sums([0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0], {})
+def _sum_tensors(tensors: Sequence[Tensor], *, has_experts: bool) -> _Sums:
+    """Sums over the tensors of the language model. Raises ValueError."""
+    sums = _Sums()
     names = {tensor.name for tensor in tensors}
     is_tied = "output.weight" not in names
     for tensor in tensors:
         if tensor.name.endswith("attn_kv_b.weight") and tensor.name.replace("kv_b", "k_b") in names:
-            continue
-        part = _part(sums, tensor, is_tied=is_tied)
-        if part is sums.experts and not experts:
+            continue  # MLA: the file has this matrix once more, split into the two that are used
+        total = _sum_of(sums, tensor, is_tied=is_tied)
+        if total is sums.experts and not has_experts:
             raise ValueError(f"GGUF header: tensor {tensor.name[:80]!a} without an expert_count")
-        part[0] += tensor.elements
-        part[1] += tensor.bytes
-        if part is sums.resident or part is sums.experts:
-            sums.kinds[tensor.kind] = sums.kinds.get(tensor.kind, 0.0) + tensor.elements
+        total.params += tensor.elements
+        total.bytes += tensor.bytes
+        if total is sums.resident or total is sums.experts:
+            sums.params_by_type[tensor.kind] = sums.params_by_type.get(tensor.kind, 0.0) + tensor.elements
     return sums
 
 
-def _part(sums: _Sums, tensor: Tensor, *, is_tied: bool) -> list[float]:
-    """The sum that a tensor belongs to, by its name and shape."""
+def _sum_of(sums: _Sums, tensor: Tensor, *, is_tied: bool) -> _Sum:
+    """The sum that a tensor belongs to, by its name and shape; `is_tied`: the LM head is the look-up table."""
     name = tensor.name
-    if name.startswith(_LOOK_UP) or (name == "token_embd.weight" and not is_tied):
+    if name.startswith(_LOOK_UP_TABLES) or (name == "token_embd.weight" and not is_tied):
         return sums.looked_up
     if len(tensor.shape) < 2 or not name.endswith(".weight"):
         return sums.vectors
@@ -206,139 +233,196 @@ def _part(sums: _Sums, tensor: Tensor, *, is_tied: bool) -> list[float]:
     return sums.resident
 
 
-def _weighed(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
-    expert, expert_bytes = (total / experts if experts else 0.0 for total in sums.experts)
-    matrices = sums.resident[0] + sums.experts[0]
-    if matrices <= 0.0:
+def _with_weights(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
+    """The spec with parameters and bytes; a token goes through `used` of the `experts` of a layer."""
+    expert_params = 0.0
+    expert_bytes = 0.0
+    if experts:
+        expert_params = sums.experts.params / experts
+        expert_bytes = sums.experts.bytes / experts
+    matrix_params = sums.resident.params + sums.experts.params
+    matrix_bytes = sums.resident.bytes + sums.experts.bytes
+    if matrix_params <= 0.0:
         raise ValueError("GGUF header: has no matrices")
-    bits = 8.0 * (sums.resident[1] + sums.experts[1]) / matrices
-    most = TYPES[max(sums.kinds, key=lambda kind: sums.kinds[kind])].name
-    precision = _PRECISIONS.get(most) or of_bits(bits).narrowest.precision
+    bits = 8.0 * matrix_bytes / matrix_params
+    main_type = TYPES[max(sums.params_by_type, key=lambda number: sums.params_by_type[number])].name
+    precision = _PRECISIONS.get(main_type) or of_bits(bits).narrowest.precision
     return msgspec.structs.replace(
         spec,
-        source=f"{spec.source} (mostly {most}, {bits:.2f} bits per weight)",
-        params=sums.looked_up[0] + matrices + sums.vectors[0],
-        matmul_params=sums.resident[0] + used * expert,
+        source=f"{spec.source} (mostly {main_type}, {bits:.2f} bits per weight)",
+        params=sums.looked_up.params + matrix_params + sums.vectors.params,
+        matmul_params=sums.resident.params + used * expert_params,
         experts=experts,
         experts_per_token=used,
-        expert_params=expert,
+        expert_params=expert_params,
         precision=precision,
-        weight_only=most not in _PRECISIONS,
+        weight_only=main_type not in _PRECISIONS,
         kv_precision=Precision.FP16,
-        read_bytes=sums.resident[1] + sums.experts[1] + sums.vectors[1],
+        read_bytes=matrix_bytes + sums.vectors.bytes,
         expert_read_bytes=expert_bytes,
-        stored_bytes=sums.looked_up[1] + sums.resident[1] + sums.experts[1] + sums.vectors[1],
+        stored_bytes=sums.looked_up.bytes + matrix_bytes + sums.vectors.bytes,
     )
 
 
-def _layers(own: _Own, spec: LlmSpec, blocks: Mapping[int, set[str]]) -> LlmSpec:
-    """Layers by what they look back at and keep."""
-    attending = [layer for layer in sorted(blocks) if _attends(blocks[layer])]
-    linear = [layer for layer in sorted(blocks) if _has(blocks[layer], "ssm_")]
+def _with_layers(model: _ModelFields, spec: LlmSpec, blocks: Mapping[int, set[str]]) -> LlmSpec:
+    """The spec with what its layers look back at and keep. Raises ValueError where they are not modelled."""
+    attending = [layer for layer in sorted(blocks) if _has_attention(blocks[layer])]
+    linear = [layer for layer in sorted(blocks) if _has_tensor(blocks[layer], "ssm_")]
     for part in ("time_mix_", "cross_attn_"):
-        if _any_has(blocks, part):
-            raise own.fields.error(f"blk.*.{part}*", "are layers that are not modelled")
+        if _any_has_tensor(blocks, part):
+            raise model.file_fields.error(f"blk.*.{part}*", "are layers that are not modelled")
     if not attending and not linear:
-        raise own.fields.error("blk.*", "has no layer with attention")
-    spec = msgspec.structs.replace(spec, states=_states(own, linear))
-    if _any_has(blocks, "attn_k_b."):
-        return _latent(own, spec, len(attending))
-    return _grouped(own, spec, attending)
+        raise model.file_fields.error("blk.*", "has no layer with attention")
+    spec = msgspec.structs.replace(spec, states=_states(model, linear))
+    if _any_has_tensor(blocks, "attn_k_b."):
+        return _with_latent_attention(model, spec, len(attending))
+    return _with_grouped_attention(model, spec, attending)
 
 
-def _attends(parts: set[str]) -> bool:
-    fused = _has(parts, "attn_qkv.") and not _has(parts, "ssm_")
-    return fused or _has(parts, "attn_k.") or _has(parts, "attn_kv_a_mqa.")
+def _has_attention(parts: set[str]) -> bool:
+    """Whether a layer with these tensors looks back; a fused projection beside an SSM's is a linear layer's."""
+    fused = _has_tensor(parts, "attn_qkv.") and not _has_tensor(parts, "ssm_")
+    return fused or _has_tensor(parts, "attn_k.") or _has_tensor(parts, "attn_kv_a_mqa.")
 
 
-def _has(parts: set[str], begin: str) -> bool:
+def _has_tensor(parts: set[str], begin: str) -> bool:
+    """Whether a layer has a tensor whose name begins so."""
     return any(part.startswith(begin) for part in parts)
 
 
-def _any_has(blocks: Mapping[int, set[str]], begin: str) -> bool:
-    return any(_has(parts, begin) for parts in blocks.values())
+def _any_has_tensor(blocks: Mapping[int, set[str]], begin: str) -> bool:
+    """Whether any layer has a tensor whose name begins so."""
+    return any(_has_tensor(parts, begin) for parts in blocks.values())
 
 
-def _states(own: _Own, linear: Sequence[int]) -> tuple[State, ...]:
+def _states(model: _ModelFields, linear: Sequence[int]) -> tuple[State, ...]:
     """The recurrent state of linear layers, which llama.cpp keeps at 32 bit: inner x state size, or KDA's heads."""
     if not linear:
         return ()
-    kind, flops = ("delta net", 7.0) if own.architecture.startswith("qwen3") else ("mamba2", 5.0)
-    if own.raw("kda.head_dim") is not None:
-        heads = max(own.by_layer(_KEYS[h.HEADS], max(linear) + 1))
+    has_kda = model.raw("kda.head_dim") is not None
+    kind = "mamba2"
+    flops_per_element = 5.0
+    if has_kda or model.architecture.startswith("qwen3"):
         kind = "delta net"
-        flops = 7.0
-        elements = float(heads * own.integer("kda.head_dim", high=65_536) ** 2)
+        flops_per_element = 7.0
+    if has_kda:
+        heads = max(model.by_layer(_KEYS[h.HEADS], max(linear) + 1))
+        elements = float(heads * model.integer("kda.head_dim", high=65_536) ** 2)
     else:
-        inner = own.integer("ssm.inner_size", high=10_000_000)
-        elements = float(inner * own.integer("ssm.state_size", high=65_536))
-    return (State(kind, len(linear), elements, flops * elements, 4.0),)
+        inner = model.integer("ssm.inner_size", high=10_000_000)
+        elements = float(inner * model.integer("ssm.state_size", high=65_536))
+    state = State(
+        kind=kind,
+        layers=len(linear),
+        elements=elements,
+        flops=flops_per_element * elements,
+        bytes_per_element=4.0,
+    )
+    return (state,)
 
 
-def _latent(own: _Own, spec: LlmSpec, attending: int) -> LlmSpec:
-    """MLA, whose file holds the split projections that the absorbed form needs; older files run as plain attention."""
-    rank = own.integer("attention.kv_lora_rank", high=1_000_000)
-    rope = own.integer("rope.dimension_count", high=65_536)
-    key = own.integer("attention.key_length_mla", high=65_536)
-    value = own.integer("attention.value_length_mla", high=65_536)
-    heads = own.integer(_KEYS[h.HEADS], high=100_000)
-    top = own.integer("attention.indexer.top_k", default=0, low=0)
-    looks = [latent_attention(attending, heads, rank, rope, key, value, Reach.TOP if top else Reach.FULL, top)]
+def _with_latent_attention(model: _ModelFields, spec: LlmSpec, attending: int) -> LlmSpec:
+    """The spec with MLA: the file has the split projections of the absorbed form; older ones run as plain attention."""
+    rank = model.integer("attention.kv_lora_rank", high=1_000_000)
+    rope = model.integer("rope.dimension_count", high=65_536)
+    key = model.integer("attention.key_length_mla", high=65_536)
+    value = model.integer("attention.value_length_mla", high=65_536)
+    heads = model.integer(_KEYS[h.HEADS], high=100_000)
+    top = model.integer("attention.indexer.top_k", default=0, low=0)
+    reach = Reach.FULL
     if top:
-        index_heads, index_dim = (own.integer(f"attention.indexer.{part}") for part in ("head_count", "key_length"))
+        reach = Reach.TOP
+    latent = latent_attention(
+        attending,
+        heads=heads,
+        rank=rank,
+        rope_dim=rope,
+        key_dim=key,
+        value_dim=value,
+        reach=reach,
+        limit=top,
+    )
+    attentions = [latent]
+    if top:
+        index_heads = model.integer("attention.indexer.head_count")
+        index_dim = model.integer("attention.indexer.key_length")
         flops = 2.0 * index_heads * index_dim
-        looks.append(Attention(Reach.INDEX, attending, flops, flops, float(index_dim)))
-    return msgspec.structs.replace(spec, heads=heads, head_dim=max(1, key - rope), attention=tuple(looks))
+        indexer = Attention(
+            reach=Reach.INDEX,
+            layers=attending,
+            decode_flops=flops,
+            prefill_flops=flops,
+            elements=float(index_dim),
+        )
+        attentions.append(indexer)
+    return msgspec.structs.replace(spec, heads=heads, head_dim=max(1, key - rope), attention=tuple(attentions))
 
 
-def _grouped(own: _Own, spec: LlmSpec, attending: Sequence[int]) -> LlmSpec:
-    if own.integer("attention.shared_kv_layers", default=0, low=0):
-        raise own.error("attention.shared_kv_layers", "describes layers that are not modelled")
+def _with_grouped_attention(model: _ModelFields, spec: LlmSpec, attending: Sequence[int]) -> LlmSpec:
+    """The spec with the attention of these layers, full or with a window."""
+    if model.integer("attention.shared_kv_layers", default=0, low=0):
+        raise model.error("attention.shared_kv_layers", "describes layers that are not modelled")
     if not attending:
         return spec
     count = max(attending) + 1
-    heads = own.by_layer(_KEYS[h.HEADS], count)
-    groups = own.by_layer(_KEYS[h.KV_HEADS], count, default=max(heads))
+    heads = model.by_layer(_KEYS[h.HEADS], count)
+    kv_heads = model.by_layer(_KEYS[h.KV_HEADS], count, default=max(heads))
     if heads[attending[0]] <= 0:
-        raise own.error(_KEYS[h.HEADS], "is 0 for a layer with attention")
-    wide = own.integer(_KEYS[h.HEAD_DIM], default=max(1, spec.hidden // heads[attending[0]]), high=65_536)
-    dims = {False: (wide, own.integer("attention.value_length", default=wide, high=65_536))}
-    narrow = own.integer("attention.key_length_swa", default=wide, high=65_536)
-    dims[True] = (narrow, own.integer("attention.value_length_swa", default=dims[False][1], high=65_536))
-    window, windowed = _windows(own, attending)
-    looks = []
+        raise model.error(_KEYS[h.HEADS], "is 0 for a layer with attention")
+    default_dim = max(1, spec.hidden // heads[attending[0]])
+    key_dims = {Reach.FULL: model.integer(_KEYS[h.HEAD_DIM], default=default_dim, high=65_536)}
+    value_dims = {
+        Reach.FULL: model.integer("attention.value_length", default=key_dims[Reach.FULL], high=65_536),
+    }
+    for dims, key in ((key_dims, "attention.key_length_swa"), (value_dims, "attention.value_length_swa")):
+        dims[Reach.WINDOW] = model.integer(key, default=dims[Reach.FULL], high=65_536)
+    window, windowed = _windows(model, attending)
+    attentions = []
     for layer in attending:
-        inside = layer in windowed
-        reach, limit = (Reach.WINDOW, window) if inside else (Reach.FULL, 0)
-        key, value = dims[inside]
-        looks.append(grouped_attention(1, heads[layer], max(1, groups[layer]), key, reach, limit, value))
-    attention = merge_layers(looks)
-    most = max(attention, key=lambda look: look.layers)
+        reach = Reach.FULL
+        limit = 0
+        if layer in windowed:
+            reach = Reach.WINDOW
+            limit = window
+        attention = grouped_attention(
+            1,
+            heads=heads[layer],
+            kv_heads=max(1, kv_heads[layer]),
+            head_dim=key_dims[reach],
+            reach=reach,
+            limit=limit,
+            value_dim=value_dims[reach],
+        )
+        attentions.append(attention)
+    merged = merge_layers(attentions)
+    most = max(merged, key=lambda attention: attention.layers)
     return msgspec.structs.replace(
         spec,
         heads=max(heads[layer] for layer in attending),
-        kv_heads=most.heads,
-        head_dim=dims[most.reach is Reach.WINDOW][0],
-        attention=attention,
+        kv_heads=most.kv_heads,
+        head_dim=key_dims[most.reach],
+        attention=merged,
     )
 
 
-def _windows(own: _Own, attending: Sequence[int]) -> tuple[int, frozenset[int]]:
+def _windows(model: _ModelFields, attending: Sequence[int]) -> tuple[int, frozenset[int]]:
     """The window in tokens, and the layers that have one."""
-    window = own.integer("attention.sliding_window", default=_WINDOWS.get(own.architecture, 0), low=0, high=100_000_000)
-    if not window or own.architecture in _IGNORED_WINDOW:
+    window = model.integer(
+        "attention.sliding_window", default=_DEFAULT_WINDOWS.get(model.architecture, 0), low=0, high=100_000_000
+    )
+    if not window or model.architecture in _IGNORED_WINDOW:
         return 0, frozenset()
-    pattern = own.raw("attention.sliding_window_pattern")
+    pattern = model.raw("attention.sliding_window_pattern")
     if isinstance(pattern, list):
         return window, frozenset(layer for layer in attending if layer < len(pattern) and pattern[layer])
-    period = _full_period(own, pattern)
+    period = _full_period(model, pattern)
     if period is None:
-        raise own.error("attention.sliding_window", f"is {window}, and which layers have it is not known")
+        raise model.error("attention.sliding_window", f"is {window}, and which layers have it is not known")
     return window, frozenset(layer for layer in attending if layer % period < period - 1)
 
 
-def _full_period(own: _Own, pattern: object) -> int | None:
+def _full_period(model: _ModelFields, pattern: object) -> int | None:
     """Every how manyth layer sees everything: by the file, else by the architecture; None where neither tells it."""
     if isinstance(pattern, int) and pattern > 0:
         return pattern
-    return _PERIODS.get(own.architecture)
+    return _FULL_PERIODS.get(model.architecture)

@@ -20,7 +20,7 @@ from gpumon.specs.weight_words import of_bits, says_nothing, weights_named
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMBT])?", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_COUNTS: Final = {
+_LARGEST_COUNTS: Final = {
     h.LAYERS: 2000,
     h.HIDDEN: 1_000_000,
     h.HEADS: 100_000,
@@ -31,25 +31,29 @@ _COUNTS: Final = {
     h.EXPERTS_PER_TOKEN: 65_536,
 }
 """Hint -> the largest value that makes sense."""
-_MOST = 1e15
-"""Most parameters, and most bytes of weights."""
+_LARGEST_NUMBER = 1e15
+"""Most parameters, and most bytes of weights, that make sense."""
 _LEAST_BITS = 1.0
 _MOST_BITS = 34.0
-_EXACT = 0.007
+"""Bits per weight between which bytes of weights make sense."""
+_SAME_COUNT = 0.007
 """Counts of parameters this close are the same: biases, norms, and the catalogue's two decimals."""
-_NEAR = 0.05
+_COUNT_TOLERANCE = 0.05
 """A count this close does not speak against a row: draft layers may be in it (GLM-4.5-Air: 3.4 %)."""
-_ROUGH = 0.15
-"""The same for a size in words, which counts the vision encoder: "4.3B" of Gemma-3-4B, whose text model has 3.88."""
+_SIZE_TOLERANCE = 0.15
+"""A size in words this close does not speak against a row: it counts the vision encoder ("4.3B" of Gemma-3-4B, whose
+text model has 3.88)."""
 _LEAST_SHARE = 0.4
 """Least share of a language model in a published total, encoders and draft layers included."""
 _SAME_BYTES = 0.03
+"""Bytes of weights this close are the same."""
 _PADDED_VOCAB = 0.01
+"""Vocabularies this close are the same: engines pad them."""
 _DRAFT_LAYERS = 1
 """GGUF counts the draft layer of GLM-4.5 as one more."""
-_OPEN: Final = frozenset(("gptq", "bnb"))
-"""Methods with more than one number of bits; in a model's name they mean 4."""
-_ALIKE: Final = frozenset(
+_OPEN_WORDS: Final = frozenset(("gptq", "bnb"))
+"""Methods that leave the bits open; in a model's name they mean 4."""
+_EQUAL_LAYERS: Final = frozenset(
     (
         "llama", "mistral", "mistral3", "qwen2", "qwen3", "phi2", "phi3", "falcon", "granite", "internlm2", "olmo",
         "command-r", "stablelm", "starcoder2", "gptneox", "gpt2", "bloom", "mpt", "smollm3", "glm4", "exaone",
@@ -58,19 +62,37 @@ _ALIKE: Final = frozenset(
 )  # fmt: skip
 """Architectures whose layers are all alike and attend to everything: full dimensions are then all there is to know."""
 
+_KV_WORDS: Final = {
+    "fp8": Precision.FP8,
+    "float8": Precision.FP8,
+    "q8": Precision.INT8,
+    "int8": Precision.INT8,
+    "q4": Precision.INT4,
+    "int4": Precision.INT4,
+    "iq4": Precision.INT4,
+    "q5": Precision.INT8,
+    "nvfp4": Precision.NVFP4,
+    "fp4": Precision.NVFP4,
+    "float32": Precision.FP32,
+    "fp32": Precision.FP32,
+    "f32": Precision.FP32,
+}
+"""Begin of a word for the KV cache's format -> that format; 16-bit ones are what every spec has."""
 _CHOSEN_STATES: Final = frozenset(("mamba", "mamba2", "delta net"))
 """States whose format vLLM lets its user choose."""
 
 
-class _Words(NamedTuple):
-    """The hints, read."""
+class _EngineWords(NamedTuple):
+    """An engine's own words about its model, as numbers and formats."""
 
     counts: dict[str, int]
+    """Dimensions by hint."""
     params: float
     """0 where it does not say."""
     exact: bool
     """`params` is a count and not a size in words."""
     weight_bytes: float
+    """0 where it does not say."""
     weights: WeightFormat | None
     precision: str
     """The word behind `weights`, or one that leaves the bits open."""
@@ -85,20 +107,25 @@ def from_hints(
     figures, and nothing that the engine says speaks against it; the engine's bytes and format then win over the
     row's. Without a row, full dimensions of an architecture with equal layers are enough. Never raises.
     """
-    words = _read(hints)
+    words = _read_hints(hints)
     if not (words.counts or words.params or words.weight_bytes or words.precision):
         return None, []
     problems: list[str] = []
-    row = _by_name(words, names, llms, problems)
+    row = _row_by_name(words, names, llms, problems)
     if row is not None:
-        return _of_row(row, words, names, llms.context(names), "", problems), problems
-    row = _by_figures(words, llms)
+        return _spec_of_row(row, words, names, llms.context(names), problems), problems
+    row = _row_by_figures(words, llms)
     if row is not None:
-        return _of_row(row, words, names, 0, "found by the engine's figures", problems), problems
-    spec, lacking = _by_itself(hints, words, name)
+        by_figures = _spec_of_row(row, words, names, 0, problems)
+        if by_figures is not None:
+            by_figures = _with_source_note(by_figures, "found by the engine's figures")
+        return by_figures, problems
+    spec, lacking = _spec_of_words(hints, words, name)
     if lacking:
-        what = f"the engine's own words lack {', '.join(lacking)}"
-        problems.append(what if problems else f"no catalogue row of this name or these figures; {what}")
+        problem = f"the engine's own words lack {', '.join(lacking)}"
+        if not problems:
+            problem = f"no catalogue row of this name or these figures; {problem}"
+        problems.append(problem)
     return spec, problems
 
 
@@ -125,6 +152,7 @@ def with_state_dtypes(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
 
 
 def _with_dtype(state: State, hints: Mapping[str, str]) -> State:
+    """A state with its format as the engine words it."""
     convolution = _bytes_of_state(hints.get(h.CONVOLUTION_DTYPE, ""))
     size: float | None = None
     if state.kind in (CONVOLUTION, LIGHTNING):
@@ -139,18 +167,21 @@ def _with_dtype(state: State, hints: Mapping[str, str]) -> State:
 
 
 def _bytes_of_state(word: str) -> float | None:
+    """Bytes per element of a state in a format; None for a word that is no format."""
     return STATE_BYTES.get(word.strip().lower().removeprefix("torch."))
 
 
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
     """Work of an engine beside the model's forward pass, that no figure counts."""
-    left_out = [(h.SPECULATION, DRAFTS_LEFT_OUT), (h.LORA, ADAPTERS)]
     notes = []
-    for key, note in left_out:
+    for key, note in ((h.SPECULATION, DRAFTS_LEFT_OUT), (h.LORA, ADAPTERS)):
         if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0":
             notes.append(note)
     modalities = hints.get(h.MODALITIES, "").lower()
-    return (*notes, *(note for word, note in (("vision", VISION), ("audio", AUDIO)) if word in modalities))
+    for word, note in (("vision", VISION), ("audio", AUDIO)):
+        if word in modalities:
+            notes.append(note)
+    return tuple(notes)
 
 
 def quantised_at_load(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
@@ -158,15 +189,16 @@ def quantised_at_load(hints: Mapping[str, str]) -> tuple[WeightFormat | None, st
 
     Right for a checkpoint that is not quantised itself.
     """
-    weights, word = _format(hints)
+    weights, word = _stated_format(hints)
     if weights is None or weights.narrowest.wide:
         return (None, word)
     return (weights, word)
 
 
-def _read(hints: Mapping[str, str]) -> _Words:
+def _read_hints(hints: Mapping[str, str]) -> _EngineWords:
+    """The hints as numbers and formats; what makes no sense is left out."""
     counts: dict[str, int] = {}
-    for key, most in _COUNTS.items():
+    for key, most in _LARGEST_COUNTS.items():
         text = hints.get(key, "").strip()
         if text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most:
             counts[key] = int(text)
@@ -175,19 +207,29 @@ def _read(hints: Mapping[str, str]) -> _Words:
     if not params:
         params = _number(hints.get(h.PARAMETER_SIZE, ""))
         exact = False
-    weights, word = _format(hints)
-    return _Words(counts, params, exact, _number(hints.get(h.WEIGHT_BYTES, "")), weights, word)
+    weights, word = _stated_format(hints)
+    return _EngineWords(
+        counts=counts,
+        params=params,
+        exact=exact,
+        weight_bytes=_number(hints.get(h.WEIGHT_BYTES, "")),
+        weights=weights,
+        precision=word,
+    )
 
 
 def _number(text: str) -> float:
+    """A number in words (`8030261248`, `8.0B`); 0 where it is none, or makes no sense."""
     match = _SIZE.fullmatch(text.strip())
     if match is None or len(text) > 40:
         return 0.0
     value = float(match["number"]) * _UNITS[(match["unit"] or "").upper()]
-    return value if 1.0 <= value <= _MOST else 0.0
+    if 1.0 <= value <= _LARGEST_NUMBER:
+        return value
+    return 0.0
 
 
-def _format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
+def _stated_format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
     """The most telling of the two words, and its format; None where the word leaves the bits open.
 
     A narrow format tells most. A 16-bit type tells least: it is the arithmetic's, whatever the weights are stored in.
@@ -198,7 +240,7 @@ def _format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
         if says_nothing(word):
             continue
         weights = None
-        if word.strip().lower() not in _OPEN:
+        if word.strip().lower() not in _OPEN_WORDS:
             weights = weights_named(word)
         formats.append((weights, word.strip()[:40]))
     return min(formats, key=lambda named: _vagueness(named[0]), default=(None, ""))
@@ -208,37 +250,44 @@ def _vagueness(weights: WeightFormat | None) -> int:
     """Order of formats, the most telling first."""
     if weights is None:
         return 1
-    return 2 if weights.narrowest.wide else 0
+    if weights.narrowest.wide:
+        return 2
+    return 0
 
 
-def _by_name(words: _Words, names: Iterable[str], llms: LlmCatalogue, problems: list[str]) -> LlmRow | None:
+def _row_by_name(words: _EngineWords, names: Iterable[str], llms: LlmCatalogue, problems: list[str]) -> LlmRow | None:
+    """The row of one of these names that fits the engine's words; why others do not goes into `problems`."""
     for name in names:
         row = llms.row(name)
         if row is None:
             continue
-        against = row.unusable or _against(row, words)
-        if not against:
-            return row
         if row.unusable:
-            is_other = f": {row.unusable}"
-        else:
-            is_other = f" is another model: {against}"
-        problems.append(f"catalogue row {row.name}{is_other}")
+            problems.append(f"catalogue row {row.name}: {row.unusable}")
+            continue
+        contradiction = _contradiction(row, words)
+        if not contradiction:
+            return row
+        problems.append(f"catalogue row {row.name} is another model: {contradiction}")
     return None
 
 
-def _against(row: LlmRow, words: _Words) -> str:
+def _contradiction(row: LlmRow, words: _EngineWords) -> str:
     """The first figure of the engine that this row does not have; empty where all fit."""
     spec = row.spec
     for key, row_count in _row_counts(spec).items():
         engine_count = words.counts.get(key, row_count)
-        spare = _DRAFT_LAYERS if key == h.LAYERS else 0
+        spare = 0
+        if key == h.LAYERS:
+            spare = _DRAFT_LAYERS
         if not row_count <= engine_count <= row_count + spare:
             return f"the engine says {key} {engine_count}, the row {row_count}"
     vocab = words.counts.get(h.VOCAB, spec.vocab)
     if abs(vocab - spec.vocab) > _PADDED_VOCAB * spec.vocab:
         return f"the engine says {h.VOCAB} {vocab}, the row {spec.vocab}"
-    if words.params and abs(words.params / spec.params - 1.0) > (_NEAR if words.exact else _ROUGH):
+    tolerance = _SIZE_TOLERANCE
+    if words.exact:
+        tolerance = _COUNT_TOLERANCE
+    if words.params and abs(words.params / spec.params - 1.0) > tolerance:
         return f"the engine says {words.params / 1e9:.2f}e9 parameters, the row {spec.params / 1e9:.2f}e9"
     return ""
 
@@ -246,12 +295,12 @@ def _against(row: LlmRow, words: _Words) -> str:
 def _row_counts(spec: LlmSpec) -> dict[str, int]:
     """The row's dimensions by hint; KV heads only where all layers have as many."""
     counts = {h.LAYERS: spec.layers, h.HIDDEN: spec.hidden, h.EXPERTS: spec.experts, h.HEADS: spec.heads}
-    if not spec.latent and len({attention.heads for attention in spec.attention}) == 1:
+    if not spec.latent and len({attention.kv_heads for attention in spec.attention}) == 1:
         counts[h.KV_HEADS] = spec.kv_heads
     return counts
 
 
-def _by_figures(words: _Words, llms: LlmCatalogue) -> LlmRow | None:
+def _row_by_figures(words: _EngineWords, llms: LlmCatalogue) -> LlmRow | None:
     """The row with exactly these parameters, width and vocabulary; None where rows of different shape have them."""
     counts = words.counts
     if not words.exact or not words.params or h.HIDDEN not in counts or h.VOCAB not in counts:
@@ -262,22 +311,23 @@ def _by_figures(words: _Words, llms: LlmCatalogue) -> LlmRow | None:
     return None
 
 
-def _has_figures(row: LlmRow, words: _Words) -> bool:
+def _has_figures(row: LlmRow, words: _EngineWords) -> bool:
     """Whether a row has the engine's parameters and vocabulary, and no other figure speaks against it."""
     # A row's spec is built when it is asked for: its published size rules most of them out before.
-    if not _LEAST_SHARE < words.params / (row.params_b * 1e9) < 1.0 + _NEAR:
+    if not _LEAST_SHARE < words.params / (row.params_b * 1e9) < 1.0 + _COUNT_TOLERANCE:
         return False
     if row.unusable or row.spec.vocab != words.counts[h.VOCAB]:
         return False
-    has_params = abs(words.params / row.spec.params - 1.0) <= _EXACT
-    return has_params and not _against(row, words)
+    has_params = abs(words.params / row.spec.params - 1.0) <= _SAME_COUNT
+    return has_params and not _contradiction(row, words)
 
 
 def _shape(spec: LlmSpec) -> tuple[object, ...]:
+    """All that figures depend on: rows with the same are the same model."""
     return (spec.attention, spec.states, spec.experts, spec.experts_per_token, spec.hidden, spec.heads, spec.vocab)
 
 
-def _weights_told(words: _Words, names: Sequence[str]) -> tuple[WeightFormat | None, str]:
+def _known_weights(words: _EngineWords, names: Sequence[str]) -> tuple[WeightFormat | None, str]:
     """The format of the weights and who tells it: the engine where its word is narrow, else the model's name."""
     if words.weights is not None and not words.weights.narrowest.wide:
         return words.weights, f"{words.precision} as the engine says"
@@ -288,12 +338,15 @@ def _weights_told(words: _Words, names: Sequence[str]) -> tuple[WeightFormat | N
     return None, ""
 
 
-def _of_row(
-    row: LlmRow, words: _Words, names: Sequence[str], context: int, by: str, problems: list[str]
+def _spec_of_row(
+    row: LlmRow, words: _EngineWords, names: Sequence[str], context: int, problems: list[str]
 ) -> LlmSpec | None:
-    """The row's dimensions with the engine's bytes or format; None where it leaves the bits open."""
-    weights, source = _weights_told(words, names)
-    if weights is None or weights.narrowest[::2] == row.native.narrowest[::2]:
+    """The row's dimensions with the engine's bytes or format; `context`: tokens that the release allows.
+
+    None, and why in `problems`, where the engine's word leaves the bits open.
+    """
+    weights, source = _known_weights(words, names)
+    if weights is None or _is_same_format(weights, row.native):
         spec = row.spec
     else:
         spec = row.stored_as(weights, source)
@@ -305,36 +358,46 @@ def _of_row(
             "which leaves open how many bits they have"
         )
         return None
-    return _said(msgspec.structs.replace(spec, max_context=context), by)
+    return msgspec.structs.replace(spec, max_context=context)
 
 
-def _with_bytes(row: LlmRow, spec: LlmSpec, words: _Words) -> LlmSpec:
+def _is_same_format(weights: WeightFormat, other: WeightFormat) -> bool:
+    """Whether two formats are called by the same one, whatever its scales take."""
+    narrowest = weights.narrowest
+    return (narrowest.precision, narrowest.weight_only) == (other.narrowest.precision, other.narrowest.weight_only)
+
+
+def _with_bytes(row: LlmRow, spec: LlmSpec, words: _EngineWords) -> LlmSpec:
     """The engine's bytes: the row's own split where it gives the same total, else their mean over all weights."""
     total = words.weight_bytes
     modelled = spec.read_bytes + row.parts.tables * BYTES_PER_ELEMENT[row.native.base]
     if abs(total / modelled - 1.0) <= _SAME_BYTES:
-        spec = _said(spec, f"{total / 1e9:.2f} GB as the engine says")
+        spec = _with_source_note(spec, f"{total / 1e9:.2f} GB as the engine says")
         return msgspec.structs.replace(spec, stored_bytes=total)
-    bits = 8.0 * total / (words.params if words.exact and words.params else spec.params)
+    params = spec.params
+    if words.exact and words.params:
+        params = words.params
+    bits = 8.0 * total / params
     if not _LEAST_BITS <= bits <= _MOST_BITS:
-        return _said(spec, f"without the engine's {total:.4g} bytes: they would be {bits:.2g} bits per weight")
+        return _with_source_note(
+            spec, f"without the engine's {total:.4g} bytes: they would be {bits:.2g} bits per weight"
+        )
     mean = row.stored_as(of_bits(bits), f"{total / 1e9:.2f} GB as the engine says: {bits:.2f} bits per weight")
     mean = msgspec.structs.replace(mean, stored_bytes=total)
-    narrowest = words.weights.narrowest if words.weights else None
-    if narrowest is None or narrowest.wide:
+    if words.weights is None or words.weights.narrowest.wide:
         return mean
+    narrowest = words.weights.narrowest
     return msgspec.structs.replace(
         mean, precision=narrowest.precision, weight_only=narrowest.weight_only, activations=narrowest.activations
     )
 
 
-def _said(spec: LlmSpec, text: str) -> LlmSpec:
-    if text:
-        return msgspec.structs.replace(spec, source=f"{spec.source}, {text}")
-    return spec
+def _with_source_note(spec: LlmSpec, note: str) -> LlmSpec:
+    """The spec whose source has one more note."""
+    return msgspec.structs.replace(spec, source=f"{spec.source}, {note}")
 
 
-def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmSpec | None, list[str]]:
+def _spec_of_words(hints: Mapping[str, str], words: _EngineWords, name: str) -> tuple[LlmSpec | None, list[str]]:
     """A spec of the engine's words alone, or what they lack."""
     lacking = _lacking(hints, words)
     if lacking:
@@ -348,7 +411,7 @@ def _by_itself(hints: Mapping[str, str], words: _Words, name: str) -> tuple[LlmS
     return msgspec.structs.replace(with_weights(spec, parts, weights), stored_bytes=words.weight_bytes), []
 
 
-def _lacking(hints: Mapping[str, str], words: _Words) -> list[str]:
+def _lacking(hints: Mapping[str, str], words: _EngineWords) -> list[str]:
     """Hints that an engine would have to give besides for its words alone to describe the model."""
     lacking = [key for key in (h.LAYERS, h.HIDDEN, h.HEADS) if key not in words.counts]
     if not words.params:
@@ -356,7 +419,7 @@ def _lacking(hints: Mapping[str, str], words: _Words) -> list[str]:
     if not words.weight_bytes and not _tells_bits(hints, words.weights):
         lacking.append(f"{h.WEIGHT_BYTES} or a {h.WEIGHT_PRECISION} that tells the bits")
     architecture = _architecture(hints.get(h.ARCHITECTURE, ""))
-    if architecture not in _ALIKE:
+    if architecture not in _EQUAL_LAYERS:
         if architecture:
             known = f"the layers of {architecture[:40]!a}"
         else:
@@ -397,24 +460,6 @@ def _uniform_spec(counts: Mapping[str, int], name: str) -> LlmSpec:
 
 
 def _architecture(word: str) -> str:
-    """`LlamaForCausalLM` and `llama` are the same."""
+    """The name of an architecture: `llama` for `LlamaForCausalLM`."""
     text = word.strip().lower()
     return text.removesuffix("forcausallm").removesuffix("model") or text
-
-
-_KV_WORDS: Final = {
-    "fp8": Precision.FP8,
-    "float8": Precision.FP8,
-    "q8": Precision.INT8,
-    "int8": Precision.INT8,
-    "q4": Precision.INT4,
-    "int4": Precision.INT4,
-    "iq4": Precision.INT4,
-    "q5": Precision.INT8,
-    "nvfp4": Precision.NVFP4,
-    "fp4": Precision.NVFP4,
-    "float32": Precision.FP32,
-    "fp32": Precision.FP32,
-    "f32": Precision.FP32,
-}
-"""Begin of a word for the KV cache's format -> that format; 16-bit ones are what every spec has."""

@@ -15,13 +15,13 @@ from gpumon.specs.llm_names import NameKey, llm_name
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import LlmParts, WeightFormat, with_weights
 
-_LONGEST = 200
-"""Characters of a name that are compared."""
-_TELLING = 4
-"""A word this long is found across dashes: shorter ones would be found by chance."""
-_ALIKE = 0.6
+_COMPARED_CHARACTERS = 200
+"""Most characters of a name that are compared."""
+_LONG_WORD = 4
+"""Characters from which on a word is found across dashes, too: shorter ones would be found by chance."""
+_LEAST_LIKENESS = 0.6
 """From this likeness on a name is near without a word in common."""
-_SHARED = 0.2
+_SHARED_WORD_GAIN = 0.2
 """Gain of likeness by a word in common."""
 
 
@@ -31,8 +31,7 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
     name: str
     hf_id: str
     aliases: tuple[str, ...]
-    published: str = msgspec.field(name="source")
-    """Source of its config."""
+    config_source: str = msgspec.field(name="source")
     verified: bool
     """False: one source only, or documentation from memory."""
     max_context: int
@@ -53,49 +52,52 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
         return (self.name, self.hf_id, *self.aliases, *self.contexts)
 
     @cached_property
-    def _read(self) -> Described | ValueError:
+    def _described_or_error(self) -> Described | ValueError:
+        """What its config describes, or why that cannot be used; read once."""
+        source = f"catalogue row {self.name}"
+        if not self.verified:
+            source = f"{source} (unverified)"
         try:
             config = msgspec.json.decode(self.config, type=dict[str, object])
-            return describe_llm(
-                config, self.name, f"catalogue row {self.name}" + ("" if self.verified else " (unverified)")
-            )
+            return describe_llm(config, self.name, source)
         except ValueError as error:
             return error
 
     @property
-    def _described(self) -> Described:
-        if isinstance(self._read, ValueError):
-            raise self._read
-        return self._read
+    def _described_or_raise(self) -> Described:
+        if isinstance(self._described_or_error, ValueError):
+            raise self._described_or_error
+        return self._described_or_error
 
     @property
     def unusable(self) -> str:
         """Why the formulas cannot use this row; empty where they can."""
-        if isinstance(self._read, ValueError):
-            return str(self._read)
+        if isinstance(self._described_or_error, ValueError):
+            return str(self._described_or_error)
         return ""
 
     @property
     def spec(self) -> LlmSpec:
         """The model as published; ValueError where the row is not usable."""
-        return self._described.spec
+        return self._described_or_raise.spec
 
     @property
     def parts(self) -> LlmParts:
         """Its parameters by part; ValueError where the row is not usable."""
-        return self._described.parts
+        return self._described_or_raise.parts
 
     @property
     def native(self) -> WeightFormat:
         """How its published weights are stored; ValueError where the row is not usable."""
-        return self._described.weights
+        return self._described_or_raise.weights
 
-    def stored_as(self, weights: WeightFormat, said: str) -> LlmSpec:
-        """The row's spec with its weights in another format than the published one; `said` tells who says so."""
+    def stored_as(self, weights: WeightFormat, authority: str) -> LlmSpec:
+        """The row's spec with its weights in another format than the published one; `authority` tells who says so."""
+        # The method that stores MXFP4 alone, that of gpt-oss, narrows nothing but the experts.
         if self.parts.experts and weights.narrowest.precision is Precision.MXFP4:
             weights = weights.only((EXPERTS,))
         stored = with_weights(self.spec, self.parts, weights)
-        return msgspec.structs.replace(stored, source=f"{self.spec.source}, {said}")
+        return msgspec.structs.replace(stored, source=f"{self.spec.source}, {authority}")
 
 
 class LlmCatalogue(msgspec.Struct, frozen=True):
@@ -110,7 +112,9 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
         """The row of this model, whatever its quantisation; None where there is none. Never another size."""
         name = llm_name(model_id)
         index = self.by_key.get(name.exact, self.by_key.get(name.key))
-        return None if index is None else self.rows[index]
+        if index is None:
+            return None
+        return self.rows[index]
 
     def find(self, model_id: str) -> LlmSpec | None:
         """The spec of this model id, path or file name, its stored precision taken from the name where it tells.
@@ -135,44 +139,52 @@ class LlmCatalogue(msgspec.Struct, frozen=True):
         for name in names:
             row = self.row(name)
             key = llm_name(name).exact
-            if row is not None and not row.unusable:
-                known = self.contexts.get(key, 0)
-                if known is None:
-                    return row.spec.max_context or row.max_context
-                return known
+            if row is None or row.unusable:
+                continue
+            if key not in self.contexts:
+                return 0
+            tokens = self.contexts[key]
+            if tokens is None:
+                # Not all configs tell it: then it is the published one.
+                return row.spec.max_context or row.max_context
+            return tokens
         return 0
 
     def search(self, words: Sequence[str]) -> tuple[LlmRow, ...]:
         """Rows in whose names each of the words occurs, whatever the case and the dashes; in catalogue order."""
-        search = []
+        matching = []
         for row in self.rows:
-            if all(_named(word, row) for word in words):
-                search.append(row)
-        return tuple(search)
+            if all(_has_word(row, word) for word in words):
+                matching.append(row)
+        return tuple(matching)
 
     def nearest(self, model_id: str, most: int = 5) -> tuple[LlmRow, ...]:
         """Rows whose names are most like this one, the likest first; only those that share something with it."""
-        key = llm_name(model_id[:_LONGEST]).key
-        letters = " ".join(key)
-        scored = []
-        for place, row in enumerate(self.rows):
-            own = llm_name(row.name).key
-            shared = len(set(key) & set(own))
-            alike = SequenceMatcher(None, letters, " ".join(own)).ratio()
-            if shared or alike > _ALIKE:
-                scored.append((-alike - _SHARED * shared, place, row))
-        return tuple(row for _, _, row in sorted(scored, key=lambda each: each[:2])[:most])
+        key = llm_name(model_id[:_COMPARED_CHARACTERS]).key
+        words = " ".join(key)
+        likeness_by_index: dict[int, float] = {}
+        for index, row in enumerate(self.rows):
+            row_key = llm_name(row.name).key
+            shared = len(set(key) & set(row_key))
+            likeness = SequenceMatcher(None, words, " ".join(row_key)).ratio()
+            if shared or likeness > _LEAST_LIKENESS:
+                likeness_by_index[index] = likeness + _SHARED_WORD_GAIN * shared
+        indices = sorted(likeness_by_index, key=lambda index: -likeness_by_index[index])
+        return tuple(self.rows[index] for index in indices[:most])
 
 
-def _named(word: str, row: LlmRow) -> bool:
+def _has_word(row: LlmRow, word: str) -> bool:
     """Whether a name of the row has the word in it; a long one also where dashes stand elsewhere (`gptoss`)."""
     names = "\n".join(row.names).lower()
-    wanted = word[:_LONGEST].lower()
-    letters = _letters(wanted)
-    return wanted in names or (len(letters) >= _TELLING and letters in _letters(names))
+    word = word[:_COMPARED_CHARACTERS].lower()
+    if word in names:
+        return True
+    plain_word = _without_punctuation(word)
+    return len(plain_word) >= _LONG_WORD and plain_word in _without_punctuation(names)
 
 
-def _letters(text: str) -> str:
+def _without_punctuation(text: str) -> str:
+    """The letters and digits of a text, its dots (`3.1`), and its line ends, which part names."""
     return "".join(letter for letter in text if letter.isalnum() or letter in ".\n")
 
 
@@ -181,24 +193,25 @@ def parse_llms(text: str) -> LlmCatalogue:
     decoder = msgspec.json.Decoder(LlmRow)
     rows: list[LlmRow] = []
     by_key: dict[NameKey, int] = {}
-    tuned: dict[NameKey, set[int]] = {}
+    rows_by_untuned_key: dict[NameKey, set[int]] = {}
     contexts: dict[NameKey, int | None] = {}
-    for line, row_text in enumerate(text.splitlines()):
+    for index, row_text in enumerate(text.splitlines()):
         try:
             row = decoder.decode(row_text)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"llms.jsonl line {line + 1}: {error}") from None
+            raise ValueError(f"llms.jsonl line {index + 1}: {error}") from None
         rows.append(row)
         for name in map(llm_name, row.names):
-            if by_key.setdefault(name.exact, line) != line:
-                raise ValueError(
-                    f"llms.jsonl line {line + 1}: {row.name} has a name of {rows[by_key[name.exact]].name}"
-                )
-            tuned.setdefault(name.key, set()).add(line)
-        contexts.update((llm_name(release).exact, tokens) for release, tokens in row.contexts.items())
-        contexts.update((llm_name(own).exact, None) for own in (row.name, row.hf_id))
-    for key, lines in tuned.items():
+            if by_key.setdefault(name.exact, index) != index:
+                other = rows[by_key[name.exact]]
+                raise ValueError(f"llms.jsonl line {index + 1}: {row.name} has a name of {other.name}")
+            rows_by_untuned_key.setdefault(name.key, set()).add(index)
+        for release, tokens in row.contexts.items():
+            contexts[llm_name(release).exact] = tokens
+        for own_name in (row.name, row.hf_id):
+            contexts[llm_name(own_name).exact] = None
+    for key, indices in rows_by_untuned_key.items():
         # Without its tuning a name may be that of several rows: then of the one that is called so, or of none.
-        if len(lines) == 1:
-            by_key.setdefault(key, *lines)
+        if len(indices) == 1:
+            by_key.setdefault(key, next(iter(indices)))
     return LlmCatalogue(tuple(rows), by_key, contexts)

@@ -172,7 +172,7 @@ def test_the_scaling_book_step_times_are_exact() -> None:
         kv_heads=40,
         head_dim=128,
         # With 8,000 tokens in BF16: the 6.7 GB that the book rounds to.
-        attention=(Attention(Reach.FULL, 1, 0.0, 0.0, elements=418_750, heads=40),),
+        attention=(Attention(Reach.FULL, 1, 0.0, 0.0, elements=418_750, kv_heads=40),),
         read_bytes=26e9,
     )
     cells = {1: (4.98, 201), 16: (20.30, 788), 240: (249.1, 964)}

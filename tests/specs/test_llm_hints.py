@@ -227,7 +227,7 @@ def test_a_row_that_can_not_be_used_says_so() -> None:
 def test_of_heads_that_differ_by_layer_any_number_is_told(kv_heads: str) -> None:
     """Gemma 4 31B has 16 KV heads in its window layers and 4 in the others."""
     spec = found({"layers": "60", "kv_heads": kv_heads, "weight_precision": "fp8"}, "google/gemma-4-31B-it")
-    assert {each.heads for each in spec.attention} == {16, 4}
+    assert {each.kv_heads for each in spec.attention} == {16, 4}
 
 
 def test_full_dimensions_of_equal_layers_are_enough() -> None:

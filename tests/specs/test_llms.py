@@ -121,7 +121,7 @@ def test_a_row_is_as_large_as_published(row: LlmRow) -> None:
         assert spec.matmul_params / 1e9 == close or "encoder" in row.note
     assert ("unverified" in spec.source) != row.verified
     assert CATALOGUE.find(row.hf_id) is not None
-    assert row.published
+    assert row.config_source
 
 
 @each_row(("section", "least"), [("recipes", 0.95), ("variants", 0.95), ("inferencex", 0.95), ("families", 0.95)])
