@@ -73,7 +73,7 @@ def _search(chosen: argparse.Namespace) -> int:
 
 def _show(chosen: argparse.Namespace) -> int:
     config = settings(chosen).loaded.config
-    from gpumon.outputs.models import Shown, encode, show_model, shown_json
+    from gpumon.outputs.models import ShownModel, encode, show_model, shown_json
     from gpumon.sources.model_facts import POINTER, look_up
     from gpumon.sources.model_files import view
     from gpumon.sources.packaged import llm_catalogue
@@ -87,7 +87,7 @@ def _show(chosen: argparse.Namespace) -> int:
         why = "no such file or folder on this host"
     else:
         why = facts.why.removesuffix(f"\n{POINTER}")
-    model = Shown(name, facts.spec, own, why, facts.looked, near, chosen.context)
+    model = ShownModel(name, facts.spec, own, why, facts.looked, near, chosen.context)
     write(encode(shown_json(model)) if chosen.json else show_model(model, width()))
     return EXIT_OK if facts.spec is not None else EXIT_FAILED
 

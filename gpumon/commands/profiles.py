@@ -25,7 +25,7 @@ from gpumon.config.profile_store import (
     stored_profiles,
 )
 from gpumon.config.save import NotSavedError
-from gpumon.outputs.profiles import added, encode, list_profiles, profile_as_json, show_profile
+from gpumon.outputs.profiles import encode, import_result, list_profiles, profile_as_json, show_profile
 from gpumon.readings.text import clean
 from gpumon.sizing.imports.files import MOST_FILES, MOST_IMPORT_BYTES, ImportRefused
 from gpumon.sizing.imports.profiles import Given, imported
@@ -107,7 +107,7 @@ def _add(chosen: argparse.Namespace) -> None:
         objects = [profile_as_json(profile) for profile in profiles]
         write(encode({"added": objects, "notes": list(files.notes)}))
     else:
-        write(added(profiles, files.notes, str(paths[0].parent), width()))
+        write(import_result(profiles, files.notes, str(paths[0].parent), width()))
 
 
 def _list(chosen: argparse.Namespace) -> None:
@@ -117,7 +117,7 @@ def _list(chosen: argparse.Namespace) -> None:
     if chosen.json:
         objects = []
         for name, profile in everything.items():
-            objects.append(profile_as_json(profile, _notes(stored.profiles, name), built=name in own))
+            objects.append(profile_as_json(profile, _notes(stored.profiles, name), is_builtin=name in own))
         write(encode({"profiles": objects, "problems": list(stored.broken)}))
     else:
         write(list_profiles(everything, frozenset(own), stored.broken, width()))
@@ -132,9 +132,9 @@ def _show(chosen: argparse.Namespace) -> None:
         raise ConfigError(absence_reason(name, stored))
     notes = _notes(stored.profiles, name)
     if chosen.json:
-        write(encode({"profile": profile_as_json(everything[name], notes, built=name in own)}))
+        write(encode({"profile": profile_as_json(everything[name], notes, is_builtin=name in own)}))
     else:
-        write(show_profile(everything[name], notes, built=name in own, width=width()))
+        write(show_profile(everything[name], notes, is_builtin=name in own, width=width()))
 
 
 def _remove(chosen: argparse.Namespace) -> None:

@@ -20,7 +20,7 @@ from gpumon.config.schema import Config
 from gpumon.efficiency.flops import compute_peak
 from gpumon.efficiency.promql import model_constants, peak_constants, untold_constants
 from gpumon.outputs.dashboard import dashboard_json
-from gpumon.outputs.rules import ModelFacts, Ruled, RulePrices, Scope, promql_number, rules_yaml
+from gpumon.outputs.rules import ModelFacts, RuleInputs, RulePrices, Scope, promql_number, rules_yaml
 from gpumon.readings.format import counted
 from gpumon.readings.text import clean
 from gpumon.sources.model_facts import look_up
@@ -104,7 +104,7 @@ def run(chosen: argparse.Namespace) -> int:
     else:
         scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
         models, unknown, scraped = _models(chosen, config, has, warnings)
-        text = rules_yaml(Ruled(models, scope, prices, config.triage, unknown, scraped=scraped, served=has.served))
+        text = rules_yaml(RuleInputs(models, scope, prices, config.triage, unknown, scraped=scraped, served=has.served))
     _put_out(text, chosen.output)
     for warning in warnings:  # the rules go into a file: nobody sees its comments
         complain(warning, EXIT_OK)

@@ -21,7 +21,7 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Exporter
-from gpumon.outputs.http import HttpResponse, HttpServer, Login, bound, host_in_header
+from gpumon.outputs.http import HttpResponse, HttpServer, Login, host_in_header, listening_socket
 from gpumon.outputs.json import encode
 from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.private import without_processes
@@ -146,7 +146,7 @@ def _listener(address: str) -> socket.socket:
     """Raises ConfigError."""
     host, _, port = address.rpartition(":")
     try:
-        return bound(host.removeprefix("[").removesuffix("]"), int(port))
+        return listening_socket(host.removeprefix("[").removesuffix("]"), int(port))
     except (OSError, UnicodeError, OverflowError) as failure:
         number = None
         if isinstance(failure, OSError):

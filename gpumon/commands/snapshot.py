@@ -52,7 +52,7 @@ def run(chosen: argparse.Namespace) -> int:
 
         write(encode(snapshot) + b"\n")
         return EXIT_OK
-    from gpumon.outputs.brief import brief, too_soon
+    from gpumon.outputs.brief import brief, window_advice
 
     write(brief(snapshot, width()))
     if chosen.form == "verbose":
@@ -61,7 +61,7 @@ def run(chosen: argparse.Namespace) -> int:
         write("\n" + report(snapshot))
     general = config.general
     slowest_s = max(general.interval_s, general.engine_interval_s, *(feed.interval_s for feed in config.feed))
-    hint = too_soon(snapshot, given.window_s, slowest_s)
+    hint = window_advice(snapshot, given.window_s, slowest_s)
     if hint:
         complain(hint, EXIT_OK)
     return EXIT_OK

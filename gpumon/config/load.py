@@ -182,7 +182,7 @@ def config_of(raw: dict[str, Any], origins: Mapping[str, str], path: str, text: 
 
 
 def config_error(refused: Refused, path: str, text: str, origins: Mapping[str, str] = NO_ORIGINS) -> ConfigError:
-    """The error_of_value for all that was refused in the file at `path`; `text` is what it holds."""
+    """The error for all that was refused in the file at `path`; `text` is what it holds."""
     from gpumon.config.lines import lines_of_settings
 
     faults = (refused, *refused.others)

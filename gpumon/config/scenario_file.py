@@ -33,7 +33,7 @@ _HEAD: Final = "# A scenario of gpumon: `gpumon size FILE` answers it (docs/sizi
 def read_scenario(path: str | Path) -> Scenario:
     """The scenario in a file. Raises ConfigError: one line with file, line, key, value and what is allowed. Blocks."""
     text = read_file(Path(path), must_exist=True, what=FILE_KIND)
-    assert text is not None  # must_exist
+    assert text is not None  # as it must exist
     return parse_scenario(text, str(path))
 
 

@@ -42,21 +42,21 @@ class AlertCommands:
         if command not in self._waiting:
             self._waiting[command] = queue.Queue(MOST_WAITING_COMMANDS)
             threading.Thread(target=self._run, args=(command,), name="alert command", daemon=True).start()
-        line = json.dumps(_told(change, snapshot), allow_nan=False).encode() + b"\n"
+        line = json.dumps(_alert_object(change, snapshot), allow_nan=False).encode() + b"\n"
         try:
             self._waiting[command].put_nowait((line, snapshot.wall_s))
         except queue.Full:
             self._complain("alerts come faster than their command ends: one was dropped", snapshot.wall_s)
 
     def fault(self, wall_s: float) -> Fault | None:
-        """The last failure of a command."""
+        """The last failure of a command; None where there was none within `FAULT_S`."""
         fault = self._fault
         if fault is not None and wall_s - fault.since_wall_s < FAULT_S:
             return fault
         return None
 
     def wait(self) -> None:
-        """Until every change is delivered."""
+        """Wait until every change is delivered."""
         for changes in self._waiting.values():
             changes.join()
 
@@ -97,7 +97,8 @@ class AlertCommands:
         self._fault = Fault("alert command", text, wall_s)
 
 
-def _told(change: AlertChange, snapshot: Snapshot) -> dict[str, Any]:
+def _alert_object(change: AlertChange, snapshot: Snapshot) -> dict[str, Any]:
+    """The change as a command reads it, as JSON."""
     alert = change.alert
     return {
         "alert": alert.name,

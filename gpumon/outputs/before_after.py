@@ -46,6 +46,11 @@ _Key = tuple[Kind, str]
 _LABEL_CELLS: Final = 10
 """Cells of the labels in front of facts."""
 _NOTE_LABEL_CELLS: Final = 8
+"""Cells of the label under `before` and `after`, which stand in as many."""
+_COVERED_SHARE: Final = 0.9
+"""Share of a span from which on it counts as recorded throughout."""
+_COVERED_MARGIN_S: Final = 2.0
+"""Seconds that may be missing besides."""
 _NOISE_NOTE: Final = (
     "A difference is a change if it is larger than the noise (the spread of the means of six parts of a span, averaged "
     "over both) and than 3%. `?`: the noise is not known."
@@ -76,8 +81,8 @@ def report(answer: BeforeAfter, width: int = 100, *, only_changed: bool = False)
     unchanged = _unchanged(answer, _counted_kinds(only_changed))
     for thing in answer.things:
         if thing.kind is not Kind.GPU and (thing.kind, thing.key) not in unchanged:
-            lines += ["", *_thing(thing, width)]
-    lines += ["", *_gpus(answer, unchanged, width), *_count_lines(unchanged)]
+            lines += ["", *_thing_lines(thing, width)]
+    lines += ["", *_gpu_lines(answer, unchanged, width), *_count_lines(unchanged)]
     lines += [
         "",
         *_verdict_lines(answer.verdicts, width),
@@ -88,7 +93,7 @@ def report(answer: BeforeAfter, width: int = 100, *, only_changed: bool = False)
 
 
 def markdown(answer: BeforeAfter, *, only_changed: bool = False) -> str:
-    """The same as tables to paste into a ticket."""
+    """Both spans as tables to paste into a ticket; `only_changed` as in `report`."""
     lines = [f"## {md.safe(span_text(answer.before))} | {md.safe(span_text(answer.after))}{_simulated(answer)}"]
     if answer.after.begin < answer.before.begin:
         lines += ["", f"Note: {BACKWARDS}"]
@@ -108,7 +113,7 @@ def _markdown_of(thing: ThingChange) -> list[str]:
     figures = _figures_of(thing)
     if not figures and not thing.changes:
         return []
-    lines = ["", f"### {md.safe(_head(thing))}"]
+    lines = ["", f"### {md.safe(_title_of(thing))}"]
     if thing.changes:
         lines += ["", f"Changed: {md.safe('; '.join(fact_texts(thing)))}"]
     effect = effect_text(thing)
@@ -132,12 +137,12 @@ def span_text(span: ComparedSpan) -> str:
     known = ""
     if not span.moments:
         known = ", nothing is recorded"
-    elif span.covered_s < 0.9 * span.seconds - 2.0:
+    elif span.covered_s < _COVERED_SHARE * span.seconds - _COVERED_MARGIN_S:
         known = f", {period(span.covered_s)} of it recorded"
     return f"{begin:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} {end.tzname() or ''} ({period(span.seconds)}{known})"
 
 
-def _head(thing: ThingChange) -> str:
+def _title_of(thing: ThingChange) -> str:
     """Name of a thing, with its load."""
     name = f"{thing.kind.value} {thing.name}"
     if thing.kind is not Kind.ENGINE:
@@ -158,8 +163,8 @@ def _clock_of(unix_s: str) -> str:
     return f"at {datetime.fromtimestamp(float(unix_s)).astimezone():%H:%M:%S}"
 
 
-def _thing(thing: ThingChange, width: int) -> Iterator[str]:
-    yield _head(thing)
+def _thing_lines(thing: ThingChange, width: int) -> Iterator[str]:
+    yield _title_of(thing)
     changed = "; ".join(fact_texts(thing)) or NOTHING_DIFFERS
     yield from labelled("changed", changed, width, room=_LABEL_CELLS)
     figures = _figures_of(thing)
@@ -177,11 +182,11 @@ def _figures_of(thing: ThingChange) -> list[FigureChange]:
     return [figure for figure in thing.figures if is_shown(figure)]
 
 
-def _gpus(answer: BeforeAfter, unchanged: Container[_Key], width: int) -> Iterator[str]:
+def _gpu_lines(answer: BeforeAfter, unchanged: Container[_Key], width: int) -> Iterator[str]:
     """The GPUs that differ."""
     for thing in answer.things:
         if thing.kind is Kind.GPU and (thing.kind, thing.key) not in unchanged:
-            yield from _thing(thing, width)
+            yield from _thing_lines(thing, width)
 
 
 def _counted_kinds(only_changed: bool) -> frozenset[Kind]:
@@ -219,8 +224,8 @@ _FIGURE: Final[tuple[ColumnSpec[FigureChange], ...]] = (
     ColumnSpec("noise", lambda figure: amount_text(figure.unit, figure.noise), right=True, keep=1),
 )
 _VERDICT: Final[tuple[ColumnSpec[VerdictChange], ...]] = (
-    ColumnSpec("before", lambda change: _share(change.before_ratio), right=True),
-    ColumnSpec("after", lambda change: _share(change.after_ratio), right=True),
+    ColumnSpec("before", lambda change: _share_text(change.before_ratio), right=True),
+    ColumnSpec("after", lambda change: _share_text(change.after_ratio), right=True),
     ColumnSpec("level", lambda change: LEVEL_WORDS[change.level], keep=3),
     ColumnSpec("where", lambda change: clean(change.verdict.scope, 28)),
     ColumnSpec("verdict", lambda change: verdict_words(change)),
@@ -236,7 +241,7 @@ def verdict_words(change: VerdictChange) -> str:
     return name
 
 
-def _share(ratio: float) -> str:
+def _share_text(ratio: float) -> str:
     """Share of a span in which a verdict stood."""
     if ratio <= 0.0:
         return "no"

@@ -24,13 +24,17 @@ from gpumon.triage.render import LIMIT_NAMES, NARROW, actions_text, verdict_text
 MOST_FINDINGS: Final = 8
 """Verdicts and faults of a screen, the most urgent first."""
 MOST_NAMES: Final = 3
+"""Things that one line names."""
+_MARGIN_S: Final = 2.0
+"""Seconds that an engine may take for its first answer."""
 _LEAST_WIDTH: Final = 60
+"""Cells in which the columns that are never left out fit."""
 
 
 def brief(snapshot: Snapshot, width: int) -> str:
     """A line per GPU and engine, then what is wrong and what to do, in at most `width` cells."""
     width = max(_LEAST_WIDTH, width)
-    lines = [_title(snapshot)]
+    lines = [_title_line(snapshot)]
     if snapshot.gpus:
         lines += ["", *table(gpu_columns(snapshot), width)]
     if snapshot.engines:
@@ -39,7 +43,7 @@ def brief(snapshot: Snapshot, width: int) -> str:
     return cut_lines(lines, width)
 
 
-def _title(snapshot: Snapshot) -> str:
+def _title_line(snapshot: Snapshot) -> str:
     host = snapshot.host
     time = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
     used = FORMAT_BY_UNIT["gib"](host.memory_used_bytes)
@@ -62,7 +66,7 @@ def _title(snapshot: Snapshot) -> str:
     return "  ".join(filter(None, parts))
 
 
-def _figure(title: str, unit: str, field: str, keep: int = 9) -> ColumnSpec[Gpu | Engine]:
+def _figure_column(title: str, unit: str, field: str, keep: int = 9) -> ColumnSpec[Gpu | Engine]:
     """A column of one reading, flush right."""
 
     def text(thing: Gpu | Engine) -> str:
@@ -86,7 +90,7 @@ def _gpu_engines(gpu: Gpu) -> str:
     return ", ".join(names) or NONE
 
 
-def _of(unit: str, used: Reading, total: Reading) -> str:
+def _part_of_whole(unit: str, used: Reading, total: Reading) -> str:
     """`41/80`: a part and its whole; one dash where neither is known."""
     form = FORMAT_BY_UNIT[unit]
     text = f"{form(used)}/{form(total)}"
@@ -98,14 +102,14 @@ def _of(unit: str, used: Reading, total: Reading) -> str:
 _GPU: Final[tuple[ColumnSpec[Gpu], ...]] = (
     ColumnSpec("GPU", lambda gpu: f"{gpu.index}", right=True),
     ColumnSpec("name", _gpu_name, keep=1),
-    _figure("busy", "ratio", "busy_ratio"),
-    _figure("SM", "ratio", "sm_active_ratio", 5),
-    ColumnSpec("VRAM GiB", lambda gpu: _of("gib", gpu.vram_used_bytes, gpu.vram_total_bytes), right=True),
-    _figure(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", 3),
-    _figure("MFU", "ratio", "mfu_ratio"),
-    _figure("MBU", "ratio", "mbu_ratio"),
-    ColumnSpec("power", lambda gpu: _of("w", gpu.power_w, gpu.power_limit_w), right=True, keep=6),
-    _figure("°C", "c", "temperature_c", 7),
+    _figure_column("busy", "ratio", "busy_ratio"),
+    _figure_column("SM", "ratio", "sm_active_ratio", 5),
+    ColumnSpec("VRAM GiB", lambda gpu: _part_of_whole("gib", gpu.vram_used_bytes, gpu.vram_total_bytes), right=True),
+    _figure_column(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", 3),
+    _figure_column("MFU", "ratio", "mfu_ratio"),
+    _figure_column("MBU", "ratio", "mbu_ratio"),
+    ColumnSpec("power", lambda gpu: _part_of_whole("w", gpu.power_w, gpu.power_limit_w), right=True, keep=6),
+    _figure_column("°C", "c", "temperature_c", 7),
     ColumnSpec("engines", _gpu_engines, keep=4),
 )
 
@@ -140,15 +144,15 @@ _ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (
     ColumnSpec("engine", lambda engine: as_word(engine.name)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 26) or NONE, keep=2),
     ColumnSpec("GPUs", lambda engine: human.spans(engine.hardware.gpus) or NONE, right=True, keep=3),
-    _figure("run", "count", "running"),
-    _figure("wait", "count", "waiting"),
-    _figure("KV", "ratio", "kv_usage_ratio"),
-    _figure("prefill tok/s", "rate", "prefill_tokens_per_s", 4),
-    _figure("decode tok/s", "rate", "decode_tokens_per_s"),
+    _figure_column("run", "count", "running"),
+    _figure_column("wait", "count", "waiting"),
+    _figure_column("KV", "ratio", "kv_usage_ratio"),
+    _figure_column("prefill tok/s", "rate", "prefill_tokens_per_s", 4),
+    _figure_column("decode tok/s", "rate", "decode_tokens_per_s"),
     ColumnSpec(glossary.TTFT.name, lambda engine: latency_text(engine.latency.ttft_s), right=True, keep=6),
     ColumnSpec(glossary.ITL.name, lambda engine: latency_text(engine.latency.itl_s), right=True, keep=5),
-    _figure("MFU", "ratio", "mfu_ratio"),
-    _figure("MBU", "ratio", "mbu_ratio"),
+    _figure_column("MFU", "ratio", "mfu_ratio"),
+    _figure_column("MBU", "ratio", "mbu_ratio"),
 )
 
 
@@ -170,8 +174,7 @@ def _worst_by_engine(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
 
 def _engine_state(engine: Engine, verdict: Verdict | None) -> str:
     """The state of an engine that gives no figures, else its worst verdict, with the mark of that."""
-    silent = engine.state is not EndpointState.OK
-    if silent:
+    if engine.state is not EndpointState.OK:
         words = str(engine.state.value).replace("_", " ")
     elif verdict is None:
         return "evaluating"
@@ -196,12 +199,12 @@ def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
             yield "no verdicts yet: they need 30 s of data (--window 35)"
         return
     for (mark, text, action), scopes in list(verdicts.items())[:MOST_FINDINGS]:
-        yield from wrapped(f"{as_line(f'{things(scopes)}: {text}')}", width, f"{mark}  ", " " * 5)
+        yield from wrapped(f"{as_line(f'{name_together(scopes)}: {text}')}", width, f"{mark}  ", " " * 5)
         if action:
             yield from wrapped(as_line(action), width, "     -> ", " " * 8)
     room = max(1, MOST_FINDINGS - len(verdicts))
     for text, sources in list(faults.items())[:room]:
-        yield from wrapped(as_line(f"{things(sources)}: {text}"), width, "!  fault  ", " " * 5)
+        yield from wrapped(as_line(f"{name_together(sources)}: {text}"), width, "!  fault  ", " " * 5)
     left = max(0, len(verdicts) - MOST_FINDINGS) + max(0, len(faults) - room)
     if left:
         yield f"and {left} more: gpumon snapshot --verbose"
@@ -225,7 +228,7 @@ def _alike_verdicts(snapshot: Snapshot) -> dict[tuple[str, str, str], list[str]]
     return scopes
 
 
-def things(names: Sequence[str]) -> str:
+def name_together(names: Sequence[str]) -> str:
     """Several things as one subject: `GPUs 0-7`, `vllm:8000, vllm:8001`, `a, b, c and 5 more`."""
     names = list(dict.fromkeys(names))
     gpus = []
@@ -241,7 +244,7 @@ def things(names: Sequence[str]) -> str:
     return shown
 
 
-def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
+def window_advice(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
     """The window that would give the figures of engines that `window_s` did not; empty where nothing is missing.
 
     `cadence_s`: seconds between two answers of an engine.
@@ -258,8 +261,8 @@ def too_soon(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
     parts = []
     for figures, names, length_s in (("rates", rates, RATE_S), ("latencies", latencies, QUANTILE_S)):
         if names:
-            window = _longer(window_s, window_for(length_s, cadence_s))
-            parts.append(f"{figures} of {as_line(things(names))} (--window {window})")
+            window = _longer_window(window_s, window_for(length_s, cadence_s))
+            parts.append(f"{figures} of {as_line(name_together(names))} (--window {window})")
     if parts:
         return f"not known after {window_s:g} s: {'; '.join(parts)}"
     return ""
@@ -291,9 +294,12 @@ def _has_few_requests(engine: Engine) -> bool:
     return False
 
 
-def _longer(window_s: float, needed_s: float) -> int:
-    """A window that was filled and did not do is doubled: a prompt may take as long."""
-    least_s = needed_s + 2.0
+def _longer_window(window_s: float, needed_s: float) -> int:
+    """Seconds of a window that gives figures which need `needed_s`.
+
+    One that is as long and gave none is doubled: a prompt may take so long.
+    """
+    least_s = needed_s + _MARGIN_S
     if window_s >= least_s:
         return ceil(2 * window_s)
     return ceil(least_s)

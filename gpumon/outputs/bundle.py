@@ -26,9 +26,9 @@ def texts(
     incidents: Sequence[Incident] = (),
     card: str = "",
 ) -> dict[str, bytes]:
-    """Name of each file -> what stands in it. `span`: Unix times between which there is a recording.
+    """Name of each file of a machine's bundle -> its content. `span`: Unix times between which there is a recording.
 
-    `incidents`: what the events come to. `card`: a verdict as a picture; empty: there is none.
+    `incidents`: made of the events. `card`: a verdict as a picture; empty: there is none.
     """
     verdicts = markdown(snapshot, events, span, incidents)
     host = snapshot.host
@@ -40,7 +40,10 @@ def texts(
 
 
 def fleet_texts(snapshot: FleetSnapshot, prices: Mapping[str, float], screen: str, picture: str) -> dict[str, bytes]:
-    """The same of a fleet. `prices`: catalogue name of a GPU -> price of one hour, "" for all others."""
+    """Name of each file of a fleet's bundle -> its content.
+
+    `prices`: catalogue name of a GPU -> price of one hour, "" for all others.
+    """
     versions = []
     for host in snapshot.hosts:
         drivers = f"driver {clean(host.snapshot.host.driver) or '-'} cuda {clean(host.snapshot.host.cuda) or '-'}"

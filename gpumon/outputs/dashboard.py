@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import ceil
 from pathlib import Path
+from string import ascii_uppercase
 from typing import Any, Final
 
 import msgspec
@@ -13,33 +15,35 @@ import tomli
 _TEMPLATE: Final = Path(__file__).with_name("dashboard.toml")
 _SCHEMA: Final = 39
 """Grafana's `schemaVersion`: that of Grafana 11, which later ones read."""
-_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
+_DATASOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 _WIDTH: Final = 24
+"""Units of Grafana's grid from left to right."""
 HEIGHT: Final = 8
-BESIDE: Final = 3
-"""Panels in one line."""
+"""Units of the grid that a panel is high."""
+CHARTS_PER_LINE: Final = 3
+"""Charts beside each other."""
 
 
 def dashboard_json(*, priced: bool, scraped: bool = True, served: bool = False) -> str:
     """The dashboard, to import in Grafana. Ends with a line feed."""
-    made = dashboard(priced=priced, scraped=scraped, served=served)
-    return msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n"
+    board = dashboard(priced=priced, scraped=scraped, served=served)
+    return msgspec.json.format(msgspec.json.encode(board), indent=2).decode() + "\n"
 
 
 def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> dict[str, Any]:
-    """The same as an object: one board below the other.
+    """The dashboard as an object: one board below the other.
 
     `priced`: the rules know prices; `scraped`: the Prometheus scrapes engines or dcgm-exporters; `served`: some
     `gpumon serve-metrics`.
     """
     boards = _boards(tomli.loads(_TEMPLATE.read_text("utf-8")))
-    wanted = {"scraped": scraped, "served": served}
-    without = "Idle money per hour"
+    is_shown = {"scraped": scraped, "served": served}
+    left_out = "Idle money per hour"
     if priced:
-        without = "Idle GPUs"
+        left_out = "Idle GPUs"
     panels: list[dict[str, Any]] = []
     variables: list[dict[str, Any]] = []
-    shown = [board for board in boards if wanted[board["name"]]]
+    shown = [board for board in boards if is_shown[board["name"]]]
     y = 0
     for board in shown:
         if len(shown) > 1:
@@ -47,10 +51,10 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
             y += 1
         panels.append(_table(board, len(panels) + 1, {"x": 0, "y": y, "w": _WIDTH, "h": HEIGHT}))
         y += HEIGHT
-        charts = [panel for panel in board["panels"] if panel[0] != without]
+        charts = [panel for panel in board["panels"] if panel[0] != left_out]
         for number, panel in enumerate(charts):
-            panels.append(_chart(panel, len(panels) + 1, _place(number, y)))
-        y += -(-len(charts) // BESIDE) * HEIGHT
+            panels.append(_chart(panel, len(panels) + 1, _chart_place(number, y)))
+        y += ceil(len(charts) / CHARTS_PER_LINE) * HEIGHT
         for name, label, query in board["variables"]:
             variables.append(_variable(name, label, query))
     source = {"name": "datasource", "type": "datasource", "query": "prometheus", "label": "Prometheus"}
@@ -76,45 +80,47 @@ def _heading(board: dict[str, Any], number: int, y: int) -> dict[str, Any]:
     return {"id": number, "type": "row", "title": board["title"], "gridPos": place, "panels": []}
 
 
-def _place(number: int, y: int) -> dict[str, int]:
-    """Place of the chart number `at` of those that begin in line `y`."""
-    line, column = divmod(number, BESIDE)
-    width = _WIDTH // BESIDE
+def _chart_place(number: int, y: int) -> dict[str, int]:
+    """Place of a chart on the grid. `number`: from 0, of the charts that begin in grid line `y`."""
+    line, column = divmod(number, CHARTS_PER_LINE)
+    width = _WIDTH // CHARTS_PER_LINE
     return {"x": column * width, "y": y + line * HEIGHT, "w": width, "h": HEIGHT}
 
 
 def _boards(template: dict[str, Any]) -> list[dict[str, Any]]:
     """The boards with their macros filled in."""
-    filled = _filled(template["board"], template["macros"])
+    filled = _fill_in(template["board"], template["macros"])
     return list(filled)
 
 
-def _filled(part: Any, macros: Mapping[str, str]) -> Any:
+def _fill_in(part: Any, macros: Mapping[str, str]) -> Any:
+    """A part of the template with its macros, `<name argument ...>`, replaced by their texts, nested ones too."""
     if isinstance(part, dict):
-        return {key: _filled(value, macros) for key, value in part.items()}
+        return {key: _fill_in(value, macros) for key, value in part.items()}
     if isinstance(part, list):
-        return [_filled(value, macros) for value in part]
+        return [_fill_in(value, macros) for value in part]
 
     def text(name_in_text: re.Match[str]) -> str:
         name, *arguments = name_in_text[1].split()
         macro = macros[name]
         for number, argument in enumerate(arguments, 1):
             macro = macro.replace(f"#{number}", argument)
-        return str(_filled(macro, macros))
+        return str(_fill_in(macro, macros))
 
     return re.sub(r"<([a-z_]+(?: [\w:#]+)*)>", text, part)
 
 
-def _variable(name: str, label: str, asked: str) -> dict[str, Any]:
+def _variable(name: str, label: str, query: str) -> dict[str, Any]:
+    """A choice above the dashboard: the values that `query` gives, several at once or all."""
     return {
         "name": name,
         "type": "query",
         "label": label,
-        "datasource": _SOURCE,
-        "definition": asked,
-        "query": {"query": asked, "refId": name},
-        "refresh": 2,
-        "sort": 1,
+        "datasource": _DATASOURCE,
+        "definition": query,
+        "query": {"query": query, "refId": name},
+        "refresh": 2,  # when the time range changes
+        "sort": 1,  # by the alphabet
         "multi": True,
         "includeAll": True,
         "allValue": ".*",
@@ -125,14 +131,14 @@ def _variable(name: str, label: str, asked: str) -> dict[str, Any]:
 def _chart(panel: list[Any], number: int, place: dict[str, int]) -> dict[str, Any]:
     title, unit, meaning, queries = panel
     targets = []
-    for letter, (expr, legend) in enumerate(queries):
-        targets.append({"refId": chr(65 + letter), "expr": expr, "legendFormat": legend, "datasource": _SOURCE})
+    for letter, (expr, legend) in zip(ascii_uppercase, queries, strict=False):
+        targets.append({"refId": letter, "expr": expr, "legendFormat": legend, "datasource": _DATASOURCE})
     return {
         "id": number,
         "type": "timeseries",
         "title": title,
         "description": meaning,
-        "datasource": _SOURCE,
+        "datasource": _DATASOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": {"unit": unit, "min": 0, "custom": {"spanNulls": False}}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
@@ -144,24 +150,23 @@ def _table(board: dict[str, Any], number: int, place: dict[str, int]) -> dict[st
     targets = []
     overrides = []
     names = {}
-    for letter, (title, unit, expr) in enumerate(board["columns"]):
-        ref = chr(65 + letter)
+    for letter, (title, unit, expr) in zip(ascii_uppercase, board["columns"], strict=False):
         targets.append(
             {
-                "refId": ref,
+                "refId": letter,
                 "expr": expr,
                 "format": "table",
                 "instant": True,
-                "datasource": _SOURCE,
+                "datasource": _DATASOURCE,
             }
         )
-        names[f"Value #{ref}"] = title
+        names[f"Value #{letter}"] = title
         overrides.append({"matcher": {"id": "byName", "options": title}, "properties": [{"id": "unit", "value": unit}]})
     return {
         "id": number,
         "type": "table",
         "title": "Models",
-        "datasource": _SOURCE,
+        "datasource": _DATASOURCE,
         "gridPos": place,
         "fieldConfig": {"defaults": {}, "overrides": overrides},
         "options": {"showHeader": True},

@@ -21,10 +21,16 @@ _STYLES: Final = {
     CheckState.FAIL: "bold red",
     CheckState.OFF: "dim",
 }
-_COUNTED: Final = {CheckState.OK: "ok", CheckState.WARN: "with gaps", CheckState.FAIL: "failed", CheckState.OFF: "off"}
+_COUNT_WORDS: Final = {
+    CheckState.OK: "ok",
+    CheckState.WARN: "with gaps",
+    CheckState.FAIL: "failed",
+    CheckState.OFF: "off",
+}
 _TO_MEND: Final = (CheckState.FAIL, CheckState.WARN)
-_MOST = 4000
-_MOST_LINES = 20
+_LONGEST_TEXT = 4000
+"""Characters of a text, or of a line of a fix."""
+_MOST_FIX_LINES = 20
 """Lines of one fix: it may be a piece of config."""
 _NAME_WIDTH = 28
 _AT_START: Final = "gpumon reads its config when it starts: after a change of it, start gpumon again"
@@ -71,6 +77,7 @@ def _print_fine(console: Console, checks: Sequence[Check]) -> None:
 
 
 def _print_to_mend(console: Console, checks: Sequence[Check]) -> None:
+    """The checks with something to mend, failures first."""
     rows = []
     for state in _TO_MEND:
         for check in checks:
@@ -82,25 +89,26 @@ def _print_to_mend(console: Console, checks: Sequence[Check]) -> None:
 
 
 def _counts(checks: Sequence[Check]) -> str:
-    """How many checks there are of each state: `12 ok, 1 warning`."""
+    """Number of checks of each state: `12 ok, 1 with gaps`."""
     counts = Counter(check.state for check in checks)
     words = []
     for state in CheckState:
         if counts[state]:
-            words.append(f"{counts[state]} {_COUNTED[state]}")
+            words.append(f"{counts[state]} {_COUNT_WORDS[state]}")
     return ", ".join(words)
 
 
 def _table(checks: Sequence[tuple[str, Check]]) -> Table:
+    """State, name and text of each check, its fix below the text."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=6, justify="right", no_wrap=True)
     table.add_column(max_width=_NAME_WIDTH, overflow="fold")
     table.add_column(overflow="fold")
     for name, check in checks:
         style = _STYLES[check.state]
-        text = Text(clean(check.text, _MOST))
+        text = Text(clean(check.text, _LONGEST_TEXT))
         if check.fix:
-            lines = [clean(line, _MOST) for line in check.fix.splitlines()[:_MOST_LINES]]
+            lines = [clean(line, _LONGEST_TEXT) for line in check.fix.splitlines()[:_MOST_FIX_LINES]]
             if len(lines) == 1:
                 fix = f"fix: {lines[0]}"
             else:

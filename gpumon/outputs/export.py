@@ -46,25 +46,27 @@ def csv_header() -> str:
 def rows(snapshot: Snapshot) -> str:
     """The lines of one moment."""
     lines = []
-    for row in _things(snapshot):
+    for row in _thing_rows(snapshot):
         lines.append(_line([cell(row.get(column, "")) for column in CSV_COLUMNS]))
     return "".join(lines)
 
 
-def _things(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+def _thing_rows(snapshot: Snapshot) -> Iterator[dict[str, Any]]:
+    """A row per GPU, engine and host: column -> value."""
     for gpu in snapshot.gpus:
         row = {"name": f"gpu {gpu.index}", "model": gpu.name, "state": gpu.state.value}
-        yield {**_head(snapshot, "gpu", gpu.uuid), **row, **{name: getattr(gpu, name) for name in _GPU}}
+        yield {**_common_cells(snapshot, "gpu", gpu.uuid), **row, **{name: getattr(gpu, name) for name in _GPU}}
     for engine in snapshot.engines:
         row = {"name": engine.name, "model": engine.model, "state": engine.state.value}
         latencies = {column: value_of(engine, field) for column, field in _QUANTILES.items()}
         figures = {name: value_of(engine, name) for name in _ENGINE}
-        yield {**_head(snapshot, "engine", engine.key), **row, **figures, **latencies}
+        yield {**_common_cells(snapshot, "engine", engine.key), **row, **figures, **latencies}
     host = {name: getattr(snapshot.host, name) for name in _HOST}
-    yield {**_head(snapshot, Kind.HOST.value, ""), "name": Kind.HOST.value, **host}
+    yield {**_common_cells(snapshot, Kind.HOST.value, ""), "name": Kind.HOST.value, **host}
 
 
-def _head(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:
+def _common_cells(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:
+    """The cells that every row has, with the codes of the thing's verdicts."""
     codes = []
     for verdict in snapshot.verdicts:
         if verdict.kind.value == kind and verdict.key == key and verdict.level is not Level.OK:
@@ -73,6 +75,7 @@ def _head(snapshot: Snapshot, kind: str, key: str) -> dict[str, Any]:
 
 
 def _line(cells: list[Any]) -> str:
+    """One line of CSV, quoted where it must be."""
     stream = io.StringIO()
     csv.writer(stream, lineterminator="\r\n").writerow(cells)
     return stream.getvalue()

@@ -26,12 +26,17 @@ from gpumon.triage.marks import MARKS, URGENCY
 from gpumon.triage.render import LIMIT_NAMES, actions_text, verdict_text
 
 _NOT_PRINTED: Final = frozenset({"parts", "labels", "worst"})
+"""Fields of a row that are not printed: things that it is made of."""
 ROW_KEYS: Final = tuple(name for name in FleetRow.__struct_fields__ if name not in _NOT_PRINTED)
 """Figures of a row as it is printed."""
-_BEFORE: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
-_NAME: Final = 48
-_VERDICT: Final = 70
+_BANDWIDTH_SIGNS: Final = {BandwidthSource.ENGINE: ">=", BandwidthSource.UPPER_BOUND: "<="}
+"""Sign in front of a bandwidth that is modelled from the engines, or an upper bound."""
+_LONGEST_NAME: Final = 48
+"""Characters of the name of a row."""
+_LONGEST_VERDICT: Final = 70
+"""Characters of the worst verdict in a row."""
 _MOST_LINES: Final = 30
+"""Lines of trouble."""
 _COST: Final = "cost"
 """Column that stands where there are prices."""
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
@@ -90,23 +95,24 @@ def _row_object(row: FleetRow) -> dict[str, Any]:
             reading = value.value
         if isinstance(reading, Missing):
             missing[name] = reading.reason.value
-        printed[name] = _printed(value)
+        printed[name] = _json_value(value)
     return {**printed, "missing": missing}
 
 
-def _printed(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
+    """The value of a row's field as JSON has it."""
     if isinstance(value, Missing):
         return None
     if isinstance(value, Known):
-        return {"value": _printed(value.value), "gpus": value.gpus, "of": value.of}
+        return {"value": _json_value(value.value), "gpus": value.gpus, "of": value.of}
     if isinstance(value, RowLatency):
-        return {"value": _printed(value.value), "how": value.how}
+        return {"value": _json_value(value.value), "how": value.how}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
         return clean(value, MOST_CHARACTERS)
     if isinstance(value, tuple):
-        return [_printed(item) for item in value]
+        return [_json_value(item) for item in value]
     return value
 
 
@@ -130,12 +136,14 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, own
     if rows:
         hosts = sort_fleet_rows(rows)
         yield ""
-        yield from table(_columns("host", [*hosts, whole]), width)
+        yield from table(_row_columns("host", [*hosts, whole]), width)
         yield ""
-        yield from table(_columns("model", sort_fleet_rows(models, "tokens")), width)
+        yield from table(_row_columns("model", sort_fleet_rows(models, "tokens")), width)
         for label in owners:
             yield ""
-            yield from table(_columns(clean(label, _NAME), [*by_owner(snapshot, label, prices), whole]), width)
+            yield from table(
+                _row_columns(clean(label, _LONGEST_NAME), [*by_owner(snapshot, label, prices), whole]), width
+            )
     yield from _verdicts(snapshot, sort_fleet_rows(rows))
     for fault in snapshot.faults:
         yield ""
@@ -143,7 +151,7 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, own
         yield f"  {as_line(fault.text)}"
 
 
-def unwell(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
+def urgent_verdicts(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
     """Host and verdict of all that is known not to be well, the worst first."""
     verdicts = []
     for host in snapshot.hosts:
@@ -159,15 +167,15 @@ def _by_urgency(verdict_of_host: tuple[str, Verdict]) -> tuple[Any, ...]:
     return (URGENCY[verdict.level], natural_order(host))
 
 
-def _grouped(verdicts: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:
+def _group_by_gpus(verdicts: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[str, Verdict]]:
     """Verdicts that several GPUs of a host have alike as one: `gpu 0-7`."""
     alike: dict[tuple[object, ...], tuple[str, list[Verdict]]] = {}
     for host, verdict in verdicts:
         scope = verdict.scope
         if _GPU.fullmatch(scope):
             scope = ""
-        same = (host, verdict.level, verdict.code, verdict_text(verdict), actions_text(verdict), scope)
-        alike.setdefault(same, (host, []))[1].append(verdict)
+        alike_key = (host, verdict.level, verdict.code, verdict_text(verdict), actions_text(verdict), scope)
+        alike.setdefault(alike_key, (host, []))[1].append(verdict)
     for host, group in alike.values():
         gpus = _gpu_numbers(group)
         verdict = group[0]
@@ -187,14 +195,14 @@ def _gpu_numbers(verdicts: Iterable[Verdict]) -> list[int]:
 
 
 def _verdicts(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
-    """Trouble, a line each: hosts and engines that do not answer, and the verdicts."""
+    """Lines of trouble under their title: hosts and engines that do not answer, then the verdicts."""
     lines: list[str] = []
     for row in rows:
         if row.state is not HostState.OK:
             lines.append(_host_trouble(row))
         if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
             lines += _silent_engines(row)
-    for host, verdict in _grouped(unwell(snapshot)):
+    for host, verdict in _group_by_gpus(urgent_verdicts(snapshot)):
         lines.append(_verdict_line(host, verdict))
     if not lines:
         return
@@ -256,9 +264,9 @@ def _gpus(row: FleetRow) -> str:
     return counted(row.gpus, "GPU")
 
 
-def _columns(first: str, rows: Sequence[FleetRow]) -> list[PrintedColumn]:
-    """The columns: if there is no room, the one with the lowest number leaves first."""
-    name: ColumnSpec[FleetRow] = ColumnSpec(first, lambda row: clean(row.name, _NAME))
+def _row_columns(first: str, rows: Sequence[FleetRow]) -> list[PrintedColumn]:
+    """The columns of a table of hosts, models or owners (`first`: its title); that of costs only with prices."""
+    name: ColumnSpec[FleetRow] = ColumnSpec(first, lambda row: clean(row.name, _LONGEST_NAME))
     if first == "host":
         second: ColumnSpec[FleetRow] = ColumnSpec("state", _state, right=True, keep=8)
     else:
@@ -270,17 +278,17 @@ def _columns(first: str, rows: Sequence[FleetRow]) -> list[PrintedColumn]:
 def _state(row: FleetRow) -> str:
     """State of a host, and how many of its engines answer if some do not; for all hosts, how many are `ok`."""
     if not row.key:
-        some = ""
+        well = ""
         if 0 < row.troubled < len(row.hosts):
-            some = f" {len(row.hosts) - row.troubled}/{len(row.hosts)} hosts"
-        return f"{row.state.value}{some}"
+            well = f" {len(row.hosts) - row.troubled}/{len(row.hosts)} hosts"
+        return f"{row.state.value}{well}"
     silent = ""
     if row.silent and row.state in (HostState.OK, HostState.PARTIAL):
         silent = f" {row.engines - row.silent}/{counted(row.engines, 'engine')}"
     return f"{row.state.value}{silent}"
 
 
-def _known(known: Known, unit: str) -> str:
+def _known_text(known: Known, unit: str) -> str:
     """`31%`, or `31% 6/8` where it is known for 6 of 8 GPUs."""
     shown = FORMAT_BY_UNIT[unit](known.value)
     if shown == NONE or known.gpus == known.of:
@@ -316,10 +324,10 @@ def _vram(row: FleetRow) -> str:
 
 
 def _bandwidth(row: FleetRow) -> str:
-    shown = _known(row.bandwidth_ratio, "ratio")
+    shown = _known_text(row.bandwidth_ratio, "ratio")
     if shown == NONE:
         return shown
-    return _BEFORE.get(row.bandwidth_source, "") + shown
+    return _BANDWIDTH_SIGNS.get(row.bandwidth_source, "") + shown
 
 
 def _latency(latency: RowLatency) -> str:
@@ -333,7 +341,7 @@ def _latency(latency: RowLatency) -> str:
 def _worst(row: FleetRow) -> str:
     if row.level is Level.OK:
         return ""
-    return clean(row.verdict, _VERDICT)
+    return clean(row.verdict, _LONGEST_VERDICT)
 
 
 def _gpu_count(row: FleetRow) -> str:
@@ -342,29 +350,29 @@ def _gpu_count(row: FleetRow) -> str:
     return str(row.gpus)
 
 
-def _figure(title: str, text: Callable[[FleetRow], str], keep: int) -> ColumnSpec[FleetRow]:
+def _figure_column(title: str, text: Callable[[FleetRow], str], keep: int) -> ColumnSpec[FleetRow]:
     """A column of figures, flush right."""
     return ColumnSpec(title, text, right=True, keep=keep)
 
 
 _FIGURES: Final[tuple[ColumnSpec[FleetRow], ...]] = (
-    _figure("gpus", _gpu_count, 9),
-    _figure("busy", lambda row: _known(row.busy_ratio, "ratio"), 8),
-    _figure(_COST, _cost, 4),
-    _figure("idle", _idle, 8),
-    _figure("mfu", lambda row: _known(row.mfu_ratio, "ratio"), 8),
-    _figure("mbu", lambda row: _known(row.mbu_ratio, "ratio"), 8),
-    _figure("decode tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.decode_tokens_per_s), 7),
-    _figure("prefill tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.prefill_tokens_per_s), 3),
-    _figure("run", lambda row: FORMAT_BY_UNIT["count"](row.running), 5),
-    _figure("wait", lambda row: FORMAT_BY_UNIT["count"](row.waiting), 5),
-    _figure("kv", lambda row: FORMAT_BY_UNIT["ratio"](row.kv_usage_ratio), 6),
-    _figure(glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), 6),
-    _figure(glossary.ITL.short, lambda row: _latency(row.itl_p95_s), 5),
-    _figure("vram GiB", _vram, 4),
-    _figure(glossary.BANDWIDTH.short, _bandwidth, 3),
-    _figure("power", lambda row: _known(row.power_w, "w"), 2),
-    _figure("tok/J", lambda row: FORMAT_BY_UNIT["figure"](row.tokens_per_j), 2),
+    _figure_column("gpus", _gpu_count, 9),
+    _figure_column("busy", lambda row: _known_text(row.busy_ratio, "ratio"), 8),
+    _figure_column(_COST, _cost, 4),
+    _figure_column("idle", _idle, 8),
+    _figure_column("mfu", lambda row: _known_text(row.mfu_ratio, "ratio"), 8),
+    _figure_column("mbu", lambda row: _known_text(row.mbu_ratio, "ratio"), 8),
+    _figure_column("decode tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.decode_tokens_per_s), 7),
+    _figure_column("prefill tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.prefill_tokens_per_s), 3),
+    _figure_column("run", lambda row: FORMAT_BY_UNIT["count"](row.running), 5),
+    _figure_column("wait", lambda row: FORMAT_BY_UNIT["count"](row.waiting), 5),
+    _figure_column("kv", lambda row: FORMAT_BY_UNIT["ratio"](row.kv_usage_ratio), 6),
+    _figure_column(glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), 6),
+    _figure_column(glossary.ITL.short, lambda row: _latency(row.itl_p95_s), 5),
+    _figure_column("vram GiB", _vram, 4),
+    _figure_column(glossary.BANDWIDTH.short, _bandwidth, 3),
+    _figure_column("power", lambda row: _known_text(row.power_w, "w"), 2),
+    _figure_column("tok/J", lambda row: FORMAT_BY_UNIT["figure"](row.tokens_per_j), 2),
     ColumnSpec("worst", _worst, keep=1),
 )
 """Columns of a host or a model behind its name."""

@@ -15,7 +15,7 @@ from gpumon.outputs.json import as_object
 from gpumon.outputs.period import (
     COVERED_THROUGHOUT,
     duration_text,
-    how_long,
+    incident_duration,
     local_time,
     output_tokens,
     tokens_text,
@@ -36,6 +36,8 @@ _LABEL_CELLS: Final = 11
 _BULLET_CELLS: Final = 2
 _MOST_SHOWN: Final = 20
 """Incidents, and hosts of one kind, that a text names."""
+_MOST_MODELS: Final = 3
+"""Models that a row of wasters names."""
 NO_INCIDENTS: Final = (
     "not recorded: load the rules of `gpumon rules` into the Prometheus, or have it scrape `gpumon serve-metrics`"
 )
@@ -60,46 +62,46 @@ def report(period: FleetPeriod, width: int = 100) -> str:
     for label, text in _facts(period):
         lines += labelled(label, text, width, indent="", room=_LABEL_CELLS)
     if len(period.groups) > 1 or period.by != "host":
-        lines += ["", *table(_groups(period), width)]
+        lines += ["", *table(_group_table(period), width)]
     if period.wasters:
-        lines += ["", "most unused", *table(_wasters(period), width)]
+        lines += ["", "most unused", *table(_waster_table(period), width)]
     shown = period.incidents[:_MOST_SHOWN]
     if shown:
-        lines += ["", "incidents", *table(_incidents(shown), width)]
-        lines += _more(period)
-    limits = list(_limits(period))
+        lines += ["", "incidents", *table(_incident_table(shown), width)]
+        lines += _more_incidents(period)
+    limits = list(_left_out_lines(period))
     if limits:
         lines += ["", "not in these figures"]
         for text in limits:
             lines += labelled("-", text, width, indent="", room=_BULLET_CELLS)
     lines += ["", "words"]
-    for text in _words(period):
+    for text in _glossary_lines(period):
         lines += labelled("-", text, width, indent="", room=_BULLET_CELLS)
     return cut_lines(lines, width)
 
 
 def markdown(period: FleetPeriod) -> str:
-    """The same as tables to paste into a weekly report."""
+    """Totals, groups, wasters and incidents as tables to paste into a weekly report."""
     lines = [f"## {md.safe(_title(period))}", "", *md.header_lines("total|")]
     lines += [md.table_line(label, md.safe(text)) for label, text in _facts(period)]
-    lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.markdown_table(_groups(period))]
+    lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.markdown_table(_group_table(period))]
     if period.wasters:
-        lines += ["", "### Most unused", "", *md.markdown_table(_wasters(period))]
+        lines += ["", "### Most unused", "", *md.markdown_table(_waster_table(period))]
     shown = period.incidents[:_MOST_SHOWN]
     if shown:
-        lines += ["", "### Incidents", "", *md.markdown_table(_incidents(shown))]
-        for text in _more(period):
+        lines += ["", "### Incidents", "", *md.markdown_table(_incident_table(shown))]
+        for text in _more_incidents(period):
             lines += ["", text]
-    limits = list(_limits(period))
+    limits = list(_left_out_lines(period))
     if limits:
         lines += ["", "### Not in these figures", ""]
         lines += [f"- {md.safe(text)}" for text in limits]
     lines += ["", "### Words", ""]
-    lines += [f"- {md.safe(text)}" for text in _words(period)]
+    lines += [f"- {md.safe(text)}" for text in _glossary_lines(period)]
     return "\n".join(lines) + "\n"
 
 
-def _words(period: FleetPeriod) -> Iterator[str]:
+def _glossary_lines(period: FleetPeriod) -> Iterator[str]:
     """The words of the tables explained, for a reader who has only the report."""
     yield "unused: no engine on the GPU ran a request; without an engine it computed nothing, whoever held it"
     yield "mfu, mbu: arithmetic and memory traffic that the tokens need, as shares of what the GPUs could do"
@@ -138,10 +140,12 @@ def _facts(period: FleetPeriod) -> Iterator[tuple[str, str]]:
 
 def _gpu_hours(group: GroupPeriod) -> str:
     """`48 GPUs, 8,064 GPU-hours, unused 2,100 = 26%`."""
-    text = f"{human.counted(group.gpus, 'GPU')}, {_hours(group.gpu_s)} GPU-hours"
+    text = f"{human.counted(group.gpus, 'GPU')}, {_hours_text(group.gpu_s)} GPU-hours"
     if isinstance(group.unused_gpu_s, Missing):
         return f"{text}; which of them were unused is not known"
-    unused = f"unused {_hours(group.unused_gpu_s)} = {_unused_share(group)}{_known(group, group.unused_known_s)}"
+    unused = (
+        f"unused {_hours_text(group.unused_gpu_s)} = {_unused_share(group)}{_known_share(group, group.unused_known_s)}"
+    )
     return f"{text}, {unused}"
 
 
@@ -152,7 +156,7 @@ def _unused_share(group: GroupPeriod) -> str:
     return FORMAT_BY_UNIT["ratio"](group.unused_gpu_s / group.unused_known_s)
 
 
-def _known(group: GroupPeriod, known_s: float) -> str:
+def _known_share(group: GroupPeriod, known_s: float) -> str:
     """` (known for 80% of the GPU-hours)`, where that is not all."""
     if not group.gpu_s or known_s >= COVERED_THROUGHOUT * group.gpu_s:
         return ""
@@ -160,12 +164,15 @@ def _known(group: GroupPeriod, known_s: float) -> str:
 
 
 def _use(group: GroupPeriod, name: str) -> str:
+    """`MFU 31%`, with the share of the GPU-hours for which it is known; `name`: busy, mfu or mbu."""
     ratio: Reading = getattr(group, f"{name}_ratio")
-    shown = name if name == "busy" else name.upper()
+    shown = name
+    if name != "busy":
+        shown = name.upper()
     text = FORMAT_BY_UNIT["ratio"](ratio)
     if text == NONE:
         return f"{shown} {text}"
-    return f"{shown} {text}{_known(group, getattr(group, f'{name}_known_s'))}"
+    return f"{shown} {text}{_known_share(group, getattr(group, f'{name}_known_s'))}"
 
 
 def _cost(group: GroupPeriod) -> str:
@@ -189,7 +196,7 @@ def _energy(group: GroupPeriod) -> str:
     cost = ""
     if not isinstance(group.energy_cost, Missing):
         cost = f", cost {amount_of_money(group.energy_cost)}"
-    return f"{_kwh(group.energy_j)} kWh{_known(group, group.energy_known_s)}{cost}"
+    return f"{_kwh_text(group.energy_j)} kWh{_known_share(group, group.energy_known_s)}{cost}"
 
 
 def _incident_sum(group: GroupPeriod) -> str:
@@ -197,20 +204,20 @@ def _incident_sum(group: GroupPeriod) -> str:
         return NO_INCIDENTS
     if not group.incidents:
         return "none"
-    together = 0.0
+    total_s = 0.0
     if not isinstance(group.incident_s, Missing):
-        together = group.incident_s
-    critical = _whole(group.critical_incidents)
-    return f"{group.incidents:,.0f}, {critical} of them critical, {duration_text(together)} together"
+        total_s = group.incident_s
+    critical = _whole_text(group.critical_incidents)
+    return f"{group.incidents:,.0f}, {critical} of them critical, {duration_text(total_s)} together"
 
 
-def _whole(value: Reading) -> str:
+def _whole_text(value: Reading) -> str:
     if isinstance(value, Missing):
         return NONE
     return f"{value:,.0f}"
 
 
-def _hours(seconds: Reading) -> str:
+def _hours_text(seconds: Reading) -> str:
     """GPU-hours, with decimals where they are few."""
     if isinstance(seconds, Missing):
         return NONE
@@ -222,7 +229,7 @@ def _hours(seconds: Reading) -> str:
     return f"{hours:,.0f}"
 
 
-def _kwh(joules: Reading) -> str:
+def _kwh_text(joules: Reading) -> str:
     if isinstance(joules, Missing):
         return NONE
     kwh = joules / KWH_J
@@ -231,18 +238,20 @@ def _kwh(joules: Reading) -> str:
     return f"{kwh:,.0f}"
 
 
-def _kept(group: GroupPeriod) -> str:
+def _ttft_goal_share(group: GroupPeriod) -> str:
+    """Share of the requests within the TTFT goal."""
     return share_text(group.goodput.ttft_goal)
 
 
-def _kept_token(group: GroupPeriod) -> str:
+def _token_goal_share(group: GroupPeriod) -> str:
+    """Share of the requests, or else the tokens, within the goal per token."""
     return share_text(token_goal(group.goodput))
 
 
 _GROUP: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("GPUs", lambda group: str(group.gpus), right=True, keep=7),
-    ColumnSpec("GPU-h", lambda group: _hours(group.gpu_s), right=True),
-    ColumnSpec("unused h", lambda group: _hours(group.unused_gpu_s), right=True),
+    ColumnSpec("GPU-h", lambda group: _hours_text(group.gpu_s), right=True),
+    ColumnSpec("unused h", lambda group: _hours_text(group.unused_gpu_s), right=True),
     ColumnSpec("unused", _unused_share, right=True, keep=8),
 )
 _GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
@@ -256,16 +265,16 @@ _GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("decode tokens", output_tokens, right=True, keep=8),
     ColumnSpec("$/1M out", lambda group: amount_of_money(group.cost_per_million_tokens), right=True, keep=7),
     ColumnSpec("tok/$", lambda group: FORMAT_BY_UNIT["number"](group.tokens_per_cost), right=True, keep=2),
-    ColumnSpec("ttft ok", _kept, right=True, keep=5),
-    ColumnSpec("itl ok", _kept_token, right=True, keep=4),
-    ColumnSpec("kWh", lambda group: _kwh(group.energy_j), right=True, keep=6),
+    ColumnSpec("ttft ok", _ttft_goal_share, right=True, keep=5),
+    ColumnSpec("itl ok", _token_goal_share, right=True, keep=4),
+    ColumnSpec("kWh", lambda group: _kwh_text(group.energy_j), right=True, keep=6),
     ColumnSpec("energy cost", lambda group: amount_of_money(group.energy_cost), right=True, keep=5),
-    ColumnSpec("incidents", lambda group: _whole(group.incidents), right=True, keep=6),
+    ColumnSpec("incidents", lambda group: _whole_text(group.incidents), right=True, keep=6),
 )
 """Columns that are there once a group has a figure in them."""
 
 
-def _groups(period: FleetPeriod) -> list[PrintedColumn]:
+def _group_table(period: FleetPeriod) -> list[PrintedColumn]:
     named = [group_name(group.name, period.by) for group in period.groups]
     rows = period.groups
     if len(rows) > 1:
@@ -282,7 +291,7 @@ def group_name(name: str, by: str) -> str:
     return clean(unowned(by), 48)
 
 
-def _wasters(period: FleetPeriod) -> list[PrintedColumn]:
+def _waster_table(period: FleetPeriod) -> list[PrintedColumn]:
     by = period.by
     group: ColumnSpec[Waster] = ColumnSpec(clean(by, 40), lambda waster: group_name(waster.group, by), keep=8)
     where = [_WASTER_HOST]
@@ -297,8 +306,8 @@ _WASTER_HOST: Final[ColumnSpec[Waster]] = ColumnSpec("host", lambda waster: clea
 _WASTER: Final[tuple[ColumnSpec[Waster], ...]] = (
     ColumnSpec("gpu", lambda waster: human.spans(waster.gpus), keep=8),
     ColumnSpec("type", lambda waster: clean(waster.gpu_type, 32), keep=2),
-    ColumnSpec("GPU-h", lambda waster: _hours(waster.gpu_s), right=True, keep=6),
-    ColumnSpec("unused h", lambda waster: _hours(waster.unused_gpu_s), right=True),
+    ColumnSpec("GPU-h", lambda waster: _hours_text(waster.gpu_s), right=True, keep=6),
+    ColumnSpec("unused h", lambda waster: _hours_text(waster.unused_gpu_s), right=True),
 )
 _WASTER_COST: Final[ColumnSpec[Waster]] = ColumnSpec(
     "unused cost", lambda waster: amount_of_money(waster.unused_cost), right=True
@@ -309,19 +318,19 @@ def _models(waster: Waster) -> str:
     """Models that ran there, or that nothing did."""
     if not waster.models:
         return "nothing ran"
-    return ", ".join(human.model_name(clean(model, 100), 32) for model in waster.models[:3])
+    return ", ".join(human.model_name(clean(model, 100), 32) for model in waster.models[:_MOST_MODELS])
 
 
 _WASTER_MODELS: Final[ColumnSpec[Waster]] = ColumnSpec("ran", _models, keep=5)
 
 
-def _incidents(incidents: Sequence[FleetIncident]) -> list[PrintedColumn]:
+def _incident_table(incidents: Sequence[FleetIncident]) -> list[PrintedColumn]:
     return columns_of(incidents, _INCIDENT)
 
 
 _INCIDENT: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
     ColumnSpec("since", lambda incident: f"{local_time(incident.begin):%m-%d %H:%M}"),
-    ColumnSpec("for", how_long, right=True),
+    ColumnSpec("for", incident_duration, right=True),
     ColumnSpec("level", lambda incident: incident.level.value, keep=3),
     ColumnSpec("host", lambda incident: clean(incident.host, 40)),
     ColumnSpec("where", lambda incident: clean(incident.scope, 40), keep=8),
@@ -329,48 +338,48 @@ _INCIDENT: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
 )
 
 
-def _more(period: FleetPeriod) -> Iterator[str]:
+def _more_incidents(period: FleetPeriod) -> Iterator[str]:
     more = len(period.incidents) - _MOST_SHOWN + period.incidents_left_out
     if more > 0:
         yield f"and {more} more"
 
 
-def _limits(period: FleetPeriod) -> Iterator[str]:
+def _left_out_lines(period: FleetPeriod) -> Iterator[str]:
     """Hosts, GPUs and times that the sums leave out, and how to have them in."""
     if period.without_data:
         number = human.counted(len(period.without_data), "host")
-        yield f"{number} without data: {_named(period.without_data)}"
+        yield f"{number} without data: {_name_list(period.without_data)}"
     if period.partial:
         names = [f"{coverage.host} ({duration_text(coverage.measured_s)})" for coverage in period.partial]
-        yield f"parts of the time, of {human.counted(len(names), 'host')}; measured: {_named(names)}"
+        yield f"parts of the time, of {human.counted(len(names), 'host')}; measured: {_name_list(names)}"
     for unpriced in period.unpriced:
         name = clean(unpriced.gpu_type, 40) or "GPUs"
-        hours = _hours(unpriced.gpu_s)
+        hours = _hours_text(unpriced.gpu_s)
         yield f"no price of {unpriced.gpus} x {name} ({hours} GPU-hours), so they are in no cost: set [prices]"
-    yield from _unplaced(period)
+    yield from _unplaced_lines(period)
     for note in period.notes:
         yield clean(note, 300)
 
 
-def _unplaced(period: FleetPeriod) -> Iterator[str]:
-    """Engines of which GPU-hours are not known as theirs."""
-    silent = []
+def _unplaced_lines(period: FleetPeriod) -> Iterator[str]:
+    """Hosts with engines whose GPU-hours are not known: nobody tells of the GPUs, or which engine ran on which."""
+    without_gpus = []
     unplaced = []
     for host in period.unplaced:
         name = f"{host.host} ({human.counted(len(host.engines), 'engine')})"
         if host.gpus_told:
             unplaced.append(name)
         else:
-            silent.append(name)
-    if silent:
-        yield f"GPU-hours of hosts whose GPUs nobody tells of, so no cost of tokens for their groups: {_named(silent)}"
+            without_gpus.append(name)
+    if without_gpus:
+        names = _name_list(without_gpus)
+        yield f"GPU-hours of hosts whose GPUs nobody tells of, so no cost of tokens for their groups: {names}"
     if unplaced:
-        yield (
-            f"which GPUs some engines ran on, so no cost of tokens for their groups (docs/fleet.md): {_named(unplaced)}"
-        )
+        names = _name_list(unplaced)
+        yield f"which GPUs some engines ran on, so no cost of tokens for their groups (docs/fleet.md): {names}"
 
 
-def _named(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     shown = [clean(name, 60) for name in names[:_MOST_SHOWN]]
     if len(names) > _MOST_SHOWN:
         shown.append(f"and {len(names) - _MOST_SHOWN} more")

@@ -28,9 +28,9 @@ _SEND_S: Final = 20.0
 """Longest time that a client takes for an answer."""
 _CLOSE_S: Final = 5.0
 """Longest time that a client takes for the rest of the last answer of its connection."""
-_AGAIN_S: Final = 0.1
+_ACCEPT_AGAIN_S: Final = 0.1
 """Time until the next attempt to accept a connection, after the process had too many files open."""
-WORDS: Final = {
+STATUS_WORDS: Final = {
     200: "OK",
     400: "Bad Request",
     401: "Unauthorized",
@@ -43,10 +43,23 @@ WORDS: Final = {
     503: "Service Unavailable",
 }
 
+"""Status codes of this server's answers."""
 _HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
 _TARGET: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 _ONCE: Final = ("host", "content-length")
 """Header lines of which two are an error (RFC 9112, 3.2 and 6.3)."""
+
+
+class HttpRequest(NamedTuple):
+    """What a client asks for."""
+
+    method: str
+    path: str
+    """Path without its query."""
+    headers: Mapping[str, str]
+    """Header lines by name in lower case."""
+    keep_alive: bool
+    """Whether the connection goes on behind the answer."""
 
 
 class HttpResponse(NamedTuple):
@@ -71,18 +84,15 @@ class Login(NamedTuple):
     def admits(self, authorization: str) -> bool:
         """Whether an `Authorization` header is this login; takes the same time whatever is wrong with it."""
         scheme, _, word = authorization.partition(" ")
-        try:
-            if scheme.lower() == "basic":
+        given = b""
+        if scheme.lower() == "basic":
+            with contextlib.suppress(ValueError):
                 given = base64.b64decode(word.strip(), validate=True)
-            else:
-                given = b""
-        except ValueError:
-            given = b""
         return hmac.compare_digest(hashlib.sha256(given).digest(), self.digest)
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address. Raises OSError."""
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A TCP socket that listens at a host's first address. Raises OSError."""
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, kind, protocol, _, address = addresses[0]
     listener = socket.socket(family, kind, protocol)
@@ -123,12 +133,14 @@ class HttpServer:
         self._tls = tls
         self._login = login
         self._loop = asyncio.new_event_loop()
-        self._again: asyncio.TimerHandle | None = None
-        """Accepting begins again by it, once there may be descriptors."""
+        self._accept_timer: asyncio.TimerHandle | None = None
+        """Begins to accept again, after the process had too many files open."""
         self._open: dict[asyncio.Task[None], float] = {}
         """Connections, and when each was opened or last answered."""
         self._raw: dict[asyncio.Task[None], socket.socket] = {}
+        """Sockets of connections that have no transport yet, which would close them."""
         self._transports: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
+        """Transports of connections, to end them by."""
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     def start(self) -> None:
@@ -147,21 +159,21 @@ class HttpServer:
         asyncio.set_event_loop(loop)
         loop.set_exception_handler(lambda *_: None)  # what clients do is no news
         self._listener.setblocking(False)
-        self._listen()
+        self._accept_from_now()
         loop.run_forever()
         loop.remove_reader(self._listener)
-        if self._again is not None:
-            self._again.cancel()
+        if self._accept_timer is not None:
+            self._accept_timer.cancel()
         tasks = tuple(self._open)
         for task in tasks:
-            self._end(task)
+            self._end_connection(task)
         with contextlib.suppress(Exception):  # nothing is served any more: the loop is closed whatever is raised
             if tasks:
                 loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
             loop.run_until_complete(asyncio.sleep(0.01))  # transports close their sockets a turn later
         loop.close()
 
-    def _listen(self) -> None:
+    def _accept_from_now(self) -> None:
         """Accept connections from now on.
 
         A task that waits in `sock_accept` loses the connection that comes as it is cancelled: nobody closes that.
@@ -176,17 +188,17 @@ class HttpServer:
             return
         except OSError:  # this process has too many files open
             self._loop.remove_reader(self._listener)
-            self._again = self._loop.call_later(_AGAIN_S, self._listen)
+            self._accept_timer = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from_now)
             return
         connection.setblocking(False)
         while len(self._open) >= MOST_CONNECTIONS:
-            self._end(min(self._open, key=lambda task: self._open[task]))
+            self._end_connection(min(self._open, key=lambda task: self._open[task]))
         task = self._loop.create_task(self._serve(connection))
         self._open[task] = self._loop.time()
         self._raw[task] = connection
-        task.add_done_callback(self._unserved)
+        task.add_done_callback(self._close_socket)
 
-    def _end(self, task: asyncio.Task[None]) -> None:
+    def _end_connection(self, task: asyncio.Task[None]) -> None:
         """End a connection: its task, and its transport without waiting for what is not sent yet."""
         self._open.pop(task, None)
         task.cancel()
@@ -194,7 +206,7 @@ class HttpServer:
         if transport is not None:
             transport.abort()
 
-    def _unserved(self, task: asyncio.Task[None]) -> None:
+    def _close_socket(self, task: asyncio.Task[None]) -> None:
         """Close the socket of a connection that was ended before it had a transport to do so."""
         connection = self._raw.pop(task, None)
         if connection is not None:
@@ -206,12 +218,12 @@ class HttpServer:
         assert task is not None
         reader = asyncio.StreamReader(limit=MOST_HEAD, loop=self._loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
-        hello_s = None
+        handshake_s = None
         if self._tls:
-            hello_s = HEAD_S
+            handshake_s = HEAD_S
         try:
             opened, _ = await self._loop.connect_accepted_socket(
-                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=hello_s
+                lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
             )
             del self._raw[task]
             transport = cast("asyncio.WriteTransport", opened)
@@ -226,7 +238,7 @@ class HttpServer:
         except (OSError, EOFError, KeyError, asyncio.TimeoutError, asyncio.CancelledError):
             pass
         finally:
-            self._end(task)
+            self._end_connection(task)
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; returns whether the connection goes on."""
@@ -235,56 +247,59 @@ class HttpServer:
         try:
             async with timeout(HEAD_S):
                 rest = await reader.readuntil(b"\r\n\r\n")
-            method, path, headers, lasting = _request(first + rest)
-            answer = self._answered(method, path, headers)
+            request = _parse_request(first + rest)
+            method = request.method
+            keep_alive = request.keep_alive
+            answer = self._respond(request)
         except asyncio.TimeoutError:
             method = "GET"
             answer = HttpResponse(408, b"the request did not end in time\n")
-            lasting = False
+            keep_alive = False
         except asyncio.LimitOverrunError:
             method = "GET"
             answer = HttpResponse(431, b"the request is too long\n")
-            lasting = False
+            keep_alive = False
         except ValueError:
             method = "GET"
             answer = HttpResponse(400, b"this is no HTTP request\n")
-            lasting = False
+            keep_alive = False
         body = answer.body
         if method == "HEAD":
             body = b""
-        writer.write(_lines(answer, lasting) + body)
+        writer.write(_head_of(answer, keep_alive=keep_alive) + body)
         async with timeout(_SEND_S):
             await writer.drain()
-        return lasting
+        return keep_alive
 
-    def _answered(self, method: str, path: str, headers: Mapping[str, str]) -> HttpResponse:
-        if self._login is not None and not self._login.admits(headers.get("authorization", "")):
+    def _respond(self, request: HttpRequest) -> HttpResponse:
+        """The answer to a request, after the checks of login and method."""
+        if self._login is not None and not self._login.admits(request.headers.get("authorization", "")):
             return HttpResponse(
                 401, b"name and password, please\n", headers={"WWW-Authenticate": 'Basic realm="gpumon"'}
             )
-        if method not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             return HttpResponse(405, b"only GET and HEAD\n", headers={"Allow": "GET, HEAD"})
         try:
-            return self._answer(path, headers)
+            return self._answer(request.path, request.headers)
         except Exception as bug:  # whatever a page fails on costs that page
             return HttpResponse(500, f"gpumon failed on this page, please report: {type(bug).__name__}\n".encode())
 
 
-def _request(head: bytes) -> tuple[str, str, dict[str, str], bool]:
-    """Method, path without its query, header lines, and whether the connection goes on. Raises ValueError."""
+def _parse_request(head: bytes) -> HttpRequest:
+    """The request of a head. Raises ValueError."""
     first, *lines = head.decode("latin-1").rstrip("\r\n").split("\r\n")
     method, target, version = first.split(" ")
     if not version.startswith("HTTP/1."):
         raise ValueError(version)
-    headers = _headers(lines)
+    headers = _parse_headers(lines)
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
-    lasting = _lasts(version, headers.get("connection", "").lower()) and not has_body
+    keep_alive = _is_kept_alive(version, headers.get("connection", "").lower()) and not has_body
     if _TARGET.match(target):
         target = _TARGET.sub("", target, count=1)  # as it is asked of a proxy
-    return method, target.partition("?")[0] or "/", headers, lasting
+    return HttpRequest(method, target.partition("?")[0] or "/", headers, keep_alive)
 
 
-def _headers(lines: Sequence[str]) -> dict[str, str]:
+def _parse_headers(lines: Sequence[str]) -> dict[str, str]:
     """The header lines by name in lower case. Raises ValueError."""
     headers: dict[str, str] = {}
     for line in lines:
@@ -298,16 +313,17 @@ def _headers(lines: Sequence[str]) -> dict[str, str]:
     return headers
 
 
-def _lasts(version: str, wants: str) -> bool:
+def _is_kept_alive(version: str, connection: str) -> bool:
     """Whether the connection goes on behind the answer, by the version and the header line `Connection`."""
-    if "close" in wants:
+    if "close" in connection:
         return False
-    return version != "HTTP/1.0" or "keep-alive" in wants
+    return version != "HTTP/1.0" or "keep-alive" in connection
 
 
-def _lines(answer: HttpResponse, lasting: bool) -> bytes:
+def _head_of(answer: HttpResponse, *, keep_alive: bool) -> bytes:
+    """Status line and header lines of an answer, with the empty line behind them."""
     connection = "close"
-    if lasting:
+    if keep_alive:
         connection = "keep-alive"
     headers = {
         "Content-Type": answer.content_type,
@@ -318,7 +334,7 @@ def _lines(answer: HttpResponse, lasting: bool) -> bytes:
         "Content-Security-Policy": "default-src 'none'",
         **answer.headers,
     }
-    lines = [f"HTTP/1.1 {answer.status} {WORDS[answer.status]}"]
+    lines = [f"HTTP/1.1 {answer.status} {STATUS_WORDS[answer.status]}"]
     for name, text in headers.items():
         lines.append(f"{name}: {text}")
     return "\r\n".join((*lines, "", "")).encode("latin-1")

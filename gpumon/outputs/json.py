@@ -82,7 +82,7 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
     missing: dict[str, str] = {}
     absent: list[str] = []
     keys, has_readings = _getters(type(struct))
-    for get, key in keys:
+    for get, key in keys:  # the commonest types come first: this runs for each field of each tick
         value = get(struct)
         if type(value) is float:
             if not math.isfinite(value):
@@ -95,7 +95,7 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
             absent.append(key)
             value = None
         elif type(value) is not int:
-            value = _other(value)
+            value = _json_value(value)
         printed[key] = value
     for key, text_of in RENDERED.get(type(struct), {}).items():
         printed[key] = clean(text_of(struct), MOST_CHARACTERS)
@@ -113,26 +113,27 @@ def _reasons_of_absent(absent: Sequence[str], missing: Mapping[str, str]) -> dic
     return reasons
 
 
-def _other(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
+    """A value that is neither a number nor a reading, as JSON has it."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, str):
         return clean(value, MOST_CHARACTERS)
     if isinstance(value, tuple):
-        return [_other(item) for item in value]
+        return [_json_value(item) for item in value]
     if isinstance(value, dict):
-        return _finite(value)
+        return _finite_values(value)
     if isinstance(value, msgspec.Struct):
         return as_object(value)
     return value
 
 
-def _finite(values: Mapping[str, Any]) -> dict[str, Any]:
+def _finite_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values by key, without infinite ones and those that are no number."""
     printed = {}
     for key, value in values.items():
         if type(value) is not float or math.isfinite(value):
-            printed[clean(key, MOST_CHARACTERS)] = _other(value)
+            printed[clean(key, MOST_CHARACTERS)] = _json_value(value)
     return printed
 
 
@@ -148,7 +149,7 @@ def printed_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, msgspec.s
 
 @lru_cache(maxsize=64)
 def _getters(kind: type[msgspec.Struct]) -> tuple[tuple[tuple[Callable[[msgspec.Struct], Any], str], ...], bool]:
-    """Reader and key of each, and whether the object has readings and so a `missing`."""
+    """Getter and JSON key of each printed field, and whether some are readings, so that there is a `missing`."""
     printed = printed_fields(kind)
-    readings = any(field.type == Reading for _, field in printed.values())
-    return tuple((getter(kind, name), key) for key, (name, _) in printed.items()), readings
+    has_readings = any(field.type == Reading for _, field in printed.values())
+    return tuple((getter(kind, name), key) for key, (name, _) in printed.items()), has_readings

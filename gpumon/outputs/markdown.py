@@ -8,15 +8,15 @@ from typing import Final
 from gpumon.outputs.tables import PrintedColumn
 from gpumon.readings.text import clean
 
-_MOST: Final = 400
+_LONGEST_TEXT: Final = 400
 """Characters of one text."""
-_ESCAPED: Final = str.maketrans(
+_ESCAPES: Final = str.maketrans(
     {**{mark: f"\\{mark}" for mark in "\\`*_[]|~$"}, "<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", "#": "&#35;"}
 )
 
 
 def header_lines(titles: str) -> Iterator[str]:
-    """Two lines of `|`-separated titles; a colon behind a title sets its column flush right."""
+    """The two lines that begin a table. `titles`: with `|` between; a colon behind one sets its column flush right."""
     names = []
     rules = []
     for title in titles.split("|"):
@@ -47,5 +47,5 @@ def markdown_table(columns: Sequence[PrintedColumn]) -> Iterator[str]:
 
 
 def safe(text: str) -> str:
-    """Text as it is, whatever characters it has."""
-    return clean(text, _MOST).translate(_ESCAPED)
+    """Text from outside, cut and escaped, so that no character of it is markup."""
+    return clean(text, _LONGEST_TEXT).translate(_ESCAPES)

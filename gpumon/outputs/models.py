@@ -21,11 +21,11 @@ from gpumon.specs.precision import Precision
 _SCHEMA: Final = 1
 _LABEL_CELLS: Final = 14
 """Cells of the labels in front of facts."""
-_MOST: Final = 1000
-"""Characters of one text."""
+_LONGEST_TEXT: Final = 1000
+"""Characters of one text from outside."""
 _BATCHES: Final = (1, 64)
 """Sequences that decode together, for which the weights of a mixture of experts are shown."""
-_LONG: Final = 32_768.0
+_LONG_CONTEXT: Final = 32_768.0
 """Tokens of context at which the list has the cost of a further one: beyond any window."""
 _LEGEND: Final = (
     "SIZE and ACTIVE: parameters, all and multiplied per token; KV kB: 1000 bytes of KV cache per further token of a "
@@ -34,7 +34,7 @@ _LEGEND: Final = (
 )
 
 
-class Shown(NamedTuple):
+class ShownModel(NamedTuple):
     """One model as `gpumon models show` has it."""
 
     name: str
@@ -72,14 +72,14 @@ def not_found(words: Sequence[str], nearest: Sequence[str], width: int = 160) ->
     return "\n".join(wrapped(f"no model of the catalogue is named {asked}{near}", width, "", INDENT)) + "\n"
 
 
-def show_model(model: Shown, width: int = 160) -> str:
+def show_model(model: ShownModel, width: int = 160) -> str:
     """All facts of one model, derived figures with their units, and where it was looked for."""
     lines = [clean(model.name) or NONE]
     spec = model.spec
     if spec is None:
         facts = []
     else:
-        facts = [*_facts(spec, model), *_derived(spec, model.context_tokens)]
+        facts = [*_facts(spec, model), *_derived_facts(spec, model.context_tokens)]
     for name, value in facts:
         lines.extend(labelled(name, value, width, room=_LABEL_CELLS))
     if spec is None:
@@ -102,7 +102,7 @@ def model_as_json(row: LlmRow) -> dict[str, Any]:
     """A row of the catalogue as JSON has it."""
     dimensions: dict[str, Any] = {}
     if not row.unusable:
-        dimensions = _spec(row.spec)
+        dimensions = _dimensions(row.spec)
     return {
         "name": row.name,
         "hf_id": row.hf_id,
@@ -116,14 +116,14 @@ def model_as_json(row: LlmRow) -> dict[str, Any]:
     }
 
 
-def shown_json(model: Shown) -> dict[str, Any]:
-    """The text of `show_model` as JSON."""
+def shown_json(model: ShownModel) -> dict[str, Any]:
+    """The content of `show_model` as JSON has it."""
     why, _, add = model.why.partition("\n")
     spec = model.spec
     known = None
     why_unknown: str | None = why
     if spec is not None:
-        known = {"source": spec.source, **_spec(spec), **_figures(spec, model.context_tokens)}
+        known = {"source": spec.source, **_dimensions(spec), **_derived_figures(spec, model.context_tokens)}
         why_unknown = None
     catalogue = None
     if model.row is not None:
@@ -155,15 +155,15 @@ def _of_spec(text: Callable[[LlmSpec], str]) -> Callable[[LlmRow], str]:
     return cell
 
 
-def _size(row: LlmRow) -> str:
+def _size_text(row: LlmRow) -> str:
     if row.unusable:
         return f"{row.params_b:.1f}B"
-    return _billions(row.spec.params)
+    return _billions_text(row.spec.params)
 
 
 def _further_kilobytes(spec: LlmSpec) -> str:
     """KV cache of a further token."""
-    kilobytes = _further(spec, _LONG) / 1e3
+    kilobytes = _further_token_bytes(spec, _LONG_CONTEXT) / 1e3
     if kilobytes >= 9.95:
         return f"{kilobytes:.0f}"
     return f"{kilobytes:.1f}"
@@ -194,7 +194,7 @@ def _kind(spec: LlmSpec) -> str:
     return "+".join(words) or "dense"
 
 
-def _billions(params: float) -> str:
+def _billions_text(params: float) -> str:
     if params <= 0.0:
         return NONE
     if params < 0.995e9:
@@ -204,13 +204,13 @@ def _billions(params: float) -> str:
     return f"{params / 1e9:.0f}B"
 
 
-def _params(count: float) -> str:
+def _params_text(count: float) -> str:
     if count >= 1e9:
         return f"{count / 1e9:.3f}e9"
     return f"{count / 1e6:.2f}e6"
 
 
-def _context(tokens: int) -> str:
+def _context_text(tokens: int) -> str:
     if not tokens:
         return NONE
     if tokens < 1024:
@@ -222,25 +222,25 @@ def _context(tokens: int) -> str:
 
 _LIST: Final[tuple[ColumnSpec[LlmRow], ...]] = (
     ColumnSpec("NAME", lambda row: as_word(row.name)),
-    ColumnSpec("SIZE", _size, right=True),
-    ColumnSpec("ACTIVE", _of_spec(lambda spec: _billions(spec.matmul_params)), right=True),
+    ColumnSpec("SIZE", _size_text, right=True),
+    ColumnSpec("ACTIVE", _of_spec(lambda spec: _billions_text(spec.matmul_params)), right=True),
     ColumnSpec("LAYERS", _of_spec(lambda spec: str(spec.layers)), right=True, keep=2),
     ColumnSpec("KV kB", _of_spec(_further_kilobytes), right=True),
     ColumnSpec("STORED", _of_spec(lambda spec: spec.precision.value)),
-    ColumnSpec("CTX", lambda row: _context(row.max_context), right=True, keep=3),
+    ColumnSpec("CTX", lambda row: _context_text(row.max_context), right=True, keep=3),
     ColumnSpec("KIND", _of_spec(_kind)),
     ColumnSpec("NOTES", _notes, keep=1),
 )
 """Columns of the list."""
 
 
-def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
+def _facts(spec: LlmSpec, model: ShownModel) -> list[tuple[str, str]]:
     """Name and value; an empty value is left out."""
     published = ""
     note = ""
     if model.row is not None and spec.source.startswith("catalogue"):
-        published = clean(model.row.config_source, _MOST)
-        note = clean(model.row.note, _MOST)
+        published = clean(model.row.config_source, _LONGEST_TEXT)
+        note = clean(model.row.note, _LONGEST_TEXT)
     context = "not known"
     if spec.max_context:
         context = f"{spec.max_context:,} tokens as published"
@@ -248,31 +248,32 @@ def _facts(spec: LlmSpec, model: Shown) -> list[tuple[str, str]]:
         ("from", as_line(spec.source)),
         ("published in", published),
         ("note", note),
-        ("parameters", f"{_params(spec.params)}, {_params(spec.matmul_params)} multiplied per token"),
+        ("parameters", f"{_params_text(spec.params)}, {_params_text(spec.matmul_params)} multiplied per token"),
         ("shape", f"{spec.layers} layers, hidden {spec.hidden:,}, vocabulary {spec.vocab:,}"),
-        ("attention", _attention(spec)),
-        ("experts", _experts(spec)),
+        ("attention", _attention_text(spec)),
+        ("experts", _experts_text(spec)),
         ("context", context),
         ("not counted", ", ".join(spec.not_modelled)),
     ]
 
 
-def _attention(spec: LlmSpec) -> str:
+def _attention_text(spec: LlmSpec) -> str:
     cached = f"{spec.kv_heads} KV heads"
     if spec.latent:
         cached = "one latent for all (MLA)"
     parts = [f"{spec.heads} heads of {spec.head_dim}, {cached}"]
     for attention in spec.attention:
-        parts.append(f"{attention.layers} layers {_seen(attention)}")
+        parts.append(f"{attention.layers} layers {_reach_text(attention)}")
     for state in spec.states:
         parts.append(f"{state.layers} layers keep a {state.kind}: {state.elements:,.0f} elements")
     return "; ".join(parts)
 
 
-def _seen(attention: Attention) -> str:
-    every = ""
+def _reach_text(attention: Attention) -> str:
+    """Which tokens layers of attention see: `see 4,096 tokens, in the cache of another layer`."""
+    stride = ""
     if attention.stride > 1:
-        every = f", one entry per {attention.stride} tokens"
+        stride = f", one entry per {attention.stride} tokens"
     limit = f"{attention.limit:,}"
     most = limit
     if not attention.limit:
@@ -289,23 +290,24 @@ def _seen(attention: Attention) -> str:
         Reach.ENCODER: f"see {most} tokens on both sides",
         Reach.CROSS: f"see the {limit} positions of the encoder",
     }[attention.reach]
-    return text + every + shared
+    return text + stride + shared
 
 
-def _experts(spec: LlmSpec) -> str:
+def _experts_text(spec: LlmSpec) -> str:
     if not spec.experts:
         return ""
-    parameters = _params(spec.expert_params)
+    parameters = _params_text(spec.expert_params)
     return f"{spec.experts_per_token} of {spec.experts} per token, {parameters} parameters each over all layers"
 
 
-def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
-    figures = _figures(spec, context)
+def _derived_facts(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
+    """Names and texts of what a model costs: weights, KV cache, and FLOPs at `context` tokens."""
+    figures = _derived_figures(spec, context)
     batches: Sequence[int] = _BATCHES
     if not spec.experts:
         batches = _BATCHES[:1]
     reads = ", ".join(f"{amount(figures['step_read_bytes'][str(batch)])}B at batch {batch}" for batch in batches)
-    stored = f"{_stored(spec)}{_arithmetic(spec)}: {amount(figures['weight_bytes'])}B"
+    stored = f"{_stored_format(spec)}{_arithmetic_format(spec)}: {amount(figures['weight_bytes'])}B"
     flops = {}
     for name in figures:
         if "flops" in name:
@@ -337,7 +339,7 @@ def _derived(spec: LlmSpec, context: float) -> list[tuple[str, str]]:
     ]
 
 
-def _stored(spec: LlmSpec) -> str:
+def _stored_format(spec: LlmSpec) -> str:
     """The format of most weights; of integers, which may have 2 to 8 bits, also the mean over all that a step reads."""
     weights = spec.matmul_params + (spec.experts - spec.experts_per_token) * spec.expert_params
     if spec.precision not in (Precision.INT4, Precision.INT8) or weights <= 0.0:
@@ -345,7 +347,7 @@ def _stored(spec: LlmSpec) -> str:
     return f"{spec.precision.value} ({8.0 * spec.read_bytes / weights:.1f} bits per weight on average)"
 
 
-def _arithmetic(spec: LlmSpec) -> str:
+def _arithmetic_format(spec: LlmSpec) -> str:
     """Format of the peak FLOP/s, if it is not the weights' own."""
     if spec.weight_only:
         return ", arithmetic at 16 bit"
@@ -356,14 +358,14 @@ def _arithmetic(spec: LlmSpec) -> str:
     return ""
 
 
-def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:
+def _derived_figures(spec: LlmSpec, context: float) -> dict[str, Any]:
     """Derived figures, in the units of their names."""
     return {
         "context_tokens": context,
         "weight_bytes": spec.stored_bytes or weight_bytes(spec),
         "step_read_bytes": {str(batch): weight_read_bytes(spec, batch) for batch in _BATCHES},
         "kv_stored_bytes": kv_stored_bytes(spec, context),
-        "kv_bytes_per_further_token": _further(spec, context),
+        "kv_bytes_per_further_token": _further_token_bytes(spec, context),
         "kv_read_bytes_per_step": kv_read_bytes(spec, context),
         "decode_flops_per_token": decode_flops_per_token(spec, context),
         "prefill_flops_per_token": prefill_flops_per_token(spec, context),
@@ -371,12 +373,13 @@ def _figures(spec: LlmSpec, context: float) -> dict[str, Any]:
     }
 
 
-def _further(spec: LlmSpec, context: float) -> float:
+def _further_token_bytes(spec: LlmSpec, context: float) -> float:
     """Bytes of KV cache that one more token takes behind `context`: layers whose window is full take none."""
     return kv_stored_bytes(spec, context + 1.0) - kv_stored_bytes(spec, context)
 
 
-def _spec(spec: LlmSpec) -> dict[str, Any]:
+def _dimensions(spec: LlmSpec) -> dict[str, Any]:
+    """The dimensions of a model as JSON has them; bytes of the indexers are apart from those of the KV cache."""
     windows = []
     indexers = []
     for attention in spec.attention:
@@ -396,8 +399,8 @@ def _spec(spec: LlmSpec) -> dict[str, Any]:
         "window_tokens": max(windows, default=None),
         "sparse_layers": spec.attention_layers(Reach.TOP),
         "linear_layers": spec.state_layers,
-        "attention": [_fields(attention) for attention in spec.attention],
-        "states": [_fields(state) for state in spec.states],
+        "attention": [_struct_fields(attention) for attention in spec.attention],
+        "states": [_struct_fields(state) for state in spec.states],
         "hidden": spec.hidden,
         "heads": spec.heads,
         "kv_heads": spec.kv_heads,
@@ -413,5 +416,5 @@ def _spec(spec: LlmSpec) -> dict[str, Any]:
     }
 
 
-def _fields(part: Attention | State) -> dict[str, Any]:
+def _struct_fields(part: Attention | State) -> dict[str, Any]:
     return {name: getattr(part, name) for name in part.__struct_fields__}

@@ -20,7 +20,7 @@ from gpumon.readings.exported import EXPORTED_METRICS, ExportedSample
 from gpumon.readings.frame import EngineReading, Frame
 from gpumon.readings.snapshot import EventKind, Snapshot
 
-_LATE: Final = 3.0
+_LATE_INTERVALS: Final = 3.0
 """Intervals after which a snapshot is no longer of now: its collector is stuck."""
 LEAST_LATE_S: Final = 3.0
 """Least lateness in seconds: a short interval on a busy machine is no stuck collector."""
@@ -46,7 +46,7 @@ class PageBody(NamedTuple):
     encoding: str = ""
 
 
-class _Kept(Protocol):
+class _KeptTick(Protocol):
     """A collector as its keepers see it."""
 
     @property
@@ -78,19 +78,21 @@ class MetricsPage:
         self._events: Counter[str] = Counter({kind.value: 0 for kind in EventKind})
         self._restarts: Counter[str] = Counter()
         self._pages: dict[tuple[str, str], PageBody] = {}
-        self._shown: tuple[int, bool] = (0, False)
-        self._more: Callable[[], Iterable[ExportedSample]] = tuple
+        self._pages_of: tuple[int, bool] = (0, False)
+        """Number of the snapshot that the pages show, and whether it is too old to be shown."""
+        self._further_samples: Callable[[], Iterable[ExportedSample]] = tuple
+        """Samples of others; none until `count_also`."""
 
-    def keep(self, kept: _Kept) -> None:
-        """The readings that the snapshot after them is made of: their histograms are exported."""
+    def keep(self, kept: _KeptTick) -> None:
+        """Take the readings that the next snapshot is made of: their histograms are exported."""
         self._engines = kept.frame.engines
 
     def count_also(self, samples: Callable[[], Iterable[ExportedSample]]) -> None:
         """Export these samples, too, which are asked for at each snapshot."""
-        self._more = samples
+        self._further_samples = samples
 
     def take(self, snapshot: Snapshot) -> None:
-        """The newest snapshot; returns at once."""
+        """Take the newest snapshot; returns at once."""
         with self._lock:
             self._newest = snapshot, self._clock()
             self._taken += 1
@@ -133,43 +135,45 @@ class MetricsPage:
             events = dict(self._events)
             restarts = dict(self._restarts)
         stuck = bool(self._trouble(newest))
-        shown = taken, stuck
-        if shown != self._shown:
+        pages_of = taken, stuck
+        if pages_of != self._pages_of:
             self._pages.clear()
-            self._shown = shown
+            self._pages_of = pages_of
         key = form, encoding
         if key not in self._pages:
             snapshot = None
             if newest and not stuck:
                 snapshot = newest[0]
-            self._pages[key] = self._worked_out(snapshot, events, restarts, *key)
+            self._pages[key] = self._render_page(snapshot, events, restarts, *key)
         return self._pages[key]
 
     def _trouble(self, newest: tuple[Snapshot, float] | None) -> str:
+        """Why a snapshot, with the monotonic time at which it was taken, is none of now; empty where it is."""
         if newest is None:
             return "no snapshot yet: the sources are being opened"
         snapshot, taken_s = newest
         age_s = self._clock() - taken_s
-        if age_s <= max(_LATE * snapshot.interval_s, LEAST_LATE_S):
+        if age_s <= max(_LATE_INTERVALS * snapshot.interval_s, LEAST_LATE_S):
             return ""
         return f"the newest snapshot is {age_s:.0f} s old, one is due every {snapshot.interval_s:g} s: gpumon is stuck"
 
-    def _worked_out(
+    def _render_page(
         self, snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int], form: str, encoding: str
     ) -> PageBody:
+        """The page in a form and an encoding; the compressed one is made of the plain one."""
         plain = self._pages.get((form, ""))
         if plain is None:
             self.renderings += 1
-            series = [*self._own(), *self._more(), *_page(snapshot, events, restarts)]
+            series = [*self._own_samples(), *self._further_samples(), *_snapshot_samples(snapshot, events, restarts)]
             if snapshot is not None:
                 series += histogram_samples(self._engines, snapshot)
-            plain = _rendered(form, _Families(tuple(_families(series))))
+            plain = _render(form, _Families(tuple(_families(series))))
             self._pages[form, ""] = plain
         if not encoding:
             return plain
         return PageBody(gzip.compress(plain.body, _GZIP_LEVEL, mtime=0), plain.content_type, encoding)
 
-    def _own(self) -> Iterator[ExportedSample]:
+    def _own_samples(self) -> Iterator[ExportedSample]:
         yield ExportedSample("gpumon_process_start_time_seconds", {}, self._started_s)
         build = {"version": __version__, "python": platform.python_version()}
         yield ExportedSample("gpumon_build_info", build, 1.0)
@@ -181,13 +185,15 @@ def _is_gzip(coding: str) -> bool:
     return name.strip() == "gzip" and weight not in ("q=0", "q=0.0")
 
 
-def _rendered(form: str, families: _Families) -> PageBody:
+def _render(form: str, families: _Families) -> PageBody:
     """The page in one form, not compressed."""
-    written, content_type = _FORMS[form]
-    return PageBody(written(families), content_type)
+    write, content_type = _FORMS[form]
+    return PageBody(write(families), content_type)
 
 
-def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int]) -> Iterator[ExportedSample]:
+def _snapshot_samples(
+    snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int]
+) -> Iterator[ExportedSample]:
     if snapshot is None:
         yield ExportedSample("gpumon_source_up", {"source": "collector", "name": ""}, 0.0)
         return
@@ -201,10 +207,10 @@ def _page(snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str,
 
 def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
     """Restarts by engine's name, of the engines that are there: the page keeps its size."""
-    result = {}
+    counts = {}
     for engine in snapshot.engines[: MOST_EXPORTED["engines"]]:
-        result[engine.name] = restarts.get(engine.key, 0)
-    return result
+        counts[engine.name] = restarts.get(engine.key, 0)
+    return counts
 
 
 def _families(page: Iterable[ExportedSample]) -> Iterator[Family]:

@@ -37,11 +37,11 @@ def report(period: Period, width: int = 100) -> str:
     width = max(60, width)
     lines = [_title(period), *_sums(period, width), ""]
     if period.gpus:
-        lines += table(_gpus(period.gpus), width)
+        lines += table(_gpu_table(period.gpus), width)
     else:
         lines.append("no GPU")
     if period.engines:
-        lines += ["", *table(_engines(period.engines), width)]
+        lines += ["", *table(_engine_table(period.engines), width)]
     else:
         lines.append("no engine")
     lines += ["", *_incident_lines(period, width)]
@@ -49,10 +49,10 @@ def report(period: Period, width: int = 100) -> str:
 
 
 def markdown(period: Period) -> str:
-    """The same as tables to paste into a ticket."""
+    """Totals, GPUs, engines and incidents as tables to paste into a ticket."""
     lines = [f"## {md.safe(_title(period))}", "", *md.header_lines("total|")]
     lines += [md.table_line(label, md.safe(text)) for label, text in _facts(period)]
-    for columns in (_gpus(period.gpus), _engines(period.engines), _incidents(period.incidents)):
+    for columns in (_gpu_table(period.gpus), _engine_table(period.engines), _incident_columns(period.incidents)):
         if columns[0].texts:
             lines += ["", *md.markdown_table(columns)]
     if not period.incidents:
@@ -64,7 +64,7 @@ def markdown(period: Period) -> str:
 
 def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
     """The incidents alone, in Markdown."""
-    return md.markdown_table(_incidents(incidents))
+    return md.markdown_table(_incident_columns(incidents))
 
 
 def _title(period: Period) -> str:
@@ -85,9 +85,9 @@ def _sums(period: Period, width: int) -> Iterator[str]:
         yield from labelled(label, text, width, indent="", room=_LABEL_CELLS)
 
 
-_USED: Final = {"busy": "busy_ratio", "MFU": "mfu_ratio", "MBU": "mbu_ratio"}
+_USE_FIELDS: Final = {"busy": "busy_ratio", "MFU": "mfu_ratio", "MBU": "mbu_ratio"}
 """Shares of the time and of the peaks, and their fields."""
-_TOKENS: Final = {
+_TOKEN_FIELDS: Final = {
     "prefill": "prefill_computed_tokens",
     "prefill cached": "prefill_cached_tokens",
     "decode": "decode_tokens",
@@ -97,11 +97,12 @@ _TOKENS: Final = {
 
 
 def _facts(period: Period) -> Iterator[tuple[str, str]]:
+    """Labels and texts of the lines on the whole recording."""
     gaps = ""
     if period.gaps:
         gaps = f", {human.counted(period.gaps, 'gap')}"
     yield "recorded", f"{duration_text(period.covered_s)} of {duration_text(period.seconds)}{gaps}"
-    yield "use", ", ".join(f"{name} {_use(period, field)}" for name, field in _USED.items())
+    yield "use", ", ".join(f"{name} {_use_text(period, field)}" for name, field in _USE_FIELDS.items())
     yield "tokens", tokens_text(period)
     served = goodput_text(period.goodput)
     if served:
@@ -115,7 +116,7 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
 def tokens_text(period: Period | GroupPeriod) -> str:
     """The kinds of tokens that are counted: `1.2M prefill, 300k decode`."""
     counts = []
-    for kind, field in _TOKENS.items():
+    for kind, field in _TOKEN_FIELDS.items():
         count = FORMAT_BY_UNIT["number"](getattr(period, field))
         if count != NONE:
             counts.append(f"{count} {kind}")
@@ -138,13 +139,13 @@ def _cost(period: Period) -> str:
         return f"{amount_of_money(period.cost)}, of which idle {amount_of_money(period.idle_cost)}{unused}{per_tokens}"
     if period.cost != NO_PRICE:
         return ""
-    some = ""
+    scope = ""
     if any(not isinstance(gpu.cost, Missing) for gpu in period.gpus):
-        some = " of every GPU"
-    return f"no price{some}: set gpu_hour of [prices]"
+        scope = " of every GPU"
+    return f"no price{scope}: set gpu_hour of [prices]"
 
 
-def _use(period: Period, field: str) -> str:
+def _use_text(period: Period, field: str) -> str:
     """A mean over GPUs and time, with how many of them and how much of it were known, where that is not all."""
     mean = FORMAT_BY_UNIT["ratio"](getattr(period, field))
     cards = 0
@@ -165,7 +166,7 @@ def _use(period: Period, field: str) -> str:
 
 
 def _is_slice(gpu: GpuPeriod) -> bool:
-    """NVML names slices so (nvmlDeviceGetUUID)."""
+    """Whether it is a MIG slice: NVML begins their UUIDs so (nvmlDeviceGetUUID)."""
     return gpu.uuid.startswith("MIG-")
 
 
@@ -176,10 +177,10 @@ def _energy(period: Period) -> str:
     cost = ""
     if not isinstance(period.energy_cost, Missing):
         cost = f", cost {amount_of_money(period.energy_cost)}"
-    return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure(period.tokens_per_j)} tok/J{cost}"
+    return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure_text(period.tokens_per_j)} tok/J{cost}"
 
 
-def _quantity(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
+def _quantity_column(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
     """A column of one figure, flush right."""
 
     def text(thing: GpuPeriod | EnginePeriod) -> str:
@@ -191,11 +192,11 @@ def _quantity(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPer
 _GPU: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
     ColumnSpec("gpu", lambda gpu: str(gpu.index), right=True),
     ColumnSpec("name", lambda gpu: clean(gpu.name.removeprefix("NVIDIA "), 32), keep=1),
-    _quantity("busy", "ratio", "busy_ratio", 9),
-    _quantity("mfu", "ratio", "mfu_ratio", 9),
-    _quantity("mbu", "ratio", "mbu_ratio", 9),
-    _quantity("power", "w", "power_w", 3),
-    _quantity("energy", "j", "energy_j", 4),
+    _quantity_column("busy", "ratio", "busy_ratio", 9),
+    _quantity_column("mfu", "ratio", "mfu_ratio", 9),
+    _quantity_column("mbu", "ratio", "mbu_ratio", 9),
+    _quantity_column("power", "w", "power_w", 3),
+    _quantity_column("energy", "j", "energy_j", 4),
 )
 _PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
     ColumnSpec("cost", lambda gpu: amount_of_money(gpu.cost), right=True, keep=2),
@@ -206,7 +207,7 @@ _PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
 """Columns of GPUs that are there once a price is known."""
 
 
-def _gpus(gpus: Sequence[GpuPeriod]) -> list[PrintedColumn]:
+def _gpu_table(gpus: Sequence[GpuPeriod]) -> list[PrintedColumn]:
     return columns_of(gpus, _GPU) + with_figures(columns_of(gpus, _PRICED))
 
 
@@ -229,23 +230,23 @@ def output_tokens(engine: EnginePeriod | GroupPeriod) -> str:
 _ENGINE: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
     ColumnSpec("engine", lambda engine: clean(engine.name, 28)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 24), keep=2),
-    _quantity("run", "rate", "running_mean", 6),
-    _quantity("wait", "rate", "waiting_mean", 6),
-    _quantity("kv", "ratio", "kv_usage_ratio", 5),
+    _quantity_column("run", "rate", "running_mean", 6),
+    _quantity_column("wait", "rate", "waiting_mean", 6),
+    _quantity_column("kv", "ratio", "kv_usage_ratio", 5),
     ColumnSpec("decode tokens", output_tokens, right=True),
-    _quantity("prefill", "number", "prefill_computed_tokens", 4),
-    _quantity("cached", "number", "prefill_cached_tokens", 1),
-    _quantity("decode tok/s", "rate", "decode_tokens_per_s", 7),
-    _quantity("mfu", "ratio", "mfu_ratio", 9),
-    _quantity("mbu", "ratio", "mbu_ratio", 9),
-    ColumnSpec("tok/J", lambda engine: _figure(engine.tokens_per_j), right=True, keep=3),
+    _quantity_column("prefill", "number", "prefill_computed_tokens", 4),
+    _quantity_column("cached", "number", "prefill_cached_tokens", 1),
+    _quantity_column("decode tok/s", "rate", "decode_tokens_per_s", 7),
+    _quantity_column("mfu", "ratio", "mfu_ratio", 9),
+    _quantity_column("mbu", "ratio", "mbu_ratio", 9),
+    ColumnSpec("tok/J", lambda engine: _figure_text(engine.tokens_per_j), right=True, keep=3),
 )
 _ENGINE_COST: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
     "$/1M out", lambda engine: amount_of_money(engine.cost_per_million_tokens), right=True, keep=3
 )
 
 
-def _engines(engines: Sequence[EnginePeriod]) -> list[PrintedColumn]:
+def _engine_table(engines: Sequence[EnginePeriod]) -> list[PrintedColumn]:
     return columns_of(engines, _ENGINE) + with_figures(columns_of(engines, (_ENGINE_COST,)))
 
 
@@ -254,12 +255,12 @@ def _incident_lines(period: Period, width: int) -> Iterator[str]:
         yield "no incidents"
         return
     yield f"incidents ({len(period.incidents) + period.incidents_left_out})"
-    yield from table(_incidents(period.incidents), width)
+    yield from table(_incident_columns(period.incidents), width)
     if period.incidents_left_out:
         yield f"and {period.incidents_left_out} more"
 
 
-def _incidents(incidents: Sequence[Incident]) -> list[PrintedColumn]:
+def _incident_columns(incidents: Sequence[Incident]) -> list[PrintedColumn]:
     days = {local_time(incident.begin).date() for incident in incidents}
     form = "%H:%M:%S"
     if len(days) > 1:
@@ -268,15 +269,15 @@ def _incidents(incidents: Sequence[Incident]) -> list[PrintedColumn]:
     return columns_of(incidents, (begin, *_INCIDENT))
 
 
-def _figure(value: Reading) -> str:
+def _figure_text(value: Reading) -> str:
     """A small number."""
     if isinstance(value, Missing):
         return NONE
     return human.figure(value)
 
 
-def how_long(incident: Incident | FleetIncident) -> str:
-    """`4m`; `4m+` where it still stood at the end; nothing of a moment."""
+def incident_duration(incident: Incident | FleetIncident) -> str:
+    """`4m`; `4m+` where it still stood at the end; NONE for an event, which has no end."""
     if not incident.end:
         return NONE
     if incident.ended:
@@ -285,7 +286,7 @@ def how_long(incident: Incident | FleetIncident) -> str:
 
 
 _INCIDENT: Final[tuple[ColumnSpec[Incident], ...]] = (
-    ColumnSpec("for", how_long, right=True),
+    ColumnSpec("for", incident_duration, right=True),
     ColumnSpec("level", lambda incident: incident.level.value, keep=3),
     ColumnSpec("where", lambda incident: clean(incident.scope, 28)),
     ColumnSpec("what", lambda incident: clean(incident.text, 200)),
@@ -300,7 +301,7 @@ def duration_text(seconds: float) -> str:
     for number, unit in parts:
         if number:
             words.append(f"{number} {unit}")
-    return " ".join(words[:2]) or "0 s"
+    return " ".join(words[:2]) or "0 s"  # the two largest units
 
 
 def local_time(rfc3339: str) -> datetime:

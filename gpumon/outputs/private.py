@@ -14,13 +14,13 @@ from gpumon.readings.verdict import Action, Event, Evidence, Parameters, Signal,
 
 PartT = TypeVar("PartT", Evidence, Action, Signal)
 
-_OTHERS: Final = (
+_PROCESS_WORDS: Final = (
     (re.compile(r"\bpid \d+"), "pid PID"),
     (re.compile(r"\bserver \d+ \("), "server ("),
     (re.compile(r"\bprocess \d+ \(.*?\)(?= listens)"), SOMEBODY),
     (re.compile(r"\bbelongs to user .*?(?=, and Linux)"), "belongs to another user"),
 )
-"""Words of discovery, and of the mapping of engines to GPUs, that hold a pid or a user."""
+"""Patterns of words with a pid or a user, in texts of discovery and of the mapping to GPUs, and words without one."""
 
 
 def without_processes(snapshot: Snapshot) -> Snapshot:
@@ -30,7 +30,7 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
         gpus.append(msgspec.structs.replace(gpu, processes=()))
     faults = []
     for fault in snapshot.faults:
-        faults.append(msgspec.structs.replace(fault, text=_reworded(fault.text)))
+        faults.append(msgspec.structs.replace(fault, text=_without_process_words(fault.text)))
     return msgspec.structs.replace(
         snapshot,
         gpus=tuple(gpus),
@@ -45,9 +45,11 @@ def _engine(engine: Engine) -> Engine:
     """An engine without the processes that it ran in."""
     return msgspec.structs.replace(
         engine,
-        fault=_reworded(engine.fault),
+        fault=_without_process_words(engine.fault),
         departure=tuple(map(_departure, engine.departure)),
-        hardware=msgspec.structs.replace(engine.hardware, gpus_source=_reworded(engine.hardware.gpus_source)),
+        hardware=msgspec.structs.replace(
+            engine.hardware, gpus_source=_without_process_words(engine.hardware.gpus_source)
+        ),
     )
 
 
@@ -70,7 +72,7 @@ def nameless_verdict(verdict: Verdict) -> Verdict:
     """The verdict without names of processes and users."""
     return msgspec.structs.replace(
         verdict,
-        parameters=_nameless(verdict.parameters),
+        parameters=_nameless_parameters(verdict.parameters),
         evidence=tuple(map(_nameless_part, verdict.evidence)),
         actions=tuple(map(_nameless_part, verdict.actions)),
         unknown=tuple(map(_nameless_part, verdict.unknown)),
@@ -79,11 +81,11 @@ def nameless_verdict(verdict: Verdict) -> Verdict:
 
 def _nameless_part(part: PartT) -> PartT:
     """A part of a verdict without names of processes and users in its parameters."""
-    return msgspec.structs.replace(part, parameters=_nameless(part.parameters))
+    return msgspec.structs.replace(part, parameters=_nameless_parameters(part.parameters))
 
 
-def _nameless(parameters: Parameters) -> Parameters:
-    """The parameters: in the place of a private one what may stand there, if anything."""
+def _nameless_parameters(parameters: Parameters) -> Parameters:
+    """The parameters, with the public stand-in for each private one, or without it where there is none."""
     if not parameters.keys() & PRIVATE.keys():
         return parameters
     nameless = {}
@@ -94,7 +96,8 @@ def _nameless(parameters: Parameters) -> Parameters:
     return nameless
 
 
-def _reworded(text: str) -> str:
-    for pattern, words in _OTHERS:
+def _without_process_words(text: str) -> str:
+    """A text of gpumon without the pids and users in it."""
+    for pattern, words in _PROCESS_WORDS:
         text = pattern.sub(words, text)
     return text

@@ -43,15 +43,15 @@ def _list_columns(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> 
     return (
         ColumnSpec("NAME", as_word),
         ColumnSpec("MODEL", of_profile(lambda profile: as_word(profile.model)[:40]), keep=2),
-        ColumnSpec("GPU", of_profile(lambda profile: _gpus(profile)[:28] or NONE), keep=4),
+        ColumnSpec("GPU", of_profile(lambda profile: _gpus_text(profile)[:28] or NONE), keep=4),
         ColumnSpec("LENGTHS", of_profile(_listed_lengths), keep=3),
         ColumnSpec(
-            "CONC", of_profile(lambda profile: FORMAT_BY_UNIT["count"](_known(profile.concurrency))), right=True
+            "CONC", of_profile(lambda profile: FORMAT_BY_UNIT["count"](_reading_of(profile.concurrency))), right=True
         ),
         ColumnSpec("TOK/S", of_profile(_knee_tokens_per_s), right=True, keep=6),
         ColumnSpec("ITL", of_profile(lambda profile: seconds_text(_at_knee(profile, "itl_s"))), right=True, keep=5),
-        ColumnSpec("HOLDS", of_profile(_content), keep=7),
-        ColumnSpec("FROM", lambda name: _source(profiles[name], is_builtin=name in builtin), keep=1),
+        ColumnSpec("HOLDS", of_profile(_content_text), keep=7),
+        ColumnSpec("FROM", lambda name: _source_text(profiles[name], is_builtin=name in builtin), keep=1),
     )
 
 
@@ -63,7 +63,7 @@ def _at_knee(profile: Observed, figure: str) -> Reading:
     """A figure of the point at which the profile operates."""
     for point in profile.points:
         if load_of_point(point) == profile.concurrency:
-            return _known(getattr(point, figure))
+            return _reading_of(getattr(point, figure))
     return _ABSENT
 
 
@@ -80,14 +80,14 @@ def _tokens(tokens: float | None) -> str:
     return f"{tokens:.0f}"
 
 
-def _source(profile: Observed, *, is_builtin: bool) -> str:
+def _source_text(profile: Observed, *, is_builtin: bool) -> str:
     """The tool that measured it; `gpumon` for a profile that comes with it."""
     if is_builtin:
         return "gpumon"
     return as_line(profile.tool or profile.origin.value)[:28]
 
 
-def _content(profile: Observed) -> str:
+def _content_text(profile: Observed) -> str:
     """Content of a profile: `memory 15.7 GB`, `7 points`."""
     parts = []
     if profile.points:
@@ -99,18 +99,18 @@ def _content(profile: Observed) -> str:
 
 def _with_data(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
     """The columns in which some profile has something."""
-    data = []
+    filled = []
     for column in columns:
         if any(cell != NONE for cell in column.texts):
-            data.append(column)
-    return data
+            filled.append(column)
+    return filled
 
 
-def show_profile(profile: Observed, notes: Sequence[str], *, built: bool = False, width: int = 160) -> str:
+def show_profile(profile: Observed, notes: Sequence[str], *, is_builtin: bool = False, width: int = 160) -> str:
     """All that one profile says: facts, knee and points."""
-    operating = _knee(profile)
+    operating = _knee_of(profile)
     title = as_word(profile.name)
-    if built:
+    if is_builtin:
         title = f"{title} (comes with gpumon)"
     facts = _facts(profile, operating)
     for note in notes:
@@ -119,19 +119,19 @@ def show_profile(profile: Observed, notes: Sequence[str], *, built: bool = False
     for name, value in facts:
         lines.extend(labelled(name, value, width, room=_LABEL_CELLS))
     if operating is not None:
-        lines.extend(("", *table(_points(profile.points, operating), width)))
+        lines.extend(("", *table(_point_columns(profile.points, operating), width)))
     return "\n".join(lines) + "\n"
 
 
-def _knee(profile: Observed) -> Knee | None:
+def _knee_of(profile: Observed) -> Knee | None:
     """The knee of the points of a profile, if it has any."""
     if profile.points:
         return knee(profile.points)
     return None
 
 
-def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width: int = 160) -> str:
-    """Result of an import: per profile its points and operating point, then notes."""
+def import_result(profiles: Sequence[Observed], notes: Sequence[str], place: str, width: int = 160) -> str:
+    """The text after an import: of each profile its points and operating point, then notes."""
     lines = []
     for profile in profiles:
         operating = knee(profile.points)
@@ -149,10 +149,10 @@ def added(profiles: Sequence[Observed], notes: Sequence[str], place: str, width:
     return "\n".join(fitted_lines) + "\n"
 
 
-def profile_as_json(profile: Observed, notes: Sequence[str] = (), *, built: bool = False) -> dict[str, Any]:
+def profile_as_json(profile: Observed, notes: Sequence[str] = (), *, is_builtin: bool = False) -> dict[str, Any]:
     """A profile as JSON has it: fields of `Observed` that were seen, its knee, and whether it comes with gpumon."""
-    operating = _knee(profile)
-    fields: dict[str, Any] = {**msgspec.to_builtins(profile), "builtin": built, "notes": list(notes), "knee": None}
+    operating = _knee_of(profile)
+    fields: dict[str, Any] = {**msgspec.to_builtins(profile), "builtin": is_builtin, "notes": list(notes), "knee": None}
     if operating is not None:
         beyond = None
         if operating.beyond is not None:
@@ -171,7 +171,7 @@ def encode(value: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode({"schema": _SCHEMA, **value}) + b"\n"
 
 
-def _gpus(profile: Observed) -> str:
+def _gpus_text(profile: Observed) -> str:
     """`2 x H100 SXM5 80GB`, `2 GPUs` of a type that is not known; empty where nothing is."""
     if not profile.gpu:
         if profile.gpus:
@@ -189,15 +189,15 @@ def _facts(profile: Observed, operating: Knee | None) -> list[tuple[str, str]]:
     facts = [
         ("model", as_line(profile.model)),
         ("measured by", join_known((as_line(profile.tool), as_line(profile.time)), " ")),
-        ("GPU", join_known((_gpus(profile), *_parallel(profile)))),
-        ("precision", _precisions(profile)),
-        ("tokens", _lengths(profile)),
+        ("GPU", join_known((_gpus_text(profile), *_parallel_sizes(profile)))),
+        ("precision", _precisions_text(profile)),
+        ("tokens", _lengths_text(profile)),
         ("memory", _gigabytes(profile.memory_bytes)),
-        ("GPU busy", _figure(FORMAT_BY_UNIT["ratio"], profile.busy_ratio)),
-        ("power", _figure(FORMAT_BY_UNIT["w"], profile.power_w)),
-        ("KV pool", _figure(number, profile.kv_pool_tokens, " tokens")),
+        ("GPU busy", _figure_text(FORMAT_BY_UNIT["ratio"], profile.busy_ratio)),
+        ("power", _figure_text(FORMAT_BY_UNIT["w"], profile.power_w)),
+        ("KV pool", _figure_text(number, profile.kv_pool_tokens, " tokens")),
         ("sequences", _most_sequences(profile.max_num_seqs)),
-        ("prefill", _figure(number, profile.prefill_tokens_per_s, " tok/s at least")),
+        ("prefill", _figure_text(number, profile.prefill_tokens_per_s, " tok/s at least")),
     ]
     if profile.concurrency is not None:
         facts.append(("operates at", _operating_point(profile, profile.concurrency, operating)))
@@ -220,13 +220,13 @@ def _most_sequences(sequences: int | None) -> str:
     return f"at most {sequences}"
 
 
-def _figure(form: Callable[[Reading], str], value: float | None, unit: str = "") -> str:
+def _figure_text(form: Callable[[Reading], str], value: float | None, unit: str = "") -> str:
     if value is None:
         return ""
     return f"{form(value)}{unit}"
 
 
-def _parallel(profile: Observed) -> list[str]:
+def _parallel_sizes(profile: Observed) -> list[str]:
     """`TP 4`, and `PP 2` where there are several stages."""
     sizes = []
     if profile.tp > 0:
@@ -236,14 +236,14 @@ def _parallel(profile: Observed) -> list[str]:
     return sizes
 
 
-def _precisions(profile: Observed) -> str:
+def _precisions_text(profile: Observed) -> str:
     words = [profile.weight_precision]
     if profile.kv_precision:
         words.append(f"KV {profile.kv_precision}")
     return join_known(words)
 
 
-def _lengths(profile: Observed) -> str:
+def _lengths_text(profile: Observed) -> str:
     """`1024 in, 256 out`, as far as they are known."""
     lengths = []
     if profile.prompt_tokens is not None:
@@ -264,18 +264,18 @@ def _operating_point(profile: Observed, concurrency: float, operating: Knee | No
 
 
 _POINT: Final[tuple[ColumnSpec[Point], ...]] = (
-    ColumnSpec("OFFERED", lambda point: FORMAT_BY_UNIT["number"](_known(point.offered)), right=True),
+    ColumnSpec("OFFERED", lambda point: FORMAT_BY_UNIT["number"](_reading_of(point.offered)), right=True),
     ColumnSpec("RUNNING", lambda point: f"{point.running:.1f}", right=True),
-    ColumnSpec("TOK/S", lambda point: FORMAT_BY_UNIT["rate"](_known(point.tokens_per_s)), right=True),
-    ColumnSpec("REQ/S", lambda point: FORMAT_BY_UNIT["rate"](_known(point.requests_per_s)), right=True),
+    ColumnSpec("TOK/S", lambda point: FORMAT_BY_UNIT["rate"](_reading_of(point.tokens_per_s)), right=True),
+    ColumnSpec("REQ/S", lambda point: FORMAT_BY_UNIT["rate"](_reading_of(point.requests_per_s)), right=True),
     ColumnSpec("ITL", lambda point: _step_time(point.itl_s), right=True),
-    ColumnSpec("TTFT", lambda point: seconds_text(_known(point.ttft_s)), right=True),
-    ColumnSpec("E2E", lambda point: seconds_text(_known(point.e2e_s)), right=True),
+    ColumnSpec("TTFT", lambda point: seconds_text(_reading_of(point.ttft_s)), right=True),
+    ColumnSpec("E2E", lambda point: seconds_text(_reading_of(point.e2e_s)), right=True),
     ColumnSpec("RUNS", lambda point: str(point.weight), right=True),
 )
 
 
-def _points(points: Sequence[Point], operating: Knee) -> list[PrintedColumn]:
+def _point_columns(points: Sequence[Point], operating: Knee) -> list[PrintedColumn]:
     """The points by their load, the knee marked."""
 
     def mark(point: Point) -> str:
@@ -287,13 +287,14 @@ def _points(points: Sequence[Point], operating: Knee) -> list[PrintedColumn]:
 
 
 def _step_time(itl_s: float | None) -> str:
-    """Four digits: neighbouring points differ little."""
+    """ITL in milliseconds with four digits: neighbouring points differ little."""
     if itl_s is None:
         return NONE
     return f"{itl_s * 1e3:.4g}ms"
 
 
-def _known(value: float | None) -> Reading:
+def _reading_of(value: float | None) -> Reading:
+    """A figure of a profile, which has None for what was not measured, as a reading."""
     if value is None:
         return _ABSENT
     return value

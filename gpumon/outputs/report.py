@@ -53,6 +53,7 @@ _BOUNDS: Final = frozenset({"first_bound_s", *(f"p{share}_{end}" for share in (5
 _HEADS: Final = frozenset(
     {"index", "uuid", "name", "state", "processes", "sources", "window", "llm", "rank_loads", "backends"}
 )
+"""Fields of GPUs and engines that are in their heading or have lines of their own, or are not printed."""
 
 
 def report(snapshot: Snapshot) -> str:
@@ -69,7 +70,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     yield from ("", "gpumon's own cost", *_fields(snapshot.self_cost))
     for gpu in snapshot.gpus:
         yield from ("", f"gpu {gpu.index}  {as_line(gpu.name)}  {gpu.state.value}{simulated}")
-        yield from (_line("uuid", as_word(gpu.uuid)), *_fields(gpu), *_processes(gpu))
+        yield from (_value_line("uuid", as_word(gpu.uuid)), *_fields(gpu), *_processes(gpu))
     for engine in snapshot.engines:
         yield from ("", f"engine {as_word(engine.name)}  {engine.state.value}{simulated}", *_fields(engine))
         for load in engine.rank_loads:
@@ -108,34 +109,35 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     yield f"  {'confidence':<{_WORD_WIDTH}} {verdict.confidence.value}"
 
 
-def _fields(of: msgspec.Struct) -> Iterator[str]:
-    if isinstance(of, Engine | Gpu):
-        sources = of.sources
+def _fields(struct: msgspec.Struct) -> Iterator[str]:
+    """The lines of all fields of a thing, but for those in its heading."""
+    if isinstance(struct, Engine | Gpu):
+        sources = struct.sources
     else:
         sources = {}
-    for name in flat_fields(type(of)):
-        value = _value(of, name)
-        if value not in ("", (), {}) and (name not in _HEADS or not isinstance(of, Gpu | Engine)):
+    for name in flat_fields(type(struct)):
+        value = _shown_value(struct, name)
+        if value not in ("", (), {}) and (name not in _HEADS or not isinstance(struct, Gpu | Engine)):
             yield from _field(name, value, sources.get(name, ""))
 
 
-def _value(of: msgspec.Struct, name: str) -> Any:
+def _shown_value(struct: msgspec.Struct, name: str) -> Any:
     """A field; empty where it cannot apply, and the reason where its value says that it is not known."""
-    value = value_of(of, name)
+    value = value_of(struct, name)
     if isinstance(value, Missing):
         if value in BY_NATURE:
             return ""
         return value
-    if isinstance(of, Engine) and name in ABSENT and value == ABSENT[name][0]:
-        if isinstance(of.load.running, Missing):
-            return of.load.running
+    if isinstance(struct, Engine) and name in ABSENT and value == ABSENT[name][0]:
+        if isinstance(struct.load.running, Missing):
+            return struct.load.running
         return Missing(ABSENT[name][2])
     return value
 
 
 def _field(name: str, value: Any, source: str) -> Iterator[str]:
     """The lines of a field: several of a group of figures, none of one that is empty as a whole."""
-    label, unit = _named(name)
+    label, unit = _label_and_unit(name)
     if isinstance(value, Quantiles | TokensTotal):
         yield from _labelled_parts(label, _parts(value, unit).items(), source)
     elif isinstance(value, dict):
@@ -143,37 +145,37 @@ def _field(name: str, value: Any, source: str) -> Iterator[str]:
         yield from _labelled_parts(label, amounts, source)
     elif isinstance(value, Group):
         if value != type(value)():
-            yield from _fields_of(value, f"{name}_")
+            yield from _group_fields(value, f"{name}_")
     elif isinstance(value, OwnEstimate):
         if value != OwnEstimate():
-            yield from _fields_of(value, "own_")
+            yield from _group_fields(value, "own_")
     elif isinstance(value, SinceStart):
         if not isinstance(value.seconds, Missing):
-            yield from _fields_of(value, "mean_since_start_")
+            yield from _group_fields(value, "mean_since_start_")
     else:
-        yield _line(label, _amount(value, unit), source)
+        yield _value_line(label, _amount(value, unit), source)
 
 
 def _labelled_parts(label: str, texts: Iterable[tuple[str, str]], source: str) -> Iterator[str]:
     """A line per part; the source stands in the first."""
     for part, text in texts:
-        yield _line(f"{label} {part}".rstrip(), text, source)
+        yield _value_line(f"{label} {part}".rstrip(), text, source)
         source = ""
 
 
 def _amount(value: Any, unit: str) -> str:
     """A reading with its unit; anything else as a text."""
     if isinstance(value, float | int | Missing) and not isinstance(value, bool):
-        return _reading(value, unit)
-    return _text(value)
+        return _reading_text(value, unit)
+    return _value_text(value)
 
 
-def _fields_of(value: OwnEstimate | SinceStart | Group, prefix: str) -> Iterator[str]:
+def _group_fields(value: OwnEstimate | SinceStart | Group, prefix: str) -> Iterator[str]:
     for part in value.__struct_fields__:
         yield from _field(f"{prefix}{part}", getattr(value, part), "")
 
 
-def _named(name: str) -> tuple[str, str]:
+def _label_and_unit(name: str) -> tuple[str, str]:
     """A field's label and unit."""
     if name in _LABELS:
         return _LABELS[name]
@@ -188,24 +190,25 @@ def _named(name: str) -> tuple[str, str]:
     return name.removesuffix("_").replace("_", " "), "number"
 
 
-def _parts(of: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
+def _parts(group: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
     """Part -> its text; one nameless part where all are missing for the same reason."""
     texts = {}
     all_missing = True
-    for part in of.__struct_fields__:
-        reading = getattr(of, part)
+    for part in group.__struct_fields__:
+        reading = getattr(group, part)
         if reading in BY_NATURE:
             continue
         is_missing = isinstance(reading, Missing)
         all_missing = all_missing and is_missing
         if part not in _BOUNDS or not is_missing:
-            texts[part.removesuffix("_s").replace("_", " ")] = _reading(reading, unit)
+            texts[part.removesuffix("_s").replace("_", " ")] = _reading_text(reading, unit)
     if all_missing and len(set(texts.values())) == 1:
         return {"": next(iter(texts.values()))}
     return texts
 
 
-def _reading(value: Reading, unit: str) -> str:
+def _reading_text(value: Reading, unit: str) -> str:
+    """A reading with its unit; of a missing one the reason."""
     if isinstance(value, Missing):
         detail = ""
         if value.detail:
@@ -214,7 +217,7 @@ def _reading(value: Reading, unit: str) -> str:
     return FORMAT_BY_UNIT[unit](float(value))
 
 
-def _text(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if isinstance(value, tuple):
         texts = [as_line(_item_text(item)) for item in value]
         return ", ".join(texts) or NONE
@@ -233,11 +236,11 @@ def _item_text(item: Any) -> str:
     return str(item)
 
 
-def _line(label: str, value: str, source: str = "") -> str:
-    behind = ""
+def _value_line(label: str, value: str, source: str = "") -> str:
+    source_text = ""
     if source:
-        behind = f"  [{as_line(source)}]"
-    return f"  {label:<{_LABEL_WIDTH}} {value:<{_VALUE_WIDTH}}{behind}"
+        source_text = f"  [{as_line(source)}]"
+    return f"  {label:<{_LABEL_WIDTH}} {value:<{_VALUE_WIDTH}}{source_text}"
 
 
 def _processes(gpu: Gpu) -> Iterator[str]:
@@ -245,4 +248,4 @@ def _processes(gpu: Gpu) -> Iterator[str]:
         amounts = (FORMAT_BY_UNIT["bytes"](process.vram_bytes), FORMAT_BY_UNIT["ratio"](process.sm_ratio))
         names = (process.name, process.user, process.container, process.pod, process.engine)
         words = "  ".join((*amounts, *map(as_word, names), as_line(process.command)))
-        yield _line("process", f"{process.pid}  {words}")
+        yield _value_line("process", f"{process.pid}  {words}")

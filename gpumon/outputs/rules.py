@@ -33,14 +33,16 @@ SGLANG_BOUNDS: Final = (
 MOST_RULES: Final = 20
 """Most rules of a group: Mimir's default limit."""
 _RATE_S = 10.0
+"""Shortest window of rates."""
 LENGTHS_S = 60.0
+"""Shortest window of lengths of prompts and answers."""
 WASTE_S = 1800.0
+"""Shortest time that waste must last."""
 RARELY_S = 240.0
-"""Shortest windows of rates and of lengths, how long waste must last, and the longest interval of a group: a series is
-gone after 5 minutes without a sample."""
-_KEPT: Final = ("cluster", "namespace", "pod", "job", "instance")
+"""Longest interval of a group: a series is gone after 5 minutes without a sample."""
+_TARGET_LABELS: Final = ("cluster", "namespace", "pod", "job", "instance")
 """Labels of a target that its series keep, beside those that name its host."""
-_OF_ENGINES: Final = frozenset(
+_ENGINE_LABELS: Final = frozenset(
     ("__name__", "model_name", "engine", "engine_type", "dp_rank", "tp_rank", "pp_rank", "moe_ep_rank")
 )
 """Labels that no target has: what is joined over a target does not have them."""
@@ -77,7 +79,7 @@ class Scope(NamedTuple):
     """Label that an engine and its GPUs share; empty: the machine."""
 
 
-class Ruled(NamedTuple):
+class RuleInputs(NamedTuple):
     """All that the rules are made of."""
 
     models: tuple[ModelFacts, ...]
@@ -93,7 +95,7 @@ class Ruled(NamedTuple):
     """Some `gpumon serve-metrics` is."""
 
 
-def rules_yaml(ruled: Ruled) -> str:
+def rules_yaml(ruled: RuleInputs) -> str:
     """The rules file. Ends with a line feed."""
     lines = [_HEAD]
     for name, why in ruled.unknown:
@@ -101,17 +103,18 @@ def rules_yaml(ruled: Ruled) -> str:
         for line in why.splitlines():
             lines.append(f"#   {clean(line, 300)}\n")
     lines.append("groups:\n")
-    values = _values(ruled)
+    values = _template_values(ruled)
     if ruled.scraped:
         for place, model in enumerate(ruled.models, 1):
-            lines += _model(f"gpumon-model-{place}", model, values["rarely"])
+            lines += _model_lines(f"gpumon-model-{place}", model, values["rarely"])
     for group in _TEMPLATE.read_text("utf-8").partition("groups:\n")[2].split("\n\n"):
         if _is_wanted(group, ruled):
-            lines.append(_filled(group.strip("\n"), values) + "\n")
+            lines.append(_fill_in(group.strip("\n"), values) + "\n")
     return "".join(lines)
 
 
-def _is_wanted(group: str, ruled: Ruled) -> bool:
+def _is_wanted(group: str, ruled: RuleInputs) -> bool:
+    """Whether the rules of a group have series to read, by the name of the group."""
     name = group.partition("- name: ")[2].partition("\n")[0]
     if name.startswith("gpumon-served"):
         return ruled.served
@@ -119,26 +122,26 @@ def _is_wanted(group: str, ruled: Ruled) -> bool:
     return ruled.scraped and (name != "gpumon-prices" or priced)
 
 
-def _model(name: str, model: ModelFacts, every: str) -> list[str]:
-    """The constants of one model."""
-    on = "GPU not known: no MFU, no MBU"
+def _model_lines(name: str, model: ModelFacts, every: str) -> list[str]:
+    """The groups with the constants of one model, each of at most `MOST_RULES` rules."""
+    gpu = "GPU not known: no MFU, no MBU"
     if model.gpu:
-        on = f"on {model.gpu}"
-    lines = [f"  # {clean(f'{model.name}: {model.source}, {on}; {model.size}', 300)}\n"]
+        gpu = f"on {model.gpu}"
+    lines = [f"  # {clean(f'{model.name}: {model.source}, {gpu}; {model.size}', 300)}\n"]
     labels = f"        labels: {{model_name: {quoted(model.name)}}}\n"
     for count, constant in enumerate(model.constants):
         if count % MOST_RULES == 0:
-            more = ""
+            part = ""
             if count:
-                more = f"-{count // MOST_RULES + 1}"
-            lines.append(f"  - name: {name}{more}\n    interval: {every}\n    rules:\n")
+                part = f"-{count // MOST_RULES + 1}"
+            lines.append(f"  - name: {name}{part}\n    interval: {every}\n    rules:\n")
         lines += [f"      # {constant.meaning}\n", f"      - record: {constant.record}\n"]
         lines += [f"        expr: vector({promql_number(constant.value)})\n", labels]
     return lines
 
 
-def _values(ruled: Ruled) -> dict[str, str]:
-    """Values of the names in the template."""
+def _template_values(ruled: RuleInputs) -> dict[str, str]:
+    """Name of a placeholder in the template -> its value."""
     limits = ruled.thresholds
     scrape_s = ruled.scope.scrape_s
     values = {}
@@ -149,32 +152,32 @@ def _values(ruled: Ruled) -> dict[str, str]:
         "awake": promql_number(AWAKE),
         "under_used": duration(max(limits.under_used_s, 4.0 * scrape_s)),
         "gpu_idle": duration(max(limits.gpu_idle_s, WASTE_S)),
-        "match": "".join(map(_escaped, ruled.scope.match.strip().strip(","))),
+        "match": "".join(map(_escape_unprintable, ruled.scope.match.strip().strip(","))),
         "rate": duration(max(_RATE_S, 4.0 * scrape_s)),
         "lengths": duration(max(LENGTHS_S, 20.0 * scrape_s)),
         "step": duration(scrape_s),
-        "prices": _prices(ruled.prices),
+        "prices": _price_terms(ruled.prices),
     }
-    values |= _labels(ruled.scope)
-    values |= _place(ruled.scope)
+    values |= _label_lists(ruled.scope)
+    values |= _place_label(ruled.scope)
     for name, scrapes in (("often", 2.0), ("seldom", 4.0), ("rarely", 8.0)):
         values[name] = duration(min(scrapes * scrape_s, RARELY_S))
     for kind, bounds in (("vllm", ONE_TWO_FIVE), ("sglang", SGLANG_BOUNDS)):
         for field in ("first", "second"):
-            values[f"{kind} {field}"] = _weights(bounds, field)
+            values[f"{kind} {field}"] = _bucket_weights(bounds, field)
     return values
 
 
-def _labels(scope: Scope) -> dict[str, str]:
-    """Labels that series of a target, an engine, a GPU and an exporter have."""
-    own = [*_KEPT, *scope.hosts, *matched_labels(scope.match)]
+def _label_lists(scope: Scope) -> dict[str, str]:
+    """Labels that series of a target, an engine, a GPU and an exporter have, with commas between them."""
+    names = [*_TARGET_LABELS, *scope.hosts, *matched_labels(scope.match)]
     workload = []
     if scope.join:
-        own.append(scope.join)
+        names.append(scope.join)
         workload.append(f"exported_{scope.join}")
     target = []
-    for name in dict.fromkeys(own):
-        if name not in _OF_ENGINES:
+    for name in dict.fromkeys(names):
+        if name not in _ENGINE_LABELS:
             target.append(name)
     gpu = []
     for name in target:
@@ -182,7 +185,7 @@ def _labels(scope: Scope) -> dict[str, str]:
             gpu.append(name)
     exporter = []
     for name in ("cluster", "job", "instance", *matched_labels(scope.match)):
-        if name not in _OF_ENGINES:
+        if name not in _ENGINE_LABELS:
             exporter.append(name)
     return {
         "target": ", ".join(target),
@@ -192,7 +195,7 @@ def _labels(scope: Scope) -> dict[str, str]:
     }
 
 
-def _place(scope: Scope) -> dict[str, str]:
+def _place_label(scope: Scope) -> dict[str, str]:
     """Text before and behind a selector that gives its series the label `place`: the machine, or the label to join."""
     names = scope.hosts
     if scope.join:
@@ -208,13 +211,13 @@ def _place(scope: Scope) -> dict[str, str]:
     return {"place ": before, " place": behind}
 
 
-_NAME: Final = re.compile(
+_PLACEHOLDER: Final = re.compile(
     r"(?P<indent>(?<=\n) *)?(?:<(?P<begin>place )|<(?P<name>[a-z_]+(?: first| second)?)>|(?P<end> place)>)"
 )
 """A name in the template, with the indentation of its line where it stands first."""
 
 
-def _filled(group: str, values: Mapping[str, str]) -> str:
+def _fill_in(group: str, values: Mapping[str, str]) -> str:
     """The group with its names filled in; a value of several lines keeps the indentation of its name."""
     if not values["match"]:
         group = group.replace("{<match>}", "").replace(", <match>}", "}")
@@ -224,10 +227,10 @@ def _filled(group: str, values: Mapping[str, str]) -> str:
         text = values[name["begin"] or name["name"] or name["end"]]
         return indent + text.replace("\n", f"\n{indent}")
 
-    return _NAME.sub(value, group)
+    return _PLACEHOLDER.sub(value, group)
 
 
-def _weights(bounds: Sequence[float], field: str) -> str:
+def _bucket_weights(bounds: Sequence[float], field: str) -> str:
     """One number per bucket of a histogram of lengths."""
     terms = []
     for weight in bucket_weights(tuple(bounds)):
@@ -235,7 +238,7 @@ def _weights(bounds: Sequence[float], field: str) -> str:
     return "\nor ".join(terms)
 
 
-def _prices(prices: RulePrices) -> str:
+def _price_terms(prices: RulePrices) -> str:
     """The price of each GPU by its name, and of the others."""
     busy = "gpumon:gpu_busy:ratio"
     parts = []
@@ -260,18 +263,18 @@ def _pattern(name: str) -> str:
     return "".join(characters)
 
 
-def recorded(ruled: Ruled) -> frozenset[str]:
+def recorded_names(ruled: RuleInputs) -> frozenset[str]:
     """The names of all series that the rules make."""
     return frozenset(re.findall(r"- record: (\S+)", rules_yaml(ruled)))
 
 
 def quoted(text: str) -> str:
     """A YAML string in double quotes: JSON's form, with what YAML does not print as escapes of its own."""
-    return "".join(map(_escaped, json.dumps(text, ensure_ascii=False)))
+    return "".join(map(_escape_unprintable, json.dumps(text, ensure_ascii=False)))
 
 
-def _escaped(character: str) -> str:
-    """As YAML and PromQL both read it between double quotes."""
+def _escape_unprintable(character: str) -> str:
+    """A character as YAML and PromQL both read it between double quotes."""
     if character.isprintable():
         return character
     code = ord(character)
@@ -281,7 +284,7 @@ def _escaped(character: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """As PromQL writes it, to the millisecond."""
+    """Seconds as PromQL writes them, to the millisecond: `90s`, `1500ms`."""
     whole = round(seconds * 1000)
     if whole % 1000 == 0:
         return f"{whole // 1000}s"
@@ -289,5 +292,5 @@ def duration(seconds: float) -> str:
 
 
 def promql_number(value: float) -> str:
-    """As PromQL and YAML read it."""
+    """A number as PromQL and YAML read it."""
     return f"{value:.12g}"

@@ -53,19 +53,22 @@ MOST_EXPORTED: Final = {
 _MOST_PARTS: Final = 8
 """Evidences or causes of one thing."""
 MOST_LABEL: Final = 128
-"""Characters of a label's value; URLs get `MOST_KEY`."""
+"""Characters of any other label's value."""
 MOST_KEY: Final = 256
+"""Characters of a label's value that holds a URL or the key of a thing."""
 SILENT_GPU: Final = frozenset((GpuState.STALE, GpuState.LOST, GpuState.INITIALISING, GpuState.ERROR))
 """States in which a GPU gives no figures."""
-_GONE: Final = frozenset((Reason.STALE, Reason.UNREACHABLE))
+_GONE_REASONS: Final = frozenset((Reason.STALE, Reason.UNREACHABLE))
+"""Reasons for missing figures of an engine that does not answer."""
 REASONED: Final = {
     "gpu": ("busy_ratio", "sm_active_ratio", "bandwidth_bytes_per_s", "mfu_ratio", "mbu_ratio"),
     "engine": ("running", "kv_usage_ratio", "prefill_tokens_per_s", "decode_tokens_per_s", "mfu_ratio", "mbu_ratio"),
 }
 """Fields whose reason is exported where they are missing."""
-_NAME: Final = re.compile(r"(?! )(?:[\w.:=+/-]+ ?){1,3}(?<! )", re.ASCII)
+_SHORT_NAME: Final = re.compile(r"(?! )(?:[\w.:=+/-]+ ?){1,3}(?<! )", re.ASCII)
 """Names of options (`--kv-cache-dtype fp8`), models and causes; what has more words in it stays on the host."""
-_MOST_NAME: Final = 64
+_LONGEST_NAME: Final = 64
+"""Characters of such a name."""
 _OWN_WORDS: Final = frozenset(("flag", "chunked", "tp_flag", "pp_flag", "gpus", "engines", "replica"))
 """Parameters that are words of gpumon's own, or names of engines, which other series have, too."""
 
@@ -79,11 +82,11 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     yield _sample("interval_seconds", {}, snapshot.interval_s)
     yield _sample("snapshot_timestamp_seconds", {}, snapshot.wall_s)
     yield from _host(snapshot)
-    gpus = list(_first_of(snapshot.gpus, gpu_key))
-    served = list(_first_of(snapshot.engines, lambda engine: engine.name))
+    gpus = list(_distinct(snapshot.gpus, gpu_key))
+    served = list(_distinct(snapshot.engines, lambda engine: engine.name))
     engines = engine_labels(served)
-    verdicts = list(_first_of(snapshot.verdicts, _verdict_key))
-    models = list(_first_of(snapshot.replicas, lambda replicas: _cut(replicas.model)))
+    verdicts = list(_distinct(snapshot.verdicts, _verdict_key))
+    models = list(_distinct(snapshot.replicas, lambda replicas: _label_value(replicas.model)))
     counted: dict[str, Sequence[object]] = {
         "gpus": gpus,
         "engines": served,
@@ -97,8 +100,8 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
         yield from _gpu(gpu)
     for engine in served[: MOST_EXPORTED["engines"]]:
         yield from _engine(engine, engines[engine.name])
-    yield from _sources(snapshot, served[: MOST_EXPORTED["engines"]], engines)
-    yield from _mapping(gpus[: MOST_EXPORTED["gpus"]], served[: MOST_EXPORTED["engines"]], engines)
+    yield from _source_samples(snapshot, served[: MOST_EXPORTED["engines"]], engines)
+    yield from _placement_samples(gpus[: MOST_EXPORTED["gpus"]], served[: MOST_EXPORTED["engines"]], engines)
     for model in models[: MOST_EXPORTED["models"]]:
         yield from _model(model, engines)
     for verdict in verdicts[: MOST_EXPORTED["verdicts"]]:
@@ -114,11 +117,11 @@ def engine_labels(engines: Sequence[Engine]) -> dict[str, str]:
     for engine in engines:
         if engine.name in labels:
             continue
-        label = _cut(engine.name)
+        label = _label_value(engine.name)
         number = 1
         while label in taken:
             number += 1
-            label = f"{_cut(engine.name, MOST_LABEL - 6)} ({number})"
+            label = f"{_label_value(engine.name, MOST_LABEL - 6)} ({number})"
         taken.add(label)
         labels[engine.name] = label
     return labels
@@ -126,18 +129,19 @@ def engine_labels(engines: Sequence[Engine]) -> dict[str, str]:
 
 def gpu_key(gpu: Gpu) -> str:
     """Key of a GPU's texts and reasons."""
-    return _cut(gpu.uuid) or str(gpu.index)
+    return _label_value(gpu.uuid) or str(gpu.index)
 
 
 def _sample(name: str, labels: SampleLabels, value: float) -> ExportedSample:
     return ExportedSample(PREFIX + name, labels, float(value))
 
 
-def _cut(text: str, most: int = MOST_LABEL) -> str:
+def _label_value(text: str, most: int = MOST_LABEL) -> str:
+    """Text from outside as the value of a label: cut and escaped."""
     return clean(text, most)
 
 
-def _first_of(things: Iterable[T], key: Callable[[T], Any]) -> Iterator[T]:
+def _distinct(things: Iterable[T], key: Callable[[T], Any]) -> Iterator[T]:
     """The things without those whose key came before: a page must not hold a series twice."""
     seen = set()
     for thing in things:
@@ -152,11 +156,12 @@ def _getters(kind: type[msgspec.Struct], fields: tuple[str, ...]) -> tuple[Calla
     return tuple(getter(kind, path) for path in fields)
 
 
-def _figures(
-    of: Any, fields: Sequence[Field], paths: tuple[str, ...], labels: SampleLabels
+def _figure_samples(
+    thing: Any, fields: Sequence[Field], paths: tuple[str, ...], labels: SampleLabels
 ) -> Iterator[ExportedSample]:
-    for field, get in zip(fields, _getters(of.__class__, paths), strict=True):
-        value = get(of)
+    """A sample for each field that has a finite figure. `paths`: those of the fields, as `_paths` gives them."""
+    for field, get in zip(fields, _getters(thing.__class__, paths), strict=True):
+        value = get(thing)
         if type(value) is Missing or not math.isfinite(value) or (field.whole and value == 0):
             continue
         if field.fixed:
@@ -169,65 +174,70 @@ def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
     return tuple(field.path for field in fields)
 
 
-_GPU = _paths(GPU)
-_ENGINE = _paths(EXPORTED_ENGINE)
-_RANK = _paths(RANK)
-_BACKEND = _paths(BACKEND)
-_MODEL = _paths(EXPORTED_MODEL)
-_HOST = _paths(EXPORTED_HOST)
-_COSTS = _paths(COSTS)
-_SELF = _paths(SELF)
+_GPU_PATHS = _paths(GPU)
+_ENGINE_PATHS = _paths(EXPORTED_ENGINE)
+_RANK_PATHS = _paths(RANK)
+_BACKEND_PATHS = _paths(BACKEND)
+_MODEL_PATHS = _paths(EXPORTED_MODEL)
+_HOST_PATHS = _paths(EXPORTED_HOST)
+_COSTS_PATHS = _paths(COSTS)
+_SELF_PATHS = _paths(SELF)
 
 
-def _texts(of: Any, fields: Mapping[str, str], most: int = MOST_LABEL) -> SampleLabels:
+def _text_labels(thing: Any, fields: Mapping[str, str]) -> SampleLabels:
+    """Labels of an info sample: label -> value of the field that `fields` names."""
     labels = {}
     for label, name in fields.items():
-        value = value_of(of, name)
+        value = value_of(thing, name)
         value = getattr(value, "value", value)
         if isinstance(value, bool):
             labels[label] = _flag(value)
         else:
-            labels[label] = _cut(value, most)
+            labels[label] = _label_value(value)
     return labels
 
 
-def _flag(is_so: bool) -> str:
-    """A yes-or-no label."""
-    if is_so:
+def _flag(is_true: bool) -> str:
+    """Value of a label that is `yes` or empty."""
+    if is_true:
         return "yes"
     return ""
 
 
-def _since(name: str, labels: SampleLabels, since: str) -> Iterator[ExportedSample]:
+def _time_samples(name: str, labels: SampleLabels, since: str) -> Iterator[ExportedSample]:
+    """The sample of a time in RFC 3339 as Unix seconds; none where the text is no time."""
     try:
         yield _sample(name, labels, wall_of(since))
     except (ValueError, OverflowError, OSError):
         return
 
 
-def _reasons(of: str, thing: str, source: Any) -> Iterator[ExportedSample]:
-    for name in REASONED[of]:
-        value = value_of(source, name)
+def _reason_samples(kind: str, key: str, thing: Any) -> Iterator[ExportedSample]:
+    """Why fields of `REASONED` are missing. `kind`: gpu or engine; `key`: what its series are known by."""
+    for name in REASONED[kind]:
+        value = value_of(thing, name)
         if isinstance(value, Missing):
-            labels = {"of": of, "thing": thing, "field": name, "reason": value.reason.value}
+            labels = {"of": kind, "thing": key, "field": name, "reason": value.reason.value}
             yield _sample("missing_info", labels, 1.0)
 
 
 def _host(snapshot: Snapshot) -> Iterator[ExportedSample]:
-    texts = _texts(snapshot.host, HOST_TEXTS)
+    texts = _text_labels(snapshot.host, HOST_TEXTS)
     yield _sample("host_info", {**texts, "simulated": _flag(snapshot.simulated)}, 1.0)
-    yield from _figures(snapshot.host, EXPORTED_HOST, _HOST, {})
-    yield from _figures(snapshot.costs, COSTS, _COSTS, {})
-    yield from _figures(snapshot.self_cost, SELF, _SELF, {})
+    yield from _figure_samples(snapshot.host, EXPORTED_HOST, _HOST_PATHS, {})
+    yield from _figure_samples(snapshot.costs, COSTS, _COSTS_PATHS, {})
+    yield from _figure_samples(snapshot.self_cost, SELF, _SELF_PATHS, {})
 
 
 def answers(engine: Engine) -> bool:
     """Whether an engine's figures are of now."""
-    gone = isinstance(engine.load.running, Missing) and engine.load.running.reason in _GONE
+    gone = isinstance(engine.load.running, Missing) and engine.load.running.reason in _GONE_REASONS
     return engine.state is EndpointState.OK and not gone
 
 
-def _sources(snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[ExportedSample]:
+def _source_samples(
+    snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, str]
+) -> Iterator[ExportedSample]:
     """Which sources answer. One that is not asked for has no series."""
     blamed = {fault.source for fault in snapshot.faults}
     for source, exported in (("nvml", False), (DCGM, True)):
@@ -243,8 +253,8 @@ def _sources(snapshot: Snapshot, engines: Sequence[Engine], names: Mapping[str, 
 
 
 def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
-    labels = {"gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
-    yield _sample("gpu_info", {**labels, **_texts(gpu, GPU_TEXTS)}, 1.0)
+    labels = {"gpu": str(gpu.index), "uuid": _label_value(gpu.uuid)}
+    yield _sample("gpu_info", {**labels, **_text_labels(gpu, GPU_TEXTS)}, 1.0)
     yield _sample("gpu_state", {**labels, "state": gpu.state.value}, 1.0)
     if math.isfinite(gpu.age_s):
         yield _sample("gpu_age_seconds", labels, gpu.age_s)
@@ -252,21 +262,23 @@ def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
         yield _sample("gpu_xid", {**labels, "xid": str(xid)}, 1.0)
     if gpu.state in SILENT_GPU:
         return
-    yield from _figures(gpu, GPU, _GPU, labels)
-    yield from _reasons("gpu", gpu_key(gpu), gpu)
-    for cause in list(_first_of(gpu.throttle, _cut))[: 2 * _MOST_PARTS]:
-        yield _sample("gpu_throttled", {**labels, "cause": _cut(cause)}, 1.0)
-    for cause, seconds in list(_first_of(gpu.throttle_s.items(), lambda item: _cut(item[0])))[: 2 * _MOST_PARTS]:
+    yield from _figure_samples(gpu, GPU, _GPU_PATHS, labels)
+    yield from _reason_samples("gpu", gpu_key(gpu), gpu)
+    for cause in list(_distinct(gpu.throttle, _label_value))[: 2 * _MOST_PARTS]:
+        yield _sample("gpu_throttled", {**labels, "cause": _label_value(cause)}, 1.0)
+    for cause, seconds in list(_distinct(gpu.throttle_s.items(), lambda item: _label_value(item[0])))[
+        : 2 * _MOST_PARTS
+    ]:
         if math.isfinite(seconds):
-            yield _sample("gpu_throttle_seconds_total", {**labels, "cause": _cut(cause)}, seconds)
+            yield _sample("gpu_throttle_seconds_total", {**labels, "cause": _label_value(cause)}, seconds)
 
 
 def _engine(engine: Engine, name: str) -> Iterator[ExportedSample]:
     labels = {"engine": name}
-    texts = _texts(engine, ENGINE_TEXTS)
-    yield _sample("engine_info", {**labels, **texts, "url": _cut(engine.url, MOST_KEY)}, 1.0)
+    texts = _text_labels(engine, ENGINE_TEXTS)
+    yield _sample("engine_info", {**labels, **texts, "url": _label_value(engine.url, MOST_KEY)}, 1.0)
     yield _sample("engine_state", {**labels, "state": engine.state.value}, 1.0)
-    yield from _since("engine_state_since_timestamp_seconds", labels, engine.since)
+    yield from _time_samples("engine_state_since_timestamp_seconds", labels, engine.since)
     yield from _departures(engine, labels)
     if math.isfinite(engine.age_s):
         yield _sample("engine_age_seconds", labels, engine.age_s)
@@ -275,16 +287,18 @@ def _engine(engine: Engine, name: str) -> Iterator[ExportedSample]:
     for doubt in DOUBTS:
         if value_of(engine, doubt):
             yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
-    yield from _figures(engine, EXPORTED_ENGINE, _ENGINE, labels)
+    yield from _figure_samples(engine, EXPORTED_ENGINE, _ENGINE_PATHS, labels)
     for position, share in enumerate(engine.served.accepted_by_position):
         labelled = {**labels, "position": str(position)}
         yield _sample("engine_speculation_position_accepted_ratio", labelled, share)
-    yield from _reasons("engine", name, engine)
-    for load in list(_first_of(engine.rank_loads, lambda load: _cut(load.rank)))[: MOST_EXPORTED["ranks"]]:
-        yield from _figures(load, RANK, _RANK, {**labels, "rank": _cut(load.rank)})
-    for backend in list(_first_of(engine.backends, lambda backend: _cut(backend.address)))[: MOST_EXPORTED["backends"]]:
-        named = {"backend": _cut(backend.address), "polled_as": _cut(backend.engine)}
-        yield from _figures(backend, BACKEND, _BACKEND, {**labels, **named})
+    yield from _reason_samples("engine", name, engine)
+    for load in list(_distinct(engine.rank_loads, lambda load: _label_value(load.rank)))[: MOST_EXPORTED["ranks"]]:
+        yield from _figure_samples(load, RANK, _RANK_PATHS, {**labels, "rank": _label_value(load.rank)})
+    for backend in list(_distinct(engine.backends, lambda backend: _label_value(backend.address)))[
+        : MOST_EXPORTED["backends"]
+    ]:
+        named = {"backend": _label_value(backend.address), "polled_as": _label_value(backend.engine)}
+        yield from _figure_samples(backend, BACKEND, _BACKEND_PATHS, {**labels, **named})
 
 
 def _departures(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample]:
@@ -293,7 +307,7 @@ def _departures(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample
         number = ""
         if departure.number:
             number = str(departure.number)
-        how = {"cause": _cut(departure.cause), "number": number, "planned": _flag(departure.planned)}
+        how = {"cause": _label_value(departure.cause), "number": number, "planned": _flag(departure.planned)}
         if math.isfinite(departure.wall_s):
             yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)
 
@@ -304,15 +318,15 @@ def histogram_samples(readings: Iterable[EngineReading], snapshot: Snapshot) -> 
     They are counters: they begin anew with the engine, and those of several engines may be added and averaged.
     """
     answering = filter(answers, snapshot.engines)
-    names = engine_labels(list(_first_of(answering, lambda engine: engine.name)))
-    for reading in _first_of(readings, lambda reading: reading.name):
+    names = engine_labels(list(_distinct(answering, lambda engine: engine.name)))
+    for reading in _distinct(readings, lambda reading: reading.name):
         if reading.name in names:
             for quantity, name in HISTOGRAMS.items():
-                yield from _histogram(name, {"engine": names[reading.name]}, _of_ranks(reading, quantity))
+                yield from _histogram(name, {"engine": names[reading.name]}, _merge_ranks(reading, quantity))
 
 
-def _of_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
-    """The histogram over all ranks; None where no rank has it."""
+def _merge_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
+    """The histogram of a quantity over all ranks of an engine; None where no rank has it."""
     histograms = []
     for rank in reading.ranks:
         if quantity in rank.histograms:
@@ -325,22 +339,24 @@ def _histogram(name: str, labels: SampleLabels, histogram: HistogramReading | No
     if histogram is None or histogram.bounds[-1] != math.inf:
         return
     for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
-        most = "+Inf"
+        upper = "+Inf"
         if bound < math.inf:
-            most = repr(bound)
-        yield _sample(f"{name}_bucket", {**labels, "le": most}, count)
+            upper = repr(bound)
+        yield _sample(f"{name}_bucket", {**labels, "le": upper}, count)
     yield _sample(f"{name}_count", labels, histogram.count)
     yield _sample(f"{name}_sum", labels, histogram.sum)
 
 
-def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]) -> Iterator[ExportedSample]:
+def _placement_samples(
+    gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]
+) -> Iterator[ExportedSample]:
     """Which engine runs on which GPU: those that GPUs tell, and those that only engines know by number."""
     mapped = set()
     for gpu in gpus:
         for engine in dict.fromkeys(gpu.engines):
             if engine in names:
                 mapped.add((engine, gpu.index))
-                labels = {"engine": names[engine], "gpu": str(gpu.index), "uuid": _cut(gpu.uuid)}
+                labels = {"engine": names[engine], "gpu": str(gpu.index), "uuid": _label_value(gpu.uuid)}
                 yield _sample("engine_gpu_info", labels, 1.0)
     for served in engines:
         for index in served.hardware.gpus[: MOST_EXPORTED["gpus"]]:
@@ -350,17 +366,17 @@ def _mapping(gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str,
 
 
 def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[ExportedSample]:
-    labels = {"model": _cut(model.model)}
+    labels = {"model": _label_value(model.model)}
     for engine in dict.fromkeys(model.engines):
         if engine not in names:
             continue
         deviating = _flag(engine in model.deviating)
         yield _sample("model_replica_info", {**labels, "engine": names[engine], "deviating": deviating}, 1.0)
-    yield from _figures(model, EXPORTED_MODEL, _MODEL, labels)
+    yield from _figure_samples(model, EXPORTED_MODEL, _MODEL_PATHS, labels)
 
 
 def _verdict_labels(verdict: Verdict) -> SampleLabels:
-    return {"kind": verdict.kind.value, "thing": _cut(verdict.key, MOST_KEY), "family": verdict.family.value}
+    return {"kind": verdict.kind.value, "thing": _label_value(verdict.key, MOST_KEY), "family": verdict.family.value}
 
 
 def _verdict_key(verdict: Verdict) -> str:
@@ -369,19 +385,23 @@ def _verdict_key(verdict: Verdict) -> str:
 
 def _verdict(verdict: Verdict) -> Iterator[ExportedSample]:
     labels = _verdict_labels(verdict)
-    judgement = {"code": verdict.code.value, "cause": _cut(verdict.cause), "level": verdict.level.value}
+    judgement = {"code": verdict.code.value, "cause": _label_value(verdict.cause), "level": verdict.level.value}
     judgement["confidence"] = verdict.confidence.value
-    yield _sample("verdict", {**labels, "scope": _cut(verdict.scope), **judgement}, 1.0)
-    yield from _since("verdict_since_timestamp_seconds", labels, verdict.since)
+    yield _sample("verdict", {**labels, "scope": _label_value(verdict.scope), **judgement}, 1.0)
+    yield from _time_samples("verdict_since_timestamp_seconds", labels, verdict.since)
     if verdict.until:
-        yield from _since("verdict_until_timestamp_seconds", labels, verdict.until)
+        yield from _time_samples("verdict_until_timestamp_seconds", labels, verdict.until)
     for number, signal in enumerate(verdict.unknown[:_MOST_PARTS]):
-        codes = {"code": _cut(signal.code), "reason": _cut(signal.reason), "fix": _cut(signal.fix)}
+        codes = {
+            "code": _label_value(signal.code),
+            "reason": _label_value(signal.reason),
+            "fix": _label_value(signal.fix),
+        }
         yield _sample("verdict_unknown_info", {**labels, "at": str(number), **codes}, 1.0)
         yield from _parameters(labels, f"unknown {number}", signal.parameters)
     yield from _evidence(labels, verdict.evidence)
     for number, action in enumerate(verdict.actions[:_MOST_PARTS]):
-        yield _sample("verdict_action_info", {**labels, "at": str(number), "code": _cut(action.code)}, 1.0)
+        yield _sample("verdict_action_info", {**labels, "at": str(number), "code": _label_value(action.code)}, 1.0)
         yield from _parameters(labels, f"action {number}", action.parameters)
     yield from _parameters(labels, "verdict", verdict.parameters)
 
@@ -393,7 +413,11 @@ def _evidence(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[Ex
         if not isinstance(figure.value, Missing) and math.isfinite(figure.value):
             figures.append((figure, figure.value))
     for number, (figure, value) in enumerate(figures[:_MOST_PARTS]):
-        texts = {"quantity": _cut(figure.quantity), "source": _cut(figure.source), "chart": _cut(figure.chart)}
+        texts = {
+            "quantity": _label_value(figure.quantity),
+            "source": _label_value(figure.source),
+            "chart": _label_value(figure.chart),
+        }
         yield _sample("verdict_evidence", {**labels, "at": str(number), **texts}, value)
         parameters = dict(figure.parameters)
         if not isinstance(figure.limit, Missing):
@@ -402,28 +426,32 @@ def _evidence(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[Ex
 
 
 def _parameters(labels: SampleLabels, of: str, parameters: Parameters) -> Iterator[ExportedSample]:
+    """Parameters of a verdict, or of a part of it (`of`), whose values may be exported.
+
+    Of private ones only the stand-ins are, of texts only gpumon's own words and short names.
+    """
     for name, value in parameters.items():
-        of_it = {**labels, "of": of, "name": _cut(name)}
+        parameter_labels = {**labels, "of": of, "name": _label_value(name)}
         if name in PRIVATE:
             if PRIVATE[name]:
-                yield _sample("verdict_parameter", {**of_it, "text": ""}, 1.0)
+                yield _sample("verdict_parameter", {**parameter_labels, "text": ""}, 1.0)
         elif isinstance(value, str):
-            if name in _OWN_WORDS or (len(value) <= _MOST_NAME and _NAME.fullmatch(value)):
-                yield _sample("verdict_parameter", {**of_it, "text": _cut(value)}, 1.0)
+            if name in _OWN_WORDS or (len(value) <= _LONGEST_NAME and _SHORT_NAME.fullmatch(value)):
+                yield _sample("verdict_parameter", {**parameter_labels, "text": _label_value(value)}, 1.0)
         elif math.isfinite(value):
-            yield _sample("verdict_parameter", {**of_it, "text": ""}, value)
+            yield _sample("verdict_parameter", {**parameter_labels, "text": ""}, value)
 
 
 def _alerts(snapshot: Snapshot) -> Iterator[ExportedSample]:
-    alerts = list(_first_of(snapshot.alerts, lambda alert: f"{_cut(alert.name)} {_cut(alert.scope)}"))
+    alerts = list(_distinct(snapshot.alerts, lambda alert: f"{_label_value(alert.name)} {_label_value(alert.scope)}"))
     for alert in alerts[: MOST_EXPORTED["alerts"]]:
-        labels = {"alert": _cut(alert.name), "scope": _cut(alert.scope)}
+        labels = {"alert": _label_value(alert.name), "scope": _label_value(alert.scope)}
         yield _sample("alert", labels, 1.0)
-        yield from _since("alert_since_timestamp_seconds", labels, alert.since)
+        yield from _time_samples("alert_since_timestamp_seconds", labels, alert.since)
         if not isinstance(alert.value, Missing) and math.isfinite(alert.value):
             yield _sample("alert_value", labels, alert.value)
 
 
 def _faults(snapshot: Snapshot) -> Iterator[ExportedSample]:
-    for source, count in Counter(_cut(fault.source) for fault in snapshot.faults).most_common(_MOST_PARTS):
+    for source, count in Counter(_label_value(fault.source) for fault in snapshot.faults).most_common(_MOST_PARTS):
         yield _sample("faults", {"source": source}, count)

@@ -18,7 +18,7 @@ from gpumon.readings.flat import Part
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
 
-_PLAIN: dict[Any, dict[str, Any]] = {
+_PLAIN_TYPES: dict[Any, dict[str, Any]] = {
     Reading: {"type": ["number", "null"]},
     float: {"type": "number"},
     int: {"type": "integer"},
@@ -26,6 +26,7 @@ _PLAIN: dict[Any, dict[str, Any]] = {
     str: {"type": "string", "maxLength": MOST_CHARACTERS},
 }
 _NEVER_PRINTED = [nothing for nothing, _, _ in ABSENT.values()]
+"""Values that say "none", and are printed as null."""
 
 
 @functools.cache
@@ -38,7 +39,7 @@ def schema() -> dict[str, Any]:
 
 def document(kind: type[msgspec.Struct], title: str, version: int, definitions: dict[str, Any]) -> dict[str, Any]:
     """The schema of a whole document, without its `$defs`: those are added to `definitions`."""
-    root = _object(kind, definitions)
+    root = _struct_schema(kind, definitions)
     root["properties"] = {
         "schema": {"const": version, "description": "Version of this contract."},
         **root["properties"],
@@ -47,17 +48,17 @@ def document(kind: type[msgspec.Struct], title: str, version: int, definitions: 
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **root}
 
 
-def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
+def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
     fields = printed_fields(kind)
     docs = docs_of(kind)
     properties = {}
     for key, (name, field) in fields.items():
-        printed = _type(field.type, definitions)
+        printed = _type_schema(field.type, definitions)
         if key in ABSENT:
             printed = {"anyOf": [printed, {"type": "null"}]}
         properties[key] = {**printed, **description(docs.get(name, ""))}
     for key in RENDERED.get(kind, {}):
-        properties[key] = dict(_PLAIN[str])
+        properties[key] = dict(_PLAIN_TYPES[str])
     readings = []
     nullable = []
     for key, (_, field) in fields.items():
@@ -80,17 +81,17 @@ def _object(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str
     }
 
 
-def _type(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    if kind in _PLAIN:
-        return dict(_PLAIN[kind])
+def _type_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if kind in _PLAIN_TYPES:
+        return dict(_PLAIN_TYPES[kind])
     if kind == float | str:
         return {"type": ["number", "string"]}
     if get_origin(kind) is UnionType and type(None) in get_args(kind):
-        return {"anyOf": [_type(_other_than_none(kind), definitions), {"type": "null"}]}
+        return {"anyOf": [_type_schema(_other_than_none(kind), definitions), {"type": "null"}]}
     if get_origin(kind) is tuple:
-        return {"type": "array", "items": _type(get_args(kind)[0], definitions)}
+        return {"type": "array", "items": _type_schema(get_args(kind)[0], definitions)}
     if get_origin(kind) is dict:
-        return {"type": "object", "additionalProperties": _type(get_args(kind)[1], definitions)}
+        return {"type": "object", "additionalProperties": _type_schema(get_args(kind)[1], definitions)}
     return definition(kind, definitions)
 
 
@@ -105,15 +106,15 @@ def _other_than_none(union: Any) -> Any:
 def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     """A reference to a type, which is added to `definitions`."""
     if kind.__name__ not in definitions:
-        definitions[kind.__name__] = {}
+        definitions[kind.__name__] = {}  # a type that refers to itself ends here
         if issubclass(kind, Enum):
-            definitions[kind.__name__] = _enum(kind)
+            definitions[kind.__name__] = _enum_schema(kind)
         elif issubclass(kind, msgspec.Struct):
-            definitions[kind.__name__] = _object(kind, definitions)
+            definitions[kind.__name__] = _struct_schema(kind, definitions)
     return {"$ref": f"#/$defs/{kind.__name__}"}
 
 
-def _enum(kind: type[Enum]) -> dict[str, Any]:
+def _enum_schema(kind: type[Enum]) -> dict[str, Any]:
     docs = docs_of(kind)
     meanings = []
     values = []
@@ -127,6 +128,7 @@ def _enum(kind: type[Enum]) -> dict[str, Any]:
 
 
 def _never_printed(member: Enum) -> bool:
+    """Whether a member stands for "none", and so is printed as null."""
     return any(member is nothing for nothing in _NEVER_PRINTED)
 
 
@@ -149,7 +151,7 @@ def docs_of(kind: type) -> dict[str, str]:
             target = statement.targets[0]
         if isinstance(target, ast.Name) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
             docs[target.id] = str(below.value.value)
-    for part in _parts(kind):
+    for part in _flattened_types(kind):
         docs |= docs_of(part)
     return docs
 
@@ -161,7 +163,7 @@ def _classes_of(module: str) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
-def _parts(kind: type) -> list[type[Part]]:
+def _flattened_types(kind: type) -> list[type[Part]]:
     """Types of the fields whose own fields are printed in their place."""
     if not issubclass(kind, msgspec.Struct):
         return []

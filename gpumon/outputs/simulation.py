@@ -16,45 +16,45 @@ from gpumon.sizing.simulate.scheduler import BLOCK
 
 _LABEL_CELLS: Final = 12
 """Cells of the labels in front of facts."""
-_MOMENTS: Final = 10
+_QUEUE_COLUMNS: Final = 10
 """Columns of the queue over time."""
 _NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
-_MOST: Final = 400
+_LONGEST_TEXT: Final = 400
 """Characters of a text from a file or an engine."""
 
 
 def report(answers: Sequence[Simulation], width: int) -> str:
-    """All of them, one below the other."""
+    """The text of all simulations, one below the other."""
     lines: list[str] = []
     for answer in answers:
         if lines:
             lines.append("")
-        lines += _one(answer, width)
+        lines += _simulation_lines(answer, width)
     return "\n".join(lines) + "\n"
 
 
-def _one(answer: Simulation, width: int) -> Iterator[str]:
+def _simulation_lines(answer: Simulation, width: int) -> Iterator[str]:
     name = clean(answer.name, 60)
     if answer.problem:
-        yield from wrapped(f"{name}: not simulated: {clean(answer.problem, _MOST)}", width, "", INDENT)
+        yield from wrapped(f"{name}: not simulated: {clean(answer.problem, _LONGEST_TEXT)}", width, "", INDENT)
         return
     yield from wrapped(f"{name}: {_replicas(answer)}", width, "", INDENT)
-    yield from _label("arrivals", f"{answer.arrivals}, seed {answer.seed}", width)
-    yield from _label("engine", _engine(answer), width)
+    yield from _fact_line("arrivals", f"{answer.arrivals}, seed {answer.seed}", width)
+    yield from _fact_line("engine", _engine(answer), width)
     for figures in answer.figures:
         for line in table(_latencies(answer, figures), width - len(INDENT)):
             yield INDENT + line
-        yield from _label("goals", _goals(answer, figures), width)
-        yield from _label("served", _served(figures), width)
-        yield from _label("GPU-hours", f"{figures.gpu_hours:.3g}", width)
+        yield from _fact_line("goals", _goals(answer, figures), width)
+        yield from _fact_line("served", _served(figures), width)
+        yield from _fact_line("GPU-hours", f"{figures.gpu_hours:.3g}", width)
         if figures.queue:
             for line in table(list(_queue(figures.queue)), width - len(INDENT)):
                 yield INDENT + line
     for note in answer.notes:
-        yield from _label("note", clean(note, _MOST), width)
+        yield from _fact_line("note", clean(note, _LONGEST_TEXT), width)
 
 
-def _label(label: str, text: str, width: int) -> Iterator[str]:
+def _fact_line(label: str, text: str, width: int) -> Iterator[str]:
     return labelled(label, text, width, room=_LABEL_CELLS)
 
 
@@ -83,20 +83,21 @@ def _latencies(answer: Simulation, figures: Figures) -> list[PrintedColumn]:
     """A row per latency; the formulas' means stand beside them."""
     spreads = (figures.ttft_s, figures.itl_s, figures.tpot_s, figures.e2e_s)
     goals = (answer.goal_ttft_s, answer.goal_itl_s, _NO_GOAL, answer.goal_e2e_s)
+    # The formulas know one time per token, which stands beside both ITL and TPOT.
     means = (answer.formula.ttft_s, answer.formula.itl_s, answer.formula.itl_s, answer.formula.e2e_s)
-    columns = [_names("TTFT", "ITL", "TPOT", "E2E")]
+    columns = [_row_names("TTFT", "ITL", "TPOT", "E2E")]
     for part in ("mean", "p50", "p95", "p99"):
-        columns.append(_times(part, [getattr(spread, part) for spread in spreads]))
-    columns.append(_times("goal p95", goals))
-    columns.append(_times("formula mean", means))
+        columns.append(_time_column(part, [getattr(spread, part) for spread in spreads]))
+    columns.append(_time_column("goal p95", goals))
+    columns.append(_time_column("formula mean", means))
     return columns
 
 
-def _times(title: str, values: Sequence[Reading]) -> PrintedColumn:
+def _time_column(title: str, values: Sequence[Reading]) -> PrintedColumn:
     return PrintedColumn(title, list(map(seconds_text, values)), right=True)
 
 
-def _names(*names: str) -> PrintedColumn:
+def _row_names(*names: str) -> PrintedColumn:
     """Names of rows, as wide as the labels above the table."""
     return PrintedColumn("", [f"{name:<{_LABEL_CELLS - 2}}" for name in names])
 
@@ -114,15 +115,15 @@ def _goals(answer: Simulation, figures: Figures) -> str:
         verdict = "not held: the replicas do not keep up"
     elif not answer.holds:
         verdict = "not held: requests are longer than the KV cache"
-    good = f"{figures.goodput_ratio:.1%} of the requests, {_number(figures.goodput_per_s)}/s"
-    return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {good}"
+    goodput = f"{figures.goodput_ratio:.1%} of the requests, {_number_text(figures.goodput_per_s)}/s"
+    return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {goodput}"
 
 
 def _served(figures: Figures) -> str:
     parts = [
         f"{figures.requests:,.0f} requests in {figures.seconds:,.0f} s",
-        f"{_number(figures.requests_per_s)} requests/s",
-        f"{_number(figures.tokens_per_s)} output tokens/s",
+        f"{_number_text(figures.requests_per_s)} requests/s",
+        f"{_number_text(figures.tokens_per_s)} output tokens/s",
     ]
     if not isinstance(figures.hit_ratio, Missing) and figures.hit_ratio > 0.0:
         parts.append(f"prefix hits {figures.hit_ratio:.0%}")
@@ -135,14 +136,14 @@ def _served(figures: Figures) -> str:
 
 def _queue(points: Sequence[QueuePoint]) -> Iterator[PrintedColumn]:
     """Waiting and running requests at ten moments."""
-    yield _names("waiting", "running")
-    apart = max(1, len(points) // _MOMENTS)
-    for point in points[apart // 2 :: apart]:
+    yield _row_names("waiting", "running")
+    step = max(1, len(points) // _QUEUE_COLUMNS)
+    for point in points[step // 2 :: step]:
         title = f"{point.time_s:,.0f} s"
         yield PrintedColumn(title, [f"{point.waiting:,.0f}", f"{point.running:,.0f}"], right=True, keep=1)
 
 
-def _number(value: Reading) -> str:
+def _number_text(value: Reading) -> str:
     if isinstance(value, Missing):
         return NONE
     if value >= 99.95:

@@ -11,7 +11,7 @@ from gpumon.outputs.markdown import markdown_table, safe
 from gpumon.outputs.sizing_data import SameGpus, group_servers
 from gpumon.outputs.tables import INDENT, ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table, wrapped
 from gpumon.outputs.units import NONE, join_known, seconds_text
-from gpumon.readings import format as cells
+from gpumon.readings import format as human
 from gpumon.readings.format import phrase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
@@ -31,22 +31,26 @@ from gpumon.sizing.compare import ComparedFigure, Comparison
 from gpumon.sizing.running import runs_text
 from gpumon.sizing.scenario import Scenario
 
-_MOST: Final = 400
+_LONGEST_TEXT: Final = 400
 """Characters of one text from a file or an engine."""
-_MOST_NAME: Final = 40
-_MOST_SERVERS: Final = 40
+_LONGEST_NAME: Final = 40
+"""Cells of the name of a workload in the table."""
+_MOST_SERVER_LINES: Final = 40
 """Lines of servers that are drawn."""
 _MOST_NAMED: Final = 3
 """Workloads that the sums leave out and that are named."""
+_LEAST_WIDTH: Final = 60
+"""Cells in which the columns that are never left out fit."""
 _TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "req/s"}
+"""Kind of a target -> its unit."""
 _PACKINGS: Final = {"memory": "by memory alone", "busy": "by memory and busy share"}
 _BYTES: Final = ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"))
 _WATTS: Final = ((1e9, "GW"), (1e6, "MW"), (1e3, "kW"))
-_MOST_DIGITS: Final = 1e15
-"""From there on a count is told in powers of ten."""
+_PLAIN_BELOW: Final = 1e15
+"""From there on a figure is written in powers of ten."""
 
 
-# Figures with their units.
+# Figures with their units. Bounds such as 99.95 are those from which a figure is rounded to the next power of ten.
 
 
 def figure_text(value: Reading) -> str:
@@ -54,7 +58,7 @@ def figure_text(value: Reading) -> str:
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
     whole = value == round(value) or abs(value) >= 99.95
-    if whole and abs(value) < _MOST_DIGITS:
+    if whole and abs(value) < _PLAIN_BELOW:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
@@ -64,7 +68,7 @@ def gigabytes(value: Reading) -> str:
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
     size, unit = _in_unit(value, _BYTES)
-    if size >= _MOST_DIGITS:
+    if size >= _PLAIN_BELOW:
         return f"{size:.3g} {unit}"
     if size < 99.995:
         return f"{size:,.2f} {unit}"
@@ -84,7 +88,7 @@ def amount_of_money(value: Reading) -> str:
     """A sum in the user's currency: `19.92`, `0.0042`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    if value == 0 or 0.1 <= value < _MOST_DIGITS:
+    if value == 0 or 0.1 <= value < _PLAIN_BELOW:
         return f"{value:,.2f}"
     return f"{value:.2g}"
 
@@ -96,12 +100,12 @@ def watts(value: Reading) -> str:
     if value < 9999.5:
         return f"{value:,.0f} W"
     power, unit = _in_unit(value, _WATTS)
-    if value < _MOST_DIGITS:
+    if value < _PLAIN_BELOW:
         return f"{power:,.1f} {unit}"
     return f"{power:.3g} {unit}"
 
 
-def _with(form: Callable[[Reading], str], before: str = "", behind: str = "") -> Callable[[Reading], str]:
+def _surrounded(form: Callable[[Reading], str], before: str = "", behind: str = "") -> Callable[[Reading], str]:
     """A figure with words around it; NONE alone where there is none."""
 
     def text(value: Reading) -> str:
@@ -113,7 +117,8 @@ def _with(form: Callable[[Reading], str], before: str = "", behind: str = "") ->
     return text
 
 
-def _counted(value: Reading, word: str) -> str:
+def _count_text(value: Reading, word: str) -> str:
+    """`1 GPU`, `24 GPUs`."""
     if value == 1.0:
         return f"{figure_text(value)} {word}"
     return f"{figure_text(value)} {word}s"
@@ -144,34 +149,35 @@ class SizingReport(NamedTuple):
     facts: list[FactLine]
     compared: list[PrintedColumn]
     """Types of GPU side by side; empty where nothing is compared."""
-    compared_by: list[FactLine]
+    comparison_notes: list[FactLine]
     """Lines below that table: why a type has no answer, marks, common terms."""
     tables: list[list[PrintedColumn]]
     servers: list[ReportSection]
     workloads: list[ReportSection]
 
 
-def _report(answer: Answer, scenario: Scenario) -> SizingReport:
-    tables = [_workloads(answer.workloads)]
+def _sizing_report(answer: Answer, scenario: Scenario) -> SizingReport:
+    """All parts of the answer, as text and Markdown print them."""
+    tables = [_workload_table(answer.workloads)]
     packings = (answer.plans.memory_only, answer.plans.busy_aware)
     if any(not isinstance(packed.instances, Missing) for packed in packings):
-        tables.append(_plans(answer))
+        tables.append(_packing_table(answer))
     workloads = []
     for plan in answer.workloads:
-        workloads.append(ReportSection(_name(plan.name), _with_text(_detail(plan, scenario))))
+        workloads.append(ReportSection(_name(plan.name), _nonempty(_workload_lines(plan, scenario))))
     return SizingReport(
         title=_name(answer.name),
-        note=clean(scenario.note, _MOST),
-        facts=_with_text(_facts(answer)),
-        compared=_compared(answer, scenario),
-        compared_by=_with_text(_compared_by(answer, scenario)),
+        note=clean(scenario.note, _LONGEST_TEXT),
+        facts=_nonempty(_facts(answer)),
+        compared=_comparison_table(answer, scenario),
+        comparison_notes=_nonempty(_comparison_notes(answer, scenario)),
         tables=tables,
-        servers=list(_servers(answer, scenario)),
+        servers=list(_server_sections(answer, scenario)),
         workloads=workloads,
     )
 
 
-def _with_text(lines: Iterator[FactLine]) -> list[FactLine]:
+def _nonempty(lines: Iterator[FactLine]) -> list[FactLine]:
     """The lines that say something."""
     telling = []
     for line in lines:
@@ -181,13 +187,15 @@ def _with_text(lines: Iterator[FactLine]) -> list[FactLine]:
 
 
 def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
-    """As text in at most `width` cells (60 at least): long lines are wrapped, a table leaves columns out that the lines
-    below it repeat, and only what is one long word is cut."""
-    width = max(width, 60)
-    return cut_lines(_text(_report(answer, scenario), width), width)
+    """The answer as text in at most `width` cells (`_LEAST_WIDTH` at least).
+
+    Long lines are wrapped, a table leaves columns out that the lines below it repeat, and only one long word is cut.
+    """
+    width = max(width, _LEAST_WIDTH)
+    return cut_lines(_text_lines(_sizing_report(answer, scenario), width), width)
 
 
-def _text(whole: SizingReport, width: int) -> Iterator[str]:
+def _text_lines(whole: SizingReport, width: int) -> Iterator[str]:
     title = "sizing"
     if whole.title:
         title = f"sizing: {whole.title}"
@@ -198,7 +206,7 @@ def _text(whole: SizingReport, width: int) -> Iterator[str]:
         yield from labelled(*line, width, "")
     if whole.compared:
         yield from ("", *table(whole.compared, width))
-        for line in whole.compared_by:
+        for line in whole.comparison_notes:
             yield from labelled(*line, width, "")
     for columns in whole.tables:
         yield from ("", *table(columns, width))
@@ -213,11 +221,11 @@ def _text(whole: SizingReport, width: int) -> Iterator[str]:
 
 
 def markdown(answer: Answer, scenario: Scenario) -> str:
-    """The same for a ticket. Names from outside stand there as they are: none becomes markup, a mention or a link."""
-    return "\n".join(_markdown(_report(answer, scenario))) + "\n"
+    """The answer for a ticket. Names from outside stand there as they are: none becomes markup, a mention or a link."""
+    return "\n".join(_markdown_lines(_sizing_report(answer, scenario))) + "\n"
 
 
-def _markdown(whole: SizingReport) -> Iterator[str]:
+def _markdown_lines(whole: SizingReport) -> Iterator[str]:
     if whole.title:
         yield f"## Sizing: {safe(whole.title)}"
     else:
@@ -228,7 +236,7 @@ def _markdown(whole: SizingReport) -> Iterator[str]:
     yield from _markdown_list(whole.facts)
     if whole.compared:
         yield from ("", *markdown_table(whole.compared), "")
-        yield from _markdown_list(whole.compared_by)
+        yield from _markdown_list(whole.comparison_notes)
     for columns in whole.tables:
         yield ""
         yield from markdown_table(columns)
@@ -249,19 +257,19 @@ def _markdown_list(lines: Sequence[FactLine]) -> Iterator[str]:
 def _facts(answer: Answer) -> Iterator[FactLine]:
     """The need with its warnings, or why there is no answer."""
     if answer.problem:
-        yield FactLine("no answer", clean(answer.problem, _MOST))
-    known = not isinstance(_sums(answer).instances, Missing)
+        yield FactLine("no answer", clean(answer.problem, _LONGEST_TEXT))
+    known = not isinstance(_shown_totals(answer).instances, Missing)
     if known:
         yield from _need(answer)
     for warning in answer.warnings:
-        yield FactLine("warning", clean(warning, _MOST))
+        yield FactLine("warning", clean(warning, _LONGEST_TEXT))
     if known:
         for name, text in named_totals(answer).items():
             yield FactLine(name, text)
-        yield FactLine("not known", _unknown_totals(_sums(answer)))
+        yield FactLine("not known", _unknown_totals(_shown_totals(answer)))
 
 
-def _sums(answer: Answer) -> Totals:
+def _shown_totals(answer: Answer) -> Totals:
     """The totals; without the workloads that have no answer if some have none."""
     if answer.without:
         return answer.totals_without
@@ -270,17 +278,21 @@ def _sums(answer: Answer) -> Totals:
 
 def _need(answer: Answer) -> Iterator[FactLine]:
     """Instances, GPUs and servers, and the types of GPU."""
-    sums = _sums(answer)
-    counts = (_counted(sums.instances, "instance"), _counted(sums.gpus, "GPU"), _counted(sums.servers, "server"))
+    sums = _shown_totals(answer)
+    counts = (
+        _count_text(sums.instances, "instance"),
+        _count_text(sums.gpus, "GPU"),
+        _count_text(sums.servers, "server"),
+    )
     need = f"{join_known(counts)}, packed {_PACKINGS[answer.packing]}"
     if answer.without:
-        yield FactLine("need", f"without {_left_out(answer.without)}: {need}")
+        yield FactLine("need", f"without {_names_left_out(answer.without)}: {need}")
     else:
-        yield FactLine("need", join_known((need, _other(answer)), "; "))
-        yield FactLine("GPU types", _types(_packed(answer)[0]))
+        yield FactLine("need", join_known((need, _other_packing_need(answer)), "; "))
+        yield FactLine("GPU types", _gpu_types(_packings(answer)[0]))
 
 
-def _left_out(workloads: Sequence[str]) -> str:
+def _names_left_out(workloads: Sequence[str]) -> str:
     """Names of the workloads that sums leave out: `a, b, c and 5 more`."""
     names = ", ".join(map(_name, workloads[:_MOST_NAMED]))
     more = len(workloads) - _MOST_NAMED
@@ -301,20 +313,23 @@ def _unknown_totals(sums: Totals) -> str:
 
 _TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
     ("memory_bytes", "memory", gigabytes),
-    ("price_per_hour", "price", _with(amount_of_money, behind=" per hour")),
-    ("price_per_mtok", "price of tokens", _with(amount_of_money, behind=" per 1e6 output tokens")),
+    ("price_per_hour", "price", _surrounded(amount_of_money, behind=" per hour")),
+    ("price_per_mtok", "price of tokens", _surrounded(amount_of_money, behind=" per 1e6 output tokens")),
     ("power_w", "power", watts),
-    ("tokens_per_s", "output", _with(figure_text, behind=" tok/s")),
-    ("tokens_per_j", "energy", _with(figure_text, behind=" tok/J")),
+    ("tokens_per_s", "output", _surrounded(figure_text, behind=" tok/s")),
+    ("tokens_per_j", "energy", _surrounded(figure_text, behind=" tok/J")),
 )
 """Field of the totals, its name, and its form."""
 
 
 def named_totals(answer: Answer) -> dict[str, str]:
-    """Name and text of the totals that are known; a price says what it is of where servers have free GPUs, watts where
-    they are from, and sums that workloads are missing from say so."""
-    sums = _sums(answer)
-    notes = {"power_w": _power_source(answer.power_sources), "price_per_hour": _priced_servers(_packed(answer)[0])}
+    """Name and text of the totals that are known.
+
+    A price says so if it is of whole servers with free GPUs, watts say where they are from, and sums that workloads are
+    missing from say so.
+    """
+    sums = _shown_totals(answer)
+    notes = {"power_w": _power_source(answer.power_sources), "price_per_hour": _priced_servers(_packings(answer)[0])}
     partial = ""
     if answer.without:
         partial = f" (without {len(answer.without)} of {len(answer.workloads)} workloads)"
@@ -333,7 +348,7 @@ def _priced_servers(packed: Packed) -> str:
     sizes = [len(server.gpus) for server in packed.layout]
     spare_gpus = (packed.servers - len(sizes)) * max(sizes)
     if packed.gpus < sum(sizes) + spare_gpus:
-        return f" for {_counted(packed.servers, 'whole server')}"
+        return f" for {_count_text(packed.servers, 'whole server')}"
     return ""
 
 
@@ -348,7 +363,7 @@ def _power_source(sources: Collection[str]) -> str:
     return ""
 
 
-def _packed(answer: Answer) -> tuple[Packed, Packed]:
+def _packings(answer: Answer) -> tuple[Packed, Packed]:
     """The packing that was asked for, and the other one."""
     plans = answer.plans
     if answer.packing == "memory":
@@ -356,11 +371,11 @@ def _packed(answer: Answer) -> tuple[Packed, Packed]:
     return plans.busy_aware, plans.memory_only
 
 
-def _types(packed: Packed) -> str:
+def _gpu_types(packed: Packed) -> str:
     """GPUs and servers of each of several types, and how much more their order in the file would cost."""
     parts = []
     for share in packed.by_gpu:
-        servers = _counted(float(share.servers), "server")
+        servers = _count_text(float(share.servers), "server")
         parts.append(f"{figure_text(float(share.gpus))} {_name(share.gpu)} in {servers}")
     saving = packed.saving_per_hour
     if not isinstance(saving, Missing) and saving > 0:
@@ -370,9 +385,9 @@ def _types(packed: Packed) -> str:
     return join_known(parts)
 
 
-def _other(answer: Answer) -> str:
+def _other_packing_need(answer: Answer) -> str:
     """The need of the other packing of the same workloads, if that differs: `by busy share 24 GPUs, 6 servers`."""
-    mine, theirs = _packed(answer)
+    mine, theirs = _packings(answer)
     if (theirs.gpus, theirs.servers) == (mine.gpus, mine.servers):
         return ""
     name = "by memory alone"
@@ -380,7 +395,7 @@ def _other(answer: Answer) -> str:
         name = "by busy share"
     if isinstance(theirs.gpus, Missing):
         return f"{name} there is no room"
-    return f"{name} {_counted(theirs.gpus, 'GPU')}, {_counted(theirs.servers, 'server')}"
+    return f"{name} {_count_text(theirs.gpus, 'GPU')}, {_count_text(theirs.servers, 'server')}"
 
 
 def _plan_source(plan: WorkloadPlan) -> str:
@@ -407,7 +422,7 @@ def _plan_target(plan: WorkloadPlan) -> str:
 
 
 _WORKLOAD: Final[tuple[ColumnSpec[WorkloadPlan], ...]] = (
-    ColumnSpec("workload", lambda plan: cells.cut(_name(plan.name), _MOST_NAME)),
+    ColumnSpec("workload", lambda plan: human.cut(_name(plan.name), _LONGEST_NAME)),
     ColumnSpec("target", _plan_target, right=True),
     ColumnSpec("per instance", lambda plan: figure_text(plan.capacity_per_instance), right=True),
     ColumnSpec("instances", lambda plan: figure_text(plan.instances), right=True),
@@ -420,12 +435,12 @@ _WORKLOAD: Final[tuple[ColumnSpec[WorkloadPlan], ...]] = (
 )
 
 
-def _workloads(plans: Sequence[WorkloadPlan]) -> list[PrintedColumn]:
+def _workload_table(plans: Sequence[WorkloadPlan]) -> list[PrintedColumn]:
     return columns_of(plans, _WORKLOAD)
 
 
 _BEST: Final = "*"
-_FORMS: Final[dict[str, Callable[[Reading], str]]] = {
+_TOTAL_FORMS: Final[dict[str, Callable[[Reading], str]]] = {
     "instances": figure_text,
     "gpus": figure_text,
     "servers": figure_text,
@@ -435,7 +450,7 @@ _FORMS: Final[dict[str, Callable[[Reading], str]]] = {
     "tokens_per_j": figure_text,
 }
 """Forms of the totals of a comparison."""
-_WORDS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
+_WORKLOAD_FORMS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
     "tp": lambda plan: str(plan.tp or NONE),
     "itl_s": lambda plan: seconds_text(plan.itl_s),
     "limit": lambda plan: plan.limit or NONE,
@@ -444,18 +459,18 @@ _WORDS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
 """Forms of the figures of single workloads in a comparison."""
 
 
-def _compared(answer: Answer, scenario: Scenario) -> list[PrintedColumn]:
+def _comparison_table(answer: Answer, scenario: Scenario) -> list[PrintedColumn]:
     """Types of GPU side by side: the columns that have a figure, the best ones marked."""
     if not answer.compared:
         return []
     columns = [PrintedColumn("GPU", [_compared_name(row) for row in answer.compared])]
     for figure in Comparison.of(answer, scenario).shown:
-        texts = _marked([_compared_text(row, figure) for row in answer.compared])
+        texts = _align_marks([_compared_text(row, figure) for row in answer.compared])
         columns.append(PrintedColumn(figure.title, texts, figure.key not in ("limit", "source"), min(figure.keep, 8)))
     return columns
 
 
-def _marked(texts: Sequence[str]) -> Sequence[str]:
+def _align_marks(texts: Sequence[str]) -> Sequence[str]:
     """The cells, the marks in a column of their own, so that the digits stand below each other."""
     if not any(text.endswith(_BEST) for text in texts):
         return texts
@@ -482,11 +497,11 @@ def _compared_text(row: Compared, figure: ComparedFigure) -> str:
     if figure.key == "source" and len(plans) > 1:
         return "/".join(dict.fromkeys(plan.source.value for plan in plans))
     if figure.of_workload:
-        texts = [_WORDS[figure.key](plan) for plan in plans]
+        texts = [_WORKLOAD_FORMS[figure.key](plan) for plan in plans]
         if figure.key == "limit":
             texts = list(dict.fromkeys(texts))
         return "/".join(texts)
-    text = _FORMS[figure.key](getattr(row.totals, figure.key))
+    text = _TOTAL_FORMS[figure.key](getattr(row.totals, figure.key))
     if figure.key in row.best:
         return f"{text}{_BEST}"
     return text
@@ -501,14 +516,14 @@ def _answered(plans: Iterable[WorkloadPlan]) -> list[WorkloadPlan]:
     return answered
 
 
-def _compared_by(answer: Answer, scenario: Scenario) -> Iterator[FactLine]:
+def _comparison_notes(answer: Answer, scenario: Scenario) -> Iterator[FactLine]:
     """Why a type has no answer, what the marks mean, and what all types have in common."""
     if not answer.compared:
         return
     comparison = Comparison.of(answer, scenario)
     for compared in answer.compared:
         if compared.problem:
-            yield FactLine(_name(compared.gpu), clean(compared.problem, _MOST))
+            yield FactLine(_name(compared.gpu), clean(compared.problem, _LONGEST_TEXT))
     if comparison.best:
         yield FactLine("best", f"{_BEST} {', '.join(comparison.best)}")
     yield FactLine("compared", comparison.like_for_like)
@@ -523,7 +538,7 @@ _PLAN: Final[tuple[ColumnSpec[Packed], ...]] = (
 )
 
 
-def _plans(answer: Answer) -> list[PrintedColumn]:
+def _packing_table(answer: Answer) -> list[PrintedColumn]:
     plans = {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
     names = []
     for packing in plans:
@@ -534,9 +549,9 @@ def _plans(answer: Answer) -> list[PrintedColumn]:
     return [PrintedColumn("plan", names), *columns_of(plans.values(), _PLAN)]
 
 
-def _servers(answer: Answer, scenario: Scenario) -> Iterator[ReportSection]:
+def _server_sections(answer: Answer, scenario: Scenario) -> Iterator[ReportSection]:
     """The servers of the plan that is needed, then of the other if that differs."""
-    needed, other = _packed(answer)
+    needed, other = _packings(answer)
     servers = _server_lines(needed, answer, scenario)
     other_servers = _server_lines(other, answer, scenario)
     if servers == other_servers:
@@ -552,7 +567,7 @@ def _servers(answer: Answer, scenario: Scenario) -> Iterator[ReportSection]:
 
 
 def _server_lines(packed: Packed, answer: Answer, scenario: Scenario) -> list[FactLine]:
-    return [FactLine("", text) for text in _drawn(packed, answer, scenario)]
+    return [FactLine("", text) for text in _layout_lines(packed, answer, scenario)]
 
 
 def _servers_title(packing: str, packed: Packed) -> str:
@@ -572,7 +587,7 @@ def _proof(packed: Packed) -> str:
     return f"no placement needs fewer than {figure_text(packed.servers_least)}"
 
 
-def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
+def _layout_lines(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
     """`2 x server of 8 x H100 PCIe 80GB: [70B on 4 GPUs] x2`, alike servers once."""
 
     def shape(kind: int, gpus: int) -> str:
@@ -581,20 +596,20 @@ def _drawn(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
         return f"{gpus} GPUs"
 
     if packed.problem:
-        yield clean(packed.problem, _MOST)
+        yield clean(packed.problem, _LONGEST_TEXT)
     groups = group_servers(packed.layout, answer.workloads)
-    for servers in groups[:_MOST_SERVERS]:
-        filled = "  ".join(_filled(same, answer.workloads) for same in servers.filled)
+    for servers in groups[:_MOST_SERVER_LINES]:
+        filled = "  ".join(_gpus_text(same, answer.workloads) for same in servers.filled)
         yield f"{servers.times:,} x server of {shape(servers.shape, servers.gpus)}: {filled}"
-    if len(groups) > _MOST_SERVERS:
-        more = sum(servers.times for servers in groups[_MOST_SERVERS:])
+    if len(groups) > _MOST_SERVER_LINES:
+        more = sum(servers.times for servers in groups[_MOST_SERVER_LINES:])
         yield f"and {more:,} more servers (--json has them all)"
     if packed.spare_servers and packed.spare_shape < len(scenario.server):
         gpus = scenario.server[packed.spare_shape].gpus
         yield f"{packed.spare_servers:,} x spare server of {shape(packed.spare_shape, gpus)}"
 
 
-def _filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
+def _gpus_text(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
     """`[20B, 5B, 5B] x4`, `[70B on 4 GPUs] x2`, `[free] x3`; from three equal ones on they are counted: `[5B x6]`."""
     words: list[str] = []
     for workload, run in groupby(same.workloads):
@@ -616,21 +631,22 @@ def _filled(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
     return f"[{', '.join(words) or 'free'}{span}]{repeated}"
 
 
-_OF_EACH: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
-    ("running", _with(figure_text, behind=" running each")),
-    ("itl_s", _with(seconds_text, "ITL ")),
-    ("itl_p95_s", _with(seconds_text, "p95 ")),
-    ("ttft_s", _with(seconds_text, "TTFT ")),
-    ("ttft_p95_s", _with(seconds_text, "p95 ")),
-    ("e2e_s", _with(seconds_text, "E2E ")),
+_running_each: Final = _surrounded(figure_text, behind=" running each")
+_LATENCY_FORMS: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
+    ("itl_s", _surrounded(seconds_text, "ITL ")),
+    ("itl_p95_s", _surrounded(seconds_text, "p95 ")),
+    ("ttft_s", _surrounded(seconds_text, "TTFT ")),
+    ("ttft_p95_s", _surrounded(seconds_text, "p95 ")),
 )
+"""Field of a plan, and its form."""
+_INSTANCE_FORMS: Final = (("running", _running_each), *_LATENCY_FORMS, ("e2e_s", _surrounded(seconds_text, "E2E ")))
 """Field of a workload's plan, and its form."""
-_OF_ALL: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
-    ("tokens_per_s", _with(figure_text, behind=" tok/s")),
-    ("requests_per_s", _with(figure_text, behind=" req/s")),
+_ALL_INSTANCES_FORMS: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
+    ("tokens_per_s", _surrounded(figure_text, behind=" tok/s")),
+    ("requests_per_s", _surrounded(figure_text, behind=" req/s")),
     ("power_w", watts),
 )
-"""The same of what is a sum over its instances."""
+"""Field of a workload's plan that is a sum over its instances, and its form."""
 
 
 def _figures(plan: WorkloadPlan | Degraded, forms: Sequence[tuple[str, Callable[[Reading], str]]]) -> Iterator[str]:
@@ -639,47 +655,49 @@ def _figures(plan: WorkloadPlan | Degraded, forms: Sequence[tuple[str, Callable[
         yield form(getattr(plan, field))
 
 
-def _detail(plan: WorkloadPlan, scenario: Scenario) -> Iterator[FactLine]:
+def _workload_lines(plan: WorkloadPlan, scenario: Scenario) -> Iterator[FactLine]:
     if plan.problem:
-        yield FactLine("no answer", clean(plan.problem, _MOST))
+        yield FactLine("no answer", clean(plan.problem, _LONGEST_TEXT))
     if plan.model != plan.name:
-        yield FactLine("model", clean(plan.model, _MOST))
+        yield FactLine("model", clean(plan.model, _LONGEST_TEXT))
     if plan.source is not Source.NONE:
-        yield FactLine("capacity", join_known((_planned(plan, scenario.planning_factor), _origin(plan)), "; "))
+        yield FactLine(
+            "capacity", join_known((_capacity_text(plan, scenario.planning_factor), _capacity_source(plan)), "; ")
+        )
     label = "limits"
     for limit in plan.limits:
-        yield FactLine(label, _bound(limit))
+        yield FactLine(label, _limit_text(limit))
         label = ""
-    yield FactLine("each instance", _instance(plan))
+    yield FactLine("each instance", _instance_text(plan))
     yield FactLine("at the target", _at_target(plan))
     if plan.ttft_basis:
         yield FactLine("", f"TTFT: {join_known((plan.ttft_basis, _ttft_errors(plan)))}")
     if plan.runs is not None:
         yield FactLine("runs", runs_text(plan, plan.runs))
     if plan.disaggregated is not None:
-        yield from _split(plan.disaggregated)
+        yield from _disaggregated_lines(plan.disaggregated)
     for case in plan.degraded:
-        yield FactLine(f"one {clean(case.lost, 20)} lost", _lost(case))
+        yield FactLine(f"one {clean(case.lost, 20)} lost", _degraded_text(case))
     for note in plan.notes:
-        yield FactLine("note", clean(note, _MOST))
+        yield FactLine("note", clean(note, _LONGEST_TEXT))
 
 
 def _at_target(plan: WorkloadPlan) -> str:
     """The load that was asked for, and the figures of each instance and of all together under it."""
     asked = NONE
     if plan.target_kind != "concurrency":
-        asked = _with(figure_text, behind=" in flight")(plan.concurrency)
-    instance = join_known(_figures(plan, _OF_EACH))
+        asked = _surrounded(figure_text, behind=" in flight")(plan.concurrency)
+    instance = join_known(_figures(plan, _INSTANCE_FORMS))
     if len(plan.on) > 1:
         instance = instance.replace("running each", "running each on average", 1)
-    together = join_known(_figures(plan, _OF_ALL))
+    together = join_known(_figures(plan, _ALL_INSTANCES_FORMS))
     if together:
         together = f"all together {together}{_power_basis(plan)}"
     return join_known((asked, instance, together), "; ")
 
 
 def _power_basis(plan: WorkloadPlan) -> str:
-    """Source of the watts."""
+    """Source of the watts of a workload, as it stands behind them; empty where they are computed."""
     if isinstance(plan.power_w, Missing):
         return ""
     return {"limit": " (the boards' limit)", "seen": " (measured)"}.get(plan.power_source, "")
@@ -692,36 +710,38 @@ def _ttft_errors(plan: WorkloadPlan) -> str:
     return "no error band: not measured on such a server"
 
 
-def _split(split: DisaggregatedPlan) -> Iterator[FactLine]:
+def _disaggregated_lines(split: DisaggregatedPlan) -> Iterator[FactLine]:
     """Prefill and decode on pools of their own, beside the plan above."""
-    yield FactLine("disaggregated", clean(split.text, _MOST))
+    yield FactLine("disaggregated", clean(split.text, _LONGEST_TEXT))
     if split.problem:
         return
-    carried = _with(figure_text, behind=" tok/s per GPU")(split.tokens_per_s_per_gpu)
-    beside = _with(figure_text, " (aggregated ", ")")(split.aggregated_tokens_per_s_per_gpu)
-    if beside != NONE:
-        carried += beside
+    throughput = _surrounded(figure_text, behind=" tok/s per GPU")(split.tokens_per_s_per_gpu)
+    aggregated = _surrounded(figure_text, " (aggregated ", ")")(split.aggregated_tokens_per_s_per_gpu)
+    if aggregated != NONE:
+        throughput += aggregated
     figures = (
-        carried,
-        _with(seconds_text, "TTFT ")(split.ttft_s),
-        _with(seconds_text, "ITL ")(split.itl_s),
+        throughput,
+        _surrounded(seconds_text, "TTFT ")(split.ttft_s),
+        _surrounded(seconds_text, "ITL ")(split.itl_s),
     )
-    moved = _with(gigabytes, "KV ", " per request")(split.transfer_bytes)
-    yield FactLine("", f"{join_known(figures)}; {moved} in {seconds_text(split.transfer_s)}")
-    yield FactLine("", clean("; ".join(split.notes), _MOST))
+    transfer = _surrounded(gigabytes, "KV ", " per request")(split.transfer_bytes)
+    yield FactLine("", f"{join_known(figures)}; {transfer} in {seconds_text(split.transfer_s)}")
+    yield FactLine("", clean("; ".join(split.notes), _LONGEST_TEXT))
 
 
-def _planned(plan: WorkloadPlan, factor: float) -> str:
+def _capacity_text(plan: WorkloadPlan, factor: float) -> str:
     """`117 in flight each, 80 % of the first limit (planning_factor)`; empty where it is not known."""
-    per_instance = _with(figure_text, behind=" in flight each")(plan.capacity_per_instance)
-    as_is = plan.source is Source.TYPED or not plan.limits or plan.limits[0].kind in OPERATING_POINTS or factor == 1.0
-    if as_is or per_instance == NONE:
+    per_instance = _surrounded(figure_text, behind=" in flight each")(plan.capacity_per_instance)
+    without_factor = (
+        plan.source is Source.TYPED or not plan.limits or plan.limits[0].kind in OPERATING_POINTS or factor == 1.0
+    )
+    if without_factor or per_instance == NONE:
         return per_instance
     return f"{per_instance}, {factor * 100:.3g} % of the first limit (planning_factor)"
 
 
-def _origin(plan: WorkloadPlan) -> str:
-    """Source of the capacity, as a sentence's end."""
+def _capacity_source(plan: WorkloadPlan) -> str:
+    """Source of the capacity, as the end of a sentence."""
     parts = [f"{plan.source.value} {plan.band.text}".rstrip()]
     if plan.seen_name:
         time = ""
@@ -733,15 +753,15 @@ def _origin(plan: WorkloadPlan) -> str:
     return ", ".join(parts)
 
 
-def _instance(plan: WorkloadPlan) -> str:
+def _instance_text(plan: WorkloadPlan) -> str:
     """GPUs and memory of one instance."""
     gpus = ""
     if plan.gpus_per_instance:
-        gpus = _counted(float(plan.gpus_per_instance), "GPU")
+        gpus = _count_text(float(plan.gpus_per_instance), "GPU")
     basis = ""
     if plan.memory_source:
         basis = f" ({plan.memory_source})"
-    memory = _with(gigabytes, behind=basis)(plan.memory_bytes)
+    memory = _surrounded(gigabytes, behind=basis)(plan.memory_bytes)
     busy = ""
     if not isinstance(plan.busy_ratio, Missing):
         busy = f"busy {plan.busy_ratio * 100:.3g} %"
@@ -763,25 +783,25 @@ def _parallelism(plan: WorkloadPlan) -> str:
     return " x ".join(ways)
 
 
-def _bound(limit: Limit) -> str:
+def _limit_text(limit: Limit) -> str:
     """`61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
     kind = limit.kind.value
     in_flight = f"{figure_text(limit.concurrency)} in flight"
-    text = clean(limit.text, _MOST).removeprefix(f"{kind}: ")
+    text = clean(limit.text, _LONGEST_TEXT).removeprefix(f"{kind}: ")
     if text.startswith(f"{kind} "):
         return f"{in_flight}: {text}"
     return f"{in_flight}, {kind}: {text}"
 
 
-def _lost(case: Degraded) -> str:
-    """Remainder when an instance or a server is gone."""
-    figures = _figures(case, _OF_EACH[1:-1])
+def _degraded_text(case: Degraded) -> str:
+    """Instances that are left when an instance or a server is gone, with their figures."""
+    figures = _figures(case, _LATENCY_FORMS)
     running = ""
     text = ""
     if case.text:
-        text = f": {clean(case.text, _MOST)}"
+        text = f": {clean(case.text, _LONGEST_TEXT)}"
     else:
-        running = _OF_EACH[0][1](case.running)
+        running = _running_each(case.running)
     return join_known((f"{case.instances:,} left", running, *figures)) + text
 
 

@@ -59,18 +59,17 @@ def group_servers(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPl
         order[number] = (-size_bytes, number)
     groups: dict[tuple[int, tuple[tuple[int, tuple[int, ...], int], ...]], SameServers] = {}
     for server in layout:
-        filled = tuple(_filled(server.gpus, order))
+        filled = tuple(_group_gpus(server.gpus, order))
         key = server.shape, tuple((same.gpus, same.workloads, same.times) for same in filled)
-        before = groups.get(key)
         times = 1
-        if before is not None:
-            times = before.times + 1
+        if key in groups:
+            times = groups[key].times + 1
         groups[key] = SameServers(times, server.shape, len(server.gpus), filled)
     return tuple(groups.values())
 
 
-def _filled(slots: Sequence[GpuSlot], order: dict[int, tuple[float, int]]) -> Iterator[SameGpus]:
-    """GPUs, or groups of GPUs that hold one instance together, that hold the same."""
+def _group_gpus(slots: Sequence[GpuSlot], order: dict[int, tuple[float, int]]) -> Iterator[SameGpus]:
+    """The GPUs of a server, alike ones once: single GPUs, and groups of GPUs that hold one instance together."""
     groups: dict[object, list[GpuSlot]] = {}
     for number, slot in enumerate(slots):
         group: tuple[object, ...] = ("group", slot.group, slot.workloads)
@@ -146,7 +145,7 @@ def csv_table(answer: Answer) -> str:
 
 
 def _compared(row: Compared) -> dict[str, Any]:
-    """A type of GPU; of a single workload with its TP, limit, latencies and source, too."""
+    """The row of a compared type of GPU; of a single workload with its TP, limit, latencies and source, too."""
     if len(row.workloads) == 1 and not row.problem:
         plan = _fields(row.workloads[0])
     else:
@@ -158,8 +157,9 @@ def _compared(row: Compared) -> dict[str, Any]:
     return {**plan, "row": "compared", "name": name, **_fields(row.totals), "problem": row.problem}
 
 
-def _fields(of: msgspec.Struct) -> dict[str, Any]:
-    fields = {name: getattr(of, name) for name in of.__struct_fields__}
+def _fields(figures: msgspec.Struct) -> dict[str, Any]:
+    """The fields of a plan or of totals by name, with those of its band and its pools as columns of their own."""
+    fields = {name: getattr(figures, name) for name in figures.__struct_fields__}
     split = fields.get("disaggregated")
     if split is not None:
         fields["disaggregated_gpus"] = split.gpus

@@ -16,9 +16,9 @@ from gpumon.triage.marks import MARKS
 
 _SCHEMA: Final = 1
 """Version of `gpumon status --json`."""
-_UNKNOWN: Final = "unknown"
+_UNKNOWN_LEVEL: Final = "unknown"
 """Level where nothing was judged yet."""
-_SILENT: Final = ("ok", "starting")
+_UP_STATES: Final = ("ok", "starting")
 """States of engines that are not down."""
 
 
@@ -44,18 +44,18 @@ class _Engine(msgspec.Struct):
 
     @property
     def stopped(self) -> bool:
-        """Somebody stopped it."""
+        """Whether somebody stopped it."""
         return any(departure.planned for departure in self.departure)
 
     @property
     def crashed(self) -> bool:
-        """It served, and its process ended without anybody's doing."""
+        """Whether it served, and its process ended without anybody's doing."""
         return self.state == "down" and not self.stopped
 
     @property
     def is_down(self) -> bool:
-        """It gives no figures, and nobody stopped it."""
-        return self.state not in _SILENT and not self.stopped
+        """Whether it gives no figures, and nobody stopped it."""
+        return self.state not in _UP_STATES and not self.stopped
 
 
 class _Action(msgspec.Struct):
@@ -156,7 +156,7 @@ class Status(msgspec.Struct):
 
 
 def status_of(shot: Shot, source: str) -> Status:
-    """The sums and the worst verdict; `source`: who read the snapshot."""
+    """The object that `--json` prints; `source`: who read the snapshot."""
     gpus = shot.whole_gpus
     return Status(
         schema=_SCHEMA,
@@ -171,19 +171,19 @@ def status_of(shot: Shot, source: str) -> Status:
         engines=len(shot.engines),
         engines_down=shot.engines_down,
         engines_stopped=shot.engines_stopped,
-        decode_tokens_per_s=_decoded(shot),
+        decode_tokens_per_s=_decode_tokens_per_s(shot),
         mfu_ratio=shot.mfu_ratio,
         mbu_ratio=shot.mbu_ratio,
         busy_ratio=shot.busy_ratio,
-        power_w=_power(gpus),
-        critical=_at_level(shot, Level.CRITICAL),
-        warnings=_at_level(shot, Level.WARN),
-        worst=_worst(shot),
+        power_w=_power_w(gpus),
+        critical=_count_at_level(shot, Level.CRITICAL),
+        warnings=_count_at_level(shot, Level.WARN),
+        worst=_worst_to_print(shot),
     )
 
 
 def status_line(shot: Shot) -> str:
-    """The sums and the worst verdict: `1.1k tok/s MFU 31% MBU 62% 8 GPUs 91% busy x 1 critical: vllm:1 hung`.
+    """Sums and the worst verdict in one line: `1.1k tok/s MFU 31% MBU 62% 8 GPUs 91% busy x 1 critical: vllm:1 hung`.
 
     ASCII. A figure of engines that serve has a `?` while it is not known; others are left out.
     """
@@ -202,11 +202,11 @@ def status_line(shot: Shot) -> str:
 
 def _engine_parts(shot: Shot) -> list[str]:
     """Output of the engines: the figure that counts comes first."""
-    decoded = _decoded(shot)
+    decode_rate = _decode_tokens_per_s(shot)
     serves = any(engine.state == "ok" for engine in shot.engines)
     parts = []
-    if decoded is not None:
-        parts.append(f"{count(decoded)} tok/s")
+    if decode_rate is not None:
+        parts.append(f"{count(decode_rate)} tok/s")
     elif serves:
         parts.append("? tok/s")
     for name, share in (("MFU", shot.mfu_ratio), ("MBU", shot.mbu_ratio)):
@@ -238,11 +238,11 @@ def _verdict_part(shot: Shot) -> str:
         verdicts = _of_level(shot, level)
         if verdicts:
             mark = MARKS[level]
-            first = f"{clean(verdicts[0].scope, 60)} {_named(verdicts[0].code)}"
-            more = ""
+            first = f"{clean(verdicts[0].scope, 60)} {_limit_name(verdicts[0].code)}"
+            others = ""
             if len(verdicts) > 1:
-                more = f" +{len(verdicts) - 1}"
-            return f"{mark.plain} {len(verdicts)} {mark.word}: {first}{more}"
+                others = f" +{len(verdicts) - 1}"
+            return f"{mark.plain} {len(verdicts)} {mark.word}: {first}{others}"
     if shot.verdicts:
         return ""
     return "not judged yet"
@@ -258,13 +258,14 @@ def _level(shot: Shot) -> str:
     """The worst level; an engine that crashed is critical before a verdict says so."""
     if is_critical(shot):
         return Level.CRITICAL.value
-    worst = _worst_of(shot)
+    worst = _worst_verdict(shot)
     if worst is None:
-        return _UNKNOWN
+        return _UNKNOWN_LEVEL
     return worst.level
 
 
-def _worst_of(shot: Shot) -> _Verdict | None:
+def _worst_verdict(shot: Shot) -> _Verdict | None:
+    """The first verdict of the most urgent level; None where there is none."""
     for level in Level:
         verdicts = _of_level(shot, level)
         if verdicts:
@@ -272,18 +273,18 @@ def _worst_of(shot: Shot) -> _Verdict | None:
     return None
 
 
-def _worst(shot: Shot) -> WorstVerdict | None:
+def _worst_to_print(shot: Shot) -> WorstVerdict | None:
     """The most urgent verdict; None where nothing is urgent."""
-    worst = _worst_of(shot)
+    worst = _worst_verdict(shot)
     if worst is None or worst.level == Level.OK.value:
         return None
     action = ""
     if worst.actions:
         action = worst.actions[0].text
-    return WorstVerdict(worst.scope, worst.code, worst.level, _named(worst.code), worst.text, action)
+    return WorstVerdict(worst.scope, worst.code, worst.level, _limit_name(worst.code), worst.text, action)
 
 
-def _at_level(shot: Shot, level: Level) -> int:
+def _count_at_level(shot: Shot, level: Level) -> int:
     return len(_of_level(shot, level))
 
 
@@ -296,7 +297,7 @@ def _of_level(shot: Shot, level: Level) -> list[_Verdict]:
     return verdicts
 
 
-def _power(gpus: Sequence[_Gpu]) -> float | None:
+def _power_w(gpus: Sequence[_Gpu]) -> float | None:
     """Watts of all GPUs that tell."""
     powers = []
     for gpu in gpus:
@@ -307,7 +308,7 @@ def _power(gpus: Sequence[_Gpu]) -> float | None:
     return None
 
 
-def _decoded(shot: Shot) -> float | None:
+def _decode_tokens_per_s(shot: Shot) -> float | None:
     """Tokens/s of all engines that tell."""
     known = []
     for engine in shot.engines:
@@ -318,7 +319,8 @@ def _decoded(shot: Shot) -> float | None:
     return None
 
 
-def _named(code: str) -> str:
+def _limit_name(code: str) -> str:
+    """Name of a limit by its code."""
     from gpumon.triage.render import LIMIT_NAMES
 
     for limit, name in LIMIT_NAMES.items():

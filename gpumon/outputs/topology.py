@@ -23,14 +23,14 @@ _MEANINGS: Final = {
     LinkPath.XGMI_VIA: "across XGMI links, by way of other GPUs",
     LinkPath.UNKNOWN: "the driver does not tell",
 }
-_SHOWS: Final = {NVLINK_WORD: "nvidia-smi nvlink -s", XGMI_LINK: "amd-smi xgmi"}
+_ERROR_COMMANDS: Final = {NVLINK_WORD: "nvidia-smi nvlink -s", XGMI_LINK: "amd-smi xgmi"}
 """Name of a link -> the command that shows its errors."""
-_OF_NVIDIA: Final = ("persistence", "MIG", "ECC")
+_NVIDIA_COLUMNS: Final = ("persistence", "MIG", "ECC")
 """Columns of settings that other drivers do not have."""
 
 
 def report(topology: Topology, width: int) -> str:
-    """All of it."""
+    """The topology as text in `width` cells."""
     return join_stripped(_lines(topology, width))
 
 
@@ -56,7 +56,7 @@ def _lines(topology: Topology, width: int) -> Iterator[str]:
 
 
 def _board_columns(topology: Topology) -> list[PrintedColumn]:
-    """A row per GPU."""
+    """The columns of the table of GPUs; for other drivers than NVIDIA's without its settings."""
     columns = list(columns_of(topology.boards, _COLUMNS))
     if topology.link == NVLINK_WORD:
         return columns
@@ -64,13 +64,13 @@ def _board_columns(topology: Topology) -> list[PrintedColumn]:
     for column in columns:
         if column.title == f"{NVLINK_WORD}s" and topology.link:
             others.append(column._replace(title=f"{topology.link}s"))
-        elif column.title not in (f"{NVLINK_WORD}s", *_OF_NVIDIA):
+        elif column.title not in (f"{NVLINK_WORD}s", *_NVIDIA_COLUMNS):
             others.append(column)
     return others
 
 
 def _matrix(topology: Topology) -> list[PrintedColumn]:
-    """A row and a column per GPU."""
+    """The matrix of connections: a row and a column per GPU."""
     words: dict[tuple[int, int], str] = {}
     for pair in topology.pairs:
         words[pair.first, pair.second] = pair.word
@@ -80,7 +80,10 @@ def _matrix(topology: Topology) -> list[PrintedColumn]:
     for column in indices:
         texts = []
         for row in indices:
-            texts.append("X" if row == column else words.get((row, column), "-"))
+            if row == column:
+                texts.append("X")
+            else:
+                texts.append(words.get((row, column), "-"))
         columns.append(PrintedColumn(str(column), texts))
     return columns
 
@@ -119,7 +122,7 @@ def _unlinked_remark(topology: Topology) -> Iterator[str]:
         if board.nvlinks_active == 0.0 and board.nvlinks != 0.0:
             unlinked.append(board.index)
     if unlinked:
-        text = f"so it is on a board without a bridge; else see dmesg, and {_SHOWS[topology.link]}"
+        text = f"so it is on a board without a bridge; else see dmesg, and {_ERROR_COMMANDS[topology.link]}"
         yield f"none of the {topology.link}s of gpu {spans(unlinked)} is active: {text}"
 
 
@@ -155,46 +158,46 @@ def _placement_remarks(topology: Topology) -> Iterator[str]:
 def _link_remarks(board: TopologyGpu, link: str) -> Iterator[str]:
     name = f"! gpu {board.index}:"
     if is_below(board.pcie_width, board.pcie_width_max):
-        lanes = f"x{_whole(board.pcie_width)} of x{_whole(board.pcie_width_max)} lanes"
+        lanes = f"x{_whole_text(board.pcie_width)} of x{_whole_text(board.pcie_width_max)} lanes"
         yield f"{name} PCIe {lanes}: a riser, a slot or a dirty contact, if it stays so under load"
     if is_below(board.nvlinks_active, board.nvlinks) and board.nvlinks_active != 0.0:
-        links = f"{_whole(board.nvlinks_active)} of {counted(int(number(board.nvlinks) or 0.0), link)}"
-        yield f"{name} {links} active: see dmesg, and {_SHOWS[link]}"
+        links = f"{_whole_text(board.nvlinks_active)} of {counted(int(number(board.nvlinks) or 0.0), link)}"
+        yield f"{name} {links} active: see dmesg, and {_ERROR_COMMANDS[link]}"
     if not isinstance(board.ecc_uncorrected, Missing) and board.ecc_uncorrected > 0.0:
-        yield f"{name} {_whole(board.ecc_uncorrected)} uncorrected ECC errors since the driver was loaded"
+        yield f"{name} {_whole_text(board.ecc_uncorrected)} uncorrected ECC errors since the driver was loaded"
 
 
-def _whole(value: Reading) -> str:
+def _whole_text(value: Reading) -> str:
     if isinstance(value, Missing):
         return short(value)
     return f"{value:.0f}"
 
 
-def _of(now: Reading, most: Reading) -> str:
-    """`5 of 5`."""
+def _part_of_most(now: Reading, most: Reading) -> str:
+    """A value of now and the highest one: `4 of 5`."""
     if isinstance(now, Missing) and isinstance(most, Missing):
         return short(now)
-    return f"{_whole(now)} of {_whole(most)}"
+    return f"{_whole_text(now)} of {_whole_text(most)}"
 
 
-def _switch(value: Reading) -> str:
+def _switch_text(value: Reading) -> str:
     if isinstance(value, Missing):
         return short(value)
     return "on" if value else "off"
 
 
-def _nvlinks(board: TopologyGpu) -> str:
+def _links_text(board: TopologyGpu) -> str:
     if isinstance(board.nvlinks, Missing):
         return "not known"
     if not board.nvlinks:
         return "none"
-    return _of(board.nvlinks_active, board.nvlinks)
+    return _part_of_most(board.nvlinks_active, board.nvlinks)
 
 
-def _mig(board: TopologyGpu) -> str:
+def _mig_text(board: TopologyGpu) -> str:
     """`off`, or the profiles of the slices: `2x 3g.40gb`."""
     if not board.slices:
-        return _switch(board.mig)
+        return _switch_text(board.mig)
     profiles = Counter(clean(name.rpartition("MIG ")[2], 40) for name in board.slices)
     return ", ".join(f"{count}x {profile}" for profile, count in profiles.items())
 
@@ -205,12 +208,12 @@ _COLUMNS: Final = (
     ColumnSpec[TopologyGpu]("bus id", lambda board: clean(board.bus_id, 20) or "-", keep=3),
     ColumnSpec[TopologyGpu]("NUMA", lambda board: spans(board.numa_nodes) or "-"),
     ColumnSpec[TopologyGpu]("CPUs", lambda board: spans(board.cpus) or "-", keep=4),
-    ColumnSpec[TopologyGpu]("PCIe gen.", lambda board: _of(board.pcie_generation, board.pcie_generation_max)),
-    ColumnSpec[TopologyGpu]("lanes", lambda board: _of(board.pcie_width, board.pcie_width_max)),
-    ColumnSpec[TopologyGpu]("NVLinks", _nvlinks),
-    ColumnSpec[TopologyGpu]("ECC", lambda board: _switch(board.ecc), keep=6),
-    ColumnSpec[TopologyGpu]("corrected", lambda board: _whole(board.ecc_corrected), keep=1),
-    ColumnSpec[TopologyGpu]("uncorrected", lambda board: _whole(board.ecc_uncorrected), keep=6),
-    ColumnSpec[TopologyGpu]("persistence", lambda board: _switch(board.persistence), keep=2),
-    ColumnSpec[TopologyGpu]("MIG", _mig, keep=6),
+    ColumnSpec[TopologyGpu]("PCIe gen.", lambda board: _part_of_most(board.pcie_generation, board.pcie_generation_max)),
+    ColumnSpec[TopologyGpu]("lanes", lambda board: _part_of_most(board.pcie_width, board.pcie_width_max)),
+    ColumnSpec[TopologyGpu]("NVLinks", _links_text),
+    ColumnSpec[TopologyGpu]("ECC", lambda board: _switch_text(board.ecc), keep=6),
+    ColumnSpec[TopologyGpu]("corrected", lambda board: _whole_text(board.ecc_corrected), keep=1),
+    ColumnSpec[TopologyGpu]("uncorrected", lambda board: _whole_text(board.ecc_uncorrected), keep=6),
+    ColumnSpec[TopologyGpu]("persistence", lambda board: _switch_text(board.persistence), keep=2),
+    ColumnSpec[TopologyGpu]("MIG", _mig_text, keep=6),
 )

@@ -7,7 +7,7 @@ from datetime import datetime, timezone
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
 from gpumon.outputs.brief import engine_columns, gpu_columns
-from gpumon.outputs.fleet import unwell
+from gpumon.outputs.fleet import urgent_verdicts
 from gpumon.outputs.markdown import header_lines, markdown_table, safe, table_line
 from gpumon.outputs.period import incident_table
 from gpumon.outputs.tables import PrintedColumn
@@ -28,25 +28,25 @@ from gpumon.triage.render import (
 def markdown(
     snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None, incidents: Sequence[Incident] = ()
 ) -> str:
-    """To paste into a ticket. `span`: Unix times of the first and the last moment that is recorded beside it.
+    """Triage of a machine, to paste into a ticket.
 
-    `incidents`: what the events come to.
+    `span`: Unix times of the first and the last moment that is recorded beside it. `incidents`: made of the events.
     """
     return "\n".join(_lines(snapshot, events, span, incidents)) + "\n"
 
 
 def fleet_markdown(snapshot: FleetSnapshot) -> str:
-    """The same of a fleet: its hosts, and of their verdicts those that say what is wrong, the worst first."""
+    """Triage of a fleet: its hosts, and of their verdicts those that say what is wrong, the worst first."""
     return "\n".join(_fleet_lines(snapshot)) + "\n"
 
 
 def _fleet_lines(snapshot: FleetSnapshot) -> Iterator[str]:
-    yield f"# fleet, {_time(snapshot.wall_s)}"
+    yield f"# fleet, {_local_time(snapshot.wall_s)}"
     yield ""
     yield "Recorded: nothing; the past is in the Prometheus."
     yield from ("", "## Hosts", "", *_hosts(snapshot.hosts))
     yield from ("", "## Verdicts")
-    verdicts = unwell(snapshot)
+    verdicts = urgent_verdicts(snapshot)
     for host, verdict in verdicts:
         yield from _verdict(verdict, f"{host} ")
     if not verdicts:
@@ -62,7 +62,7 @@ def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
     for host in hosts:
         seen = "-"
         if host.seen_wall_s:
-            seen = _time(host.seen_wall_s)
+            seen = _local_time(host.seen_wall_s)
         counts = (str(len(host.snapshot.gpus)), str(len(host.snapshot.engines)))
         yield table_line(safe(host.name), host.state.value, *counts, seen)
 
@@ -73,12 +73,12 @@ def _lines(
     simulated = ""
     if snapshot.simulated:
         simulated = ", SIMULATED"
-    yield f"# {safe(snapshot.host.name)}, {_time(snapshot.wall_s)}{simulated}"
+    yield f"# {safe(snapshot.host.name)}, {_local_time(snapshot.wall_s)}{simulated}"
     yield ""
     if span is None:
         recorded = "nothing"
     else:
-        recorded = f"{_time(span[0])} to {_time(span[1])}"
+        recorded = f"{_local_time(span[0])} to {_local_time(span[1])}"
         moment = datetime.fromtimestamp(snapshot.wall_s, timezone.utc)
         yield from (
             f"On the screen, from this folder: `gpumon replay recording.gpumon --at {moment:%Y-%m-%dT%H:%M:%SZ}`",
@@ -108,9 +108,9 @@ def _table_or_none(columns: Sequence[PrintedColumn]) -> Iterator[str]:
         yield "None."
 
 
-def _verdict(verdict: Verdict, before: str = "") -> Iterator[str]:
-    """`before`: whose it is, where that is not said elsewhere."""
-    yield from ("", f"### {safe(before + verdict.scope)}: {LIMIT_NAMES[verdict.code]} ({verdict.level.value})", "")
+def _verdict(verdict: Verdict, host: str = "") -> Iterator[str]:
+    """A verdict with its evidence, missing signals and actions. `host`: of a fleet, with a blank behind it."""
+    yield from ("", f"### {safe(host + verdict.scope)}: {LIMIT_NAMES[verdict.code]} ({verdict.level.value})", "")
     if verdict.kind is Kind.GPU:
         yield from (safe(verdict.key), "")
     if verdict.code is not Limit.UNKNOWN:
@@ -137,9 +137,9 @@ def _events(events: Sequence[Event]) -> Iterator[str]:
         what = event.kind.value.replace("_", " ")
         since = ""
         if event.since_s and event.wall_s - event.since_s >= 1.0:
-            since = f"since {_time(event.since_s)}: "
+            since = f"since {_local_time(event.since_s)}: "
         yield table_line(
-            _time(event.wall_s), event.level.value, what, safe(event.scope), safe(f"{since}{event_text(event)}")
+            _local_time(event.wall_s), event.level.value, what, safe(event.scope), safe(f"{since}{event_text(event)}")
         )
 
 
@@ -152,6 +152,6 @@ def _faults(faults: Sequence[FaultShown]) -> Iterator[str]:
         yield table_line(safe(fault.since), safe(fault.source), safe(fault.text))
 
 
-def _time(wall_s: float) -> str:
-    """Local, with its offset: a bundle is read elsewhere."""
+def _local_time(wall_s: float) -> str:
+    """Local time with its offset from UTC: a bundle is read elsewhere."""
     return datetime.fromtimestamp(wall_s, timezone.utc).astimezone().isoformat(sep=" ", timespec="seconds")

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from gpumon.outputs import http
-from gpumon.outputs.http import MOST_CONNECTIONS, HttpResponse, HttpServer, Login, bound, host_in_header
+from gpumon.outputs.http import MOST_CONNECTIONS, HttpResponse, HttpServer, Login, host_in_header, listening_socket
 from tests.each_row import each_row
 from tests.exporter.served import get
 from tests.fakes.http_server import wait_until
@@ -30,7 +30,7 @@ def pages(path: str, headers: Mapping[str, str]) -> HttpResponse:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    listener = bound("127.0.0.1", 0)
+    listener = listening_socket("127.0.0.1", 0)
     server = HttpServer(listener, pages)
     server.start()
     try:
@@ -123,7 +123,7 @@ def test_a_request_that_does_not_end_is_given_up(monkeypatch: pytest.MonkeyPatch
 
 
 def test_close_ends_open_connections() -> None:
-    listener = bound("127.0.0.1", 0)
+    listener = listening_socket("127.0.0.1", 0)
     server = HttpServer(listener, pages)
     server.start()
     with opened(listener.getsockname()[1]) as one:
@@ -136,7 +136,7 @@ def test_close_ends_open_connections() -> None:
 def test_a_connection_that_comes_while_it_closes_is_closed() -> None:
     """A socket that nobody closes is a warning as it is collected, which fails the test."""
     for _ in range(20):
-        listener = bound("127.0.0.1", 0)
+        listener = listening_socket("127.0.0.1", 0)
         server = HttpServer(listener, pages)
         server.start()
         with opened(listener.getsockname()[1]) as one:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from gpumon.outputs.brief import brief, things, too_soon
+from gpumon.outputs.brief import brief, name_together, window_advice
 from gpumon.outputs.json import encode
 from gpumon.outputs.status_line import Shot, is_critical, status_line, status_of
 from gpumon.readings.frame import Departure, EndpointState, GpuState
@@ -85,7 +85,7 @@ def test_the_worst_verdict_comes_first_with_what_to_do_and_equal_ones_are_one() 
 def test_equal_faults_are_grouped() -> None:
     faults = tuple(FaultShown(f"gpu {index}", "no access", SINCE) for index in range(8))
     assert below(brief(shots.snapshot(verdicts=(), faults=faults), 160)) == ["!  fault  GPUs 0-7: no access"]
-    assert things(["a", "b", "c", "d", "a"]) == "a, b, c and 1 more"
+    assert name_together(["a", "b", "c", "d", "a"]) == "a, b, c and 1 more"
 
 
 def test_without_verdicts_it_is_no_all_clear() -> None:
@@ -98,7 +98,7 @@ def test_without_verdicts_it_is_no_all_clear() -> None:
 )
 def test_the_window_that_would_give_a_rate(window_s: float, cadence_s: float, window: int) -> None:
     cold = shots.engine(mfu_ratio=WARMING_UP, mbu_ratio=WARMING_UP)
-    said = too_soon(shots.snapshot(engines=(cold,)), window_s, cadence_s)
+    said = window_advice(shots.snapshot(engines=(cold,)), window_s, cadence_s)
     assert said == f"not known after {window_s:g} s: rates of vllm:8000 (--window {window})"
 
 
@@ -108,10 +108,10 @@ def test_a_longer_window_sees_more_requests_of_an_engine_that_serves() -> None:
 
     serving = tuple(named(f"e{number}", running=3.0) for number in range(4))
     resting = named("rests", running=0.0)
-    said = too_soon(shots.snapshot(engines=(*serving, resting)), 2.0, 2.0)
+    said = window_advice(shots.snapshot(engines=(*serving, resting)), 2.0, 2.0)
     assert said == "not known after 2 s: latencies of e0, e1, e2 and 1 more (--window 62)"
-    assert too_soon(shots.snapshot(engines=(resting,)), 2.0, 2.0) == ""
-    assert too_soon(shots.snapshot(engines=serving), 0.0, 2.0) == "", "one reading was asked for"
+    assert window_advice(shots.snapshot(engines=(resting,)), 2.0, 2.0) == ""
+    assert window_advice(shots.snapshot(engines=serving), 0.0, 2.0) == "", "one reading was asked for"
 
 
 def test_the_line_has_the_sums_and_the_worst_verdict() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.outputs.models import Shown, list_models, not_found, show_model
+from gpumon.outputs.models import ShownModel, list_models, not_found, show_model
 from gpumon.readings.format import cells
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llms import LlmRow
@@ -25,7 +25,9 @@ def test_every_model_fits_into_80() -> None:
 
 def check_width(row: LlmRow) -> None:
     looked = (("config", "no [[model]] entry matches"), ("files", "none in " + ", ".join(["/a/b/c"] * 20)))
-    model = Shown(row.hf_id, row.spec if not row.unusable else None, row, "why\n[[model]]", looked, ("a", "b"), 4096.0)
+    model = ShownModel(
+        row.hf_id, row.spec if not row.unusable else None, row, "why\n[[model]]", looked, ("a", "b"), 4096.0
+    )
     lines = show_model(model, 80).splitlines()
     assert max(map(cells, lines)) <= 80
     assert sum("looked at" in line for line in lines) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from gpumon.config.profile_store import builtin
-from gpumon.outputs.profiles import added, encode, list_profiles, profile_as_json, show_profile
+from gpumon.outputs.profiles import encode, import_result, list_profiles, profile_as_json, show_profile
 from gpumon.readings.format import cells
 from gpumon.sizing.profile import Observed, Origin
 from tests.each_row import each_row
@@ -35,8 +35,8 @@ def test_text_is_ascii_and_narrow() -> None:
 
 def test_a_profile_without_points_has_its_facts() -> None:
     guide = builtin()
-    assert "(comes with gpumon)" in show_profile(guide["guide-nemo-5b"], (), built=True)
-    assert "memory        12.41 GB" in show_profile(guide["guide-nemo-5b"], (), built=True)
+    assert "(comes with gpumon)" in show_profile(guide["guide-nemo-5b"], (), is_builtin=True)
+    assert "memory        12.41 GB" in show_profile(guide["guide-nemo-5b"], (), is_builtin=True)
     bare = Observed(origin=Origin.SWEEP, name="bare", model="m")
     assert show_profile(bare, ()) == "bare\n  model         m\n"
 
@@ -80,7 +80,7 @@ def test_no_line_is_wider_than_it_may_be_and_names_stay_whole(width: int) -> Non
     pages = (
         listing,
         show_profile(SWEEP, ("a note " * 40,), width=width),
-        added([SWEEP], ["a note " * 40], "/tmp", width=width),
+        import_result([SWEEP], ["a note " * 40], "/tmp", width=width),
     )
     assert all(cells(line) <= max(width, 79) for page in pages for line in page.splitlines())
     assert all(cells(line) <= width for line in listing.splitlines())

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpumon.efficiency.promql import model_constants, peak_constants, untold_constants
-from gpumon.outputs.rules import ModelFacts, Ruled, Scope, quoted, rules_yaml
+from gpumon.outputs.rules import ModelFacts, RuleInputs, Scope, quoted, rules_yaml
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.llm import LlmSpec
 from tests.fakes.prometheus import promtool
@@ -34,7 +34,7 @@ def facts(llm: LlmSpec, name: str, load: Load, context: float = 0.0, pool: float
 
 def check(
     folder: Path,
-    ruled: Ruled,
+    ruled: RuleInputs,
     series: list[str],
     values: dict[str, float],
     at: str = AT,
@@ -49,7 +49,7 @@ def check(
 
 def check_times(
     folder: Path,
-    ruled: Ruled,
+    ruled: RuleInputs,
     series: list[str],
     values_at: dict[str, dict[str, float]],
     *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.outputs.rules import Ruled
+from gpumon.outputs.rules import RuleInputs
 from gpumon.triage.thresholds import Thresholds
 from tests.rules.checked import NAN, SCOPE, check, check_times, facts, spec
 from tests.rules.loads import Load, dcgm, gauge, vllm
@@ -36,7 +36,7 @@ def test_an_xid_is_raised_when_it_is_new(tmp_path: Path):
         f'count(ALERTS{{alertname="GpumonXid", alertstate="firing", gpu="{gpu}"}})': 1.0 if there else NAN
         for gpu, (_, there) in XIDS.items()
     }
-    check(tmp_path, Ruled((), SCOPE), series, asked, "75m", evaluated="1m", groups=("gpumon-alerts",))
+    check(tmp_path, RuleInputs((), SCOPE), series, asked, "75m", evaluated="1m", groups=("gpumon-alerts",))
 
 
 ALERTS = (
@@ -87,7 +87,7 @@ def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path)
         for name in ALERTS:
             firing = f'ALERTS{{alertname="{name}", alertstate="firing", instance=~"{wrong}:.*"}}'
             asked[f"(count({firing}) > bool 0)"] = 1.0 if name == wrong else NAN
-    check(tmp_path, Ruled(tuple(models), SCOPE), series, asked, "76m", evaluated="4m")
+    check(tmp_path, RuleInputs(tuple(models), SCOPE), series, asked, "76m", evaluated="4m")
 
 
 LOW_USE = {
@@ -116,14 +116,14 @@ def test_low_use_is_what_triage_calls_under_used(tmp_path: Path):
         firing = f'ALERTS{{alertname="GpumonLowEfficiency", alertstate="firing", model_name="{case}"}}'
         asked[f"count({firing})"] = 1.0 if there else NAN
     longer = [line.replace("x60", "x200") for line in series]
-    check(tmp_path, Ruled(tuple(models), SCOPE), longer, asked, "45m", evaluated="5m")
+    check(tmp_path, RuleInputs(tuple(models), SCOPE), longer, asked, "45m", evaluated="5m")
 
 
 def test_the_limits_of_low_use_are_those_of_triage(tmp_path: Path):
     llm, load = spec(DENSE), Load(**FEW)
     series = [line.replace("x60", "x200") for line in vllm(load, "m")]
     limits = Thresholds(under_used_slots_ratio=0.05)
-    ruled = Ruled((facts(llm, "m", load),), SCOPE, thresholds=limits)
+    ruled = RuleInputs((facts(llm, "m", load),), SCOPE, thresholds=limits)
     firing = 'count(ALERTS{alertname="GpumonLowEfficiency", alertstate="firing"})'
     check(tmp_path, ruled, series, {firing: NAN}, "44m", evaluated="4m")
 
@@ -160,7 +160,13 @@ def test_what_is_down_is_told_as_long_as_it_is_a_target(tmp_path: Path):
     asked = {at: {firing(name): value for name in TARGETS} for at, value in (("26h", 1.0), ("27h", NAN))}
     series = [line for name in TARGETS for line in once_up(name)]
     check_times(
-        tmp_path, Ruled((), SCOPE), series, asked, every="4m", evaluated="5m", groups=(*TARGET_GROUPS, "gpumon-alerts")
+        tmp_path,
+        RuleInputs((), SCOPE),
+        series,
+        asked,
+        every="4m",
+        evaluated="5m",
+        groups=(*TARGET_GROUPS, "gpumon-alerts"),
     )
 
 
@@ -168,7 +174,7 @@ def test_what_was_down_when_the_rules_were_loaded_is_known(tmp_path: Path):
     """Evaluated every 20 minutes, nothing that was recorded before is there: as where the rules are new."""
     asked = {f"count({known})": 1.0 for _, _, known in TARGETS.values()}
     series = [line for name in TARGETS for line in once_up(name)]
-    check(tmp_path, Ruled((), SCOPE), series, asked, "20h", every="4m", evaluated="20m", groups=TARGET_GROUPS)
+    check(tmp_path, RuleInputs((), SCOPE), series, asked, "20h", every="4m", evaluated="20m", groups=TARGET_GROUPS)
 
 
 def test_an_engine_that_serves_another_model_now_is_not_down(tmp_path: Path):
@@ -182,7 +188,7 @@ def test_an_engine_that_serves_another_model_now_is_not_down(tmp_path: Path):
     firing = 'count(ALERTS{{alertname="GpumonEngineDown", alertstate="firing", model_name="{}"}})'.format
     check(
         tmp_path,
-        Ruled((), SCOPE),
+        RuleInputs((), SCOPE),
         series,
         {firing("n"): 1.0, firing("m"): NAN},
         "3h",

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gpumon.outputs.rules import ONE_TWO_FIVE, SGLANG_BOUNDS, ModelFacts, Ruled, RulePrices, Scope, rules_yaml
+from gpumon.outputs.rules import ONE_TWO_FIVE, SGLANG_BOUNDS, ModelFacts, RuleInputs, RulePrices, Scope, rules_yaml
 from gpumon.sources.engines.sglang import QUEUES
 from gpumon.specs.llm import LlmSpec
 from tests.rules.checked import AT, NAN, SCOPE, check, check_times, facts, spec
@@ -234,13 +234,13 @@ def test_every_figure_of_every_engine_is_that_of_the_formulas(tmp_path: Path):
         series += case.series
         told += case.told
         asked |= case.asked
-    check(tmp_path, Ruled(tuple(told), SCOPE), series, asked)
+    check(tmp_path, RuleInputs(tuple(told), SCOPE), series, asked)
 
 
 def test_an_idle_engine_does_no_work_and_an_engine_that_is_gone_has_no_figure(tmp_path: Path):
     llm = spec(MODELS["dense"])
     load = Load(decode=0.0, computed=0.0, cached=0.0, prompts=0.0, steps=(0.0,), running=0.0)
-    ruled = Ruled((facts(llm, "m", load),), SCOPE)
+    ruled = RuleInputs((facts(llm, "m", load),), SCOPE)
     zero = {"gpumon:engine_mfu:ratio": 0.0, "gpumon:engine_mbu:ratio": 0.0}
     gone = dict.fromkeys(zero, NAN)
     check_times(tmp_path, ruled, vllm(load, "m"), {AT: zero, "26m": gone})
@@ -253,7 +253,7 @@ def test_two_engines_of_one_model_add_up_and_two_models_do_not_mix(tmp_path: Pat
     series += vllm(load, "n", 'job="vllm", instance="gpu03:8000"')
     one, two = (expected(llm, each, BUCKETS) for each in (load, other))
     third = expected(small, load, BUCKETS)
-    ruled = Ruled((facts(llm, "m", load), facts(small, "n", load)), SCOPE)
+    ruled = RuleInputs((facts(llm, "m", load), facts(small, "n", load)), SCOPE)
     asked = {
         'gpumon:model_decode_tokens:rate{model_name="m"}': 1500.0,
         'gpumon:model_mfu:ratio{model_name="m"}': (one.mfu + two.mfu) / 2,
@@ -270,7 +270,7 @@ def test_a_restart_is_no_spike(tmp_path: Path):
     rising = f"0+{load.decode * 15!r}x38"
     series = [line.replace(f"0+{load.decode * 15!r}x60", f"{rising} {rising}") for line in vllm(load, "m")]
     assert any(rising in line for line in series)
-    ruled = Ruled((facts(llm, "m", load),), SCOPE)
+    ruled = RuleInputs((facts(llm, "m", load),), SCOPE)
     # What came between the last scrape and the restart is lost: it is less, never more.
     check(tmp_path, ruled, series, {"(gpumon:engine_decode_tokens:rate <= bool 1200.1)": 1.0}, "10m")
 
@@ -280,7 +280,7 @@ def test_energy_and_money_of_the_gpus_beside_an_engine(tmp_path: Path):
     series = (
         vllm(load, "m") + dcgm("gpu01", 0, 0.75, 400.0) + dcgm("gpu01", 1, 0.25, 200.0) + dcgm("gpu09", 0, 0.0, 80.0)
     )
-    ruled = Ruled((), SCOPE, RulePrices({"4": ("h100 80gb hbm3",)}))
+    ruled = RuleInputs((), SCOPE, RulePrices({"4": ("h100 80gb hbm3",)}))
     asked = {
         "sum(gpumon:gpu_power:watts)": 680.0,
         "count(gpumon:gpu_busy:ratio)": 3.0,
@@ -314,7 +314,7 @@ def test_two_scrape_jobs_of_one_exporter_count_its_gpus_once(tmp_path: Path, nam
         'gpumon:model_idle_cost:per_hour{model_name="m"}': 4.0,
         'gpumon:model_tokens_per_joule:ratio{model_name="m"}': 2.0,
     }
-    check(tmp_path, Ruled((), SCOPE, RulePrices({}, "4")), series, asked)
+    check(tmp_path, RuleInputs((), SCOPE, RulePrices({}, "4")), series, asked)
 
 
 def test_hosts_of_the_same_name_in_two_clusters_are_two_places(tmp_path: Path):
@@ -333,7 +333,7 @@ def test_hosts_of_the_same_name_in_two_clusters_are_two_places(tmp_path: Path):
         'gpumon:model_idle_cost:per_hour{model_name="n"}': 1.5,
         "gpumon:gpus_idle:sum": 1.25,
     }
-    check(tmp_path, Ruled((), SCOPE, RulePrices({}, "2")), here + there, asked)
+    check(tmp_path, RuleInputs((), SCOPE, RulePrices({}, "2")), here + there, asked)
 
 
 def test_quantiles_are_those_of_the_buckets(tmp_path: Path):
@@ -351,7 +351,7 @@ def test_quantiles_are_those_of_the_buckets(tmp_path: Path):
         for engine in ("vllm", "sglang")
         for name, value in (("ttft", 0.4), ("itl", 0.04))
     }
-    check(tmp_path, Ruled((), SCOPE), series, asked)
+    check(tmp_path, RuleInputs((), SCOPE), series, asked)
 
 
 def test_sglangs_queues_are_all_that_the_screen_counts_and_no_others(tmp_path: Path):
@@ -360,7 +360,7 @@ def test_sglangs_queues_are_all_that_the_screen_counts_and_no_others(tmp_path: P
     series = [gauge(name, labels, 2.0**at) for at, name in enumerate(queues)]
     others = ("sglang:num_running_reqs", "sglang:num_retracted_reqs", "sglang:num_used_tokens", "sglang:queue_time")
     series += [gauge(name, labels, 1000.0) for name in others]
-    check(tmp_path, Ruled((), SCOPE), series, {"gpumon:engine_requests_waiting:sum": 2.0 ** len(queues) - 1.0})
+    check(tmp_path, RuleInputs((), SCOPE), series, {"gpumon:engine_requests_waiting:sum": 2.0 ** len(queues) - 1.0})
 
 
 def test_gpus_of_two_models_are_neither_ones(tmp_path: Path):
@@ -368,7 +368,10 @@ def test_gpus_of_two_models_are_neither_ones(tmp_path: Path):
     series = vllm(load, "m") + vllm(load, "n", 'job="vllm", instance="gpu01:8001"') + dcgm("gpu01", 0, 0.5, 400.0)
     asked = {"gpumon:model_tokens_per_joule:ratio": NAN, "gpumon:model_idle_cost:per_hour": NAN}
     check(
-        tmp_path, Ruled((), SCOPE, RulePrices({}, "1.5")), series, asked | {"sum(gpumon:gpu_idle_cost:per_hour)": 0.75}
+        tmp_path,
+        RuleInputs((), SCOPE, RulePrices({}, "1.5")),
+        series,
+        asked | {"sum(gpumon:gpu_idle_cost:per_hour)": 0.75},
     )
 
 
@@ -377,7 +380,7 @@ def test_pods_share_a_label_with_their_gpus(tmp_path: Path):
     target = 'job="vllm", instance="10.0.0.7:8000", namespace="llm", pod="vllm-0"'
     gpus = 'job="dcgm", instance="10.0.0.9:9400", pod="dcgm-x", exported_pod="vllm-0", gpu="0", UUID="GPU-1"'
     series = [*vllm(load, "m", target), gauge("DCGM_FI_DEV_POWER_USAGE", gpus, 300.0)]
-    ruled = Ruled((), SCOPE._replace(join="pod"))
+    ruled = RuleInputs((), SCOPE._replace(join="pod"))
     check(tmp_path, ruled, series, {'gpumon:model_tokens_per_joule:ratio{model_name="m"}': 4.0})
 
 
@@ -385,13 +388,13 @@ def test_pods_share_a_label_with_their_gpus(tmp_path: Path):
     ("scrape_s", "window"), [(1.0, "10s"), (15.0, "60s"), (60.0, "240s"), (0.3, "10s"), (7.7, "30800ms")]
 )
 def test_windows_hold_four_scrapes(scrape_s: float, window: str):
-    text = rules_yaml(Ruled((), Scope("", ("instance",), scrape_s)))
+    text = rules_yaml(RuleInputs((), Scope("", ("instance",), scrape_s)))
     assert f'rate(vllm:generation_tokens_total{{model_name!=""}}[{window}])' in text
 
 
 def test_no_group_has_more_rules_than_mimir_takes_and_no_series_dies_between_two_evaluations():
     """A series is gone after 5 minutes without a sample."""
-    text = rules_yaml(Ruled((), Scope("", ("instance",), 3600.0), RulePrices({}, "1"), served=True))
+    text = rules_yaml(RuleInputs((), Scope("", ("instance",), 3600.0), RulePrices({}, "1"), served=True))
     groups = text.split("  - name: ")[1:]
     assert max(group.count("- record:") for group in groups) <= 20
     assert all(float(found) <= 240.0 for found in re.findall("interval: ([0-9.]+)s", text))
@@ -403,7 +406,7 @@ def test_matchers_stand_in_every_selector(tmp_path: Path, cluster: str, there: b
     load = Load(cached=0.0)
     series = [*vllm(load, "m"), *sglang(load, "m"), *llamacpp(load, "m"), *dcgm("gpu01", 0, 0.5, 100.0)]
     series = [line.replace("job=", 'cluster="a{1}", job=') for line in series]
-    ruled = Ruled((), SCOPE._replace(match=f'cluster="{cluster}",'), RulePrices({}, "1"))
+    ruled = RuleInputs((), SCOPE._replace(match=f'cluster="{cluster}",'), RulePrices({}, "1"))
     kinds = {
         kind: f"count(count by (engine_kind) (gpumon:engine_{kind}))" for kind in ("decode_tokens:rate", "steps:rate")
     }
@@ -422,7 +425,7 @@ def test_a_matcher_on_a_label_of_engines_leaves_the_other_rules_alive(tmp_path: 
         f"  - {{series: 'up{{{target}}}', values: '1x35 0x25'}}",
         *vllm(load, "n", 'job="vllm", instance="gpu02:8000"'),
     ]
-    ruled = Ruled((facts(llm, "m", load),), SCOPE._replace(match='model_name="m"'))
+    ruled = RuleInputs((facts(llm, "m", load),), SCOPE._replace(match='model_name="m"'))
     found = expected(llm, load, BUCKETS)
     asked = {
         "gpumon:engine_mbu:ratio": found.mbu,

@@ -11,7 +11,7 @@ import pytest
 from gpumon import cli
 from gpumon.outputs.dashboard import dashboard
 from gpumon.outputs.openmetrics import MetricsPage
-from gpumon.outputs.rules import Ruled, quoted, rules_yaml
+from gpumon.outputs.rules import RuleInputs, quoted, rules_yaml
 from gpumon.readings.exported import EXPORTED_METRICS
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.snapshot import Confidence, Family, Kind, Limit, Snapshot, Verdict
@@ -20,7 +20,7 @@ from tests.fakes.prometheus import Prometheus, promtool
 from tests.outputs import shots
 from tests.rules.checked import NAN, SCOPE, check, expressions
 
-SERVED = rules_yaml(Ruled((), SCOPE, scraped=False, served=True))
+SERVED = rules_yaml(RuleInputs((), SCOPE, scraped=False, served=True))
 ALERTS = {
     name: re.sub(r"\n\s*", " ", expr.strip())
     for name, expr in re.findall(r"- alert: (\w+)\n\s*expr: \|-\n((?: {10}.*\n)+)", SERVED)
@@ -158,5 +158,5 @@ def test_an_alert_is_raised_by_what_it_names_and_by_nothing_else(tmp_path: Path)
         for name in ALERTS:
             firing = f'ALERTS{{alertname="{name}", alertstate="firing", instance="{wrong}:9454"}}'
             asked[f"count({firing})"] = 1.0 if name == wrong else NAN
-    ruled = Ruled((), SCOPE, scraped=False, served=True)
+    ruled = RuleInputs((), SCOPE, scraped=False, served=True)
     check(tmp_path, ruled, lines, asked, "60m", evaluated="4m")
