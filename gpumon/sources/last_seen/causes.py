@@ -22,12 +22,13 @@ from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 _COMMAND_S: Final = 2.0
 """A command that takes longer is ended: systemd and the runtimes of containers answer in milliseconds."""
 PAUSES_S: Final = (0.2, 0.5, 1.0)
-"""Between tries: a runtime may learn of an end a moment after /proc shows it."""
+"""Pauses between tries: a runtime may learn of an end a moment after /proc shows it."""
 MOST_OUTPUT_BYTES: Final = 1 << 20
+"""Bytes of a program's output that are read."""
 MOST_MESSAGES: Final = 20_000
 """Messages of the kernel that are looked through."""
 TOGETHER_S: Final = 120.0
-"""The kernel's message on a process is not older than this before its end was seen, unless nobody watched."""
+"""Seconds before an engine's last answer from which on kernel messages are looked through."""
 _PROPERTIES: Final = (
     *("ActiveState", "SubState", "Result", "ExecMainPID", "ExecMainCode", "ExecMainStatus"),
     "ExecMainExitTimestampMonotonic",
@@ -62,20 +63,21 @@ def look_up_cause(served: KnownEngine, ask: RunProgram) -> Cause:
     origin = served.origin
     cause = NO_CAUSE
     if origin.container:
-        cause = of_container(origin, ask)
+        cause = cause_by_container(origin, ask)
     elif origin.unit:
-        cause = of_unit(origin, ask)
+        cause = cause_by_unit(origin, ask)
     if cause.code in ("oom", "stopped"):
         return cause
-    killed = of_kernel(origin, served.served_wall_s, ask)
+    # An OOM kill may look like any other SIGKILL to systemd and to runtimes: the kernel knows better.
+    killed = cause_by_kernel_log(origin, served.served_wall_s, ask)
     if killed is not NO_CAUSE:
         return killed._replace(wall_s=cause.wall_s)
     if cause.code:
         return cause
-    return of_cgroup(origin)
+    return cause_by_cgroup(origin)
 
 
-def of_unit(origin: EngineOrigin, ask: RunProgram) -> Cause:
+def cause_by_unit(origin: EngineOrigin, ask: RunProgram) -> Cause:
     """The cause by the unit's state, as `systemctl show` reports it.
 
     See https://www.freedesktop.org/software/systemd/man/org.freedesktop.systemd1.html.
@@ -87,7 +89,8 @@ def of_unit(origin: EngineOrigin, ask: RunProgram) -> Cause:
     properties = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
     is_main = properties.get("ExecMainPID", "") == str(origin.pid)
     if not is_main and properties.get("ActiveState", "") not in _ENDED_STATES:
-        return NO_CAUSE  # the unit goes on: this was a process in it
+        # The unit goes on: this was a process in it.
+        return NO_CAUSE
     return unit_cause(properties, f"systemd {origin.unit}")
 
 
@@ -101,7 +104,8 @@ def unit_cause(properties: Mapping[str, str], source: str) -> Cause:
         return Cause("oom", 0, planned=False, source=source, wall_s=ended_wall_s)
     if result == "success":
         if code not in (_EXITED, *_KILLED):
-            return NO_CAUSE  # it never ran
+            # It never ran.
+            return NO_CAUSE
         return Cause("stopped", 0, planned=True, source=source, wall_s=ended_wall_s)
     if code in _KILLED:
         return Cause("signal", status, planned=False, source=source, wall_s=ended_wall_s)
@@ -110,7 +114,7 @@ def unit_cause(properties: Mapping[str, str], source: str) -> Cause:
     return NO_CAUSE
 
 
-def of_container(origin: EngineOrigin, ask: RunProgram) -> Cause:
+def cause_by_container(origin: EngineOrigin, ask: RunProgram) -> Cause:
     """The cause by the container's state, as its runtime reports it."""
     if not _CONTAINER.fullmatch(origin.container):
         return NO_CAUSE
@@ -139,8 +143,8 @@ def container_cause(state: Mapping[str, Any], runtime: str) -> Cause:
     return Cause("exit", number, planned=False, source=runtime, wall_s=ended_wall_s)
 
 
-def of_kernel(origin: EngineOrigin, served_wall_s: float, ask: RunProgram) -> Cause:
-    """Whether the kernel's log says that it killed one of its processes for want of memory."""
+def cause_by_kernel_log(origin: EngineOrigin, served_wall_s: float, ask: RunProgram) -> Cause:
+    """The cause by the kernel's log: whether the kernel killed one of its processes for want of memory."""
     pids = set()
     for pid in (origin.pid, *origin.gpu_pids):
         if pid:
@@ -152,10 +156,10 @@ def of_kernel(origin: EngineOrigin, served_wall_s: float, ask: RunProgram) -> Ca
     return NO_CAUSE
 
 
-def of_cgroup(origin: EngineOrigin) -> Cause:
-    """Whether its cgroup counts a kill more than when it lived."""
-    now = oom_kills(origin.cgroup)
-    if 0 <= origin.oom_kills < now:
+def cause_by_cgroup(origin: EngineOrigin) -> Cause:
+    """The cause by its cgroup: whether that counts a kill more than when the process lived."""
+    kills = oom_kills(origin.cgroup)
+    if 0 <= origin.oom_kills < kills:
         return Cause("oom", 0, planned=False, source="memory.events of its cgroup")
     return NO_CAUSE
 
@@ -207,6 +211,7 @@ def program_output(command: Sequence[str]) -> str:
 
 
 def _small_number(text: str) -> int:
+    """The number in a text; 0 where it is none, or too long for a status."""
     if text.isdecimal() and len(text) < 10:
         return int(text)
     return 0
@@ -214,8 +219,9 @@ def _small_number(text: str) -> int:
 
 def _ended_wall_s(monotonic_us: str) -> float:
     """Unix time of a moment on the kernel's monotonic clock in microseconds; 0: it is not told."""
+    ended_us = 0
     if monotonic_us.isdecimal() and len(monotonic_us) < 19:
         ended_us = int(monotonic_us)
-    else:
-        ended_us = 0
-    return time.time() - (time.monotonic() - ended_us / 1e6) if ended_us else 0.0
+    if not ended_us:
+        return 0.0
+    return time.time() - (time.monotonic() - ended_us / 1e6)

@@ -26,6 +26,7 @@ SAVE_S: Final = 30.0
 SOON_S: Final = 1.0
 """Seconds between two writes after an engine came or ended."""
 _CLOSE_S: Final = 0.2
+"""Longest wait for a write at the end, and for one that is under way then."""
 _READY_S: Final = 1.0
 """Longest wait for the file and the first look: a home folder may be on a mount that hangs."""
 
@@ -47,18 +48,24 @@ class LastSeenKeeper:
         """`servers` is discovery's; None: processes are not looked at. Without a `store` nothing outlives this run.
         `simulated` tells what is known of processes that do not exist.
         """
-        asks_nobody = simulated is not None
-        self.memory = LastSeen(None if asks_nobody else lambda served: daemon_thread(ask, served))
+        self.memory = LastSeen()
+        if simulated is None:
+            self.memory = LastSeen(lambda record: daemon_thread(ask, record))
         self._listed = LastListed()
         self._looks = ServerLooks(servers, simulated, look_s)
         self._store = store
         self._save_s = save_s
         self._soon_s = soon_s
         self._reading: Future[WrittenMemory] | None = None
+        """The file while it is read; None before that, and once it was taken."""
         self._writing: Future[bool] | None = None
+        """The last write."""
         self._saved_s = time.monotonic()
-        self._saved: object = (0, 0)
+        """When that began (monotonic)."""
+        self._saved_versions = (0, 0)
+        """Versions of the memory and of the list of GPUs that were written last."""
         self._has_rebooted = False
+        """The file was written before this host's last start."""
 
     async def start(self) -> None:
         """Begin to read the file."""
@@ -74,9 +81,9 @@ class LastSeenKeeper:
         self._look()
         await self._looks.finish(_READY_S)
         around = self._looks.around(rebooted=self._has_rebooted)
-        asked = self.memory.expected(around, time.monotonic(), time.time())
-        if asked:
-            await asyncio.wait([asyncio.wrap_future(future) for future in asked], timeout=CAUSE_S)
+        answers = self.memory.ask_causes(around, time.monotonic(), time.time())
+        if answers:
+            await asyncio.wait([asyncio.wrap_future(answer) for answer in answers], timeout=CAUSE_S)
 
     def gpus(self, gpus: tuple[GpuReading, ...], driver: str, wall_s: float, now_s: float) -> tuple[GpuReading, ...]:
         """The GPUs of a tick, with those that the driver does not list any more."""
@@ -97,9 +104,9 @@ class LastSeenKeeper:
 
     def origin(self, key: str, url: str) -> EngineOrigin:
         """Origin of an engine, as far as it is known by now; may be called in any thread."""
-        runs = self._looks.server_at(url)
-        if runs.pid:
-            return runs
+        running = self._looks.server_at(url)
+        if running.pid:
+            return running
         return self.memory.origin(key)
 
     async def close(self) -> None:
@@ -128,20 +135,24 @@ class LastSeenKeeper:
             self._listed.load(written.gpus, written.driver)
 
     def _look(self) -> None:
-        self._looks.begin(served.origin for served in self.memory.records())
+        """Begin a look at the processes of engines."""
+        self._looks.begin(record.origin for record in self.memory.records())
 
     def _save(self, now_s: float) -> None:
-        state = (self.memory.version, self._listed.version)
-        pace_s = self._soon_s if state != self._saved else self._save_s
+        """Begin to write the file if it is time: soon after an engine or GPU came or went, else now and then."""
+        versions = (self.memory.version, self._listed.version)
+        pace_s = self._soon_s if versions != self._saved_versions else self._save_s
         if self._store is not None and self._reading is None and now_s - self._saved_s >= pace_s:
             self._write()
 
     def _write(self) -> None:
+        """Begin to write the file, unless that is under way."""
         if self._store is None or (self._writing is not None and not self._writing.done()):
             return
         self._saved_s = time.monotonic()
-        self._saved = (self.memory.version, self._listed.version)
-        engines = [msgspec.structs.replace(served) for served in self.memory.records()]
+        self._saved_versions = (self.memory.version, self._listed.version)
+        # Copies: the thread reads them while the ticks go on.
+        engines = [msgspec.structs.replace(record) for record in self.memory.records()]
         gpus: list[Listed] = self._listed.records()
         dropped = dict(self.memory.dropped)
         self._writing = daemon_thread(self._store.write, engines, gpus, self._listed.driver, dropped, time.time())

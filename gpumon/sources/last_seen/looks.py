@@ -25,12 +25,13 @@ class RunningServer(NamedTuple):
     server: ProcessRecord
     gpu_pids: tuple[int, ...]
     listens: bool
+    """Its port is open."""
     passing: bool = False
     """Another server starts and ends it at will."""
 
     @property
     def id(self) -> ProcessId:
-        """Tells its process from every other one of this boot."""
+        """Pid and start, which tell its process from every other one of this boot."""
         return self.server.pid, self.server.started
 
 
@@ -52,11 +53,14 @@ class ServerLooks:
         self._simulated = simulated
         self._look_s = look_s
         self._looking: Future[ProcessLook] | None = None
+        """The look that is under way."""
         self._looked_s = float("-inf")
+        """When the last look began (monotonic)."""
         self._origins: Mapping[ProcessId, EngineOrigin] = {}
-        self._ended: frozenset[ProcessId] = frozenset()
+        self._ended_ids: frozenset[ProcessId] = frozenset()
         self._uses: Mapping[ProcessId, Use] = {}
         self._around = Around()
+        """The surroundings as the last tick got them."""
 
     def begin(self, watched: Iterable[EngineOrigin]) -> None:
         """Begin a look, also at whether those `watched` live, unless one is under way."""
@@ -85,11 +89,11 @@ class ServerLooks:
         if self._simulated is not None:
             return self._simulated()
         self._take()
-        looked = None if self._servers is None else self._servers()
+        running = None if self._servers is None else self._servers()
         servers: dict[str, EngineOrigin] = {}
         listening: set[str] = set()
         passing: set[str] = set()
-        for server in looked or ():
+        for server in running or ():
             servers[server.url] = self._origin(server)
             if server.listens:
                 listening.add(server.url)
@@ -99,8 +103,8 @@ class ServerLooks:
             servers=servers,
             listening=frozenset(listening),
             passing=frozenset(passing),
-            ended=self._ended,
-            looks=looked is not None,
+            ended=self._ended_ids,
+            looks=running is not None,
             rebooted=rebooted,
             slept_s=time.clock_gettime(time.CLOCK_BOOTTIME) - time.monotonic(),
         )
@@ -112,9 +116,9 @@ class ServerLooks:
 
     def _origin(self, running: RunningServer) -> EngineOrigin:
         """Origin of a server; before the first look at it only its process."""
-        known = self._origins.get(running.id)
-        if known is not None:
-            return known
+        origin = self._origins.get(running.id)
+        if origin is not None:
+            return origin
         return EngineOrigin(running.server.pid, running.server.started, running.gpu_pids)
 
     def _take(self) -> None:
@@ -126,7 +130,9 @@ class ServerLooks:
         if looking.exception() is not None:
             return
         look = looking.result()
-        self._around = self._around._replace(works=works(self._uses, look.uses) or self._around.works)
+        new_works = works(self._uses, look.uses)
+        if new_works:
+            self._around = self._around._replace(works=new_works)
         self._origins = look.origins
-        self._ended = look.ended
+        self._ended_ids = look.ended
         self._uses = look.uses

@@ -28,7 +28,7 @@ def read_own(path: Path, most_bytes: int) -> bytes | None:
 
 
 def replace_own(path: Path, data: bytes) -> None:
-    """The file appears whole or not at all; only its user can read it. Raises OSError."""
+    """Write the file anew: it appears whole or not at all, and only its user can read it. Raises OSError."""
     new = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as stream:

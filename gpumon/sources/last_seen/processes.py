@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,7 @@ _MANAGER: Final = re.compile(r"user@\d+\.service")
 """The unit of a user's own systemd: what runs under it are units of that one."""
 _CGROUPS: Final = Path("/sys/fs/cgroup")
 _MOST_COUNTERS_BYTES: Final = 65536
+"""Bytes of /proc/PID/io that are read: far more than it has."""
 
 
 class Use(NamedTuple):
@@ -50,18 +52,19 @@ class ProcessLook(NamedTuple):
 
 def look_at_processes(
     servers: Mapping[ProcessId, tuple[ProcessRecord, tuple[int, ...]]],
-    known: Mapping[ProcessId, EngineOrigin],
+    known_origins: Mapping[ProcessId, EngineOrigin],
     watched: Iterable[EngineOrigin],
     starting: Iterable[ProcessId],
 ) -> ProcessLook:
-    """Called in a thread: /proc can be slow.
+    """Look at processes: where servers run, which processes have ended, what starting servers do. For a thread, as
+    /proc can be slow.
 
-    `servers` run as far as is known, each with its processes on GPUs; those `known` are not read again.
-    `watched` are looked at whether they live.
+    `servers`: those that run as far as is known, each with its processes on GPUs; those of `known_origins` are not read
+    again. `watched`: processes of which it is asked, too, whether they live.
     """
     origins = {}
     for server_id, (server, gpu_pids) in servers.items():
-        origin = known.get(server_id) or origin_of(server)
+        origin = known_origins.get(server_id) or origin_of(server)
         if origin.gpu_pids != gpu_pids:
             origin = msgspec.structs.replace(origin, gpu_pids=gpu_pids)
         if origin.cgroup:
@@ -96,15 +99,24 @@ def origin_of(server: ProcessRecord) -> EngineOrigin:
     cgroup = _cgroup(server.pid)
     container = CONTAINER.search(cgroup)
     pod, _ = pod_and_job(server.pid, in_pod="kubepods" in cgroup)
-    unit, is_user_unit = unit_of(cgroup) if container is None else ("", False)
+    unit = ""
+    is_user_unit = False
+    container_id = ""
+    if container is None:
+        unit, is_user_unit = unit_of(cgroup)
+    else:
+        # The unit of a process in a container is that of the runtime.
+        container_id = container.group(1)
+    if not POD.fullmatch(pod):
+        pod = ""
     return EngineOrigin(
         pid=server.pid,
         started=server.started,
         command=shown_command(server.argv),
         unit=unit,
         is_user_unit=is_user_unit,
-        container=container.group(1) if container is not None else "",
-        pod=pod if POD.fullmatch(pod) else "",
+        container=container_id,
+        pod=pod,
         output=_output(server.pid),
         uid=server.uid,
         cgroup=cgroup,
@@ -137,7 +149,7 @@ def oom_kills(cgroup: str) -> int:
 
 
 def works(before: Mapping[ProcessId, Use], after: Mapping[ProcessId, Use]) -> dict[ProcessId, ServerWork]:
-    """Work of servers between two looks."""
+    """What servers did between two looks, by process."""
     works_by_id = {}
     for server_id, use in after.items():
         old = before.get(server_id)
@@ -145,19 +157,21 @@ def works(before: Mapping[ProcessId, Use], after: Mapping[ProcessId, Use]) -> di
             continue
         seconds = use.at_s - old.at_s
         works_by_id[server_id] = ServerWork(
-            _rate(old.read_bytes, use.read_bytes, seconds), _rate(old.cpu_s, use.cpu_s, seconds)
+            read_bytes_per_s=_growth_per_s(old.read_bytes, use.read_bytes, seconds),
+            cpu_cores=_growth_per_s(old.cpu_s, use.cpu_s, seconds),
         )
     return works_by_id
 
 
-def _rate(before: float | None, after: float | None, seconds: float) -> float | None:
+def _growth_per_s(before: float | None, after: float | None, seconds: float) -> float | None:
+    """Growth of a counter per second; None where it is not known, or fell as a process of the server ended."""
     if before is None or after is None or after < before:
         return None
     return (after - before) / seconds
 
 
 def boot_id() -> str:
-    """Tells this boot of the host from all others; empty where it is not told."""
+    """Id of this boot of the host; empty where it is not told."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -165,7 +179,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """Tells the pids that this process sees from those of a container; empty where it is not told."""
+    """Name of the namespace whose pids this process sees; empty where it is not told."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -173,15 +187,17 @@ def pid_namespace() -> str:
 
 
 def _cgroup(pid: int) -> str:
-    """Path in the unified hierarchy; of version 1 that of the first controller."""
+    """The process's path in the unified hierarchy; with cgroups of version 1 that of the first controller."""
     try:
         lines = Path(f"/proc/{pid}/cgroup").read_text(errors="replace").splitlines()
     except OSError:
         return ""
     paths = {}
     for line in lines:
+        # `hierarchy:controllers:path`; hierarchy 0 is the unified one.
         if line.count(":") >= 2:
-            paths[line.split(":", 2)[0]] = line.split(":", 2)[2]
+            hierarchy, _, path = line.split(":", 2)
+            paths[hierarchy] = path
     path = paths.get("0") or next(iter(paths.values()), "")
     if len(path) < 512 and path.isprintable():
         return path
@@ -203,20 +219,25 @@ def _output(pid: int) -> str:
 
 def _use(origin: EngineOrigin) -> Use:
     """Bytes read from disks and CPU time of a server and its processes on GPUs."""
-    read_bytes: list[float] = []
-    cpu_s: list[float] = []
+    read_bytes: float | None = None
+    cpu_s: float | None = None
     for pid in {origin.pid, *origin.gpu_pids}:
-        try:
-            with Path(f"/proc/{pid}/io").open("rb") as file:
-                counters = dict(
-                    line.split(b": ", 1) for line in file.read(_MOST_COUNTERS_BYTES).splitlines() if b": " in line
-                )
-            read_bytes.append(float(counters[b"read_bytes"]))
-        except (OSError, KeyError, ValueError):
-            pass
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-            cpu_s.append((int(fields[11]) + int(fields[12])) / TICKS_PER_S)
-        except (OSError, IndexError, ValueError):
-            pass
-    return Use(time.monotonic(), sum(read_bytes) if read_bytes else None, sum(cpu_s) if cpu_s else None)
+        with contextlib.suppress(OSError, KeyError, ValueError):
+            read_bytes = _read_bytes(pid) + (read_bytes or 0.0)
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            cpu_s = _cpu_s(pid) + (cpu_s or 0.0)
+    return Use(time.monotonic(), read_bytes, cpu_s)
+
+
+def _read_bytes(pid: int) -> float:
+    """Bytes that a process has read from disks. Raises OSError, KeyError or ValueError where it does not tell."""
+    with Path(f"/proc/{pid}/io").open("rb") as file:
+        lines = file.read(_MOST_COUNTERS_BYTES).splitlines()
+    counters = dict(line.split(b": ", 1) for line in lines if b": " in line)
+    return float(counters[b"read_bytes"])
+
+
+def _cpu_s(pid: int) -> float:
+    """CPU seconds of a process: fields 14 and 15 of /proc/PID/stat. Raises OSError, IndexError or ValueError."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S

@@ -11,9 +11,10 @@ from gpumon.readings.frame import Departure, EngineReading, LastFigures
 
 TICKS_PER_S: Final = float(os.sysconf("SC_CLK_TCK"))
 SHOWN_AFTER_END_S: Final = 86400.0
-"""An engine that ended, and a GPU that is not listed any more, are shown for so long."""
+"""Seconds for which an engine that ended, and a GPU that is not listed any more, are shown."""
 SHOWN_AFTER_STOP_S: Final = 600.0
-"""Seconds for which an engine that somebody stopped is shown."""
+"""Seconds for which an engine is shown that somebody stopped (`Departure.planned`, by which `_is_over` in memory.py
+chooses between the two)."""
 ProcessId = tuple[int, int]
 """Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""
 
@@ -48,7 +49,7 @@ class EngineOrigin(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> ProcessId:
-        """Tells it from every other process of this boot."""
+        """Pid and start, which tell it from every other process of this boot."""
         return self.pid, self.started
 
     @property
@@ -77,11 +78,14 @@ class KnownEngine(msgspec.Struct):
     """Figures of its last answer."""
     origin: EngineOrigin = NO_ORIGIN
     departure: Departure | None = None
+    """How it ended; None while it serves."""
 
     @property
     def changed_wall_s(self) -> float:
-        """When something was learnt about it last."""
-        return max(self.served_wall_s, self.departure.wall_s if self.departure is not None else 0.0)
+        """When it answered last, or ended (Unix time)."""
+        if self.departure is None:
+            return self.served_wall_s
+        return max(self.served_wall_s, self.departure.wall_s)
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -91,11 +95,13 @@ class Listed(msgspec.Struct, frozen=True):
     index: int
     name: str
     source: str
+    """As `GpuReading.source`."""
     listed_wall_s: float
+    """When the driver listed it last (Unix time)."""
 
 
 class WrittenMemory(msgspec.Struct):
-    """The file."""
+    """Contents of the file."""
 
     version: int
     host: str

@@ -11,8 +11,8 @@ def state_folder(environ: Mapping[str, str]) -> Path | None:
     """`gpumon` in the user's XDG state folder; None where no such folder is known."""
     base = environ.get("XDG_STATE_HOME", "")
     home = environ.get("HOME", "")
-    if not os.path.isabs(base):  # noqa: PTH117 - the text as it is
-        base = f"{home}/.local/state" if os.path.isabs(home) else ""  # noqa: PTH117 - the text as it is
-    if base:
+    if os.path.isabs(base):  # noqa: PTH117 - the text as it is
         return Path(base) / "gpumon"
+    if os.path.isabs(home):  # noqa: PTH117 - the text as it is
+        return Path(home) / ".local" / "state" / "gpumon"
     return None

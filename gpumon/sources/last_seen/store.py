@@ -21,9 +21,11 @@ from gpumon.sources.last_seen.state_folder import state_folder
 _VERSION: Final = 1
 """Raised when a file of before cannot be read any more; that costs what it remembered."""
 _MOST_STORE_BYTES: Final = 4 << 20
+"""A larger file is not one of gpumon: 64 records of `MOST_RECORD_BYTES` fit."""
 MOST_RECORD_BYTES: Final = 64 << 10
 """A larger record (a server of a hundred ranks) is left out."""
 _MOST_GPUS: Final = 256
+"""GPUs that are remembered."""
 
 
 def state_file(environ: Mapping[str, str]) -> Path | None:
@@ -39,26 +41,27 @@ def state_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def _add_newer(
-    newest: dict[str, KnownEngine], others: Iterable[KnownEngine], dropped: Mapping[str, float], wall_s: float
+    newest: dict[str, KnownEngine], foreign: Iterable[KnownEngine], dropped: Mapping[str, float], wall_s: float
 ) -> None:
-    """Add the records of another gpumon that are newer than those here, and than a wish to forget."""
-    for served in others:
-        key = served.reading.key
+    """Add the records of another gpumon (`foreign`) that are newer than those here, or than the moment at which this
+    one has forgotten the engine (`dropped`)."""
+    for record in foreign:
+        key = record.reading.key
         if key in newest:
-            known_wall_s = newest[key].changed_wall_s
+            own_wall_s = newest[key].changed_wall_s
         elif len(newest) < MOST_REMEMBERED_ENGINES:
-            known_wall_s = dropped.get(key, -math.inf)
+            own_wall_s = dropped.get(key, -math.inf)
         else:
             continue
-        if served.changed_wall_s > known_wall_s and _is_current(served, wall_s):
-            newest[key] = served
+        if record.changed_wall_s > own_wall_s and _is_current(record, wall_s):
+            newest[key] = record
 
 
-def _records(engines: Iterable[KnownEngine]) -> list[KnownEngine]:
+def _writable_records(engines: Iterable[KnownEngine]) -> list[KnownEngine]:
     """The records as they are written; one that is too large, or no JSON, is left out."""
     records = []
-    for served in engines:
-        record = msgspec.structs.replace(served, reading=without_bulk(served.reading))
+    for engine in engines:
+        record = msgspec.structs.replace(engine, reading=without_bulk(engine.reading))
         with contextlib.suppress(msgspec.MsgspecError, ValueError):
             if len(msgspec.json.encode(record)) <= MOST_RECORD_BYTES:
                 records.append(record)
@@ -77,13 +80,11 @@ class LastSeenStore:
         """Memory that an earlier run wrote; if it ran before a reboot, `WrittenMemory.boot` differs from `boot_id`."""
         written = self._read()
         if written is None:
-            return WrittenMemory(_VERSION, self._host, boot_id(), self._pids)
-        written.engines = [served for served in written.engines if _is_current(served, wall_s)][
-            :MOST_REMEMBERED_ENGINES
-        ]
-        written.gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= SHOWN_AFTER_END_S][
-            :_MOST_GPUS
-        ]
+            return WrittenMemory(version=_VERSION, host=self._host, boot=boot_id(), pids=self._pids)
+        engines = [record for record in written.engines if _is_current(record, wall_s)]
+        gpus = [gpu for gpu in written.gpus if 0.0 <= wall_s - gpu.listed_wall_s <= SHOWN_AFTER_END_S]
+        written.engines = engines[:MOST_REMEMBERED_ENGINES]
+        written.gpus = gpus[:_MOST_GPUS]
         return written
 
     def write(
@@ -98,14 +99,23 @@ class LastSeenStore:
 
         Another gpumon may have written its engines meanwhile: of each engine the newer record is kept.
         """
-        newest = {served.reading.key: served for served in engines}
+        newest = {record.reading.key: record for record in engines}
         listed = list(gpus)[:_MOST_GPUS]
-        others = self._read()
+        foreign = self._read()
         if not newest and not listed and not os.path.lexists(self._path):
-            return True  # nothing was seen: no file and no folder is made for that
-        if others is not None:
-            _add_newer(newest, others.engines, dropped, wall_s)
-        written = WrittenMemory(_VERSION, self._host, boot_id(), self._pids, _records(newest.values()), listed, driver)
+            # Nothing was seen: no file and no folder is made for that.
+            return True
+        if foreign is not None:
+            _add_newer(newest, foreign.engines, dropped, wall_s)
+        written = WrittenMemory(
+            version=_VERSION,
+            host=self._host,
+            boot=boot_id(),
+            pids=self._pids,
+            engines=_writable_records(newest.values()),
+            gpus=listed,
+            driver=driver,
+        )
         try:
             self._replace(msgspec.json.encode(written))
         except (OSError, msgspec.MsgspecError, ValueError):
@@ -113,6 +123,7 @@ class LastSeenStore:
         return True
 
     def _read(self) -> WrittenMemory | None:
+        """What the file has; None where it is none of this host and of these pids, or is damaged."""
         data = read_own(self._path, _MOST_STORE_BYTES)
         if data is None:
             return None
@@ -126,12 +137,12 @@ class LastSeenStore:
         return None
 
     def _replace(self, data: bytes) -> None:
-        """The file appears whole or not at all; only its user can read it. Raises OSError."""
+        """Write the file anew, with its folder. Raises OSError."""
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_own(self._path, data)
 
 
-def _is_current(served: KnownEngine, wall_s: float) -> bool:
+def _is_current(record: KnownEngine, wall_s: float) -> bool:
     """Whether it is worth remembering: an engine that was not seen for a day is no news, and one of the future was
     dated by a clock that was wrong."""
-    return abs(wall_s - served.changed_wall_s) <= SHOWN_AFTER_END_S
+    return abs(wall_s - record.changed_wall_s) <= SHOWN_AFTER_END_S

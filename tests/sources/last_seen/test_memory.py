@@ -428,7 +428,7 @@ def test_a_new_process_that_serves_already_when_gpumon_starts_is_no_end(host: Ho
     later.runs(replace(VLLM, pid=9000))
     later.around = later.around._replace(ended=frozenset({VLLM.id}))
     if ready:
-        assert later.memory.expected(later.around, later.now_s, later.wall_s) == []
+        assert later.memory.ask_causes(later.around, later.now_s, later.wall_s) == []
     for _ in range(3):
         assert states(later.see(answer)) == [OK]
         later.now_s += 0.5
