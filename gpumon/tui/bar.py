@@ -17,9 +17,9 @@ Stage = tuple[str, Reading]
 _EIGHTHS: Final = 8
 _UNKNOWN: Final = -1
 """End of a stage that is not measured."""
-_WHOLE: Final = {TRACK: RAIL}
-"""Characters of whole cells that are not those of a stage."""
-_FULL: Final = 0.995
+_WHOLE_CELLS: Final = {TRACK: RAIL}
+"""Stage -> the character of a cell that it has to itself, where that is not `BODY`."""
+_FULL_SHARE: Final = 0.995
 """Shares from here on fill the bar."""
 
 
@@ -29,13 +29,13 @@ def bar(stages: Sequence[Stage], size: int) -> Row:
     A stage that is not measured ends somewhere between its neighbours: there the bar is hatched.
     """
     names = tuple(name for name, _ in stages)
-    ends = tuple(_end(share, size) for _, share in stages)
-    return _drawn(names, ends, size)
+    ends = tuple(_end_in_eighths(share, size) for _, share in stages)
+    return _pieces_of(names, ends, size)
 
 
 def end_cell(share: Reading, size: int) -> int:
     """The cell in which a share ends."""
-    return max(0, _end(share, size) - 1) // _EIGHTHS
+    return max(0, _end_in_eighths(share, size) - 1) // _EIGHTHS
 
 
 def with_mark(row: Row, cell: int, mark: Piece) -> Row:
@@ -52,26 +52,29 @@ def with_mark(row: Row, cell: int, mark: Piece) -> Row:
     return tuple(pieces)
 
 
-def _end(share: Reading, size: int) -> int:
-    """Eighths that a share fills: one above 0 fills at least one, and only a full one fills all."""
+def _end_in_eighths(share: Reading, size: int) -> int:
+    """Eighths of a cell that a share fills, of `size` cells: one above 0 fills at least one, and only a full one fills
+    all."""
     if isinstance(share, Missing) or math.isnan(share):
         return _UNKNOWN
     if share <= 0.0:
         return 0
     most = size * _EIGHTHS
-    if share >= _FULL:
+    if share >= _FULL_SHARE:
         return most
     return max(1, min(most - 1, round(share * most)))
 
 
 @lru_cache(maxsize=1024)
-def _drawn(names: tuple[str, ...], ends: tuple[int, ...], size: int) -> Row:
-    owners = _owners(names, ends, size)
-    hatched = _hatched(ends, size)
+def _pieces_of(names: tuple[str, ...], ends: tuple[int, ...], size: int) -> Row:
+    """The cells of a bar whose stages have these names and end at these eighths; neighbours of one tone are one
+    piece."""
+    owners = _stage_of_eighths(names, ends, size)
+    hatched = _hatched_eighths(ends, size)
     pieces: list[Piece] = []
     for start in range(0, size * _EIGHTHS, _EIGHTHS):
         stop = start + _EIGHTHS
-        text, tone = _cell(owners[start:stop], all(hatched[start:stop]))
+        text, tone = _draw_cell(owners[start:stop], all(hatched[start:stop]))
         if pieces and pieces[-1][1] == tone:
             pieces[-1] = (pieces[-1][0] + text, tone)
         else:
@@ -79,7 +82,7 @@ def _drawn(names: tuple[str, ...], ends: tuple[int, ...], size: int) -> Row:
     return tuple(pieces)
 
 
-def _owners(names: Sequence[str], ends: Sequence[int], size: int) -> list[str]:
+def _stage_of_eighths(names: Sequence[str], ends: Sequence[int], size: int) -> list[str]:
     """The stage that each eighth shows; of equal ones the inner stage covers the outer."""
     owners = [TRACK] * (size * _EIGHTHS)
     known = [(end, name) for end, name in zip(ends, names, strict=True) if end != _UNKNOWN]
@@ -89,26 +92,27 @@ def _owners(names: Sequence[str], ends: Sequence[int], size: int) -> list[str]:
     return owners
 
 
-def _hatched(ends: Sequence[int], size: int) -> list[bool]:
+def _hatched_eighths(ends: Sequence[int], size: int) -> list[bool]:
     """For each eighth of the bar, whether the end of a stage that is not measured may lie in it."""
     hatched = [False] * (size * _EIGHTHS)
     for place, end in enumerate(ends):
         if end != _UNKNOWN:
             continue
-        low = max(_known(ends[place + 1 :]), default=0)
-        high = min(_known(ends[:place]), default=len(hatched))
+        low = max(_measured(ends[place + 1 :]), default=0)
+        high = min(_measured(ends[:place]), default=len(hatched))
         for eighth in range(low, high):
             hatched[eighth] = True
     return hatched
 
 
-def _known(ends: Sequence[int]) -> list[int]:
+def _measured(ends: Sequence[int]) -> list[int]:
     """The ends of the stages that are measured."""
     return [end for end in ends if end != _UNKNOWN]
 
 
-def _cell(owners: Sequence[str], hatched: bool) -> Piece:
-    """The character and the tone of one cell: two stages at most have room in it."""
+def _draw_cell(owners: Sequence[str], hatched: bool) -> Piece:
+    """The character and the tone of one cell, which shows two stages at most: the one at its left edge, and the one
+    that has most of the rest."""
     front = owners[0]
     others = []
     for owner in owners:
@@ -117,7 +121,7 @@ def _cell(owners: Sequence[str], hatched: bool) -> Piece:
     if hatched:
         return HATCH, bar_tone(front)
     if not others:
-        return _WHOLE.get(front, BODY), bar_tone(front)
+        return _WHOLE_CELLS.get(front, BODY), bar_tone(front)
     behind = max(dict.fromkeys(others), key=others.count)
     filled = _EIGHTHS - len(others)
     return TIPS[filled - 1], bar_tone(front, behind)

@@ -54,20 +54,24 @@ from gpumon.tui.table import (
 from gpumon.tui.triage_words import mark, remarked
 from gpumon.tui.view import View
 
-_MODEL: Final = 13
-_GPUS: Final = 5
+_MODEL_CELLS: Final = 13
+_GPUS_CELLS: Final = 5
 """Cells at the end of those of the model, at most, that say on which GPUs it runs."""
-_WHOLE_MODEL: Final = 38
+_WHOLE_MODEL_CELLS: Final = 38
 _GPUS_WIDTH: Final = 162
 """Columns of the screen from which the GPUs have a column of their own."""
 _FULL_WIDTH: Final = 199
 """Columns of the screen from which the whole name of the model has room."""
-_DECODE: Final = 7
-_PREFILL: Final = 8
-_TTFT: Final = 6
-_ITL: Final = 7
-_E2E: Final = 9
-_GOAL: Final = 9
+_DECODE_CELLS: Final = 7
+_PREFILL_CELLS: Final = 8
+_TTFT_CELLS: Final = 6
+_ITL_CELLS: Final = 7
+_E2E_CELLS: Final = 9
+_GOAL_CELLS: Final = 9
+"""Cells of columns, the blanks before their figures included."""
+_LEAST_IN_K: Final = 999.5
+_MOST_IN_K: Final = 99_500.0
+"""Numbers of requests that are rounded to `1k` to `99k`, as four digits and their mark have no room."""
 
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
@@ -93,24 +97,24 @@ def _model(engine: Engine, view: View, tone: str) -> Row:
     """Family and size, and the GPUs: what a row is looked for by."""
     gpus = ""
     if "engines.gpus" not in view.hidden:
-        gpus = cut(spans(engine.hardware.gpus), _GPUS).replace(" …", "…")
+        gpus = cut(spans(engine.hardware.gpus), _GPUS_CELLS).replace(" …", "…")
     if gpus:
         gpus = f" {gpus}"
-    room = _MODEL - cells(gpus)
+    room = _MODEL_CELLS - cells(gpus)
     return ((" " + left(_short_model(engine, room), room), tone), (gpus, "muted"))
 
 
 def _model_alone(engine: Engine, _: View, tone: str) -> Row:
     """Family and size; the GPUs have a column of their own."""
-    return ((" " + left(_short_model(engine, _MODEL), _MODEL), tone),)
+    return ((" " + left(_short_model(engine, _MODEL_CELLS), _MODEL_CELLS), tone),)
 
 
 def _whole_model(engine: Engine, _: View, tone: str) -> Row:
     """The model as the engine names it."""
-    name = engine.model or _short_model(engine, _WHOLE_MODEL)
+    name = engine.model or _short_model(engine, _WHOLE_MODEL_CELLS)
     if engine.kind in ROUTER_KINDS:
         name = _front_end(engine)
-    return ((" " + left(name, _WHOLE_MODEL), tone),)
+    return ((" " + left(name, _WHOLE_MODEL_CELLS), tone),)
 
 
 def _short_model(engine: Engine, room: int) -> str:
@@ -133,7 +137,7 @@ def _front_end(engine: Engine) -> str:
     if isinstance(failures, Missing) or failures <= 0.0:
         return text
     end = f", {rate(failures)}/s fail"
-    return f"{cut(text, _WHOLE_MODEL - cells(end))}{end}"
+    return f"{cut(text, _WHOLE_MODEL_CELLS - cells(end))}{end}"
 
 
 def _backends(engine: Engine) -> str:
@@ -151,11 +155,12 @@ def _backends(engine: Engine) -> str:
 
 def _model_head(view: View) -> Row:
     gpus = "" if "engines.gpus" in view.hidden else "gpu"
-    return ((" " + left("model", _MODEL - len(gpus)) + gpus, "muted"),)
+    return ((" " + left("model", _MODEL_CELLS - len(gpus)) + gpus, "muted"),)
 
 
-def _model_title(size: int) -> Row:
-    return ((" " + left("model", size), "muted"),)
+def _model_column(size: int, cell: Cell[Engine]) -> Column[Engine]:
+    """The column of the model without GPUs, in `size` cells behind a blank."""
+    return Column("model", "model", 1 + size, ((" " + left("model", size), "muted"),), cell)
 
 
 def _decode(engine: Engine, view: View, tone: str) -> Row:
@@ -165,7 +170,7 @@ def _decode(engine: Engine, view: View, tone: str) -> Row:
         other = other_rate(engine)
         if other is not None:
             shown = other.per_s
-    return ((right(rate(shown), _DECODE), tone),)
+    return ((right(rate(shown), _DECODE_CELLS), tone),)
 
 
 def _prefill(engine: Engine, view: View, tone: str) -> Row:
@@ -174,11 +179,11 @@ def _prefill(engine: Engine, view: View, tone: str) -> Row:
     if "engines.decode" not in view.hidden:
         other = other_rate(engine)
     if other is None:
-        return ((right(rate(engine.rates.prefill_tokens_per_s), _PREFILL), tone),)
-    return ((" " + left(other.of, _PREFILL - 1), "muted"),)
+        return ((right(rate(engine.rates.prefill_tokens_per_s), _PREFILL_CELLS), tone),)
+    return ((" " + left(other.of, _PREFILL_CELLS - 1), "muted"),)
 
 
-def _leveled(name: str, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
+def _leveled_cell(name: str, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
     """A figure by its level, with its mark where that is high."""
     if tone not in ("text", "strong"):
         return ((right(text, width), tone),)
@@ -191,25 +196,25 @@ def _leveled(name: str, value: Reading, view: View, text: str, width: int, tone:
 def _waiting(engine: Engine, view: View, tone: str) -> Row:
     waiting = engine.load.waiting
     text = whole(waiting)
-    if not isinstance(waiting, Missing) and waiting >= 999.5:
+    if not isinstance(waiting, Missing) and waiting >= _LEAST_IN_K:
         text = ">9k"
-        if waiting < 99_500.0:
+        if waiting < _MOST_IN_K:
             text = f"{waiting / 1e3:.0f}k"
-    return _leveled("waiting", waiting, view, text, 5, tone)
+    return _leveled_cell("waiting", waiting, view, text, 5, tone)
 
 
 def _kv(engine: Engine, view: View, tone: str) -> Row:
     used = engine.load.kv_usage_ratio
-    return _leveled("kv", used, view, share(used, 4, tone)[0], 5, tone)
+    return _leveled_cell("kv", used, view, share(used, 4, tone)[0], 5, tone)
 
 
-def _latency(name: str, width: int, quantiles: Quantiles, engine: Engine, view: View, tone: str) -> Row:
+def _latency_cell(name: str, width: int, quantiles: Quantiles, engine: Engine, view: View, tone: str) -> Row:
     """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark.
 
     A p95 in the first bucket has no level: it may be anything down to 0.
     """
     gap = " " * (width - 5)
-    if _past(engine):
+    if _shows_the_past(engine):
         tone = "muted"
     level = CALM
     if not _in_first_bucket(quantiles):
@@ -221,7 +226,9 @@ def _latency(name: str, width: int, quantiles: Quantiles, engine: Engine, view: 
         text = right(text, 5)
     else:
         text = f"{right(text, 4)} "
-    return ((gap + text, level if tone == "text" else tone),)
+    if tone == "text":
+        tone = level
+    return ((gap + text, tone),)
 
 
 def _in_first_bucket(quantiles: Quantiles) -> bool:
@@ -231,24 +238,24 @@ def _in_first_bucket(quantiles: Quantiles) -> bool:
     return not isinstance(bound_s, Missing) and not isinstance(p95_s, Missing) and p95_s <= bound_s
 
 
-def _past(engine: Engine) -> bool:
+def _shows_the_past(engine: Engine) -> bool:
     """Whether its latencies are only of what was: they reach back 60 s, and no token came in the last 10 s."""
-    return engine.rates.decode_tokens_per_s == 0.0 == engine.rates.prefill_tokens_per_s
+    return engine.rates.decode_tokens_per_s == 0.0 and engine.rates.prefill_tokens_per_s == 0.0
 
 
 def _ttft(engine: Engine, view: View, tone: str) -> Row:
-    return _latency("ttft", _TTFT, engine.latency.ttft_s, engine, view, tone)
+    return _latency_cell("ttft", _TTFT_CELLS, engine.latency.ttft_s, engine, view, tone)
 
 
 def _itl(engine: Engine, view: View, tone: str) -> Row:
-    return _latency("itl", _ITL, engine.latency.itl_s, engine, view, tone)
+    return _latency_cell("itl", _ITL_CELLS, engine.latency.itl_s, engine, view, tone)
 
 
 def _e2e(engine: Engine, view: View, tone: str) -> Row:
-    return _latency("e2e", _E2E, engine.latency.e2e_s, engine, view, tone)
+    return _latency_cell("e2e", _E2E_CELLS, engine.latency.e2e_s, engine, view, tone)
 
 
-def _within(goal: WithinGoal) -> str:
+def _goal_text(goal: WithinGoal) -> str:
     """The share within a goal: `97%`, or `83–91%` where only its bounds are known."""
     low = goal.low_ratio
     high = goal.high_ratio
@@ -260,24 +267,24 @@ def _within(goal: WithinGoal) -> str:
     return f"{text.removesuffix('%')}–{ratio(high)}"
 
 
-def _goal(goal: WithinGoal, tone: str, *, assumed: bool) -> Row:
+def _goal_cell(goal: WithinGoal, tone: str, *, assumed: bool) -> Row:
     """A share within a goal: `?` where the goal is assumed, `!` where it is surely below what is promised."""
-    text = _within(goal)
+    text = _goal_text(goal)
     if isinstance(goal.high_ratio, Missing):
-        return ((right(f"{text} ", _GOAL), tone),)
+        return ((right(f"{text} ", _GOAL_CELLS), tone),)
     if assumed:
-        return ((right(text + UNSURE, _GOAL), tone),)
+        return ((right(text + UNSURE, _GOAL_CELLS), tone),)
     if goal.high_ratio < PROMISED and tone in ("text", "strong"):
-        return ((right(f"{text}!", _GOAL), WARM),)
-    return ((right(f"{text} ", _GOAL), tone),)
+        return ((right(f"{text}!", _GOAL_CELLS), WARM),)
+    return ((right(f"{text} ", _GOAL_CELLS), tone),)
 
 
 def _ttft_goal(engine: Engine, _: View, tone: str) -> Row:
-    return _goal(engine.goodput.ttft_goal, tone, assumed=engine.goodput.ttft_goal_assumed)
+    return _goal_cell(engine.goodput.ttft_goal, tone, assumed=engine.goodput.ttft_goal_assumed)
 
 
 def _itl_goal(engine: Engine, _: View, tone: str) -> Row:
-    return _goal(of_tokens(engine.goodput), tone, assumed=engine.goodput.itl_goal_assumed)
+    return _goal_cell(of_tokens(engine.goodput), tone, assumed=engine.goodput.itl_goal_assumed)
 
 
 def _ttft_head(view: View) -> Row:
@@ -294,17 +301,19 @@ def _itl_head(view: View) -> Row:
     return ((glossary.ITL.short, "muted"),)
 
 
-def _marked(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
-    """A column whose last cell is for a mark."""
+def _column_with_mark(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
+    """A column whose last cell is for a mark, so that its title ends before that."""
     return Column(name, title, width, ((f"{right(title, width - 1)} ", "muted"),), cell)
 
 
-def _plain(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
+def _plain_column(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
+    """A column whose title ends in its last cell."""
     return Column(name, title, width, ((right(title, width), "muted"),), cell)
 
 
-def _doubt(engine: Engine, *, unverified: bool) -> str:
-    """The mark of its MFU or MBU. Sums have no peak: of them it says that some of the replicas are not in it."""
+def _doubt_mark(engine: Engine, *, unverified: bool) -> str:
+    """The mark behind its MFU or MBU, which says of sums, as they have no peak, that some of the replicas are not in
+    it."""
     if not unverified:
         return ""
     if is_sums(engine):
@@ -316,12 +325,12 @@ def wasted_gpus(engine: Engine) -> Reading:
     """GPUs x (1 - the larger of MFU and MBU), in tenths of a GPU, so that engines of the same use keep their order."""
     count = engine.hardware.gpu_count
     shares = (engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
-    used = [share for share in shares if not isinstance(share, Missing)]
+    known = [share for share in shares if not isinstance(share, Missing)]
     if isinstance(count, Missing):
         return count
-    if not used:
-        return engine.efficiency.mfu_ratio
-    return round(count * (1.0 - min(1.0, max(used))), 1)
+    if not known:
+        return engine.efficiency.mfu_ratio  # the reason why it is missing
+    return round(count * (1.0 - min(1.0, max(known))), 1)
 
 
 def waste_bound(engine: Engine) -> str:
@@ -341,10 +350,10 @@ def _waste(engine: Engine) -> str:
 _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
     "engines",
     (5, 5),
-    lambda engine: (engine.efficiency.mfu_ratio, _doubt(engine, unverified=engine.efficiency.peak_unverified)),
+    lambda engine: (engine.efficiency.mfu_ratio, _doubt_mark(engine, unverified=engine.efficiency.peak_unverified)),
     lambda engine: (
         engine.efficiency.mbu_ratio,
-        _doubt(engine, unverified=engine.efficiency.bandwidth_peak_unverified),
+        _doubt_mark(engine, unverified=engine.efficiency.bandwidth_peak_unverified),
     ),
 )
 
@@ -352,27 +361,27 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
     Column(
         "model",
         "model",
-        1 + _MODEL,
+        1 + _MODEL_CELLS,
         _model_head,
         _model,
         wider=(
-            (_FULL_WIDTH, Column("model", "model", 1 + _WHOLE_MODEL, _model_title(_WHOLE_MODEL), _whole_model)),
-            (_GPUS_WIDTH, Column("model", "model", 1 + _MODEL, _model_title(_MODEL), _model_alone)),
+            (_FULL_WIDTH, _model_column(_WHOLE_MODEL_CELLS, _whole_model)),
+            (_GPUS_WIDTH, _model_column(_MODEL_CELLS, _model_alone)),
         ),
     ),
-    _plain("waiting", glossary.WAITING.short, 5, _waiting),
-    _plain("kv", glossary.KV_CACHE.short, 5, _kv),
-    _plain("decode", glossary.DECODE.short, _DECODE, _decode),
-    _plain("prefill", glossary.PREFILL.short, _PREFILL, _prefill),
-    Column("ttft", glossary.TTFT.name, _TTFT, _ttft_head, _ttft),
-    Column("itl", glossary.ITL.name, _ITL, _itl_head, _itl),
+    _plain_column("waiting", glossary.WAITING.short, 5, _waiting),
+    _plain_column("kv", glossary.KV_CACHE.short, 5, _kv),
+    _plain_column("decode", glossary.DECODE.short, _DECODE_CELLS, _decode),
+    _plain_column("prefill", glossary.PREFILL.short, _PREFILL_CELLS, _prefill),
+    Column("ttft", glossary.TTFT.name, _TTFT_CELLS, _ttft_head, _ttft),
+    Column("itl", glossary.ITL.name, _ITL_CELLS, _itl_head, _itl),
     *_EFFICIENCY,
-    _marked("e2e", glossary.E2E.short, _E2E, _e2e),
-    _marked("ttft_ok", glossary.TTFT_GOAL.short, _GOAL, _ttft_goal),
-    _marked("itl_ok", glossary.ITL_GOAL.short, _GOAL, _itl_goal),
+    _column_with_mark("e2e", glossary.E2E.short, _E2E_CELLS, _e2e),
+    _column_with_mark("ttft_ok", glossary.TTFT_GOAL.short, _GOAL_CELLS, _ttft_goal),
+    _column_with_mark("itl_ok", glossary.ITL_GOAL.short, _GOAL_CELLS, _itl_goal),
     figures_column("waste", glossary.WASTED_GPUS.short, 9, _waste),
     msgspec.structs.replace(
-        words_column("full_model", "full model name", _WHOLE_MODEL, lambda engine: engine.model, gap=2),
+        words_column("full_model", "full model name", _WHOLE_MODEL_CELLS, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
     ),
 )
@@ -381,7 +390,7 @@ _BASE: Final = drawn_columns(ENGINE_COLUMNS.base, _DRAWN)
 EXTRA: Final = drawn_columns(ENGINE_COLUMNS.extra, _DRAWN)
 
 TABLE: Final = Table(ENGINE_COLUMNS.pane, _BASE, EXTRA, drops=("model", "prefill", "ttft"))
-_NAMES: Final = frozenset(("engine", "model"))
+_COLUMNS_WITHOUT_FIGURES: Final = frozenset(("engine", "model"))
 """Columns that an engine without figures has, too."""
 
 
@@ -399,15 +408,17 @@ def row(
     `verdict`: its worst urgent one; `of_state`: the one on its state.
     """
     if _has_figures(engine):
-        cells = tuple(TABLE.row(engine, width, view, "strong" if is_sums(engine) else "text", shift=shift))
+        tone = "strong" if is_sums(engine) else "text"
+        cells = tuple(TABLE.row(engine, width, view, tone, shift=shift))
         if verdict is not None:
-            return _marked_with(cells, *mark(verdict)[:2])
-        if _is_marked(engine):
-            return _marked_with(cells, "!", "warn")
+            glyph, mark_tone, _ = mark(verdict)
+            return _with_mark(cells, glyph, mark_tone)
+        if _deserves_mark(engine):
+            return _with_mark(cells, "!", "warn")
         return cells
     name: list[Piece] = []
     for column in TABLE.columns(width, view.hidden):
-        if column.name in _NAMES:
+        if column.name in _COLUMNS_WITHOUT_FIGURES:
             name += column.cell(engine, view, "text")
     if _is_asleep(engine):
         word, tone = _ASLEEP
@@ -466,25 +477,23 @@ def trouble(engine: Engine, verdict: Verdict | None = None, of_state: Verdict | 
         return f"{glyph} {engine.name} {word}"
     if verdict is not None:
         return f"{mark(verdict)[0]} {engine.name} {LIMIT_NAMES[verdict.code]}"
-    if _is_marked(engine):
+    if _deserves_mark(engine):
         return f"! {engine.name}"
     return ""
 
 
 def _is_stale(engine: Engine) -> bool:
+    """Whether its figures are older than they may be: a stale reading has this reason in each of them."""
     return isinstance(engine.load.running, Missing) and engine.load.running.reason is Reason.STALE
 
 
-def _is_marked(engine: Engine) -> bool:
+def _deserves_mark(engine: Engine) -> bool:
+    """Whether it has figures that cannot be right or uneven ranks, or stands apart from its replicas."""
     return bool(engine.contradicts or engine.deviates or engine.uneven)
 
 
-def _marked_with(cells: Row, glyph: str, mark_tone: str) -> Row:
-    """The row of an engine that somebody suffers under, has figures that cannot be right or uneven ranks, or stands
-    apart from its replicas.
-
-    Its page says which and in what, at the top.
-    """
+def _with_mark(cells: Row, glyph: str, mark_tone: str) -> Row:
+    """The row with a mark in its first cell, which is blank; the page of the engine says at its top what it is for."""
     (first, tone), *rest = cells
     return ((glyph, mark_tone), (first[1:], tone), *rest)
 
@@ -508,7 +517,8 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
 
 
 def _items(snapshot: Snapshot, pane: ListView) -> Sequence[Engine]:
-    """In the order of the config; replicas together below their sums where nothing else orders or filters the rows."""
+    """The engines in the order of the config; replicas together below their sums, where nothing orders or filters the
+    rows."""
     rows: Sequence[Engine] = snapshot.engines
     if not pane.narrowed and not pane.sorted_by:
         rows = with_replica_rows(snapshot)
@@ -518,30 +528,39 @@ def _items(snapshot: Snapshot, pane: ListView) -> Sequence[Engine]:
 
 
 def ended_at(engine: Engine) -> tuple[str, str] | None:
-    """Key by which the row of an ended engine is hidden: another end of it is shown again."""
-    return (engine.key, engine.since) if engine.state is EndpointState.DOWN else None
+    """Key by which the row of an ended engine is hidden: another end of it is shown again. None for any other
+    engine."""
+    if engine.state is EndpointState.DOWN:
+        return engine.key, engine.since
+    return None
 
 
 def _page(engine: Engine) -> tuple[str, str]:
+    """Kind and key of the page that a row opens."""
     if is_sums(engine):
         return ("replicas", engine.url.removeprefix(REPLICAS_PREFIX))
     return ("engine", engine.key)
 
 
 def _words(engine: Engine, pane: ListView) -> str:
-    return row_words(engine, LIMIT_NAMES[pane.urgent[engine.key].code] if engine.key in pane.urgent else "")
+    limit = ""
+    if engine.key in pane.urgent:
+        limit = LIMIT_NAMES[pane.urgent[engine.key].code]
+    return row_words(engine, limit)
 
 
 def row_words(engine: Engine, limit: str) -> str:
     """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong. `limit`: what limits it."""
-    state = "ok" if engine.state is EndpointState.OK else STATES[engine.state][0]
+    state = "ok"
+    if engine.state is not EndpointState.OK:
+        state, _ = STATES[engine.state]
     gpus = f"gpu {spans(engine.hardware.gpus)} {engine.hardware.gpu_type}"
-    known = (engine.name, engine.model, engine.url, engine.kind.value, engine.version, gpus)
-    return " ".join((*known, engine.efficiency.precision, state, engine.state.value, engine.fault, limit))
+    words = (engine.name, engine.model, engine.url, engine.kind.value, engine.version, gpus)
+    return " ".join((*words, engine.efficiency.precision, state, engine.state.value, engine.fault, limit))
 
 
 def _nothing(width: int, pane: ListView) -> Sequence[Row]:
-    """How to get one, or one that was hidden back."""
+    """The lines where there is no row: how to get an engine, or how to get hidden ones back."""
     if pane.hidden and pane.snapshot is not None and pane.snapshot.engines:
         palette = pane.view.keymap.first("palette")
         count = counted(len(pane.snapshot.engines), "engine")
@@ -554,18 +573,25 @@ def _nothing(width: int, pane: ListView) -> Sequence[Row]:
 
 def _row(engine: Engine, width: int, pane: ListView) -> Row:
     now_s = pane.snapshot.wall_s if pane.snapshot is not None else 0.0
-    verdicts = (pane.urgent.get(engine.key), pane.shift, pane.states.get(engine.key))
-    return row(engine, width, pane.view, now_s, *verdicts)
+    return row(
+        engine,
+        width,
+        pane.view,
+        now_s,
+        verdict=pane.urgent.get(engine.key),
+        shift=pane.shift,
+        of_state=pane.states.get(engine.key),
+    )
 
 
-_WINDOWS: Final = f"tok/s: {glossary.DECODE.window} · p95: {glossary.TTFT.window}"
+_WINDOWS_NOTE: Final = f"tok/s: {glossary.DECODE.window} · p95: {glossary.TTFT.window}"
 
 
-def _windows(room: int, pane: ListView) -> Row:
+def _windows_note(room: int, pane: ListView) -> Row:
     """Units and windows of the figures below, if there is room and an engine."""
-    if pane.snapshot is None or not pane.snapshot.engines or cells(_WINDOWS) > room:
+    if pane.snapshot is None or not pane.snapshot.engines or cells(_WINDOWS_NOTE) > room:
         return ()
-    return ((_WINDOWS, "hint"),)
+    return ((_WINDOWS_NOTE, "hint"),)
 
 
 ENGINE_LISTING: Final = Listing[Engine](
@@ -583,7 +609,7 @@ ENGINE_LISTING: Final = Listing[Engine](
     orders=ORDERS,
     trouble=lambda engine, pane: trouble(engine, pane.urgent.get(engine.key), pane.states.get(engine.key)),
     page=_page,
-    aside=_windows,
+    aside=_windows_note,
     kind=Kind.ENGINE,
 )
 """One row per engine, and one above the replicas of a model."""

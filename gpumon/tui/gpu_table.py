@@ -48,31 +48,34 @@ from gpumon.tui.view import View
 
 NARROW_STAGES: Final = STAGES[:2]
 """Stages of a bar that is too short for all four."""
-_BAR: Final = 8
-_BARS: Final = ((130, 16), (120, 10))
+_BAR_CELLS: Final = 8
+"""Cells of the bar on a screen of 80 columns."""
+_WIDER_BARS: Final = ((130, 16), (120, 10))
 """Columns of the screen -> cells of the bar from there on: no column of a narrower screen loses its place to it."""
 _FUNNEL_WIDTH: Final = 160
-_FUNNEL: Final = 24
+_FUNNEL_CELLS: Final = 24
 """Columns of the screen from which the bar has all stages, and its cells."""
 _MFU_FACTOR: Final = 1.25
 _MFU_MARGIN: Final = 0.05
-"""MFU is a mean of 10 s and tensor activity that of the last second: within this they may differ."""
-_STATE: Final = 11
+"""MFU may be so many times the tensor activity and so much more: it is a mean of 10 s, and that one of the last
+second."""
+_STATE_CELLS: Final = 11
+"""Cells of the state."""
 IDLE: Final = 0.01
 """Busy below this share is idle."""
 _OLD_S: Final = 5.0
 """Age of a figure from which it is dim beside those of this second."""
-_HELD: Final = 0.05
+_HELD_SHARE: Final = 0.05
 """VRAM in use above this share is held by someone."""
 
-_MARKS: Final = {
+_BANDWIDTH_MARKS: Final = {
     BandwidthSource.GPM: (" ", "m"),
     BandwidthSource.DCGM: (" ", "m"),
     BandwidthSource.ENGINE: ("≥", " "),
     BandwidthSource.UPPER_BOUND: ("≤", " "),
     BandwidthSource.NONE: (" ", " "),
 }
-"""Before and after the figure: measured, at least, at most."""
+"""Marks before and after a bandwidth: `m` measured, `≥` at least, `≤` at most."""
 
 _STATES: Final = {
     GpuState.STALE: ("! STALE", "warn", True),
@@ -82,7 +85,7 @@ _STATES: Final = {
     GpuState.ERROR: ("! ERROR", "warn", True),
     GpuState.INITIALISING: ("  starting", "muted", False),
 }
-"""Word, tone, and whether the age follows."""
+"""Word and tone of a state, and whether the age of the reading follows."""
 
 _THROTTLE: Final = (
     ("hw_thermal", "! hot (hw)", "warn"),
@@ -94,7 +97,7 @@ _THROTTLE: Final = (
 """Start of the driver's name, what is shown, tone; worst first. Reasons not listed (clock settings) limit by choice."""
 
 
-def _number(gpu: Gpu, _: View, tone: str) -> Row:
+def _index_cell(gpu: Gpu, _: View, tone: str) -> Row:
     return ((f" {right(str(gpu.index), 2)} ", tone),)
 
 
@@ -174,7 +177,7 @@ def mfu_above_tensor(gpu: Gpu) -> bool:
     return mfu > _MFU_FACTOR * tensor + _MFU_MARGIN
 
 
-def _slower(gpu: Gpu, tone: str) -> str:
+def _tone_by_age(gpu: Gpu, tone: str) -> str:
     """The tone of what is measured less often than the rest of its row, as by a dcgm-exporter: dim once it is old."""
     old = not isinstance(gpu.activity_age_s, Missing) and gpu.activity_age_s >= _OLD_S
     if old and tone == "text":
@@ -183,7 +186,7 @@ def _slower(gpu: Gpu, tone: str) -> str:
 
 
 def _sm(gpu: Gpu, _: View, tone: str) -> Row:
-    text, tone = share(gpu.sm_active_ratio, 4, _slower(gpu, tone))
+    text, tone = share(gpu.sm_active_ratio, 4, _tone_by_age(gpu, tone))
     return ((" " + text, tone),)
 
 
@@ -195,16 +198,16 @@ def _vram(gpu: Gpu, view: View, tone: str) -> Row:
     full: Reading = NOT_SUPPORTED
     if not isinstance(used, Missing) and total > 0.0:
         full = used / total
-    tone = _leveled("vram", full, view, tone)
+    tone = _level_tone("vram", full, view, tone)
     text = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)}"
     return ((f" {right(text, 9)}{'!' if is_high(tone) else ' '}", tone),)
 
 
 def _memory(gpu: Gpu, _: View, tone: str) -> Row:
-    """Bandwidth and its share of the peak; two digits of the amount are enough before a share."""
-    before, after = _MARKS[gpu.bandwidth_source]
+    """Bandwidth in 6 cells, its share of the peak, and its mark; before a share two digits of the amount are enough."""
+    before, after = _BANDWIDTH_MARKS[gpu.bandwidth_source]
     if gpu.bandwidth_source is BandwidthSource.DCGM:
-        tone = _slower(gpu, tone)
+        tone = _tone_by_age(gpu, tone)
     used = gpu.bandwidth_bytes_per_s
     peak = gpu.bandwidth_peak_bytes_per_s
     if isinstance(used, Missing):
@@ -217,8 +220,8 @@ def _memory(gpu: Gpu, _: View, tone: str) -> Row:
     return ((right(before + two_digits(used), 6), tone), (f" {text}", shown), (after, tone))
 
 
-def _heat(gpu: Gpu, view: View, tone: str) -> Row:
-    tone = _leveled("temperature", gpu.temperature_c, view, tone)
+def _temperature(gpu: Gpu, view: View, tone: str) -> Row:
+    tone = _level_tone("temperature", gpu.temperature_c, view, tone)
     return ((f" {right(_degrees(gpu.temperature_c, view), 3)}{'!' if is_high(tone) else ' '}", tone),)
 
 
@@ -226,24 +229,24 @@ def _power(gpu: Gpu, view: View, tone: str) -> Row:
     used = gpu.power_w
     limit = gpu.power_limit_w
     if not isinstance(used, Missing) and not isinstance(limit, Missing) and limit > 0.0:
-        tone = _leveled("power", used / limit, view, tone)
+        tone = _level_tone("power", used / limit, view, tone)
     text = watts(used)
     if len(text) >= 5:
-        return ((right(text, 6), tone),)
-    sign = " "
+        return ((right(text, 6), tone),)  # the whole column: no cell is left for a mark
+    mark = " "
     if is_high(tone):
-        sign = "!"
-    return ((f"{right(text, 5)}{sign}", tone),)
+        mark = "!"
+    return ((f"{right(text, 5)}{mark}", tone),)
 
 
-def _leveled(name: str, value: Reading, view: View, tone: str) -> str:
+def _level_tone(name: str, value: Reading, view: View, tone: str) -> str:
     """The tone of a figure by its level; in a dim row it is as dim as the others."""
     if tone == "text":
         return tone_of(name, value, view, tone)
     return tone
 
 
-def _memory_heat(gpu: Gpu, view: View, tone: str) -> Row:
+def _memory_temperature(gpu: Gpu, view: View, tone: str) -> Row:
     return ((right(_degrees(gpu.memory_temperature_c, view), 7), tone),)
 
 
@@ -257,9 +260,9 @@ def _unit(view: View) -> str:
     return "°F" if view.fahrenheit else "°C"
 
 
-def _health(gpu: Gpu, view: View, tone: str) -> Row:
+def _state_cell(gpu: Gpu, view: View, tone: str) -> Row:
     word, tone = state(gpu, view.levels)
-    return ((" " + left(word, _STATE), tone),)
+    return ((" " + left(word, _STATE_CELLS), tone),)
 
 
 _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
@@ -271,30 +274,30 @@ _EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
 
 _BANDWIDTH_HEAD: Final = ((f"{glossary.BANDWIDTH.short} B/s".center(12), "muted"),)
 _BUSY: Final = msgspec.structs.replace(
-    _bar_column(_BAR),
+    _bar_column(_BAR_CELLS),
     wider=(
-        (_FUNNEL_WIDTH, _funnel_column(_FUNNEL)),
-        *((width, _bar_column(size)) for width, size in _BARS),
+        (_FUNNEL_WIDTH, _funnel_column(_FUNNEL_CELLS)),
+        *((width, _bar_column(size)) for width, size in _WIDER_BARS),
     ),
 )
 _SM_HEAD: Final = (("  ", "muted"), (BODY, bar_tone("sm")), ("sm", "muted"))
 
 _DRAWN: Final[tuple[Column[Gpu], ...]] = (
-    Column("index", "#", 4, (("  # ", "muted"),), _number, fixed=True),
+    Column("index", "#", 4, (("  # ", "muted"),), _index_cell, fixed=True),
     _BUSY,
     Column("sm", "sm", 5, _SM_HEAD, _sm),
     Column("vram", "vram", 11, lambda view: ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),), _vram),
     Column("memory", glossary.BANDWIDTH.name, 12, _BANDWIDTH_HEAD, _memory),
     *_EFFICIENCY,
     Column("power", "power", 6, ((" power", "muted"),), _power),
-    Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _heat),
-    Column("state", "state", 12, ((" " + left("  state", _STATE), "muted"),), _health, fixed=True),
+    Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _temperature),
+    Column("state", "state", 12, ((" " + left("  state", _STATE_CELLS), "muted"),), _state_cell, fixed=True),
     Column(
         "memory_temperature",
         "mem °C",
         7,
         lambda view: ((right(f"mem {_unit(view)}", 7), "muted"),),
-        _memory_heat,
+        _memory_temperature,
         keep=ROOM_OF_HISTORY,
     ),
 )
@@ -324,15 +327,16 @@ def gpu_row(
     if gpu.parent_uuid and gpus:
         instead["index"] = ((right(_gpu_name(gpu, gpus), 4), tone),)
     if verdict is not None or of_state is not None:
-        word, other = judged(gpu, view.levels, verdict, of_state)
-        instead["state"] = ((" " + left(word, _STATE), other),)
+        word, state_tone = judged_state(gpu, view.levels, verdict, of_state)
+        instead["state"] = ((" " + left(word, _STATE_CELLS), state_tone),)
     return tuple(TABLE.row(gpu, width, view, tone, instead, shift))
 
 
-def judged(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Verdict | None = None) -> tuple[str, str]:
-    """Its state, marked as the verdict on it is; where that is nothing to speak of, its worst urgent verdict."""
+def judged_state(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Verdict | None = None) -> tuple[str, str]:
+    """Word and tone of a GPU's state, marked as the verdict on the state is; where the state is nothing to speak of,
+    those of its worst urgent verdict."""
     word, tone = state(gpu, levels)
-    if tone in ("muted", "accent"):
+    if tone in ("muted", "accent"):  # nothing to speak of
         if verdict is None:
             return (word, tone)
         return badge(verdict)
@@ -341,27 +345,28 @@ def judged(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Verdict 
     return remarked(word, tone, of_state.level)
 
 
-_LEVELS: Final = Levels()
+_DEFAULT_LEVELS: Final = Levels()
+"""Levels of a config that says nothing of them."""
 
 
-def state(gpu: Gpu, levels: Levels = _LEVELS) -> tuple[str, str]:
+def state(gpu: Gpu, levels: Levels = _DEFAULT_LEVELS) -> tuple[str, str]:
     """A glyph and a word for the GPU's health, at most 11 cells, and its tone."""
     if gpu.state is not GpuState.OK:
         word, tone, aged = _STATES[gpu.state]
         if aged:
             word = f"{word} {age(gpu.age_s)}"
         return word, tone
-    error = _error(gpu)
+    error = _hardware_error(gpu)
     if error:
         return error, "warn"
     if gpu.throttle:
         for start, word, tone in _THROTTLE:
             if any(reason.startswith(start) for reason in gpu.throttle):
                 return word, tone
-    return _use(gpu, levels)
+    return _use_state(gpu, levels)
 
 
-def _error(gpu: Gpu) -> str:
+def _hardware_error(gpu: Gpu) -> str:
     """The error that the hardware reports, the worst first; empty without one."""
     if gpu.xid:
         return f"! Xid {gpu.xid[-1]}"
@@ -372,9 +377,9 @@ def _error(gpu: Gpu) -> str:
     return ""
 
 
-def _use(gpu: Gpu, levels: Levels) -> tuple[str, str]:
+def _use_state(gpu: Gpu, levels: Levels) -> tuple[str, str]:
     """Word and tone of a healthy GPU: how it is used."""
-    if _wasted(gpu, levels):
+    if _is_wasteful(gpu, levels):
         return "  low eff.", "muted"
     if gpu.mig_profile:
         return f"  {gpu.mig_profile}", "muted"
@@ -382,17 +387,17 @@ def _use(gpu: Gpu, levels: Levels) -> tuple[str, str]:
         return "+ VRAM held", "accent"
     if gpu.vram_shared:
         return "  shared", "muted"
-    if _idle(gpu):
+    if _is_idle(gpu):
         return "  idle", "muted"
     return "  ok", "muted"
 
 
-_COMPUTES: Final = 0.5
+_COMPUTING_SHARE: Final = 0.5
 """Tensor activity of a GPU that wastes nothing: a long prefill keeps it at 60 % and more."""
 
 
-def _wasted(gpu: Gpu, levels: Levels) -> bool:
-    """Busy, but with little of its arithmetic and of its bandwidth: only where both shares are known.
+def _is_wasteful(gpu: Gpu, levels: Levels) -> bool:
+    """Whether it is busy, but with little of its arithmetic and of its bandwidth; no, where one of them is not known.
 
     A prompt counts in MFU at its end: until then only the tensor cores show the work.
     """
@@ -401,31 +406,32 @@ def _wasted(gpu: Gpu, levels: Levels) -> bool:
     mbu = gpu.mbu_ratio
     if isinstance(busy, Missing) or isinstance(mfu, Missing) or isinstance(mbu, Missing):
         return False
-    if not isinstance(gpu.tensor_active_ratio, Missing) and gpu.tensor_active_ratio >= _COMPUTES:
+    if not isinstance(gpu.tensor_active_ratio, Missing) and gpu.tensor_active_ratio >= _COMPUTING_SHARE:
         return False
     return busy >= levels.low_use_busy and max(mfu, mbu) < levels.low_use
 
 
-def _idle(gpu: Gpu) -> bool:
+def _is_idle(gpu: Gpu) -> bool:
+    """Whether nothing runs on it; no, where that is not known."""
     return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < IDLE
 
 
 def holds_vram(gpu: Gpu) -> bool:
-    """Nothing runs on it and it is no engine's, but its VRAM is in use: nobody else can have it."""
+    """Whether its VRAM is in use though nothing runs on it and it is no engine's: nobody else can have it."""
     used = gpu.vram_used_bytes
     total = gpu.vram_total_bytes
-    if gpu.vram_shared or not _idle(gpu) or isinstance(used, Missing) or isinstance(total, Missing):
+    if gpu.vram_shared or not _is_idle(gpu) or isinstance(used, Missing) or isinstance(total, Missing):
         return False
-    return used > _HELD * total > 0.0 and not _may_serve(gpu)
+    return used > _HELD_SHARE * total > 0.0 and not _may_serve(gpu)
 
 
 def has_no_use(gpu: Gpu) -> bool:
-    """No process, no work, and next to no VRAM in use."""
+    """Whether it has no process, no work, and next to no VRAM in use."""
     used = gpu.vram_used_bytes
     total = gpu.vram_total_bytes
-    if gpu.vram_shared or gpu.processes or gpu.engines or not _idle(gpu):
+    if gpu.vram_shared or gpu.processes or gpu.engines or not _is_idle(gpu):
         return False
-    return not isinstance(used, Missing) and not isinstance(total, Missing) and used <= _HELD * total
+    return not isinstance(used, Missing) and not isinstance(total, Missing) and used <= _HELD_SHARE * total
 
 
 def _may_serve(gpu: Gpu) -> bool:
@@ -440,17 +446,19 @@ def waste(gpu: Gpu) -> Reading:
     Where neither is known, as without an engine, SM activity stands for them, else busy. In whole percent, so that
     rows of the same use do not change places with every reading.
     """
-    used = []
-    for value in (gpu.mfu_ratio, gpu.mbu_ratio):
-        if not isinstance(value, Missing):
-            used.append(value)
-    used = used or [value for value in (gpu.sm_active_ratio, gpu.busy_ratio) if not isinstance(value, Missing)][:1]
-    if used:
-        return round(1.0 - min(1.0, max(used)), 2)
-    return NOT_SUPPORTED
+    shares = [value for value in (gpu.mfu_ratio, gpu.mbu_ratio) if not isinstance(value, Missing)]
+    if shares:
+        used = max(shares)
+    elif not isinstance(gpu.sm_active_ratio, Missing):
+        used = gpu.sm_active_ratio
+    elif not isinstance(gpu.busy_ratio, Missing):
+        used = gpu.busy_ratio
+    else:
+        return NOT_SUPPORTED
+    return round(1.0 - min(1.0, used), 2)
 
 
-def _by_waste(gpu: Gpu) -> Missing | tuple[float, float]:
+def _waste_order(gpu: Gpu) -> Missing | tuple[float, float]:
     """Sort key: the waste, then the VRAM in use in whole GiB; GPUs that are equal stay as the driver has them."""
     wasted_ratio = waste(gpu)
     used = gpu.vram_used_bytes
@@ -471,17 +479,17 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
     Order(glossary.MBU.name, lambda gpu: gpu.mbu_ratio, column="mbu"),
     Order(glossary.POWER.name, lambda gpu: gpu.power_w, column="power"),
     Order(glossary.TEMPERATURE.name, lambda gpu: gpu.temperature_c, column="temperature"),
-    Order(glossary.WASTE.name, _by_waste, means="1 - max(MFU, MBU); no engine: 1 - SM active"),
+    Order(glossary.WASTE.name, _waste_order, means="1 - max(MFU, MBU); no engine: 1 - SM active"),
 )
 """The ways to sort."""
 
 
-_DRIVER: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
+_GPU_SOURCES: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
 
 
-class _Spark(msgspec.Struct, frozen=True):
-    """A figure whose history stands behind the rows."""
+class _SparkFigure(msgspec.Struct, frozen=True):
+    """A figure whose history stands behind the rows, as sparks."""
 
     key: str
     """Name of its series."""
@@ -503,17 +511,23 @@ def _has_busy(gpu: Gpu) -> bool:
     return not isinstance(gpu.busy_ratio, Missing)
 
 
-_SPARKS: Final = (
-    _Spark("mfu", "mfu", "mfu", _has_mfu),
-    _Spark("dram", glossary.BANDWIDTH.short, "mbu", _has_measured_bandwidth),
-    _Spark("busy", "busy", "busy", _has_busy),
+_SPARK_FIGURES: Final = (
+    _SparkFigure("mfu", "mfu", "mfu", _has_mfu),
+    _SparkFigure("dram", glossary.BANDWIDTH.short, "mbu", _has_measured_bandwidth),
+    _SparkFigure("busy", "busy", "busy", _has_busy),
 )
-"""Busy comes last: it is a flat line on every GPU that serves requests."""
-_TOPS: Final = (0.1, 0.25, 0.5, 1.0)
-_LEAST_SPARK: Final = 20
-_WIDE_SPARK: Final = 40
-"""Cells that each spark has where there are two."""
-_LONG: Final = 6
+"""The most telling first. Busy comes last: it is a flat line on every GPU that serves requests."""
+_SCALE_TOPS: Final = (0.1, 0.25, 0.5, 1.0)
+"""Shares that may fill a spark's line."""
+_SPARK_GAP: Final = 2
+"""Cells before a spark."""
+_LEAST_SPARK_CELLS: Final = 20
+"""Cells of a spark, at least."""
+_SPARK_CELLS_OF_TWO: Final = 40
+"""Cells of each spark, at least, where there are two."""
+_NO_GRID: Final = Grid(columns=0, column_s=1.0)
+"""The grid where no spark has room."""
+_LEAST_UUID_FILTER: Final = 6
 """Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
 
 
@@ -525,19 +539,17 @@ def _words(gpu: Gpu, pane: ListView) -> str:
         if engine.name in gpu.engines:
             models.append(engine.model)
     uuid = ""
-    if len(pane.filter_text) >= _LONG:
+    if len(pane.filter_text) >= _LEAST_UUID_FILTER:
         uuid = gpu.uuid
-    limit = LIMIT_NAMES[pane.urgent[gpu.uuid].code] if gpu.uuid in pane.urgent else ""
+    limit = ""
+    if gpu.uuid in pane.urgent:
+        limit = LIMIT_NAMES[pane.urgent[gpu.uuid].code]
+    number = f"{gpu.index}"
     if gpu.parent_uuid and pane.snapshot is not None:
-        gpus = pane.snapshot.gpus
-    else:
-        gpus = ()
-    if gpus:
-        number = _gpu_name(gpu, gpus)
-    else:
-        number = f"{gpu.index}"
-    known = (f"gpu {number}", gpu.name, *gpu.engines, *models, state(gpu, pane.view.levels)[0], limit)
-    return " ".join((*known, gpu.mig_profile, *gpu.throttle, uuid))
+        number = _gpu_name(gpu, pane.snapshot.gpus)
+    state_word, _ = state(gpu, pane.view.levels)
+    words = (f"gpu {number}", gpu.name, *gpu.engines, *models, state_word, limit)
+    return " ".join((*words, gpu.mig_profile, *gpu.throttle, uuid))
 
 
 def _aside(room: int, pane: ListView) -> Sequence[Piece]:
@@ -549,7 +561,7 @@ def _aside(room: int, pane: ListView) -> Sequence[Piece]:
 
 def _trouble(gpu: Gpu, pane: ListView) -> str:
     """Its state, where that is a warning."""
-    word, tone = judged(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
+    word, tone = judged_state(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
     glyph, _, rest = word.partition(" ")
     if tone not in ("warn", "critical", "alarm") or pane.snapshot is None:
         return ""
@@ -560,7 +572,7 @@ def _nothing(width: int, pane: ListView) -> Sequence[Row]:
     """Why there is no GPU, as far as a fault says so."""
     if pane.snapshot is None:
         return wrap_line("starting: waiting for the driver's first answer …", width, "muted")
-    why = next((fault.text for fault in pane.snapshot.faults if fault.source in _DRIVER), "")
+    why = next((fault.text for fault in pane.snapshot.faults if fault.source in _GPU_SOURCES), "")
     text = "no GPU: this host's GPUs are not read"
     if why:
         text = f"no GPU found: {why}"
@@ -572,7 +584,9 @@ class _Sparks:
 
     def __init__(self) -> None:
         self._series: dict[str, ChartSeries] = {}
-        self._of: tuple[History | None, Grid] = (None, Grid(0, 1.0))
+        """Key of a figure of a GPU -> its values, in the columns of `_grid`."""
+        self._history: History | None = None
+        self._grid = _NO_GRID
         self._known: set[str] = set()
         """Keys of figures that a GPU had once."""
         self._tops: dict[str, float] = {}
@@ -580,87 +594,95 @@ class _Sparks:
 
     def head(self, width: int, pane: ListView) -> Row:
         """Their names behind those of the columns."""
-        sparks, columns = self._places(width, pane)
+        figures, time_grid = self._fitting(width, pane)
         heads: list[Piece] = []
-        for place, course in enumerate(sparks):
-            self._tops[course.key] = self._top(course)
-            title = f"{course.title} 0-{ratio(self._tops[course.key])}"
+        for place, figure in enumerate(figures):
+            self._tops[figure.key] = self._top(figure)
+            title = f"{figure.title} 0-{ratio(self._tops[figure.key])}"
             if place == 0:
                 title += f", last {period(pane.view.config.screen.span_s)}"
-            heads += [("  ", "text"), (left(title, columns.columns), course.tone)]
+            heads += [(" " * _SPARK_GAP, "text"), (left(title, time_grid.columns), figure.tone)]
         return (*TABLE.head(width, pane.view, pane.shift), *heads)
 
     def row(self, gpu: Gpu, width: int, pane: ListView) -> Row:
-        """One GPU."""
+        """The row of a GPU with its sparks."""
         snapshot = pane.snapshot
         engines = () if snapshot is None else snapshot.engines
-        verdicts = (pane.urgent.get(gpu.uuid), pane.shift, pane.states.get(gpu.uuid))
         gpus = () if snapshot is None else snapshot.gpus
-        cells = gpu_row(with_clearer_reasons(gpu, engines), width, pane.view, *verdicts, gpus)
-        courses, columns = self._places(width, pane)
-        if not courses or snapshot is None:
+        cells = gpu_row(
+            with_clearer_reasons(gpu, engines),
+            width,
+            pane.view,
+            verdict=pane.urgent.get(gpu.uuid),
+            shift=pane.shift,
+            of_state=pane.states.get(gpu.uuid),
+            gpus=gpus,
+        )
+        figures, time_grid = self._fitting(width, pane)
+        if not figures or snapshot is None:
             return cells
-        if self._of != (pane.history, columns):
-            self._of = (pane.history, columns)
+        if self._history is not pane.history or self._grid != time_grid:
+            self._history = pane.history
+            self._grid = time_grid
             self._series.clear()
         sparks: list[Piece] = []
-        for course in courses:
-            sparks += [("  ", "text"), (self._spark(course, gpu, snapshot.wall_s), course.tone)]
+        for figure in figures:
+            sparks += [(" " * _SPARK_GAP, "text"), (self._spark(figure, gpu, snapshot.wall_s), figure.tone)]
         return (*cells, *sparks)
 
-    def _places(self, width: int, pane: ListView) -> tuple[Sequence[_Spark], Grid]:
+    def _fitting(self, width: int, pane: ListView) -> tuple[Sequence[_SparkFigure], Grid]:
         """Which histories have room behind the columns, and the grid of each."""
         if "gpus.history" in pane.view.hidden or pane.shift or pane.snapshot is None:
-            return (), Grid(0, 1.0)
-        number, columns = _room_for(width - TABLE.used(width, pane.view) - 1, pane.view.config.screen.span_s)
+            return (), _NO_GRID
+        room = width - TABLE.used(width, pane.view) - 1
+        number, time_grid = _grid_for(room, pane.view.config.screen.span_s)
         if not number:
-            return (), columns
-        self._learn(pane.snapshot.gpus)
-        known = []
-        for course in _SPARKS:
-            if course.key in self._known:
-                known.append(course)
-        return (known or _SPARKS[-1:])[:number], columns
+            return (), time_grid
+        self._note_known(pane.snapshot.gpus)
+        known = [figure for figure in _SPARK_FIGURES if figure.key in self._known]
+        return (known or _SPARK_FIGURES[-1:])[:number], time_grid
 
-    def _learn(self, gpus: Sequence[Gpu]) -> None:
-        """Remember which courses there are: one that is missing for a moment keeps its place."""
-        for course in _SPARKS:
-            if course.key not in self._known and any(course.is_known(gpu) for gpu in gpus):
-                self._known.add(course.key)
+    def _note_known(self, gpus: Sequence[Gpu]) -> None:
+        """Remember which figures the GPUs have: one that is missing for a moment keeps its place."""
+        for figure in _SPARK_FIGURES:
+            if figure.key not in self._known and any(figure.is_known(gpu) for gpu in gpus):
+                self._known.add(figure.key)
 
-    def _top(self, course: _Spark) -> float:
+    def _top(self, figure: _SparkFigure) -> float:
         """The share that fills a line: the least step above all that is shown."""
-        shown = []
+        highest_of_gpus = []
         for key, series in self._series.items():
-            if key.startswith(f"{course.key}:"):
-                shown.append(series.highest)
-        highest = max(shown, default=1.0)
-        return next((top for top in _TOPS if highest <= top), 1.0)
+            if key.startswith(f"{figure.key}:"):
+                highest_of_gpus.append(series.highest)
+        highest = max(highest_of_gpus, default=1.0)
+        return next((top for top in _SCALE_TOPS if highest <= top), 1.0)
 
-    def _spark(self, course: _Spark, gpu: Gpu, wall_s: float) -> str:
-        history, columns = self._of
-        if gpu.parent_uuid or history is None:  # the history has the whole GPU only
-            return " " * columns.columns
-        key = f"{course.key}:{gpu.index}"
+    def _spark(self, figure: _SparkFigure, gpu: Gpu, wall_s: float) -> str:
+        """The history of a figure up to a Unix time, as characters; blanks where there is none."""
+        columns = self._grid.columns
+        column_s = self._grid.column_s
+        if gpu.parent_uuid or self._history is None:  # the history has the whole GPU only
+            return " " * columns
+        key = f"{figure.key}:{gpu.index}"
         series = self._series.get(key)
         if series is None:
-            series = ChartSeries(history, key, columns.columns, columns.column_s, 1)
+            series = ChartSeries(self._history, key, columns, column_s, 1)
             self._series[key] = series
-        values = series.values(int(wall_s // columns.column_s), wall_s)
-        top = self._tops.get(course.key, 1.0)
+        values = series.values(int(wall_s // column_s), wall_s)
+        top = self._tops.get(figure.key, 1.0)
         return spark([value / top for value in values])
 
 
 @lru_cache(maxsize=64)
-def _room_for(room: int, span_s: float) -> tuple[int, Grid]:
+def _grid_for(room: int, span_s: float) -> tuple[int, Grid]:
     """How many histories fit into so many cells, and the grid of each."""
-    if room >= 2 * (_WIDE_SPARK + 2):
+    if room >= 2 * (_SPARK_CELLS_OF_TWO + _SPARK_GAP):
         number = 2
-    elif room >= _LEAST_SPARK + 2:
+    elif room >= _LEAST_SPARK_CELLS + _SPARK_GAP:
         number = 1
     else:
-        return 0, Grid(0, 1.0)
-    return number, grid(room // number - 2, span_s)
+        return 0, _NO_GRID
+    return number, grid(room // number - _SPARK_GAP, span_s)
 
 
 def gpu_listing() -> Listing[Gpu]:

@@ -27,9 +27,9 @@ _LEAST_FIGURES: Final = 12
 _LEAST_WORDS: Final = 16
 """Cells below which the beginning of a longer sentence says nothing."""
 _END_OF_CLAUSE: Final = re.compile(r"[:;] | \(")
-_FILLED: Final = 0.6
+_LEAST_FILLED: Final = 0.6
 """Share of the room that whole clauses fill at least where no more of the text is shown."""
-_FILL: Final = {Level.CRITICAL: "alarm", Level.WARN: "warn"}
+_LINE_TONES: Final = {Level.CRITICAL: "alarm", Level.WARN: "warn"}
 """Tone of the whole line, by the worst level."""
 
 
@@ -58,15 +58,15 @@ def _figures(snapshot: Snapshot, prices: Mapping[str, float]) -> list[Piece]:
     total = machine_totals(snapshot)
     figures: list[Piece] = []
     if snapshot.engines:
-        figures += rates(total.decode_tokens_per_s, total.mfu_ratio, total.mbu_ratio)
+        figures += rate_figures(total.decode_tokens_per_s, total.mfu_ratio, total.mbu_ratio)
     elif snapshot.gpus:
         figures.append((f"busy {ratio(total.busy_ratio)}", "strong"))
-    figures += costs(total.power_w, price_per_hour(snapshot, prices))
+    figures += cost_figures(total.power_w, price_per_hour(snapshot, prices))
     figures.append(engines_up(total.engines_up, total.engines))
     return figures
 
 
-def rates(decode_tokens_per_s: Reading, mfu: Reading, mbu: Reading) -> list[Piece]:
+def rate_figures(decode_tokens_per_s: Reading, mfu: Reading, mbu: Reading) -> list[Piece]:
     """Decode rate, MFU and MBU of the engines."""
     return [
         (f"{count(decode_tokens_per_s)} tok/s", "strong"),
@@ -75,7 +75,7 @@ def rates(decode_tokens_per_s: Reading, mfu: Reading, mbu: Reading) -> list[Piec
     ]
 
 
-def costs(power_w: Reading, price_per_h: float | None) -> list[Piece]:
+def cost_figures(power_w: Reading, price_per_h: float | None) -> list[Piece]:
     """Power and cost, as far as they are known."""
     figures: list[Piece] = []
     if not isinstance(power_w, Missing):
@@ -96,7 +96,7 @@ def row_without_trouble(verdict: Piece, figures: Sequence[Piece], width: int) ->
     """The figures, and what triage says where there is no problem (`verdict`): a figure that would cut its first words
     short is left out, unless it is a warning."""
     sentence, tone = verdict
-    if tone == "muted":
+    if tone == "muted":  # triage only waits: figures may take all of its room
         words = 0
     else:
         words = cells(_first_clause(sentence))
@@ -109,7 +109,7 @@ def row_without_trouble(verdict: Piece, figures: Sequence[Piece], width: int) ->
             row += [(text, tone_of_figure), (_GAP, "text")]
             room -= size
     if room >= min(_LEAST_WORDS, cells(sentence)):
-        row.append((_beginning(sentence, room), tone))
+        row.append((_cut_at_clause(sentence, room), tone))
     return tuple(row)
 
 
@@ -132,29 +132,26 @@ def row_of_trouble(worst: Item, numbers: Mapping[Level, int], figures: Sequence[
 
     The whole line has the colour of the worst level.
     """
-    tone = _FILL[worst.level]
-    begin = f" {_numbers(numbers)}  {worst.scope} {worst.what}".rstrip()
-    least = cells(f"{begin}: {_first_clause(worst.text)}") + 2
-    share = min(int(width * _FIGURES_SHARE), width - least)
-    right = _joined([text for text, _ in figures], max(_LEAST_FIGURES, share))
-    if right:
-        room = width - cells(right) - 2
-    else:
-        room = width
+    tone = _LINE_TONES[worst.level]
+    begin = f" {_counts_text(numbers)}  {worst.scope} {worst.what}".rstrip()
+    least_words = cells(f"{begin}: {_first_clause(worst.text)}") + 2
+    room_of_figures = min(int(width * _FIGURES_SHARE), width - least_words)
+    figures_text = _figures_that_fit([text for text, _ in figures], max(_LEAST_FIGURES, room_of_figures))
+    if not figures_text:
+        return ((left(_problem(begin, worst, width), width), tone),)
+    room = width - cells(figures_text) - 2  # a blank before the figures, and one behind them
     problem = _problem(begin, worst, room)
-    if not right:
-        return ((left(problem, width), tone),)
-    return ((left(problem, room + 1), tone), (f"{right} ", tone))
+    return ((left(problem, room + 1), tone), (f"{figures_text} ", tone))
 
 
-def _numbers(numbers: Mapping[Level, int]) -> str:
+def _counts_text(numbers: Mapping[Level, int]) -> str:
     """`✗ 1 ! 2`: number of problems of each urgent level."""
     return " ".join(f"{LEVEL_MARKS[level][0]} {numbers[level]}" for level in URGENT if numbers.get(level))
 
 
 def _problem(begin: str, worst: Item, room: int) -> str:
     """`llama-70b hung: no token for 3 min → restart it`: the action where enough of it fits behind the words."""
-    text = cut(f"{begin}: {_beginning(worst.text, room - cells(begin) - 2)}", room)
+    text = cut(f"{begin}: {_cut_at_clause(worst.text, room - cells(begin) - 2)}", room)
     if not worst.actions:
         return text
     action = f" → {worst.actions[0]}"
@@ -169,7 +166,7 @@ def _first_clause(text: str) -> str:
     return _END_OF_CLAUSE.split(text, maxsplit=1)[0]
 
 
-def _beginning(text: str, room: int) -> str:
+def _cut_at_clause(text: str, room: int) -> str:
     """The text where it fits; else as many whole clauses as do, or, where these would leave much room empty, its first
     cells."""
     if cells(text) <= room:
@@ -178,12 +175,12 @@ def _beginning(text: str, room: int) -> str:
     for end in _END_OF_CLAUSE.finditer(text):
         if cells(text[: end.start()]) <= room:
             whole = text[: end.start()]
-    if cells(whole) >= _FILLED * room:
+    if cells(whole) >= _LEAST_FILLED * room:
         return whole
     return cut(text, room)
 
 
-def _joined(figures: Sequence[str], room: int) -> str:
+def _figures_that_fit(figures: Sequence[str], room: int) -> str:
     """As many whole figures as fit, in their order."""
     text = ""
     for figure in figures:

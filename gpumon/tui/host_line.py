@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import NamedTuple
 
 from gpumon.efficiency.ratio import plus
-from gpumon.readings.format import amount, memory, ratio
+from gpumon.readings.format import DASH, amount, memory, ratio
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Host
 from gpumon.tui.levels import is_high, tone_of
@@ -13,37 +13,53 @@ from gpumon.tui.line import Piece, cells_of
 from gpumon.tui.view import View
 
 
+class _HostFigure(NamedTuple):
+    """One figure of the host."""
+
+    name: str
+    text: str
+    level: str
+    """Key of its level in `levels.LEVEL_BOUNDS`; empty where it has none."""
+    value: Reading
+    """The value that the level is of."""
+
+
 def host_line(host: Host, view: View, room: int) -> list[Piece]:
     """CPU and its busiest core, memory, iowait, disk and network, as many as fit into `room` cells; nothing of a host
     whose figures are not read."""
-    used = host.memory_used_bytes
-    total = host.memory_total_bytes
-    taken = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)} {view.memory_unit}"
-    parts: list[tuple[str, str, str, Reading]] = [
-        ("cpu", ratio(host.cpu_ratio, 4), "cpu", host.cpu_ratio),
-        ("core", ratio(host.busiest_core_ratio, 4), "core", host.busiest_core_ratio),
-        ("ram", taken, "memory", _share(used, total)),
-        ("iowait", ratio(host.iowait_ratio, 4), "iowait", host.iowait_ratio),
-        ("disk", ratio(host.disk_busy_ratio, 4), "disk", host.disk_busy_ratio),
-        ("net", f"{amount(plus(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s))}/s", "", 0.0),
-    ]
     pieces: list[Piece] = []
-    for name, text, level, value in parts:
-        if isinstance(value, Missing) or "–" in text:
+    for figure in _figures(host, view):
+        # Text of several readings has a dash in the place of one that is missing.
+        if isinstance(figure.value, Missing) or DASH in figure.text:
             continue
         tone = "hint"
-        if level:
-            tone = tone_of(level, value, view)
+        if figure.level:
+            tone = tone_of(figure.level, figure.value, view)
+        text = figure.text
         if is_high(tone):
-            figure = f"{text}!"
-        else:
-            figure = text
-        begin = "  " if pieces else "host "
-        more: Sequence[Piece] = ((begin, "hint"), (f"{name} ", "hint"), (figure, tone))
-        if cells_of((*pieces, *more)) > room:
+            text = f"{text}!"
+        before = "  " if pieces else "host "
+        pieces_of_figure = [(before, "hint"), (f"{figure.name} ", "hint"), (text, tone)]
+        if cells_of((*pieces, *pieces_of_figure)) > room:
             break
-        pieces += more
+        pieces += pieces_of_figure
     return pieces
+
+
+def _figures(host: Host, view: View) -> list[_HostFigure]:
+    """The figures of a host, those that explain slow GPUs most often first."""
+    used = host.memory_used_bytes
+    total = host.memory_total_bytes
+    memory_text = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)} {view.memory_unit}"
+    network = plus(host.network_rx_bytes_per_s, host.network_tx_bytes_per_s)
+    return [
+        _HostFigure("cpu", ratio(host.cpu_ratio, 4), "cpu", host.cpu_ratio),
+        _HostFigure("core", ratio(host.busiest_core_ratio, 4), "core", host.busiest_core_ratio),
+        _HostFigure("ram", memory_text, "memory", _share(used, total)),
+        _HostFigure("iowait", ratio(host.iowait_ratio, 4), "iowait", host.iowait_ratio),
+        _HostFigure("disk", ratio(host.disk_busy_ratio, 4), "disk", host.disk_busy_ratio),
+        _HostFigure("net", f"{amount(network)}/s", "", network),
+    ]
 
 
 def _share(used: Reading, total: Reading) -> Reading:

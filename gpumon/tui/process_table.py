@@ -19,7 +19,7 @@ from gpumon.tui.view import View
 
 _LEAST_COMMAND: Final = 20
 """Cells of the command, however narrow the screen: where there are fewer, the user goes first."""
-_ELSEWHERE: Final = " (host)"
+_HOST_PID_SUFFIX: Final = " (host)"
 """End of the name of a process whose pid is the host's, seen from inside a container."""
 
 
@@ -32,20 +32,21 @@ class RunningProcess(msgspec.Struct, frozen=True):
     vram_bytes: Reading
     """Sum over its GPUs."""
     vram_partial: bool
-    """Not known on all of its GPUs: `vram_bytes` is the least that it can be."""
+    """Whether its VRAM is not known on some of its GPUs: `vram_bytes` is the least that it can be."""
     sm_ratio: Reading
-    """Mean over those of its GPUs that tell: 1 is all of all its GPUs."""
-    lasted_s: float
-    """How long it has run; below 0 where that is not known."""
+    """Mean over those of its GPUs that have a sample of it: 1 is all of all its GPUs."""
+    runs_s: float
+    """Seconds since it started; below 0 where that is not known."""
 
 
 def running_processes(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[RunningProcess]:
-    """The processes on the GPUs at a Unix time, each once: the most VRAM first, what does not tell last."""
-    places: dict[int, list[tuple[int, Process]]] = {}
+    """The processes on the GPUs at a Unix time, each once: the most VRAM first, those whose VRAM is not known last."""
+    by_pid: dict[int, list[tuple[int, Process]]] = {}
     for gpu in gpus:
         for process in gpu.processes:
-            places.setdefault(process.pid, []).append((gpu.index, process))
-    return sorted((_together(on_gpus, now_s) for on_gpus in places.values()), key=_by_vram)
+            by_pid.setdefault(process.pid, []).append((gpu.index, process))
+    running = [_running_process(listings, now_s) for listings in by_pid.values()]
+    return sorted(running, key=_by_vram)
 
 
 def _by_vram(running: RunningProcess) -> tuple[bool, float, int]:
@@ -56,31 +57,31 @@ def _by_vram(running: RunningProcess) -> tuple[bool, float, int]:
     return False, -vram, running.process.pid
 
 
-def _together(on_gpus: list[tuple[int, Process]], now_s: float) -> RunningProcess:
-    """One process over all of its GPUs: the sum of its VRAM, the mean of its shares of the SMs."""
-    first = on_gpus[0][1]
-    vram = _known([process.vram_bytes for _, process in on_gpus])
-    sm = _known([process.sm_ratio for _, process in on_gpus])
+def _running_process(listings: list[tuple[int, Process]], now_s: float) -> RunningProcess:
+    """One process from what its GPUs list, by their numbers: the sum of its VRAM, the mean of its shares of the SMs."""
+    first = listings[0][1]
+    vram = _known_values([process.vram_bytes for _, process in listings])
+    sm = _known_values([process.sm_ratio for _, process in listings])
     vram_bytes = first.vram_bytes
     if vram:
         vram_bytes = sum(vram)
     sm_ratio = first.sm_ratio
     if sm:
         sm_ratio = sum(sm) / len(sm)
-    lasted_s = -1.0
+    runs_s = -1.0
     if first.started_s:
-        lasted_s = now_s - first.started_s
+        runs_s = now_s - first.started_s
     return RunningProcess(
         process=first,
-        gpus=tuple(sorted({index for index, _ in on_gpus})),
+        gpus=tuple(sorted({index for index, _ in listings})),
         vram_bytes=vram_bytes,
-        vram_partial=0 < len(vram) < len(on_gpus),
+        vram_partial=0 < len(vram) < len(listings),
         sm_ratio=sm_ratio,
-        lasted_s=lasted_s,
+        runs_s=runs_s,
     )
 
 
-def _known(readings: Iterable[Reading]) -> list[float]:
+def _known_values(readings: Iterable[Reading]) -> list[float]:
     """The readings that have a value."""
     known = []
     for reading in readings:
@@ -94,7 +95,7 @@ def command_text(process: Process) -> str:
     if process.command:
         program, blank, rest = process.command.partition(" ")
         return program.rpartition("/")[2] + blank + rest
-    if process.name.endswith(_ELSEWHERE):
+    if process.name.endswith(_HOST_PID_SUFFIX):
         return "(host's: hidden from this container)"
     return process.name
 
@@ -115,9 +116,9 @@ def _rss(running: RunningProcess, view: View, tone: str) -> Row:
     return ((right(memory(running.process.rss_bytes, view.memory_bytes), 8), tone),)
 
 
-def _lasts(running: RunningProcess) -> str:
-    if running.lasted_s >= 0.0:
-        return age(running.lasted_s)
+def _runtime_text(running: RunningProcess) -> str:
+    if running.runs_s >= 0.0:
+        return age(running.runs_s)
     return DASH
 
 
@@ -126,12 +127,12 @@ _DRAWN: Final[tuple[Column[RunningProcess], ...]] = (
     Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram),
     figures_column("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
     Column("rss", "rss", 8, lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),), _rss, keep=ROOM_OF_COMMAND),
-    figures_column("time", "time", 5, _lasts, keep=ROOM_OF_COMMAND),
+    figures_column("time", "time", 5, _runtime_text, keep=ROOM_OF_COMMAND),
 )
 """Columns that are about more than the process itself, or have a unit that can be chosen, by name."""
 
 
-def _of_running(column: TextColumn[Process] | DrawnColumn) -> TextColumn[RunningProcess] | DrawnColumn:
+def _column_of_running(column: TextColumn[Process] | DrawnColumn) -> TextColumn[RunningProcess] | DrawnColumn:
     """The column of a process as that of one with all its GPUs."""
     if isinstance(column, DrawnColumn):
         return column
@@ -148,9 +149,9 @@ def _of_running(column: TextColumn[Process] | DrawnColumn) -> TextColumn[Running
     )
 
 
-_BASE: Final = drawn_columns(map(_of_running, PROCESS_COLUMNS.base), _DRAWN)
+_BASE: Final = drawn_columns(map(_column_of_running, PROCESS_COLUMNS.base), _DRAWN)
 """Columns of every screen; the command has the rest of the line."""
-_EXTRA: Final = drawn_columns(map(_of_running, PROCESS_COLUMNS.extra), _DRAWN)
+_EXTRA: Final = drawn_columns(map(_column_of_running, PROCESS_COLUMNS.extra), _DRAWN)
 """Columns that a wider screen adds, in this order, before the command."""
 
 TABLE: Final = Table(PROCESS_COLUMNS.pane, _BASE, _EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
@@ -187,8 +188,9 @@ ORDERS: Final[tuple[Order[RunningProcess], ...]] = (
 )
 """The ways to sort."""
 
-AFAR: Final = "a Prometheus has no processes: run gpumon on the host"
-_HIDDEN: Final = 2.0 * (1 << 30)
+NO_PROCESSES_AFAR: Final = "a Prometheus has no processes: run gpumon on the host"
+"""The line in place of the processes of another machine."""
+_LEAST_UNEXPLAINED_BYTES: Final = 2.0 * (1 << 30)
 """Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
 
 
@@ -204,14 +206,14 @@ def _words(running: RunningProcess, _: ListView) -> str:
 
 def _no_process(snapshot: Snapshot) -> str:
     """Why there is no process, as far as the GPUs tell."""
-    live = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.OK]
+    answering = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.OK]
     if not snapshot.gpus:
         return "no process: this host's GPUs are not read"
-    if not live:
+    if not answering:
         return "no process: no GPU answers"
     held = []
-    for gpu in live:
-        if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _HIDDEN:
+    for gpu in answering:
+        if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _LEAST_UNEXPLAINED_BYTES:
             held.append(gpu.index)
     if held:
         return f"GPUs {spans(held)}: memory in use by processes not visible here: start with --pid=host or hostPID"
@@ -225,7 +227,7 @@ def process_listing(*, afar: bool = False) -> Listing[RunningProcess]:
         if pane.snapshot is None:
             reason = "starting …"
         elif afar:
-            reason = AFAR
+            reason = NO_PROCESSES_AFAR
         else:
             reason = _no_process(pane.snapshot)
         return wrap_line(reason, width, "muted", most=2)

@@ -12,7 +12,10 @@ from gpumon.readings.verdict import Evidence
 
 REPLICAS_PREFIX: Final = "replicas:"
 """The URL of a row of sums begins so; the model follows."""
-_SHARED: Final = tuple(name for name in Replicas.__struct_fields__ if name in flat_fields(Engine) and name != "model")
+_SUMMED_FIELDS: Final = tuple(
+    name for name in Replicas.__struct_fields__ if name in flat_fields(Engine) and name != "model"
+)
+"""Fields that replicas have as an engine has them."""
 
 
 def with_replica_rows(snapshot: Snapshot) -> list[Engine]:
@@ -42,15 +45,15 @@ def _gpus_of(engines: Sequence[Engine]) -> tuple[int, ...]:
     return tuple(sorted(gpus))
 
 
-def name_of(replicas: Replicas) -> str:
+def replicas_name(replicas: Replicas) -> str:
     """`4 replicas`; `3/4 replicas` where one gives no figures."""
-    every = len(replicas.engines)
-    if replicas.answering == every:
-        return f"{every} replicas"
-    return f"{replicas.answering}/{every} replicas"
+    total = len(replicas.engines)
+    if replicas.answering == total:
+        return f"{total} replicas"
+    return f"{replicas.answering}/{total} replicas"
 
 
-def mapped_of(replicas: Replicas) -> str:
+def mapped_note(replicas: Replicas) -> str:
     """`of 2 of 3` where MFU and MBU are not those of all that answer, as the GPUs of the others are not known."""
     if 0 < replicas.mapped < replicas.answering:
         return f"of {replicas.mapped} of {replicas.answering}"
@@ -58,16 +61,19 @@ def mapped_of(replicas: Replicas) -> str:
 
 
 def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
-    """The sums as a row of the engines' table, marked where one of them gives no figures; MFU and MBU are where they
-    are not those of all. `members` are the replicas: their GPUs are those of the row."""
-    figures = {name: getattr(replicas, name) for name in _SHARED}
-    partial = bool(mapped_of(replicas))
+    """The sums of replicas as an engine, for a row of the engines' table.
+
+    It is marked where one of the replicas gives no figures, and so are MFU and MBU where they are not those of all.
+    `members`: the replicas; their GPUs are those of the row.
+    """
+    figures = {name: getattr(replicas, name) for name in _SUMMED_FIELDS}
+    partial = bool(mapped_note(replicas))
     down = len(replicas.engines) - replicas.answering
     deviates: tuple[Evidence, ...] = ()
     if down:
         deviates = (Evidence("replicas_down", float(down)),)
     sums = Engine(
-        name=name_of(replicas),
+        name=replicas_name(replicas),
         kind=EngineKind.UNKNOWN,
         phase=Phase.INFERENCE,
         url=f"{REPLICAS_PREFIX}{replicas.model}",

@@ -14,14 +14,32 @@ from gpumon.readings.snapshot import Engine
 
 _OF_DECODE: Final = frozenset(
     {
-        *("kv_usage_ratio", "kv_pool_tokens", "context_tokens", "batch", "steps_per_s", "preemptions_per_s"),
-        *("decode_tokens_per_s", "cached_tokens_per_s", "mfu_prefill_ratio", "mfu_decode_ratio", "tokens_per_j"),
-        *("prefill_flops_per_s", "decode_flops_per_s", "flops_per_decode_token", "ttft_s", "itl_s"),
-        *("ttft_goal", "itl_goal", "tpot_goal"),
+        "kv_usage_ratio",
+        "kv_pool_tokens",
+        "context_tokens",
+        "batch",
+        "steps_per_s",
+        "preemptions_per_s",
+        "decode_tokens_per_s",
+        "cached_tokens_per_s",
+        "mfu_prefill_ratio",
+        "mfu_decode_ratio",
+        "tokens_per_j",
+        "prefill_flops_per_s",
+        "decode_flops_per_s",
+        "flops_per_decode_token",
+        "ttft_s",
+        "itl_s",
+        "ttft_goal",
+        "itl_goal",
+        "tpot_goal",
     }
 )
+"""Fields of engines that generate tokens one after the other."""
 _OF_LLMS: Final = frozenset({"prefill_tokens_per_s", "flops_per_s", "peak_flops_per_s", "flops_per_j"})
+"""Fields of engines that read or generate tokens."""
 _OF_MODEL: Final = frozenset({"params", "active_params", "layers"})
+"""Fields of engines whose model is known by its config."""
 WITHOUT: Final = {
     Service.GENERATION: frozenset[str](),
     Service.ENCODING: _OF_DECODE,
@@ -35,7 +53,9 @@ WITHOUT: Final = {
 _WORK: Final = (("trained_tokens_per_s", "trained"), ("samples_per_s", "samples"), ("inferences_per_s", "items"))
 """Rates of what makes no tokens for anybody, and the word for them in a row."""
 _REQUESTS: Final = (("requests_per_s", "req/s"),)
-"""The same of a front end."""
+"""The rate of a front end, and its word."""
+_NEVER: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
+"""Reasons of a figure that will not come later either."""
 
 
 class MainRate(msgspec.Struct, frozen=True):
@@ -43,10 +63,12 @@ class MainRate(msgspec.Struct, frozen=True):
 
     per_s: Reading
     of: str
+    """The word for what it counts."""
 
 
 def service_shown(engine: Engine) -> Service:
-    """As `efficiency.service` tells it of a reading: by phase, kind, and which rates it never has."""
+    """The service of an engine by its phase, its kind, and the rates that it never has; as `efficiency.service` finds
+    it for a reading."""
     if engine.phase is Phase.TRAINING:
         return Service.TRAINING
     if engine.kind in ROUTER_KINDS:
@@ -64,12 +86,10 @@ def other_rate(engine: Engine) -> MainRate | None:
         return None
     fields = _REQUESTS if service is Service.ROUTING else _WORK
     rates = [MainRate(value_of(engine, field), word) for field, word in fields]
-    known = [rate for rate in rates if not isinstance(rate.per_s, Missing)]
-    coming = []
     for rate in rates:
-        if not (isinstance(rate.per_s, Missing) and rate.per_s.reason in _NEVER):
-            coming.append(rate)
-    return next(iter(known or coming), None)
-
-
-_NEVER: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
+        if not isinstance(rate.per_s, Missing):
+            return rate
+    for rate in rates:  # none is known: one that may still come
+        if isinstance(rate.per_s, Missing) and rate.per_s.reason not in _NEVER:
+            return rate
+    return None

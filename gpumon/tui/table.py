@@ -23,13 +23,13 @@ Cell = Callable[[T, View, str], Row]
 """The pieces of one cell, for a row in a tone."""
 
 _SPEAKING: Final = frozenset(Reason) - {Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.LOST, Reason.STALE}
-"""Reasons worth words in a row; the others show in the row's state."""
+"""Reasons that a row has words for; the others show in the row's state."""
 UNSURE: Final = "?"
 """Behind a share of a peak that is not verified."""
 PARTIAL: Final = "*"
 """Behind a share of some replicas: the GPUs of the others are not known."""
-_MOST_FITTED: Final = 64
-"""Widths of which a table remembers its columns: those of a terminal that is being dragged."""
+_MOST_REMEMBERED: Final = 64
+"""Results that a table remembers of each kind: for the widths of a terminal that is being dragged."""
 
 
 class Column(msgspec.Struct, Generic[T], frozen=True):
@@ -109,13 +109,15 @@ class Table(Generic[T]):
         self.pane = pane
         self.all = (*base, *more)
         self._base = len(base)
+        """Number of the columns, at the begin of `all`, that every screen of 80 cells shows."""
         self._drops = drops
         self._least = least
         self._behind = behind
-        self._fitted: dict[object, tuple[Column[T], ...]] = {}
-        self._heads: dict[object, Row] = {}
-        self._beyond: dict[object, int] = {}
-        self._used: dict[object, int] = {}
+        # By size of the screen, hidden columns and more: what is the same from one frame to the next.
+        self._columns_of: dict[object, tuple[Column[T], ...]] = {}
+        self._head_of: dict[object, Row] = {}
+        self._beyond_of: dict[object, int] = {}
+        self._width_of: dict[object, int] = {}
 
     def forms(self, width: int) -> tuple[Column[T], ...]:
         """All columns, in their forms on a screen of `width` cells. A column that has none is not of the first ones."""
@@ -133,49 +135,49 @@ class Table(Generic[T]):
     def columns(self, width: int, hidden: frozenset[str], shift: int = 0) -> tuple[Column[T], ...]:
         """The columns on a screen of `width` cells; `shift`: so many are scrolled out on the left."""
         key = (width, hidden, shift)
-        columns = self._fitted.get(key)
+        columns = self._columns_of.get(key)
         if columns is None:
             if shift:
                 fitting = self._shifted(width, hidden, shift)
             else:
                 fitting = self._fit(width, hidden)
-            columns = _keep(self._fitted, key, tuple(fitting))
+            columns = _remember(self._columns_of, key, tuple(fitting))
         return columns
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
         """How far the columns can be scrolled: until the last one is in view; 0 where all are."""
-        wanted = self._wanted(self.forms(width), hidden)
+        wanted = self._without_hidden(self.forms(width), hidden)
         if len(self.columns(width, hidden)) == len(wanted):
             return 0
-        movable = self._movable(width, hidden)
-        most = len(movable) - 1
+        scrolling = self._scrolling_columns(width, hidden)
+        most = len(scrolling) - 1
         for shift in range(1, most):
-            if movable[-1] in self._shifted(width, hidden, shift):
+            if scrolling[-1] in self._shifted(width, hidden, shift):
                 return shift
         return most
 
     def beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
         """Number of columns that have no room behind those that are shown."""
         key = (width, hidden, shift)
-        number = self._beyond.get(key)
+        number = self._beyond_of.get(key)
         if number is None:
             shown = self.columns(width, hidden, shift)
-            behind = self._movable(width, hidden)[shift:]
-            number = _keep(self._beyond, key, sum(column not in shown for column in behind))
+            behind = self._scrolling_columns(width, hidden)[shift:]
+            number = _remember(self._beyond_of, key, sum(column not in shown for column in behind))
         return number
 
-    def _movable(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
+    def _scrolling_columns(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         """The columns that scroll, in their order; those that a narrow screen does without come last."""
         shown = self.columns(width, hidden)
-        movable = [column for column in self.forms(width) if not column.fixed and not self.hides(column, hidden)]
-        return sorted(movable, key=lambda column: column.name in self._drops and column not in shown)
+        scrolling = [column for column in self.forms(width) if not column.fixed and not self.hides(column, hidden)]
+        return sorted(scrolling, key=lambda column: column.name in self._drops and column not in shown)
 
     def _shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
         """The columns that identify a row, and of the others those from number `shift` on that fit."""
         forms = self.forms(width)
         shown = [column for column in forms if column.fixed]
         room = width - self._behind - _width_of(shown)
-        for column in self._movable(width, hidden)[shift:]:
+        for column in self._scrolling_columns(width, hidden)[shift:]:
             room -= column.width
             if room < 0:
                 break
@@ -186,18 +188,18 @@ class Table(Generic[T]):
         """The columns that every screen shows, without those for which this one is too narrow; if it has them all,
         also as many of the others as fit."""
         forms = self.forms(width)
-        base = self._wanted(forms[: self._base], hidden)
-        kept = self._narrowed(base, width - self._least)
+        base = self._without_hidden(forms[: self._base], hidden)
+        kept = self._without_dropped(base, width - self._least)
         if len(kept) < len(base):
             return kept
         room = width - _width_of(base)
-        return [*base, *_fitting(self._wanted(forms[self._base :], hidden), room)]
+        return [*base, *_fitting(self._without_hidden(forms[self._base :], hidden), room)]
 
-    def _wanted(self, columns: Sequence[Column[T]], hidden: frozenset[str]) -> list[Column[T]]:
+    def _without_hidden(self, columns: Sequence[Column[T]], hidden: frozenset[str]) -> list[Column[T]]:
         """The columns without those that the user hides."""
         return [column for column in columns if not self.hides(column, hidden)]
 
-    def _narrowed(self, columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
+    def _without_dropped(self, columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
         """The columns without those that a screen of `width` cells must do without."""
         kept = list(columns)
         for name in self._drops:
@@ -217,15 +219,15 @@ class Table(Generic[T]):
     def used(self, width: int, view: View, shift: int = 0) -> int:
         """Cells that the columns take."""
         key = (width, view.hidden, shift)
-        used = self._used.get(key)
+        used = self._width_of.get(key)
         if used is None:
-            used = _keep(self._used, key, _width_of(self.columns(width, view.hidden, shift)))
+            used = _remember(self._width_of, key, _width_of(self.columns(width, view.hidden, shift)))
         return used
 
     def head(self, width: int, view: View, shift: int = 0) -> Row:
         """The header."""
         key = (width, view.hidden, view.fahrenheit, view.memory_unit, shift)
-        header = self._heads.get(key)
+        header = self._head_of.get(key)
         if header is None:
             pieces: list[Piece] = []
             for column in self.columns(width, view.hidden, shift):
@@ -233,7 +235,7 @@ class Table(Generic[T]):
                     pieces += column.head(view)
                 else:
                     pieces += column.head
-            header = _keep(self._heads, key, tuple(pieces))
+            header = _remember(self._head_of, key, tuple(pieces))
         return header
 
     def row(
@@ -271,9 +273,9 @@ def _fitting(columns: Iterable[Column[T]], room: int) -> list[Column[T]]:
     return fitting
 
 
-def _keep(memory: dict[object, V], key: object, value: V) -> V:
-    """Remember a value under its key, and return it."""
-    if len(memory) >= _MOST_FITTED:
+def _remember(memory: dict[object, V], key: object, value: V) -> V:
+    """Remember a value under its key, and return it; a full memory is emptied before."""
+    if len(memory) >= _MOST_REMEMBERED:
         memory.clear()
     memory[key] = value
     return value
@@ -312,7 +314,7 @@ def text_column(column: TextColumn[T]) -> Column[T]:
 
 
 def drawn_columns(columns: Iterable[TextColumn[T] | DrawnColumn], drawn: Iterable[Column[T]]) -> tuple[Column[T], ...]:
-    """The columns in their order: of plain text, or the one of the same name in `drawn`."""
+    """The columns in their order, each drawn: as plain text, or as the column of its name in `drawn`."""
     drawings = {column.name: column for column in drawn}
     result = []
     for column in columns:
@@ -341,18 +343,18 @@ def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:
     return right(text, width), "warn" if text.endswith("!") else tone
 
 
-def across(one: Reading, other: Reading, room: int) -> str:
-    """Words in `room` cells for two shares that are missing for one reason; empty if each speaks for itself."""
-    if not room or not isinstance(one, Missing) or not isinstance(other, Missing) or one.reason is not other.reason:
+def shared_reason(first: Reading, second: Reading, room: int) -> str:
+    """Words in `room` cells for two shares that are missing for the same reason; empty if each has its own cell."""
+    if not room or not isinstance(first, Missing) or not isinstance(second, Missing):
         return ""
-    if one.reason not in _SPEAKING:
+    if first.reason is not second.reason or first.reason not in _SPEAKING:
         return ""
-    words = phrase(one)
+    words = phrase(first)
     if words == DASH:
         return ""
     if cells(words) <= room:
         return words
-    return short(one, room)
+    return short(first, room)
 
 
 def efficiency(
@@ -363,37 +365,42 @@ def efficiency(
     *,
     together: bool = True,
 ) -> tuple[Column[T], Column[T]]:
-    """The columns MFU and MBU, of so many cells: a value, and its mark where it is in doubt, of each.
+    """The columns MFU and MBU, `sizes` cells wide.
 
-    Where both are missing for one reason, and both are shown, its words stand across them; not unless they are
-    `together` on every screen.
+    `mfu` and `mbu` give the value of a row, and its mark where that is in doubt.
+
+    Where both are missing for the same reason, and neither is hidden, its words stand across both; not unless the two
+    columns are `together` on every screen.
     """
     names = (f"{pane}.mfu", f"{pane}.mbu")
     room = sum(sizes) if together else 0
 
-    def first(item: T, view: View, tone: str) -> Row:
+    def mfu_cell(item: T, view: View, tone: str) -> Row:
         value, doubt = mfu(item)
         reason = ""
         if isinstance(value, Missing):
-            reason = across(value, mbu(item)[0], room)
+            reason = shared_reason(value, mbu(item)[0], room)
         if reason and not view.hidden.intersection(names):
             return ((right(reason, room), "muted"),)
         return (share(value, sizes[0], tone, doubt),)
 
-    def second(item: T, view: View, tone: str) -> Row:
+    def mbu_cell(item: T, view: View, tone: str) -> Row:
         value, doubt = mbu(item)
-        if isinstance(value, Missing) and across(mfu(item)[0], value, room) and not view.hidden.intersection(names):
-            return ()
+        reason = ""
+        if isinstance(value, Missing):
+            reason = shared_reason(mfu(item)[0], value, room)
+        if reason and not view.hidden.intersection(names):
+            return ()  # the cell of MFU has the reason, over both
         return (share(value, sizes[1], tone, doubt),)
 
     return (
-        Column("mfu", "mfu", sizes[0], ((right("mfu", sizes[0]), "mfu"),), first),
-        Column("mbu", "mbu", sizes[1], ((right("mbu", sizes[1]), "mbu"),), second),
+        Column("mfu", "mfu", sizes[0], ((right("mfu", sizes[0]), "mfu"),), mfu_cell),
+        Column("mbu", "mbu", sizes[1], ((right("mbu", sizes[1]), "mbu"),), mbu_cell),
     )
 
 
 @lru_cache(maxsize=64)
-def unseen(names: tuple[str, ...], room: int) -> str:
+def left_out_note(names: tuple[str, ...], room: int) -> str:
     """Columns left out and how to see them, as many whole names as fit: `wider window: limit, tensor +5`.
 
     Just how many there are where no more fits into `room` cells, and nothing where that does not.

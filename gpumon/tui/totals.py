@@ -15,8 +15,11 @@ from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 
 SILENT_STATES: Final = frozenset(
     {
-        *(EndpointState.UNAUTHORIZED, EndpointState.METRICS_OFF, EndpointState.NOT_METRICS),
-        *(EndpointState.WRONG_ENGINE, EndpointState.TOO_LARGE),
+        EndpointState.UNAUTHORIZED,
+        EndpointState.METRICS_OFF,
+        EndpointState.NOT_METRICS,
+        EndpointState.WRONG_ENGINE,
+        EndpointState.TOO_LARGE,
     }
 )
 """States of an engine that answers, but gives no figures."""
@@ -27,7 +30,7 @@ _UP: Final = SILENT_STATES | {EndpointState.OK}
 
 
 class MachineTotals(msgspec.Struct, frozen=True):
-    """Figures of the whole machine; each is over those GPUs or engines of which it is known."""
+    """Figures of the whole machine; each leaves out the GPUs or engines of which it is not known."""
 
     gpus: int
     """Whole GPUs: no MIG slices."""
@@ -65,7 +68,7 @@ def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | Endp
     return sum(thing.state in states for thing in things)
 
 
-def _known(readings: Iterable[Reading]) -> list[float]:
+def _known_values(readings: Iterable[Reading]) -> list[float]:
     """The readings that have a value."""
     known = []
     for reading in readings:
@@ -75,14 +78,16 @@ def _known(readings: Iterable[Reading]) -> list[float]:
 
 
 def _mean(readings: Iterable[Reading]) -> Reading:
-    known = _known(readings)
+    """Mean of the readings that have a value; missing where none has."""
+    known = _known_values(readings)
     if not known:
         return NOT_EXPOSED
     return sum(known) / len(known)
 
 
 def _sum(readings: Iterable[Reading]) -> Reading:
-    known = _known(readings)
+    """Sum of the readings that have a value; missing where none has."""
+    known = _known_values(readings)
     if not known:
         return NOT_EXPOSED
     return sum(known)

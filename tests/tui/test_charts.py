@@ -14,8 +14,19 @@ from hypothesis import strategies as st
 from gpumon.config.schema import Config, Goals
 from gpumon.readings.format import cells
 from gpumon.readings.history import History
-from gpumon.tui.charts.axis import since, time_labels
-from gpumon.tui.charts.curves import CHARTS, DECODE, MFU, SPARKS, Chart, CurveTexts, chart_of, nice, parts_of, with_data
+from gpumon.tui.charts.axis import clock_labels, time_labels
+from gpumon.tui.charts.curves import (
+    CHARTS,
+    DECODE,
+    MFU,
+    SPARKS,
+    Chart,
+    CurveTexts,
+    chart_of,
+    parts_of,
+    round_up,
+    with_data,
+)
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.raster import CURVE_KEYS, RASTERS, area, height_steps, spark
 from gpumon.tui.charts.series import SPANS_S, ChartSeries, Grid, grid
@@ -111,14 +122,14 @@ def test_an_area_has_its_size(values: list[float], height: int, glyphs: Glyphs) 
 
 @given(st.floats(1e-9, 1e18))
 def test_a_scale_is_round_and_high_enough(value: float) -> None:
-    top = nice(value)
+    top = round_up(value)
     assert value <= top <= value * 10.01
     assert f"{top:e}"[0] in "125"
 
 
 @each_row("value", [0.0, -1.0, NAN, math.inf])
 def test_a_scale_of_nothing(value: float) -> None:
-    assert nice(value) == 1.0
+    assert round_up(value) == 1.0
 
 
 @given(
@@ -308,7 +319,7 @@ def test_a_chart_that_grows_moves_nothing_that_was_drawn(height: int, glyphs: Gl
 def test_the_clock_below_a_chart_that_grows_is_true(room: int, span_s: float) -> None:
     found = grid(room, span_s)
     first = math.floor(scenes.WALL_S / found.column_s)
-    axis = text(tuple(since(found, first)))
+    axis = text(tuple(clock_labels(found, first)))
     assert len(axis) == found.columns
     labels = [(label.start(), label[0]) for label in re.finditer(r"\d\d:\d\d(:\d\d)?", axis)]
     assert labels
@@ -540,10 +551,10 @@ def test_a_mean_without_idle_spares_says_so() -> None:
     spare = replace(of.gpus[7], engines=(), processes=(), busy_ratio=0.0)
     history = scenes.history(of)
     figures = CurveTexts(history)
-    figures.of(replace(of, gpus=(*of.gpus[:7], spare)))
+    figures.read(replace(of, gpus=(*of.gpus[:7], spare)))
     charts = made(history, 120, 8, CHARTS[:1], across=1)
     assert "mean of 7 of 8 GPUs: others unused" in text(charts.rows(of.wall_s, figures)[0])
-    figures.of(of)
+    figures.read(of)
     assert "mean of" not in text(charts.rows(of.wall_s, figures)[0])
 
 

@@ -18,7 +18,7 @@ from gpumon.tui.control import BundleFacts
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.host_pane import _lines
-from gpumon.tui.process_table import AFAR
+from gpumon.tui.process_table import NO_PROCESSES_AFAR
 from gpumon.tui.table import clock
 from tests.each_row import each_row
 from tests.fleet.fleets import fed, fleet_frame
@@ -139,7 +139,7 @@ async def test_where_there_can_be_no_process_it_says_so() -> None:
     async with watching(Scrapes(3, wrong=wrong), 120, 40) as (app, pilot):
         await opened(app, pilot)
         await pilot.press("4")
-        await until(lambda: any(AFAR in line for line in text_of(app)), pilot, 20.0)
+        await until(lambda: any(NO_PROCESSES_AFAR in line for line in text_of(app)), pilot, 20.0)
         assert not any("hidden from this container" in line for line in text_of(app))
 
 

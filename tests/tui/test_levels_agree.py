@@ -76,7 +76,7 @@ def test_so_is_the_border_above_rows_out_of_view(level: Level) -> None:
 def test_a_lost_gpu_and_a_silent_engine_are_as_bad_as_their_verdicts_say(level: Level) -> None:
     gpu = scenes.gpu(3, state=GpuState.LOST)
     lost = verdicts.of_gpu(gpu, Limit.HARDWARE_FAULT, "lost", level=level)
-    word, _ = gpu_table.judged(gpu, PLAIN.levels, lost, lost)
+    word, _ = gpu_table.judged_state(gpu, PLAIN.levels, lost, lost)
     assert word.startswith(f"{MARKS[level].glyph} LOST")
     engine = scenes.engine(0, state=EndpointState.TIMEOUT, fault="no answer")
     silent = verdicts.of_engine(engine, Limit.UNRESPONSIVE, "unresponsive", level=level, family=Family.STATE)

@@ -12,8 +12,11 @@ from gpumon.tui.charts.series import Grid
 from gpumon.tui.line import Piece
 
 _TICKS_S: Final = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800.0, 3600.0, 7200.0)
-_APART: Final = 12
-"""Cells from one label to the next."""
+"""Times between two labels that there may be."""
+_ROUNDING: Final = 1e-9
+"""Part of a step by which a quotient of two times may miss a whole number."""
+_LABEL_SPACING: Final = 12
+"""Cells from the begin of one label to that of the next, at least."""
 NOW: Final = "now"
 """The right edge of what is live."""
 
@@ -22,32 +25,32 @@ def time_labels(grid: Grid, edge: str = NOW) -> list[Piece]:
     """Labels at round times before the right edge, which is the moment `edge`, on a rule; the same at every moment."""
     tick_s = _tick(grid)
     labels = []
-    for ticks in range(int(grid.span_s / tick_s + 1e-9), 0, -1):
-        labels.append((grid.columns - round(ticks * tick_s / grid.column_s), f"-{_length(ticks * tick_s, tick_s)}"))
-    return _line([*labels, (grid.columns - len(edge), edge)], grid.columns, "─")
+    for ticks in range(int(grid.span_s / tick_s + _ROUNDING), 0, -1):
+        labels.append((grid.columns - round(ticks * tick_s / grid.column_s), f"-{_ago(ticks * tick_s, tick_s)}"))
+    return _with_labels([*labels, (grid.columns - len(edge), edge)], grid.columns, "─")
 
 
-def since(grid: Grid, first: int) -> list[Piece]:
+def clock_labels(grid: Grid, first: int) -> list[Piece]:
     """The time of day at round times from column number `first` on: charts that grow to the right move no label."""
     tick_s = _tick(grid)
-    number = math.ceil(first * grid.column_s / tick_s - 1e-9)
+    number = math.ceil(first * grid.column_s / tick_s - _ROUNDING)
     labels = []
     column = round(number * tick_s / grid.column_s) - first
     while column < grid.columns:
         labels.append((column, o_clock(number * tick_s, tick_s)))
         number += 1
         column = round(number * tick_s / grid.column_s) - first
-    return _line(labels, grid.columns, "─")
+    return _with_labels(labels, grid.columns, "─")
 
 
 def _tick(grid: Grid) -> float:
     """Time between two labels: whole minutes, unless all of it is but a few."""
     least = 60.0 if grid.span_s > 120.0 else 0.0
-    return next((tick for tick in _TICKS_S if tick >= least and tick / grid.column_s >= _APART), _TICKS_S[-1])
+    return next((tick for tick in _TICKS_S if tick >= least and tick / grid.column_s >= _LABEL_SPACING), _TICKS_S[-1])
 
 
-def _length(seconds: float, tick_s: float) -> str:
-    """All in minutes, or all in what fits."""
+def _ago(seconds: float, tick_s: float) -> str:
+    """How long ago a label is: `30s`, `5 min`; a minute among whole minutes is `1 min`, and not `60s`."""
     if tick_s % 60.0 or seconds > 60.0:
         return period(seconds)
     return "1 min"
@@ -59,23 +62,20 @@ def o_clock(at_s: float, tick_s: float) -> str:
     return time.strftime("%H:%M:%S" if tick_s % 60.0 else "%H:%M")
 
 
-def _line(labels: Iterable[tuple[int, str]], columns: int, fill: str) -> list[Piece]:
+def _with_labels(labels: Iterable[tuple[int, str]], columns: int, fill: str) -> list[Piece]:
     """Labels at their columns, with `fill` between them; one that has no room is left out."""
     labels = [label for label in labels if label[0] >= 0]
-    row: list[Piece] = []
+    pieces: list[Piece] = []
     used = 0
     for place, (start, label) in enumerate(labels):
+        end = start + len(label)
         if place < len(labels) - 1:
-            end = labels[-1][0]
+            has_room = end + 1 <= labels[-1][0]  # the last label, which names the right edge, goes before the others
         else:
-            end = columns
-        if start < used or start + len(label) + (place < len(labels) - 1) > end:
+            has_room = end <= columns
+        if start < used or not has_room:
             continue
-        row += [(fill * (start - used), "border"), (label, "muted")]
-        used = start + len(label)
-    row.append((fill * (columns - used), "border"))
-    line = []
-    for piece in row:
-        if piece[0]:
-            line.append(piece)
-    return line
+        pieces += [(fill * (start - used), "border"), (label, "muted")]
+        used = end
+    pieces.append((fill * (columns - used), "border"))
+    return [piece for piece in pieces if piece[0]]

@@ -33,8 +33,10 @@ class ChartCurve(NamedTuple):
     """The figure beside it is the mean of so many seconds, as in the rows that it is the sum of; 0: the newest one."""
 
     def text_of(self, value: float) -> str:
-        """A value as text; a dash for a gap."""
-        return self.text(NOT_EXPOSED if value != value else value)
+        """A value as text; a dash for a gap (NaN)."""
+        if value != value:
+            return self.text(NOT_EXPOSED)
+        return self.text(value)
 
 
 class Chart(NamedTuple):
@@ -61,15 +63,15 @@ class Chart(NamedTuple):
         return text
 
 
-_ROWS_S: Final = 10.0
-"""Rates and bandwidth stand in rows as means of so long; their curves are of each reading."""
+_ROW_MEAN_S: Final = 10.0
+"""Seconds of which rates and bandwidth are the means in the tables' rows; their curves are of each reading."""
 
 _BUSY: Final = ChartCurve(glossary.BUSY.name, glossary.BUSY.short, "busy", "busy", ratio)
 _SM: Final = ChartCurve(glossary.SM.name, glossary.SM.short, "sm", "sm", ratio)
 MFU: Final = ChartCurve(glossary.MFU.name, glossary.MFU.short, "mfu", "mfu", ratio)
 _MBU: Final = ChartCurve(glossary.MBU.name, glossary.MBU.short, "mbu", "mbu", ratio)
 DECODE: Final = ChartCurve(
-    f"{glossary.DECODE.name} tok/s", glossary.DECODE.short, "decode", "tokens", count, mean_s=_ROWS_S
+    f"{glossary.DECODE.name} tok/s", glossary.DECODE.short, "decode", "tokens", count, mean_s=_ROW_MEAN_S
 )
 _PREFILL: Final = ChartCurve(f"{glossary.PREFILL.name} tok/s", glossary.PREFILL.short, "prefill", "tokens", count)
 _TTFT: Final = ChartCurve(f"{glossary.TTFT.name}, worst", glossary.TTFT.short, "ttft", "ok", seconds, "ttft")
@@ -83,7 +85,7 @@ _VRAM: Final = ChartCurve(f"{glossary.VRAM.name}, fullest", glossary.VRAM.short,
 _POWER: Final = ChartCurve(glossary.POWER.name, glossary.POWER.short, "power", "sm", watts)
 HEAT: Final = ChartCurve("°C, hottest", "°C", "temp", "ok", celsius, "temperature")
 MEMORY: Final = ChartCurve(
-    f"{glossary.BANDWIDTH.name} B/s", glossary.BANDWIDTH.short, "bandwidth", "mbu", amount, mean_s=_ROWS_S
+    f"{glossary.BANDWIDTH.name} B/s", glossary.BANDWIDTH.short, "bandwidth", "mbu", amount, mean_s=_ROW_MEAN_S
 )
 
 CHARTS: Final = (
@@ -108,7 +110,7 @@ SPARKS: Final = (
 """The same one by one, where each has a line alone; the most telling four first."""
 OF_ENGINES: Final = frozenset(curve.key for curve in (MFU, _MBU, DECODE, _PREFILL, _TTFT, _ITL, KV, _RUNNING, _WAITING))
 """Keys of the series that only engines have; they need some polls, or a request."""
-CHART_OF: Final = {curve.key: at for at, chart in enumerate(CHARTS) for curve in chart.curves}
+CHART_OF: Final = {curve.key: place for place, chart in enumerate(CHARTS) for curve in chart.curves}
 """Key of a series -> the place of its chart in `CHARTS`."""
 _SHARES: Final = {
     **{curve.key: (curve.word.upper(), curve.tone) for curve in (_SM, MFU, _MBU)},
@@ -205,8 +207,8 @@ def _thing_name(mark: str, number: str) -> str:
 
 
 def parts_of(chart: Chart, known: Collection[str], snapshot: Snapshot) -> list[Chart]:
-    """The same of each GPU, or of each engine, as far as the history has it: what stands in one chart together stays
-    together."""
+    """The charts of each GPU, or of each engine, that together make this chart, as far as the history has them: curves
+    that share a chart share it there, too."""
     parts: list[Chart] = []
     for suffix, name in _suffixes(snapshot).items():
         charts = []
@@ -218,7 +220,7 @@ def parts_of(chart: Chart, known: Collection[str], snapshot: Snapshot) -> list[C
             if part is not None:
                 charts.append(part)
         if charts:
-            parts.append(_joined(charts, chart))
+            parts.append(_as_one_chart(charts, chart))
     return parts
 
 
@@ -233,21 +235,24 @@ def _suffixes(snapshot: Snapshot) -> dict[str, str]:
     return names
 
 
-def _joined(parts: Sequence[Chart], like: Chart) -> Chart:
+def _as_one_chart(parts: Sequence[Chart], like: Chart) -> Chart:
     """Charts of one thing as one: its name stands before the curve that is named first, which is the last."""
     curves = [part.curves[0] for part in parts]
-    alone = {curve.key: curve.name for curve in like.curves}
+    names = {curve.key: curve.name for curve in like.curves}
     for place, curve in enumerate(curves[:-1]):
-        base = curve.key.partition(AT if AT in curve.key else OF_GPU)[0]
-        curves[place] = curve._replace(name=alone[base], word=alone[base])
+        divider = AT if AT in curve.key else OF_GPU
+        name = names[curve.key.partition(divider)[0]]
+        curves[place] = curve._replace(name=name, word=name)
     return parts[-1]._replace(curves=tuple(curves), stacked=like.stacked)
 
 
-def _engines(field: str) -> Callable[[Snapshot], list[Reading]]:
+def _engine_field(field: str) -> Callable[[Snapshot], list[Reading]]:
+    """The function that reads a field of all engines that count in sums."""
     return lambda snapshot: [value_of(engine, field) for engine in engines_in_sums(snapshot.engines)]
 
 
-def _gpus(field: str) -> Callable[[Snapshot], list[Reading]]:
+def _gpu_field(field: str) -> Callable[[Snapshot], list[Reading]]:
+    """The function that reads a field of all GPUs."""
     return lambda snapshot: [getattr(gpu, field) for gpu in snapshot.gpus]
 
 
@@ -255,12 +260,12 @@ _SUMMED: Final[Mapping[str, tuple[ChartCurve, Callable[[Snapshot], list[Reading]
     {
         curve.key: (curve, parts)
         for curve, parts in (
-            (DECODE, _engines("decode_tokens_per_s")),
-            (_PREFILL, _engines("prefill_tokens_per_s")),
-            (_RUNNING, _engines("running")),
-            (_WAITING, _engines("waiting")),
-            (MEMORY, _gpus("bandwidth_bytes_per_s")),
-            (_POWER, _gpus("power_w")),
+            (DECODE, _engine_field("decode_tokens_per_s")),
+            (_PREFILL, _engine_field("prefill_tokens_per_s")),
+            (_RUNNING, _engine_field("running")),
+            (_WAITING, _engine_field("waiting")),
+            (MEMORY, _gpu_field("bandwidth_bytes_per_s")),
+            (_POWER, _gpu_field("power_w")),
         )
     }
 )
@@ -269,8 +274,8 @@ _MEANS: Final = frozenset((_BUSY.key, _SM.key, MFU.key, _MBU.key))
 """Keys of means over the GPUs in use."""
 
 
-_FIRST_S: Final = 60.0
-"""How long after the first reading means since the start of the engines stand in for the past."""
+_SINCE_START_S: Final = 60.0
+"""Seconds after the first reading in which means since the start of the engines stand in for the past."""
 _SINCE_START: Final[dict[str, tuple[str, Callable[[list[float]], float]]]] = {
     DECODE.key: ("decode_tokens_per_s", math.fsum),
     _PREFILL.key: ("prefill_tokens_per_s", math.fsum),
@@ -296,7 +301,7 @@ def means_since_start(snapshot: Snapshot) -> dict[str, float]:
 
 
 class CurveTexts:
-    """The values of one moment as text: read once, whatever is drawn how often of it."""
+    """The values of one moment as text, which are read once, however many charts show them."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -304,14 +309,14 @@ class CurveTexts:
         self.values: dict[str, float] = {}
         """Key -> the value of that moment; NaN is a gap."""
         self.texts: dict[str, str] = {}
-        """Key -> the same as text."""
+        """Key -> that value as text."""
         self.note: dict[str, str] = {}
-        """Key -> of what it is the mean, where that is not everything."""
+        """Key -> the GPUs that it is the mean of, where these are not all."""
         self.means: dict[str, float] = {}
         """Key -> the mean since the engines started; in the first minute only."""
 
     def at(self, now_s: float, curves: Iterable[ChartCurve] = SPARKS) -> dict[str, str]:
-        """Key -> the value at `now_s`, a dash where that is a gap."""
+        """Key -> the text of its value at a Unix time, a dash for a gap."""
         if now_s != self._now_s:
             self._now_s = now_s
             self.texts = {}
@@ -323,15 +328,15 @@ class CurveTexts:
                 self.texts[curve.key] = curve.text_of(value)
         return self.texts
 
-    def of(self, snapshot: Snapshot) -> None:
+    def read(self, snapshot: Snapshot) -> None:
         """Read the values of a snapshot, and what notes and means its charts have."""
         used = len(in_use(snapshot.gpus))
-        every = len(snapshot.gpus)
-        if used < every:
-            self.note = dict.fromkeys(_MEANS, f"mean of {used} of {every} GPUs: others unused")
+        total = len(snapshot.gpus)
+        if used < total:
+            self.note = dict.fromkeys(_MEANS, f"mean of {used} of {total} GPUs: others unused")
         else:
             self.note = {}
-        is_first = snapshot.wall_s - self._history.first_s < _FIRST_S
+        is_first = snapshot.wall_s - self._history.first_s < _SINCE_START_S
         if is_first:
             self.means = means_since_start(snapshot)
         else:
@@ -367,12 +372,12 @@ def with_data(charts: Sequence[Chart], known: Collection[str]) -> list[Chart]:
     return shown
 
 
-def most(values: Iterable[float]) -> float:
+def highest_of(values: Iterable[float]) -> float:
     """The highest value; 0 where there is none."""
-    return max((value for value in values if value == value), default=0.0)
+    return max((value for value in values if value == value), default=0.0)  # a gap is NaN, not equal to itself
 
 
-def nice(value: float) -> float:
+def round_up(value: float) -> float:
     """The smallest of 1, 2, 5 x 10^n that is at least `value`; 1 for nothing."""
     if not 1e-300 < value < 1e300:
         return 1.0

@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.format import cells, cut, left, right
+from gpumon.readings.format import cells, cut, left, ratio, right
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event
-from gpumon.tui.charts.axis import NOW, o_clock, since, time_labels
-from gpumon.tui.charts.curves import Chart, ChartCurve, CurveTexts, most, nice
+from gpumon.tui.charts.axis import NOW, clock_labels, o_clock, time_labels
+from gpumon.tui.charts.curves import Chart, ChartCurve, CurveTexts, highest_of, round_up
 from gpumon.tui.charts.raster import CURVE_KEYS, RASTERS, area, height_steps, spark
 from gpumon.tui.charts.series import ChartSeries, grid
 from gpumon.tui.charts.tints import graded, line_place, ruled, tinted, tone_of_level, tone_runs, with_label
@@ -28,11 +28,15 @@ _LEAST_SPARK: Final = 19
 _LEAST_AREA: Final = 2
 """Lines of a chart from which it is an area under its legend; with fewer it would be a legend alone, and is a spark."""
 _MOST_ACROSS: Final = 4
-_WORD: Final = 8
-_SHORT_WORD: Final = 5
-"""Cells of the name before a spark."""
-_FIGURE: Final = 5
-_EXTREMES: Final = 100
+"""Charts side by side, at most."""
+_WORD_CELLS: Final = 8
+_SHORT_WORD_CELLS: Final = 5
+"""Cells of the name before a spark; the second where all sparks share one line."""
+_FIGURE_CELLS: Final = 5
+"""Cells of the figure before a spark, without its mark."""
+_SPARK_GAPS: Final = 3
+"""Cells before a spark beside its name and figure: the marker, a blank, and the mark of a level."""
+_EXTREMES_WIDTH: Final = 100
 """Cells of one chart from which it says what was lowest and highest, and when."""
 
 _Values = Mapping[str, list[float]]
@@ -66,15 +70,15 @@ class _Plan(msgspec.Struct, frozen=True):
     """Whether the last line is the time axis."""
 
 
-def _plan(number: int, width: int, height: int, least: int, across: int, *, axis: bool) -> _Plan:
+def _divide(number: int, width: int, height: int, least: int, across: int, *, axis: bool) -> _Plan:
     """Divide `height` lines of `width` cells among a number of charts of at least `least` lines each. `across`: so many
     side by side; 0: as many as fit. `axis`: whether there may be a time axis."""
     sparks = least == 1 or height - (axis and height > 1) < _LEAST_AREA
     least_width = _LEAST_WIDTH
-    word = _WORD
+    word = _WORD_CELLS
     if sparks and height == 1:
         least_width = _LEAST_SPARK
-        word = _SHORT_WORD
+        word = _SHORT_WORD_CELLS
     across = across or min(max(1, width // least_width), _MOST_ACROSS, max(1, number))
     needed = -(-number // across)
     has_axis = axis and height > 1 and (height > needed or not sparks)
@@ -82,7 +86,7 @@ def _plan(number: int, width: int, height: int, least: int, across: int, *, axis
     if sparks:
         heights = [1] * max(1, min(needed, height))
     else:
-        heights = _shares(height, max(1, min(needed, height // least)))
+        heights = _divide_lines(height, max(1, min(needed, height // least)))
     return _Plan(sparks, across, heights, word, has_axis)
 
 
@@ -90,8 +94,8 @@ class Charts:
     """As many of `charts` as fit into `height` lines of `width` cells, and the time axis with what happened.
 
     Areas have `least` lines each at least, their names included; `least` of 1 are sparks, and so are areas that have no
-    room for more. `cursor`: the one that must
-    be in view; `first`: how many were left out before it so far. `across`: so many side by side; 0: as many as fit.
+    room for more. `cursor`: the one that must be in view; `first`: how many were left out before it so far. `across`:
+    so many side by side; 0: as many as fit.
     """
 
     def __init__(
@@ -111,7 +115,7 @@ class Charts:
         self._history = history
         self._levels = style.levels
         self._glyphs = style.glyphs
-        plan = _plan(len(charts), width, height, least, across, axis=axis)
+        plan = _divide(len(charts), width, height, least, across, axis=axis)
         self._sparks = plan.sparks
         self._across = plan.across
         self._has_axis = plan.axis
@@ -126,23 +130,25 @@ class Charts:
         self.shown = charts[self.first : self.first + down * plan.across]
         self.left_out = len(charts) - len(self.shown)
         self._room = width // plan.across
-        self._live = 1
+        self._per_cell = 1
+        """Values that make a cell."""
         self._before = 0
+        """Cells of a spark's name and figure."""
         self._ahead = 0
         """Columns at the right edge whose time has not come."""
         self._begun = 0
         """Number of the newest bucket that has begun: those after it are drawn as it is."""
         if plan.sparks:
-            self._before = 3 + plan.word + _FIGURE
+            self._before = _SPARK_GAPS + plan.word + _FIGURE_CELLS
         else:
-            self._live = RASTERS[style.glyphs].values_per_cell
+            self._per_cell = RASTERS[style.glyphs].values_per_cell
         self.grid = grid(max(1, self._room - self._before - 1), style.span_s)
         self._pad = self._room - 1 - self._before - self.grid.columns
-        volatile = self._live * self.grid.step
+        volatile = self._per_cell * self.grid.step
         self._plots = [_Plot(chart, style.glyphs, _level_of(chart, style.levels), volatile) for chart in self.shown]
         self._curves = [curve for chart in self.shown for curve in chart.curves]
-        size = self.grid.columns * self._live
-        bucket_s = self.grid.column_s / self._live
+        size = self.grid.columns * self._per_cell
+        bucket_s = self.grid.column_s / self._per_cell
         self._series = {}
         for curve in self._curves:
             self._series[curve.key] = ChartSeries(history, curve.key, size, bucket_s, volatile)
@@ -156,8 +162,8 @@ class Charts:
     def rows(self, now_s: float, figures: CurveTexts, marked: int | None = None, edge: str = NOW) -> list[Row]:
         """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
         `marked` of all carries a mark."""
-        newest = self.grid.newest(now_s) * self._live + self._live - 1
-        self._begun = math.floor(now_s * self._live / self.grid.column_s)
+        newest = self.grid.newest(now_s) * self._per_cell + self._per_cell - 1
+        self._begun = math.floor(now_s * self._per_cell / self.grid.column_s)
         self._ahead = self._columns_ahead(now_s)
         values = self._values(newest, now_s)
         figures.at(now_s, self._curves)
@@ -185,7 +191,7 @@ class Charts:
 
     def _values(self, newest: int, now_s: float) -> dict[str, list[float]]:
         """The buckets of each series up to number `newest`, without those before the history begins."""
-        before = self._ahead * self._live
+        before = self._ahead * self._per_cell
         return {key: series.values(newest, now_s)[before:] for key, series in self._series.items()}
 
     def _draw_area(
@@ -194,7 +200,7 @@ class Charts:
         """Add one chart to the lines of its row: its legend to the first, its curves to the others."""
         plot.mean = figures.means.get(plot.chart.curves[0].key)
         lines[0] += self._legend(plot, values, figures, newest, marked=marked)
-        ahead = self._ahead * self._live
+        ahead = self._ahead * self._per_cell
         for line, drawn in zip(lines[1:], plot.lines(values, len(lines) - 1, newest, ahead), strict=True):
             line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
 
@@ -212,12 +218,12 @@ class Charts:
     def _legend(self, plot: _Plot, values: _Values, figures: CurveTexts, newest: int, *, marked: bool) -> list[Piece]:
         """Names and figures on the left, the scale on the right, between them what else has room."""
         chart = plot.chart
-        extremes = self._room >= _EXTREMES and len(chart.curves) == 1
+        extremes = self._room >= _EXTREMES_WIDTH and len(chart.curves) == 1
         texts = [self._text_of(curve, figures) for curve in chart.curves]
-        made_of = (plot.scale(values, newest), marked, texts, figures.note)
-        if made_of == plot.made_of and not extremes:
+        legend_inputs = (plot.scale(values, newest), marked, texts, figures.note)
+        if legend_inputs == plot.legend_inputs and not extremes:
             return plot.legend
-        plot.made_of = made_of
+        plot.legend_inputs = legend_inputs
         pieces = self._names(chart, texts, marked=marked)
         scale = f"0-{chart.scale(plot.top)}"
         room = self._room - 1 - cells_of(pieces)
@@ -264,13 +270,10 @@ class Charts:
         """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
         oldest = newest + 1 - len(values)
         begun = values[: self._begun + 1 - oldest]
-        known = []
-        for value in begun:
-            if value == value:
-                known.append(value)
+        known = [value for value in begun if value == value]  # no gaps: NaN is not equal to itself
         if not known:
             return ""
-        bucket_s = self.grid.column_s / self._live
+        bucket_s = self.grid.column_s / self._per_cell
         when = o_clock((oldest + begun.index(max(known))) * bucket_s, bucket_s)
         mean = curve.text_of(sum(known) / len(known))
         return f"lowest {curve.text_of(min(known))} · mean {mean} · highest {curve.text_of(max(known))} at {when}"
@@ -279,12 +282,12 @@ class Charts:
         """Name, figure and curve. How many a sum is of, if not of all, stands over its oldest columns."""
         buckets = values[curve.key]
         top = 1.0
-        if curve.text(1.0) != "100%":
-            top = nice(most(buckets))
+        if curve.text is not ratio:
+            top = round_up(highest_of(buckets))
         text, tone = self._text_of(curve, figures)
         figure, _, coverage = text.partition(" ")
         level_mark = "!" if figure.endswith("!") else " "
-        figure = right(figure.rstrip("!"), _FIGURE) + level_mark
+        figure = right(figure.rstrip("!"), _FIGURE_CELLS) + level_mark
         if coverage:
             coverage = cut(f"{coverage} ", self.grid.columns)
         drawn = spark([value / top for value in buckets])[len(coverage) :]
@@ -305,14 +308,14 @@ class Charts:
     def _axis(self, now_s: float, edge: str) -> Row:
         """How long ago under each column of charts, and a glyph where something happened."""
         if self._ahead:
-            pieces = since(self.grid, self._first_column(now_s))
+            pieces = clock_labels(self.grid, self._first_column(now_s))
         else:
             pieces = time_labels(self.grid, edge)
         events_at = self._events_at(now_s)
         if events_at:
             pieces = self._with_events(pieces, events_at)
-        stack = [(" " * (self._before + self._pad), "text"), *pieces, (" ", "text")]
-        return tuple(stack * min(self._across, len(self.shown)))
+        pieces_of_chart = [(" " * (self._before + self._pad), "text"), *pieces, (" ", "text")]
+        return tuple(pieces_of_chart * min(self._across, len(self.shown)))
 
     def _first_column(self, now_s: float) -> int:
         """Number of the column at the left edge."""
@@ -340,7 +343,7 @@ class Charts:
             if 0 <= column < columns and free:
                 nearest = min(free, key=lambda place: abs(place - column))
                 chars[nearest] = event_mark(most_urgent(events), self._glyphs)
-        return _joined(chars)
+        return _join_tones(chars)
 
 
 class _Plot:
@@ -350,34 +353,40 @@ class _Plot:
         self.chart = chart
         self._glyphs = glyphs
         self._level = level
-        self._live = RASTERS[glyphs].values_per_cell
+        self._per_cell = RASTERS[glyphs].values_per_cell
         self._volatile = volatile
         self.top = chart.full
         """Top of the scale."""
-        self.made_of: tuple[object, ...] = ()
         self.legend: list[Piece] = []
-        """Its legend, and what that was made of."""
+        self.legend_inputs: tuple[object, ...] = ()
+        """All that the legend was made of: while it is the same, so is the legend."""
         self.mean: float | None = None
         """The mean since the engines started, where it stands in for the past."""
         self._newest = -1
-        self._past_most = 0.0
-        self._drawn: tuple[object, ...] = ()
+        """The bucket for which `_past_highest` was looked up."""
+        self._past_highest = 0.0
+        self._lines_inputs: tuple[object, ...] = ()
+        """All that finished and future columns were made of."""
         self._past: list[list[Piece]] = []
+        """The lines of the finished columns."""
         self._future: list[list[Piece]] = []
+        """The lines of the columns whose time has not come."""
         self._heights: list[object] = []
+        """Heights and tones of the newest columns, as they were drawn last."""
         self._lines: list[list[Piece]] = []
-        """The lines that were drawn last, and the heights and tones of their newest columns."""
+        """The lines that were drawn last."""
 
     def scale(self, values: _Values, newest: int) -> float:
         """The top of the scale at bucket `newest`. It grows as it must and shrinks late, so that it seldom moves."""
         if not self.chart.full:
             curves = self._stacked([values[curve.key] for curve in self.chart.curves])
             if newest != self._newest:
-                self._past_most = max(most(curve[: -self._volatile]) for curve in curves)
+                self._past_highest = max(highest_of(curve[: -self._volatile]) for curve in curves)
                 self._newest = newest
-            highest = max(self._past_most, self.mean or 0.0, *(most(curve[-self._volatile :]) for curve in curves))
-            if highest > self.top or nice(highest) < self.top / 2.0:
-                self.top = nice(highest)
+            newest_highest = max(highest_of(curve[-self._volatile :]) for curve in curves)
+            highest = max(self._past_highest, newest_highest, self.mean or 0.0)
+            if highest > self.top or round_up(highest) < self.top / 2.0:
+                self.top = round_up(highest)
         self.top = self.top or 1.0
         return self.top
 
@@ -385,13 +394,13 @@ class _Plot:
         """The curves, from the top down, before `ahead` values that have not come."""
         curves = [values[curve.key] for curve in self.chart.curves]
         label = self._label()
-        drawn = (newest, ahead, height, self.top, label)
+        inputs = (newest, ahead, height, self.top, label)
         newest_of = [curve[-self._volatile :] for curve in curves]
         heights = self._heights_of(newest_of, height)
-        if self._drawn == drawn and self._heights == heights:
+        if self._lines_inputs == inputs and self._heights == heights:
             return self._lines
-        if self._drawn != drawn:
-            self._drawn = drawn
+        if self._lines_inputs != inputs:
+            self._lines_inputs = inputs
             self._past = self._area([curve[: -self._volatile] for curve in curves], self.top, height, label)
             self._future = self._area([[math.nan] * ahead for _ in curves], self.top, height, label)
         self._heights = heights
@@ -406,7 +415,7 @@ class _Plot:
         for curve in self._stacked(curves):
             heights.append([height_steps(value / self.top, steps) for value in curve])
         if self._level is not None:
-            heights.append(tone_runs(curves[0], self._live, self._level, ""))
+            heights.append(tone_runs(curves[0], self._per_cell, self._level, ""))
         return heights
 
     def _label(self) -> str:
@@ -435,7 +444,7 @@ class _Plot:
             layers.append(([value / top for value in curve], tone))
         lines = area(layers, height, self._glyphs)
         if self._level is not None:
-            runs = tone_runs(curves[0], self._live, self._level, tones[0])
+            runs = tone_runs(curves[0], self._per_cell, self._level, tones[0])
             lines = [tinted("".join(text for text, _ in line), runs) for line in lines]
         lines = graded(lines)
         if self.mean is not None and label:
@@ -448,10 +457,10 @@ class _Plot:
         """The curves of a stack, the second one on top of the first; all others as they are."""
         if not self.chart.stacked or len(curves) < 2:
             return curves
-        return [curves[0], [_plus(a, b) for a, b in zip(*curves, strict=True)]]
+        return [curves[0], [_add_known(a, b) for a, b in zip(*curves, strict=True)]]
 
 
-def _shares(lines: int, rows: int) -> list[int]:
+def _divide_lines(lines: int, rows: int) -> list[int]:
     """Lines of each row of charts; the first rows have what is left over."""
     return [lines // rows + (row < lines % rows) for row in range(rows)]
 
@@ -478,16 +487,16 @@ def _mark(glyphs: Glyphs) -> str:
     return ">" if glyphs == "ascii" else "▸"
 
 
-def _plus(one: float, other: float) -> float:
-    """Sum of two values; a gap (NaN) in one of them adds nothing."""
-    if other != other:
-        return one
-    if one != one:
-        return other
-    return one + other
+def _add_known(lower: float, upper: float) -> float:
+    """Sum of two values; a gap (NaN, which is not equal to itself) in one of them adds nothing."""
+    if upper != upper:
+        return lower
+    if lower != lower:
+        return upper
+    return lower + upper
 
 
-def _joined(chars: Sequence[tuple[str, str]]) -> list[Piece]:
+def _join_tones(chars: Sequence[tuple[str, str]]) -> list[Piece]:
     """Characters of one tone as one piece."""
     pieces: list[Piece] = []
     for character, tone in chars:

@@ -29,28 +29,34 @@ RASTERS: Final[dict[Glyphs, Raster]] = {
     "blocks": Raster(values_per_cell=1, steps_per_line=8),
     "ascii": Raster(values_per_cell=1, steps_per_line=3),
 }
+_BRAILLE: Final = 0x2800
+"""The character without dots; a dot is a bit."""
 _LEFT: Final = (0x00, 0x40, 0x44, 0x46, 0x47, 0x47)
 _RIGHT: Final = (0x00, 0x80, 0xA0, 0xB0, 0xB8, 0xB8)
-"""Braille dots of a column filled from below to 0..4."""
+"""Braille dots of the left and the right column of a cell that is filled from below to height 0..4; the last entry is
+for a curve that ends above the cell."""
 _LIGHT_LEFT: Final = (0x00, 0x40, 0x44, 0x42, 0x43, 0x42)
 _LIGHT_RIGHT: Final = (0x00, 0x80, 0x20, 0x30, 0x28, 0x28)
-"""Every second dot, and the topmost: a layer behind another differs from it without colour, too."""
+"""The same of a layer behind another, with every second dot, and the topmost: it differs without colour, too."""
 _EIGHTHS: Final = " ▁▂▃▄▅▆▇█"
+"""A cell that is filled to so many eighths."""
 _FRONT: Final[dict[Glyphs, str]] = {"blocks": _EIGHTHS + "█", "ascii": " .:##"}
 _BEHIND: Final[dict[Glyphs, str]] = {"blocks": " ▁░░░▒▒▒▒▒", "ascii": " -==="}
+"""A cell that the front layer, or the one behind it, fills to so many steps; the last one is for a curve that ends
+above the cell."""
 CURVE_KEYS: Final[dict[Glyphs, tuple[str, str]]] = {"braille": ("⣿", "⡪"), "blocks": ("█", "▒"), "ascii": ("#", "=")}
 """A full cell of the front layer, and of the one behind."""
 
 
 def spark(values: _Values) -> str:
-    """One line; a zero keeps the baseline, a gap is blank."""
+    """The values, which are shares of the full height, as one line; a zero keeps the baseline, a gap is blank."""
     return "".join([_EIGHTHS[height_steps(value, 8)] for value in values])
 
 
 def height_steps(value: float, most: int) -> int:
     """Height of a share in steps of 1/`most`: 0 only for a gap and 1 only for a zero, so that nothing, zero and little
     differ."""
-    if value != value:
+    if value != value:  # NaN: a gap
         return 0
     if value <= 0.0:
         return 1
@@ -67,22 +73,23 @@ def area(layers: Sequence[RasterLayer], height: int, glyphs: Glyphs = "braille")
 
     One or two layers; in braille two values make a cell.
     """
-    live, steps = RASTERS[glyphs]
+    per_cell, steps = RASTERS[glyphs]
     most = height * steps
     levels = []
     for values, _ in layers:
         levels.append([height_steps(value, most) for value in values])
     nothing: list[list[int]] = []
-    if len(levels) == 1:
-        nothing = [[0] * len(levels[0][first::live]) for first in range(live)]
+    if len(levels) == 1:  # a cell is drawn of two layers: the one behind is empty then
+        nothing = [[0] * len(levels[0][first::per_cell]) for first in range(per_cell)]
     cells = _CELLS[glyphs]
     lines = []
     for low in range(most - steps, -1, -steps):
+        # A height on the whole chart -> the height within this line.
         clamp = [0] * low + list(range(steps + 1)) + [steps + 1] * most
         line = []
         for layer in levels:
-            for first in range(live):
-                line.append([clamp[fill] for fill in layer[first::live]])
+            for first in range(per_cell):
+                line.append([clamp[fill] for fill in layer[first::per_cell]])
         drawn = [cells[cell] for cell in zip(*line, *nothing, strict=True)]
         lines.append(_pieces(drawn, layers))
     return lines
@@ -102,26 +109,31 @@ def _pieces(cells: Sequence[tuple[str, int]], layers: Sequence[RasterLayer]) -> 
     return pieces
 
 
-def _braille(a: int, b: int, c: int, d: int) -> tuple[str, int]:
-    """The cell of two columns, in front filled to `a` and `b`, behind to `c` and `d`, and the layer it belongs to."""
-    dots = _LEFT[a] | _RIGHT[b]
-    if c > a:
-        dots |= _LIGHT_LEFT[c]
-    if d > b:
-        dots |= _LIGHT_RIGHT[d]
+def _braille_cell(left: int, right: int, left_behind: int, right_behind: int) -> tuple[str, int]:
+    """The character of a cell whose two columns are filled to these heights, and the layer whose tone it has."""
+    dots = _LEFT[left] | _RIGHT[right]
+    if left_behind > left:
+        dots |= _LIGHT_LEFT[left_behind]
+    if right_behind > right:
+        dots |= _LIGHT_RIGHT[right_behind]
     glyph = " "
     if dots:
-        glyph = chr(0x2800 | dots)
-    is_front = 2 * (a + b) >= max(a, c) + max(b, d)
+        glyph = chr(_BRAILLE | dots)
+    # The layer in front has the tone where it has at least half of the dots.
+    is_front = 2 * (left + right) >= max(left, left_behind) + max(right, right_behind)
     return glyph, 0 if is_front else 1
 
 
-def _single(glyphs: Glyphs, front: int, behind: int) -> tuple[str, int]:
-    """A cell in which the front layer ends and the one behind goes on belongs to the one that takes more of it."""
-    fronts = _FRONT[glyphs]
-    behinds = _BEHIND[glyphs]
-    shows = front >= behind or front > len(fronts) // 2 - 1
-    return (fronts[front], 0) if shows else (behinds[behind], 1)
+def _one_column_cell(glyphs: Glyphs, front: int, behind: int) -> tuple[str, int]:
+    """The character of a cell that the layers fill to these heights, and the layer whose tone it has.
+
+    Where the front layer ends in it and the one behind goes on, it shows the one that takes more of it.
+    """
+    front_glyphs = _FRONT[glyphs]
+    shows_front = front >= behind or front > len(front_glyphs) // 2 - 1
+    if shows_front:
+        return front_glyphs[front], 0
+    return _BEHIND[glyphs][behind], 1
 
 
 class _Cells(dict[tuple[int, ...], tuple[str, int]]):
@@ -137,7 +149,7 @@ class _Cells(dict[tuple[int, ...], tuple[str, int]]):
 
 
 _CELLS: Final[dict[Glyphs, _Cells]] = {
-    "braille": _Cells(_braille),
-    "blocks": _Cells(partial(_single, "blocks")),
-    "ascii": _Cells(partial(_single, "ascii")),
+    "braille": _Cells(_braille_cell),
+    "blocks": _Cells(partial(_one_column_cell, "blocks")),
+    "ascii": _Cells(partial(_one_column_cell, "ascii")),
 }

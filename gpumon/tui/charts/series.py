@@ -9,17 +9,20 @@ from gpumon.readings.history import History
 
 SPANS_S: Final = (60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0, 7200.0)
 """Seconds that the charts may go back."""
-_STEPS_S: Final = ((1.0, 0.02), (4.0, 0.05), (60.0, 1.0), (math.inf, 5.0))
-"""Up to which seconds a column is a multiple of what: so fine that little of the room stays empty, and no finer, for
-each new column moves a whole chart."""
-_STEP_S: Final = 3.0
+_COLUMN_STEPS: Final = ((1.0, 0.02), (4.0, 0.05), (60.0, 1.0), (math.inf, 5.0))
+"""Seconds of a column up to which, and what it is a multiple of then (s): so fine that little of the room stays empty,
+and no finer, for each new column moves a whole chart."""
+_LEAST_MOVE_S: Final = 3.0
 """Seconds after which a chart moves on, at least: with columns of half a second each line of it was written at each
 reading."""
-_STEPS: Final = 12
-"""Steps from edge to edge, at least: so small a part is drawn ahead of time."""
+_LEAST_MOVES: Final = 12
+"""Moves from edge to edge, at least: no larger part of a chart than one of them is drawn ahead of its time."""
 _LONG_S: Final = 3600.0
 _LONG_STEP_S: Final = 10.0
-"""From that span on a column is a multiple of 10 s: the history has sums of 5 s, which save the single ticks."""
+"""From a span of `_LONG_S` on a column is a multiple of 10 s: the history has sums of 5 s, which save the single
+ticks."""
+_ROUNDING: Final = 1e-9
+"""Part of a step by which a quotient of two times may miss a whole number."""
 
 
 class Grid(NamedTuple):
@@ -36,8 +39,8 @@ class Grid(NamedTuple):
     @property
     def step(self) -> int:
         """Columns by which a chart moves on."""
-        wanted = math.ceil(_STEP_S / self.column_s - 1e-9)
-        return max(1, min(wanted, self.columns // _STEPS))
+        columns = math.ceil(_LEAST_MOVE_S / self.column_s - _ROUNDING)
+        return max(1, min(columns, self.columns // _LEAST_MOVES))
 
     def newest(self, now_s: float) -> int:
         """Number of the column at the right edge; those of its step that have not begun are drawn as the last one."""
@@ -45,17 +48,20 @@ class Grid(NamedTuple):
 
 
 def grid(room: int, span_s: float) -> Grid:
-    """The most columns for which there is room, and that end where the span begins."""
+    """The grid of a span in `room` cells: the most columns that fit, and just so many that the span fills them."""
     least_s = span_s / room
     step_s = _LONG_STEP_S
     if span_s < _LONG_S:
-        step_s = next(step for end_s, step in _STEPS_S if least_s < end_s)
-    column_s = round(math.ceil(least_s / step_s - 1e-9) * step_s, 2)
-    return Grid(math.ceil(span_s / column_s - 1e-9), column_s)
+        step_s = next(step for end_s, step in _COLUMN_STEPS if least_s < end_s)
+    column_s = round(math.ceil(least_s / step_s - _ROUNDING) * step_s, 2)
+    return Grid(math.ceil(span_s / column_s - _ROUNDING), column_s)
 
 
 class ChartSeries:
-    """The newest `count` buckets of one key, of which the newest `live` may still change. Reads only what is new."""
+    """The newest `count` buckets of one series, of `width_s` seconds each, of which the newest `live` may still change.
+
+    Reads only what is new.
+    """
 
     def __init__(self, history: History, key: str, count: int, width_s: float, live: int) -> None:
         self._history = history
@@ -82,12 +88,12 @@ class ChartSeries:
             tail = self._history.buckets(self._key, newest, fresh + self._live, self._width_s, until_s)
             self._values = self._values[fresh : self._count - self._live] + tail
         self._newest = newest
-        begun = math.floor(until_s / self._width_s) - newest - 1
-        if -self._live <= begun < -1:
-            self._values[begun + 1 :] = [self._values[begun]] * (-begun - 1)
+        last_begun = math.floor(until_s / self._width_s) - newest - 1  # its place, from the end of the list
+        if -self._live <= last_begun < -1:
+            self._values[last_begun + 1 :] = [self._values[last_begun]] * (-last_begun - 1)
         return self._values
 
     @property
     def highest(self) -> float:
         """The highest of the values that were read last; 0 where there is none."""
-        return max((value for value in self._values if value == value), default=0.0)
+        return max((value for value in self._values if value == value), default=0.0)  # NaN is not equal to itself

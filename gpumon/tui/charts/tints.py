@@ -15,8 +15,11 @@ from gpumon.tui.palette import SHADES, Glyphs, shaded
 TonedRun = tuple[int, str]
 """Neighbouring cells of one tone: their number and the tone."""
 _RULES: Final[dict[Glyphs, str]] = {"braille": "⡀⠄⠂⠁", "blocks": "┄", "ascii": "-"}
-"""The line at a threshold, for each height that it may have within a cell, from below."""
+"""Characters of the line at a threshold, one for each height that it may have within a cell, from below."""
 _BLANKS: Final = re.compile("( +)")
+"""Blanks as a group: `split` keeps them."""
+_LABEL_MARGIN: Final = 4
+"""Cells of the line that stay beside a label: one before it, its two blanks, and one behind it."""
 
 
 def tone_of_level(value: float, level: LevelBounds, calm: str) -> str:
@@ -28,13 +31,13 @@ def tone_of_level(value: float, level: LevelBounds, calm: str) -> str:
     return calm
 
 
-def tone_runs(values: Sequence[float], live: int, level: LevelBounds, calm: str) -> list[TonedRun]:
-    """The tones of all cells. `live` values make a cell, which has the tone of the highest of them."""
+def tone_runs(values: Sequence[float], per_cell: int, level: LevelBounds, calm: str) -> list[TonedRun]:
+    """The tones of all cells. `per_cell` values make a cell, which has the tone of the highest of them."""
     if not any(value >= level.warm for value in values):
-        return [(len(values) // live, calm)]
+        return [(len(values) // per_cell, calm)]
     runs: list[TonedRun] = []
-    for start in range(0, len(values), live):
-        highest = max(values[start : start + live], key=_known)
+    for start in range(0, len(values), per_cell):
+        highest = max(values[start : start + per_cell], key=_gaps_lowest)
         tone = tone_of_level(highest, level, calm)
         if runs and runs[-1][1] == tone:
             runs[-1] = (runs[-1][0] + 1, tone)
@@ -43,8 +46,8 @@ def tone_runs(values: Sequence[float], live: int, level: LevelBounds, calm: str)
     return runs
 
 
-def _known(value: float) -> float:
-    """A value; a gap is less than any."""
+def _gaps_lowest(value: float) -> float:
+    """Sort key of a value: a gap (NaN, which is not equal to itself) is less than any."""
     if value == value:
         return value
     return float("-inf")
@@ -88,28 +91,29 @@ def line_place(share: float, height: int, glyphs: Glyphs) -> LinePlace | None:
 
 
 def ruled(lines: list[list[Piece]], place: LinePlace | None) -> list[list[Piece]]:
-    """The lines with one where they are blank."""
+    """The lines of an area with the line at `place` drawn through its blank cells; None: as they are."""
     if place is None:
         return lines
     return [*lines[: place.line], _across(lines[place.line], place.rule), *lines[place.line + 1 :]]
 
 
 def with_label(lines: list[list[Piece]], place: LinePlace | None, label: str) -> list[list[Piece]]:
-    """The lines with one that carries a label, in the first blank that has room for it; without room there is none."""
+    """The lines of an area with a labelled line at `place`, in the first blank that has room for it; without room as
+    they are."""
     if place is None:
         return lines
     line = lines[place.line]
     text = "".join(piece for piece, _ in line)
-    blank = re.search(f" {{{len(label) + 4},}}", text)
+    blank = re.search(f" {{{len(label) + _LABEL_MARGIN},}}", text)
     if blank is None:
         return lines
     rest = place.rule * (blank.end() - blank.start() - len(label) - 3)
-    pieces = [*_part(line, 0, blank.start()), (place.rule, "border"), (f" {label} ", "hint"), (rest, "border")]
-    pieces += _part(line, blank.end(), len(text))
+    pieces = [*_cells_between(line, 0, blank.start()), (place.rule, "border"), (f" {label} ", "hint"), (rest, "border")]
+    pieces += _cells_between(line, blank.end(), len(text))
     return [*lines[: place.line], pieces, *lines[place.line + 1 :]]
 
 
-def _part(line: list[Piece], start: int, end: int) -> list[Piece]:
+def _cells_between(line: list[Piece], start: int, end: int) -> list[Piece]:
     """The cells of a line from `start` to before `end`."""
     pieces: list[Piece] = []
     column = 0

@@ -38,7 +38,7 @@ from gpumon.tui.detail.things import container_of, is_blank
 from gpumon.tui.detail.values import above_one, formula, in_words, known, lasting
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.line import Piece
-from gpumon.tui.replica_rows import as_engine, mapped_of
+from gpumon.tui.replica_rows import as_engine, mapped_note
 from gpumon.tui.services import WITHOUT, service_shown
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
@@ -182,7 +182,7 @@ def _of_front_end(engine: Engine, snapshot: Snapshot, view: View, figures: Figur
 def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section]:
     """The sums of the engines that serve one model, and each of them."""
     figures = FigureMaker(replicas, {}, explain(Subject()))
-    partly = mapped_of(replicas)
+    partly = mapped_note(replicas)
     whose = "of all their GPUs together"
     if partly:
         whose = f"{partly}, as the GPUs of the others are not known"

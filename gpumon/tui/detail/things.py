@@ -10,7 +10,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Process, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.render import LIMIT_NAMES
-from gpumon.tui.replica_rows import name_of
+from gpumon.tui.replica_rows import replicas_name
 from gpumon.tui.triage_rows import verdict_key
 
 ShownKey = tuple[str, str]
@@ -90,7 +90,7 @@ def title(key: ShownKey, thing: Thing | None) -> str:
     if isinstance(thing, Engine):
         return clean(_joined(f"engine {thing.name}", thing.model.rstrip("/").rpartition("/")[2]))
     if isinstance(thing, Replicas):
-        return clean(f"{name_of(thing)} · {thing.model}")
+        return clean(f"{replicas_name(thing)} · {thing.model}")
     if isinstance(thing, Verdict):
         return clean(f"{LIMIT_NAMES[thing.code]} · {thing.scope}")
     if thing is not None:

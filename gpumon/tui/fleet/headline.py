@@ -14,7 +14,7 @@ from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.tui import line
-from gpumon.tui.headline import costs, engines_up, rates, row_of_trouble, row_without_trouble
+from gpumon.tui.headline import cost_figures, engines_up, rate_figures, row_of_trouble, row_without_trouble
 from gpumon.tui.triage_rows import Item, item_of
 from gpumon.tui.triage_words import LEVEL_MARKS
 
@@ -111,8 +111,8 @@ def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: b
     """One line of `width` cells. `live`: what is shown is of now, so that it may be said that there is no problem."""
     figures: list[line.Piece] = []
     if total.engines:
-        figures += rates(total.decode_tokens_per_s, total.mfu_ratio.value, total.mbu_ratio.value)
-    figures += costs(total.power_w.value, _price_per_hour(total))
+        figures += rate_figures(total.decode_tokens_per_s, total.mfu_ratio.value, total.mbu_ratio.value)
+    figures += cost_figures(total.power_w.value, _price_per_hour(total))
     figures.append(engines_up(total.engines - total.silent, total.engines))
     if state.worst is not None:
         return row_of_trouble(state.worst, state.numbers, figures, width)

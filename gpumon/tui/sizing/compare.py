@@ -15,7 +15,7 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import to_height, to_width
 from gpumon.tui.sizing.effects import SOURCES
 from gpumon.tui.sizing.fields import with_field_names
-from gpumon.tui.table import unseen
+from gpumon.tui.table import left_out_note
 
 _NAMES: Final = (13, 20)
 """Fewest and most cells of the name of a GPU."""
@@ -197,7 +197,7 @@ def _foot(comparison: Comparison, figures: Sequence[ComparedFigure], hidden: tup
     if comparison.unpriced:
         rows += _folded("no price: [prices] of the config, or typed with the server", width)
     if hidden:
-        rows.append(to_width([(unseen(hidden, width), "muted")], width))
+        rows.append(to_width([(left_out_note(hidden, width), "muted")], width))
     return [*rows, *_folded(comparison.like_for_like, width)]
 
 

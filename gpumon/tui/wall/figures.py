@@ -11,12 +11,12 @@ from gpumon.efficiency.ratio import divide
 from gpumon.readings.format import celsius, fahrenheit, ratio, watts
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Gpu
-from gpumon.tui.levels import level_of, tone_of
+from gpumon.tui.levels import is_high, level_of, tone_of
 from gpumon.tui.palette import TINTS
 from gpumon.tui.view import View
 
-_CELLS: Final = 4
-"""Cells of a figure on a tile."""
+_SHORT_CELLS: Final = 4
+"""Cells of a figure on a tile, its unit included."""
 
 
 class CardCurve(msgspec.Struct, frozen=True):
@@ -54,34 +54,34 @@ class WallFigure(msgspec.Struct, frozen=True):
         """The figure in at most 4 cells."""
         value = self.value(gpu)
         if self.text is _percent:
-            return ratio(value, _CELLS)
+            return ratio(value, _SHORT_CELLS)
         text = self.text(value, view).replace(" ", "")
-        if len(text) <= _CELLS:
+        if len(text) <= _SHORT_CELLS:
             return text
-        return text.rstrip("WCF°")[:_CELLS]
+        return text.rstrip("WCF°")[:_SHORT_CELLS]
 
     def high_tone(self, gpu: Gpu, view: View) -> str:
         """The tone of its level where that is above calm; else empty."""
         if not self.level:
             return ""
-        if self.name == "power":
+        value = self.value(gpu)
+        if self.name == "power":  # its level is a share of the limit, not watts
             value = self.share(gpu, view)
-        else:
-            value = self.value(gpu)
         tone = tone_of(self.level, value, view)
-        return tone if tone in ("warn", "critical") else ""
+        return tone if is_high(tone) else ""
 
 
 def step_of(share: float) -> int:
     """The tint, and the digit, of a share: its tenth; 9 from 90 % on."""
-    return max(0, min(TINTS - 1, int(share * TINTS + 1e-9)))
+    tenth = int(share * TINTS + 1e-9)  # 0.3 is just below three tenths in floating point
+    return max(0, min(TINTS - 1, tenth))
 
 
 def _vram_share(gpu: Gpu) -> Reading:
     return divide(gpu.vram_used_bytes, gpu.vram_total_bytes)
 
 
-def _full_share(_gpu: Gpu, _view: View) -> Reading:
+def _all(_gpu: Gpu, _view: View) -> Reading:
     return 1.0
 
 
@@ -89,7 +89,7 @@ def _power_limit(gpu: Gpu, _view: View) -> Reading:
     return gpu.power_limit_w
 
 
-def _hot(_gpu: Gpu, view: View) -> Reading:
+def _hot_from(_gpu: Gpu, view: View) -> Reading:
     return level_of("temperature", view).hot
 
 
@@ -115,12 +115,13 @@ _VRAM: Final = (CardCurve("VRAM", "vram", "mbu"),)
 _POWER: Final = (CardCurve("power", "power", "sm"),)
 _HEAT: Final = (CardCurve("°C", "temp", "sm"),)
 WALL_FIGURES: Final = (
-    WallFigure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _full_share, _percent),
-    WallFigure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _full_share, _percent),
-    WallFigure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _full_share, _percent),
-    WallFigure("VRAM", "mbu", _VRAM, _vram_share, _full_share, _percent, "vram"),
+    # name, hue, curves of a card, value, the value with the strongest colour, text, level, short name
+    WallFigure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _all, _percent),
+    WallFigure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _all, _percent),
+    WallFigure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _all, _percent),
+    WallFigure("VRAM", "mbu", _VRAM, _vram_share, _all, _percent, "vram"),
     WallFigure("power", "sm", _POWER, lambda gpu: gpu.power_w, _power_limit, _watts, "power"),
-    WallFigure("temperature", "sm", _HEAT, lambda gpu: gpu.temperature_c, _hot, _degrees, "temperature", "temp"),
+    WallFigure("temperature", "sm", _HEAT, lambda gpu: gpu.temperature_c, _hot_from, _degrees, "temperature", "temp"),
 )
 """In the order in which the key shows them."""
 

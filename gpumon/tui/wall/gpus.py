@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gpumon.efficiency.gpu import with_clearer_reasons
 from gpumon.readings.snapshot import Gpu, Verdict
 from gpumon.triage.render import verdict_text
-from gpumon.tui.gpu_table import judged
+from gpumon.tui.gpu_table import judged_state
 from gpumon.tui.view import View
 from gpumon.tui.wall.tiles import Tile
 
@@ -27,7 +27,7 @@ def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | N
 
     `urgent`: the worst urgent verdict on the GPU; `state`: the verdict on its state.
     """
-    word, tone = judged(gpu, view.levels, urgent, state)
+    word, tone = judged_state(gpu, view.levels, urgent, state)
     reason = ""
     if urgent is not None:
         reason = verdict_text(urgent)

@@ -8,19 +8,23 @@ from typing import Final
 
 import msgspec
 
-_LABEL: Final = 20
+_MOST_LABEL: Final = 20
 """Cells of a host's name beside its tiles, at most."""
 _LEAST_LABEL: Final = 6
-_ACROSS: Final = 16
+"""The same, at least."""
+_MOST_ACROSS: Final = 16
 """Tiles of a host in one line beside its name, at most."""
-_EVEN: Final = 2
+_MOST_FEWER: Final = 2
 """A line may have so many times fewer tiles than fit where that makes all lines equally long."""
 _FEW_LINES: Final = 10
 """Lines that the wall takes among other panes, at most, where a smaller form needs no more."""
 
 
 class TileForm(msgspec.Struct, frozen=True):
-    """How large a tile is: cells and lines, the gap to the next one included."""
+    """How large a tile is: cells and lines, the gap to the next one included.
+
+    A tile has its least size until all fit, then it is stretched, up to its greatest.
+    """
 
     name: str
     width: int
@@ -72,20 +76,23 @@ class WallPlan(msgspec.Struct, frozen=True):
     height: int
     """Cells and lines of a tile, the gap to the next one included."""
     places: tuple[TilePlace, ...]
+    """Place of each tile."""
     labels: tuple[Label, ...]
+    """Names of the hosts; none on the wall of one machine."""
     lines: int
+    """Lines of the whole wall."""
 
     def beside(self, tile: int, lines: int) -> int:
-        """The tile that stands so many lines of tiles below (above where it is negative) a tile, nearest to its
+        """The tile that stands `lines` rows of tiles below a tile (above it where that is negative), in the nearest
         column."""
         starts = sorted({place.line for place in self.places})
         own = self.places[tile]
         line = starts[max(0, min(len(starts) - 1, starts.index(own.line) + lines))]
-        there = [number for number, place in enumerate(self.places) if place.line == line]
-        return min(there, key=lambda number: abs(self.places[number].column - own.column))
+        in_line = [number for number, place in enumerate(self.places) if place.line == line]
+        return min(in_line, key=lambda number: abs(self.places[number].column - own.column))
 
     def tile_at(self, line: int, column: int) -> int | None:
-        """The tile at a cell."""
+        """The tile at a cell; None where there is none."""
         for number, place in enumerate(self.places):
             if 0 <= line - place.line < self.height and 0 <= column - place.column < self.width:
                 return number
@@ -99,46 +106,44 @@ def wall_plan(sizes: tuple[int, ...], label: int, width: int, room: int) -> Wall
     `sizes`: number of GPUs of each host. `label`: cells of the longest name of a host; 0 where no names are shown.
     """
     for form in _FORMS:
-        plan = _planned(sizes, label, width, room, form)
+        plan = _stretched_plan(sizes, label, width, room, form)
         if plan is not None and plan.lines <= room:
             return plan
-    return _placed(sizes, label, width, DOT, DOT.height)
+    return _plan_in_form(sizes, label, width, DOT, DOT.height)
 
 
 def lines_wanted(gpus: int, width: int) -> int:
     """Lines that the wall of one machine takes among other panes."""
     for form in (LINE, NUMBER_TILE, PAIR):
-        lines = -(-gpus // _even(max(1, gpus), max(1, width // form.width)))
+        lines = -(-gpus // _even_across(max(1, gpus), max(1, width // form.width)))
         if lines <= _FEW_LINES:
             return lines
     return _FEW_LINES
 
 
-def _planned(sizes: tuple[int, ...], label: int, width: int, room: int, form: TileForm) -> WallPlan | None:
+def _stretched_plan(sizes: tuple[int, ...], label: int, width: int, room: int, form: TileForm) -> WallPlan | None:
     """All tiles in one form, stretched over the lines that there are; None where not even one tile has room."""
     if form.width > width:
         return None
-    least = _placed(sizes, label, width, form, form.height)
+    least = _plan_in_form(sizes, label, width, form, form.height)
     if least.lines > room or form.height == form.most_height:
         return least
-    if label:
-        headings = len(sizes)
-    else:
-        headings = 0
+    headings = len(sizes) if label else 0  # lines with the names of hosts
     rows = (least.lines - headings) // form.height
     height = min(form.most_height, (room - headings) // rows)
-    return _placed(sizes, label, width, form, height)
+    return _plan_in_form(sizes, label, width, form, height)
 
 
-def _placed(sizes: tuple[int, ...], label: int, width: int, form: TileForm, height: int) -> WallPlan:
+def _plan_in_form(sizes: tuple[int, ...], label: int, width: int, form: TileForm, height: int) -> WallPlan:
+    """The places of all tiles in one form, `height` lines each, however many lines that takes in all."""
     if label and form in _BESIDE:
-        return _beside_names(sizes, label, width, form)
-    return _below_names(sizes, label, width, form, height)
+        return _plan_beside_names(sizes, label, width, form)
+    return _plan_below_names(sizes, label, width, form, height)
 
 
-def _below_names(sizes: Sequence[int], label: int, width: int, form: TileForm, height: int) -> WallPlan:
+def _plan_below_names(sizes: Sequence[int], label: int, width: int, form: TileForm, height: int) -> WallPlan:
     """The tiles of each host below its name, over the whole width."""
-    across = _even(max(sizes), max(1, width // form.width))
+    across = _even_across(max(sizes), max(1, width // form.width))
     cells = min(form.most_width, width // across)
     places: list[TilePlace] = []
     labels: list[Label] = []
@@ -152,12 +157,12 @@ def _below_names(sizes: Sequence[int], label: int, width: int, form: TileForm, h
     return WallPlan(form, cells, height, tuple(places), tuple(labels), line)
 
 
-def _beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm) -> WallPlan:
+def _plan_beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm) -> WallPlan:
     """The tiles of each host beside its name, as many hosts side by side as fit."""
-    name = max(_LEAST_LABEL, min(label, _LABEL, width - 2 - form.width))
-    tiles = min(max(sizes), _ACROSS, max(1, (width - name - 2) // form.width))
-    block = name + 1 + tiles * form.width + 1
-    across = max(1, width // block)
+    name = max(_LEAST_LABEL, min(label, _MOST_LABEL, width - 2 - form.width))
+    tiles = min(max(sizes), _MOST_ACROSS, max(1, (width - name - 2) // form.width))
+    least_block = name + 1 + tiles * form.width + 1  # a blank behind the name, and one behind the tiles
+    across = max(1, width // least_block)
     block = width // across
     places: list[TilePlace] = []
     labels: list[Label] = []
@@ -173,11 +178,11 @@ def _beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm) 
     return WallPlan(form, form.width, 1, tuple(places), tuple(labels), line)
 
 
-def _even(tiles: int, fits: int) -> int:
+def _even_across(tiles: int, fits: int) -> int:
     """Tiles in a line: as many as fit, or fewer where all lines then have the same number, or nearly so."""
     if tiles <= fits:
         return tiles
-    for across in range(fits, fits // _EVEN, -1):
+    for across in range(fits, fits // _MOST_FEWER, -1):
         if tiles % across == 0:
             return across
     lines = -(-tiles // fits)

@@ -22,12 +22,14 @@ _CURSOR: Final = "badge_paused"
 """Tone of the tile under the cursor."""
 _MARKS: Final = {"warn": "badge", "critical": "alarm", "alarm": "alarm"}
 """Tone of a state that is trouble -> tone of its mark."""
-_NUMBER: Final = 4
+_FIGURE_CELLS: Final = 4
 """Cells of a figure on a tile."""
-_INDEX: Final = 3
-_NAME: Final = 6
+_INDEX_CELLS: Final = 3
+"""Cells of a GPU's number on a tile."""
+_NAME_CELLS: Final = 6
 """Cells of a figure's name on a card."""
-_LEAST_CHART: Final = 1
+_LEAST_CHART_LINES: Final = 1
+"""Lines that are left on a card, from which it has a chart."""
 
 
 class Tile(msgspec.Struct, frozen=True):
@@ -63,15 +65,15 @@ class TileSettings(msgspec.Struct, frozen=True):
     """The past of the figure in so many cells and lines; without rows where it has none."""
 
 
-def explain_tile(tile: Tile, look: TileSettings, room: int) -> list[Piece]:
+def explain_tile(tile: Tile, settings: TileSettings, room: int) -> list[Piece]:
     """The tile under the cursor, for the rule: host, GPU, figure, state, engine, verdict."""
     gpu = tile.gpu
-    figure = look.figure
+    figure = settings.figure
     value = figure.value(gpu)
     if isinstance(value, Missing):
         shown = phrase(value)
     else:
-        shown = figure.text(value, look.view)
+        shown = figure.text(value, settings.view)
     state = tile.state.strip()
     if tile.verdict:
         state = f"{state}: {tile.verdict}"
@@ -82,14 +84,11 @@ def explain_tile(tile: Tile, look: TileSettings, room: int) -> list[Piece]:
         (clean(state, 200), tile.tone),
         (clean(gpu.name, 60).removeprefix("NVIDIA "), "muted"),
     ]
-    if tile.mark != " ":
+    if tile.mark != " ":  # trouble stands before the engine
         parts[2], parts[3] = parts[3], parts[2]
     pieces: list[Piece] = []
     for text, tone in parts:
-        if pieces:
-            between = " · "
-        else:
-            between = ""
+        between = " · " if pieces else ""
         text = cut(text, room - cells(between))
         if not text:
             continue
@@ -102,11 +101,14 @@ def wall_rows(
     plan: WallPlan,
     tile_of: Callable[[int], Tile],
     names: Sequence[Piece],
-    look: TileSettings,
+    settings: TileSettings,
     lines: range,
     cursor: int | None,
 ) -> list[Row]:
-    """The lines in view. `names`: names of the hosts, by their number; `cursor`: the chosen tile."""
+    """The lines of a wall that are in view.
+
+    `names`: names of the hosts, by their number; `lines`: numbers of the lines in view; `cursor`: the chosen tile.
+    """
     parts: list[list[tuple[int, Row]]] = [[] for _ in lines]
     for label in plan.labels:
         if label.line in lines:
@@ -115,14 +117,14 @@ def wall_rows(
     for number, place in enumerate(plan.places):
         if place.line + plan.height <= lines.start or place.line >= lines.stop:
             continue
-        rows = _DRAW[plan.form](tile_of(number), look, plan.width, plan.height, number == cursor)
+        rows = _DRAW[plan.form](tile_of(number), settings, plan.width, plan.height, number == cursor)
         for down, row in enumerate(rows):
             if place.line + down in lines:
                 parts[place.line + down - lines.start].append((place.column, row))
-    return [_joined(row) for row in parts]
+    return [_join_parts(row) for row in parts]
 
 
-def _joined(parts: list[tuple[int, Row]]) -> Row:
+def _join_parts(parts: list[tuple[int, Row]]) -> Row:
     """Parts of a line at their columns, with blanks between them."""
     pieces: list[Piece] = []
     end = 0
@@ -134,131 +136,144 @@ def _joined(parts: list[tuple[int, Row]]) -> Row:
     return tuple(pieces)
 
 
-def _ground(tile: Tile, look: TileSettings, cursor: bool) -> str:
+def _tile_tone(tile: Tile, settings: TileSettings, cursor: bool) -> str:
     """Tone of a tile: the tint of its figure, the colour of its level where that is high, plain without a figure."""
     if cursor:
         return _CURSOR
-    share = look.figure.share(tile.gpu, look.view)
+    share = settings.figure.share(tile.gpu, settings.view)
     if isinstance(share, Missing):
         return "muted"
-    high = look.figure.high_tone(tile.gpu, look.view)
+    high = settings.figure.high_tone(tile.gpu, settings.view)
     if high:
         return _MARKS[high]
-    if look.palette.tinted:
-        return tint(look.figure.hue, step_of(share))
+    if settings.palette.tinted:
+        return tint(settings.figure.hue, step_of(share))
     return "text"
 
 
-def _mark(tile: Tile, ground: str) -> Piece:
-    return tile.mark, _MARKS.get(tile.tone, ground)
+def _mark_of(tile: Tile, tile_tone: str) -> Piece:
+    """The mark of trouble in its tone; a blank in the tone of the tile without trouble."""
+    return tile.mark, _MARKS.get(tile.tone, tile_tone)
 
 
-def _digit(tile: Tile, look: TileSettings) -> str:
+def _digit_of(tile: Tile, settings: TileSettings) -> str:
     """The tenth of the figure; hatched where it is not measured."""
-    share = look.figure.share(tile.gpu, look.view)
+    share = settings.figure.share(tile.gpu, settings.view)
     if isinstance(share, Missing):
         return HATCH
     return str(step_of(share))
 
 
-def _figure(tile: Tile, look: TileSettings) -> str:
+def _figure_of(tile: Tile, settings: TileSettings) -> str:
     """The figure in 4 cells; the reason where it is not measured, hatched cells where that has no room."""
-    value = look.figure.value(tile.gpu)
+    value = settings.figure.value(tile.gpu)
     if not isinstance(value, Missing):
-        return right(look.figure.short(tile.gpu, look.view), _NUMBER)
-    why = short(value, _NUMBER)
+        return right(settings.figure.short(tile.gpu, settings.view), _FIGURE_CELLS)
+    why = short(value, _FIGURE_CELLS)
     if len(why) < 2:
-        return HATCH * _NUMBER
-    return right(why, _NUMBER)
+        return HATCH * _FIGURE_CELLS
+    return right(why, _FIGURE_CELLS)
 
 
-def _dot(tile: Tile, look: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
-    ground = _ground(tile, look, cursor)
-    mark = _mark(tile, ground)
+def _draw_dot(tile: Tile, settings: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
+    """A tile of one cell: its mark, else the digit of the figure."""
+    tile_tone = _tile_tone(tile, settings, cursor)
+    mark = _mark_of(tile, tile_tone)
     if mark[0] != " ":
-        return [((mark[0], ground if cursor else mark[1]),)]
-    return [((_digit(tile, look), ground),)]
+        return [((mark[0], tile_tone if cursor else mark[1]),)]
+    return [((_digit_of(tile, settings), tile_tone),)]
 
 
-def _pair(tile: Tile, look: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
-    ground = _ground(tile, look, cursor)
-    digit = _digit(tile, look)
-    mark = _mark(tile, ground)
+def _draw_pair(tile: Tile, settings: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
+    """A tile of two cells: its mark and the digit of the figure."""
+    tile_tone = _tile_tone(tile, settings, cursor)
+    digit = _digit_of(tile, settings)
+    mark = _mark_of(tile, tile_tone)
     if mark[0] == " " and digit == HATCH:
-        mark = (HATCH, ground)
-    return [(mark, (digit, ground))]
+        mark = (HATCH, tile_tone)
+    return [(mark, (digit, tile_tone))]
 
 
-def _number(tile: Tile, look: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
-    ground = _ground(tile, look, cursor)
-    figure = _figure(tile, look)
-    mark = _mark(tile, ground)
+def _draw_number(tile: Tile, settings: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
+    """A tile with its mark and the figure."""
+    tile_tone = _tile_tone(tile, settings, cursor)
+    figure = _figure_of(tile, settings)
+    mark = _mark_of(tile, tile_tone)
     if mark[0] == " " and figure.startswith(HATCH):
-        mark = (HATCH, ground)
-    return [(mark, (figure, ground))]
+        mark = (HATCH, tile_tone)
+    return [(mark, (figure, tile_tone))]
 
 
-def _line(tile: Tile, look: TileSettings, width: int, _height: int, cursor: bool) -> list[Row]:
-    ground = _ground(tile, look, cursor)
-    index = right(str(tile.gpu.index), _INDEX)
-    room = max(0, width - 1 - _INDEX - 1 - _NUMBER)
+def _draw_line(tile: Tile, settings: TileSettings, width: int, _height: int, cursor: bool) -> list[Row]:
+    """A tile of one line: number, figure, mark, and the state or the engine."""
+    tile_tone = _tile_tone(tile, settings, cursor)
+    index = right(str(tile.gpu.index), _INDEX_CELLS)
+    room = max(0, width - 1 - _INDEX_CELLS - 1 - _FIGURE_CELLS)
     text = ""
     if tile.mark != " ":
         text = cut(tile.word, room)
     elif cells(" ".join(tile.gpu.engines)) < room:
         text = clean(" " + " ".join(tile.gpu.engines), 60)
-    return [((index, ground), (_figure(tile, look), ground), _mark(tile, ground), (left(text, room), ground))]
+    return [
+        (
+            (index, tile_tone),
+            (_figure_of(tile, settings), tile_tone),
+            _mark_of(tile, tile_tone),
+            (left(text, room), tile_tone),
+        )
+    ]
 
 
-def _box(tile: Tile, look: TileSettings, width: int, height: int, cursor: bool) -> list[Row]:
-    ground = _ground(tile, look, cursor)
+def _draw_box(tile: Tile, settings: TileSettings, width: int, height: int, cursor: bool) -> list[Row]:
+    """A tile of three lines: number and state, figure, engine."""
+    tile_tone = _tile_tone(tile, settings, cursor)
     room = width - 1
     engines = clean(" ".join(tile.gpu.engines), 60)
     word = tile.word if tile.mark != " " else ""
     head: Row = (
-        (f"{right(str(tile.gpu.index), _INDEX)} ", ground),
-        _mark(tile, ground),
-        (left(f" {word}", room - _INDEX - 2), ground),
+        (f"{right(str(tile.gpu.index), _INDEX_CELLS)} ", tile_tone),
+        _mark_of(tile, tile_tone),
+        (left(f" {word}", room - _INDEX_CELLS - 2), tile_tone),
     )
-    figure = _figure(tile, look)
+    figure = _figure_of(tile, settings)
     filler = " "
     if figure.startswith(HATCH):
         filler = HATCH
     rows: list[Row] = [
         head,
-        (((figure + filler * room)[:room], ground),),
-        ((left(f" {engines}", room), ground),),
+        (((figure + filler * room)[:room], tile_tone),),
+        ((left(f" {engines}", room), tile_tone),),
     ]
     return rows[:height]
 
 
-def _card(tile: Tile, look: TileSettings, width: int, height: int, cursor: bool) -> list[Row]:
+def _draw_card(tile: Tile, settings: TileSettings, width: int, height: int, cursor: bool) -> list[Row]:
     """A head in the colour of the figure, the other figures as bars, and the past of the figure below."""
-    ground = _ground(tile, look, cursor)
+    tile_tone = _tile_tone(tile, settings, cursor)
     room = width - 2
     engines = clean(" ".join(tile.gpu.engines), 60) or "no engine"
-    figure = _figure(tile, look)
-    name = cut(f" {tile.gpu.index} {look.figure.name}", room - _NUMBER - 3)
-    head = f"{left(name, room - _NUMBER - 3)} {figure}"
-    rows: list[Row] = [((head, ground), (" ", ground), _mark(tile, ground))]
+    figure = _figure_of(tile, settings)
+    name = cut(f" {tile.gpu.index} {settings.figure.name}", room - _FIGURE_CELLS - 3)
+    head = f"{left(name, room - _FIGURE_CELLS - 3)} {figure}"
+    rows: list[Row] = [((head, tile_tone), (" ", tile_tone), _mark_of(tile, tile_tone))]
     state = ""
     if room > 24 or tile.mark != " ":
         state = left(f" {tile.state}", min(room, 13))
     rows.append(((state, tile.tone), (left(f" {engines}", room - cells(state)), "text")))
-    rows += [_bar(tile.gpu, other, look, room) for other in WALL_FIGURES[: max(0, height - 3)]]
+    rows += [_figure_bar(tile.gpu, other, settings, room) for other in WALL_FIGURES[: max(0, height - 3)]]
     spare = height - 1 - len(rows)
-    if spare >= _LEAST_CHART:
-        rows += look.chart(tile.gpu, room, spare)[:spare]
+    if spare >= _LEAST_CHART_LINES:
+        rows += settings.chart(tile.gpu, room, spare)[:spare]
     return rows[: height - 1]
 
 
-def _bar(gpu: Gpu, figure: WallFigure, look: TileSettings, room: int) -> Row:
+def _figure_bar(gpu: Gpu, figure: WallFigure, settings: TileSettings, room: int) -> Row:
     """Name, figure and bar; hatched where it is not measured."""
-    share = figure.share(gpu, look.view)
-    size = max(0, room - _NAME - _NUMBER - 3)
-    text = right(figure.short(gpu, look.view), _NUMBER)
-    tone = figure.high_tone(gpu, look.view) or "text"
-    name = (f" {left(figure.word or figure.name, _NAME)}", "muted")
+    share = figure.share(gpu, settings.view)
+    size = max(0, room - _NAME_CELLS - _FIGURE_CELLS - 3)
+    text = right(figure.short(gpu, settings.view), _FIGURE_CELLS)
+    tone = figure.high_tone(gpu, settings.view) or "text"
+    name = (f" {left(figure.word or figure.name, _NAME_CELLS)}", "muted")
     if isinstance(share, Missing):
         return (name, (text, "muted"), (f" {HATCH * size} ", "border"))
     filled = int(min(1.0, share) * size + 0.5)
@@ -281,10 +296,10 @@ def card_legend(curves: Sequence[CardCurve], scale: str, width: int, glyphs: Gly
 
 
 _DRAW: Final[dict[TileForm, Callable[[Tile, TileSettings, int, int, bool], list[Row]]]] = {
-    CARD: _card,
-    BOX: _box,
-    LINE: _line,
-    NUMBER_TILE: _number,
-    PAIR: _pair,
-    DOT: _dot,
+    CARD: _draw_card,
+    BOX: _draw_box,
+    LINE: _draw_line,
+    NUMBER_TILE: _draw_number,
+    PAIR: _draw_pair,
+    DOT: _draw_dot,
 }

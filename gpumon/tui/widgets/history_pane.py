@@ -88,7 +88,7 @@ class HistoryPane(Pane):
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
-        self._figures.of(snapshot)
+        self._figures.read(snapshot)
         self._choose_charts(snapshot)
         super().show(snapshot)
 
