@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-_WIDEST: Final = 5.0
-"""So far from its dimensions' size may an LLM's multiplied parameters be, in either direction.
+_LARGEST_FACTOR: Final = 5.0
+"""Largest factor between an LLM's multiplied parameters and the size of its dimensions, in either direction.
 
 Of the catalogue the farthest up is Qwen2-57B-A14B (3.7 times, a shared expert of 5.7 x hidden beside eight more), then
 Gemma 3 270M (3.0, a head as large as its layers) and Gemma 2 27B (2.6, MLPs of 8 x hidden); the farthest down is
@@ -19,7 +19,7 @@ MOST_VOCAB: Final = 300_000
 
 
 class UsedParameters(msgspec.Struct, frozen=True):
-    """Parameters used per token."""
+    """Parameters used per token: what is typical of some dimensions, and the bounds of what can be."""
 
     typical: float
     least: float
@@ -37,4 +37,4 @@ def used_parameters(
     attention = 2 * hidden * head_dim * (heads + kv_heads)
     typical = float(layers * (attention + 8 * hidden**2))
     tables = 2 * (vocab or MOST_VOCAB) * hidden
-    return UsedParameters(typical, typical / _WIDEST, typical * _WIDEST + tables)
+    return UsedParameters(typical=typical, least=typical / _LARGEST_FACTOR, most=typical * _LARGEST_FACTOR + tables)

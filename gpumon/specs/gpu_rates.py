@@ -22,19 +22,21 @@ number, as `PG506-232`."""
 
 
 class SmRate(msgspec.Struct, frozen=True):
-    """Dense rates of one SM per clock: FP16 FLOP (professional and GeForce cards), and multiples of that."""
+    """Dense rates of one SM per clock."""
 
     architecture: str
     fp16: int
+    """FP16 FLOP on professional cards; 0: far below those of FP32."""
     geforce: int
+    """FP16 FLOP on GeForce."""
     lanes: int
     """FP32 units of the vector pipes."""
     bf16: bool = True
-    wider: dict[Precision, tuple[float, float]] = {}
+    multiples: dict[Precision, tuple[float, float]] = {}
     """Format -> multiple of the FP16 rate on professional cards and on GeForce."""
 
 
-def never_derived(name: str) -> str:
+def why_never_derived(name: str) -> str:
     """Why the peaks of a GPU of this name are not to be derived; empty where they are."""
     if _SHARE.search(name):
         return "a vGPU or a slice, which has a share of its GPU"
@@ -43,7 +45,7 @@ def never_derived(name: str) -> str:
     return ""
 
 
-def derived(facts: GpuFacts) -> GpuSpec | None:
+def derive_spec(facts: GpuFacts) -> GpuSpec | None:
     """Peaks of a GPU that is not in the catalogue, as far as they can be derived; None where nothing is known.
 
     SM count x rate x maximum SM clock; the rates reproduce the data sheets within 1.6 % at the rated clock.
@@ -53,9 +55,12 @@ def derived(facts: GpuFacts) -> GpuSpec | None:
     bandwidth = facts.bandwidth_bytes_per_s or 0.0
     if not flops and not bandwidth:
         return None
+    architecture = ""
+    if rate is not None:
+        architecture = rate.architecture
     return GpuSpec(
         name=facts.name.removeprefix("NVIDIA "),
-        architecture=rate.architecture if rate is not None else "",
+        architecture=architecture,
         bandwidth_bytes_per_s=bandwidth,
         memory_bytes=facts.memory_total_bytes or 0.0,
         flops_per_s=flops,
@@ -67,8 +72,8 @@ def derived(facts: GpuFacts) -> GpuSpec | None:
 
 
 def _derived_flops(facts: GpuFacts, rate: SmRate | None) -> tuple[dict[Precision, float], str]:
-    """FLOP/s by number format, and how they were worked out; none, and why."""
-    refused = never_derived(facts.name)
+    """FLOP/s by number format, and how they were worked out; or none, and why."""
+    refused = why_never_derived(facts.name)
     if refused:
         return {}, f"bandwidth only, as it is {refused}"
     if rate is None:
@@ -78,24 +83,32 @@ def _derived_flops(facts: GpuFacts, rate: SmRate | None) -> tuple[dict[Precision
     if sms <= 0.0 or clock_hz <= 0.0:
         return {}, "bandwidth only, the driver does not tell SM count and clock"
     name = facts.name.casefold()
-    is_consumer = "geforce" in name or "titan" in name
-    per_clock = rate.geforce if is_consumer else rate.fp16
+    is_geforce = "geforce" in name or "titan" in name
+    per_clock = rate.fp16
+    if is_geforce:
+        per_clock = rate.geforce
     how = f"{sms:.0f} SM x {per_clock} FLOP/clock x {clock_hz / 1e9:.2f} GHz"
-    return _flops(rate, per_clock, is_consumer, sms * clock_hz), how
+    return _flops(rate, per_clock, sms * clock_hz, is_geforce=is_geforce), how
 
 
-def _flops(rate: SmRate, per_clock: int, consumer: bool, cycles: float) -> dict[Precision, float]:
-    flops = {Precision.FP32: cycles * rate.lanes * 2.0}
-    if per_clock:
-        flops[Precision.FP16] = cycles * per_clock
-        if rate.bf16:
-            flops[Precision.BF16] = flops[Precision.FP16]
-        for precision, multiples in rate.wider.items():
-            flops[precision] = flops[Precision.FP16] * multiples[consumer]
+def _flops(rate: SmRate, per_clock: int, cycles_per_s: float, *, is_geforce: bool) -> dict[Precision, float]:
+    """FLOP/s by number format; `cycles_per_s` are those of all SMs."""
+    flops = {Precision.FP32: cycles_per_s * rate.lanes * 2.0}  # 2: a multiplication and an addition
+    if not per_clock:
+        return flops
+    flops[Precision.FP16] = cycles_per_s * per_clock
+    if rate.bf16:
+        flops[Precision.BF16] = flops[Precision.FP16]
+    for precision, (professional, geforce) in rate.multiples.items():
+        multiple = professional
+        if is_geforce:
+            multiple = geforce
+        flops[precision] = flops[Precision.FP16] * multiple
     return flops
 
 
 def _fp4(professional: float, geforce: float) -> dict[Precision, tuple[float, float]]:
+    """Multiples of both FP4 formats."""
     return dict.fromkeys((Precision.MXFP4, Precision.NVFP4), (professional, geforce))
 
 
@@ -108,17 +121,17 @@ _RATES: Final[dict[str, SmRate]] = {
     "6.0": SmRate("Pascal", 256, 256, 64, bf16=False),
     "6.1": SmRate("Pascal", 0, 0, 128, bf16=False),
     "7.0": SmRate("Volta", 1024, 1024, 64, bf16=False),
-    "7.5": SmRate("Turing", 1024, 512, 64, bf16=False, wider=_INT8),
-    "8.0": SmRate("Ampere", 2048, 2048, 64, wider=_INT8),
-    "8.6": SmRate("Ampere", 1024, 512, 128, wider=_INT8),
-    "8.7": SmRate("Ampere", 2048, 2048, 128, wider=_INT8),
-    "8.9": SmRate("Ada Lovelace", 1024, 512, 128, wider=_INT8 | _FP8),
-    "9.0": SmRate("Hopper", 4096, 4096, 128, wider=_INT8 | _FP8),
-    "10.0": SmRate("Blackwell", 8192, 8192, 128, wider=_INT8 | _FP8 | _fp4(4.0, 4.0)),
-    "10.3": SmRate("Blackwell Ultra", 8192, 8192, 128, wider=_FP8 | _fp4(6.0, 6.0)),
-    "11.0": SmRate("Blackwell", 8192, 8192, 128, wider=_INT8 | _FP8 | _fp4(4.0, 4.0)),
-    "12.0": SmRate("Blackwell", 1024, 512, 128, wider=_INT8 | _FP8_BLACKWELL | _fp4(4.0, 8.0)),
-    "12.1": SmRate("Blackwell", 1024, 1024, 128, wider=_INT8 | _FP8 | _fp4(4.0, 4.0)),
+    "7.5": SmRate("Turing", 1024, 512, 64, bf16=False, multiples=_INT8),
+    "8.0": SmRate("Ampere", 2048, 2048, 64, multiples=_INT8),
+    "8.6": SmRate("Ampere", 1024, 512, 128, multiples=_INT8),
+    "8.7": SmRate("Ampere", 2048, 2048, 128, multiples=_INT8),
+    "8.9": SmRate("Ada Lovelace", 1024, 512, 128, multiples=_INT8 | _FP8),
+    "9.0": SmRate("Hopper", 4096, 4096, 128, multiples=_INT8 | _FP8),
+    "10.0": SmRate("Blackwell", 8192, 8192, 128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)),
+    "10.3": SmRate("Blackwell Ultra", 8192, 8192, 128, multiples=_FP8 | _fp4(6.0, 6.0)),
+    "11.0": SmRate("Blackwell", 8192, 8192, 128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)),
+    "12.0": SmRate("Blackwell", 1024, 512, 128, multiples=_INT8 | _FP8_BLACKWELL | _fp4(4.0, 8.0)),
+    "12.1": SmRate("Blackwell", 1024, 1024, 128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)),
 }
 """Compute capability -> rates: 1024 Volta, professional Turing and GA10x/AD10x/GB20x, 512 their GeForce versions,
 2048 GA100, 4096 GH100, 8192 GB100 and Thor; each holds against the catalogue's rows (`tests/specs/test_gpus.py`)."""

@@ -7,28 +7,43 @@ import csv
 import re
 from collections.abc import Iterable, Mapping
 from difflib import SequenceMatcher
+from itertools import chain
 from typing import Final
 
 import msgspec
 
 from gpumon.specs.gpu import GpuFacts, GpuSpec, PeaksOrigin
-from gpumon.specs.gpu_rates import derived
+from gpumon.specs.gpu_rates import derive_spec
 from gpumon.specs.precision import Precision
 
 _MIB = 2.0**20
 _GIB = 2.0**30
 _MEMORY_TOLERANCE = 0.10
 _BANDWIDTH_TOLERANCE = 0.05
+"""Shares by which the driver's figure may differ from the row without a note."""
 _UNKNOWN: Final = "?"
 """In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
 _PCIE_BYTES_PER_S = {"3": 15.75e9, "4": 31.5e9, "5": 63.0e9, "6": 121.0e9}
 """Rate of 16 lanes, one direction, by generation."""
+_PEAK_COLUMNS: Final = {
+    "fp32_tflops": (Precision.FP32,),
+    "fp16_tflops": (Precision.FP16,),
+    "bf16_tflops": (Precision.BF16,),
+    "fp8_tflops": (Precision.FP8,),
+    "int8_tops": (Precision.INT8,),
+    "fp4_tflops": (Precision.MXFP4, Precision.NVFP4),
+}
+"""Column -> formats; all dense, tensor rates with FP32 accumulation for the 16-bit ones."""
+_ACHIEVED_COLUMNS: Final = {"achieved_bf16_tflops": Precision.BF16, "achieved_fp8_tflops": Precision.FP8}
+"""Column -> format of the rate that was measured."""
 _SOCKET = re.compile(r"\bsxm\d\b")
+_NAME_WORDS = re.compile(r"[a-z]+\d+[a-z]*|\d+|[a-z]+")
+"""Words of a short name: `h100`, `80`, `gb`."""
 _PARTITIONS: Final = (2.0, 3.0, 4.0, 6.0, 8.0)
 """Numbers of partitions that an AMD Instinct can be split into."""
-_UNNAMED: Final = {13: "rubin"}
+_UNNAMED_ROWS: Final = {13: "rubin"}
 """NVML_DEVICE_ARCH_* -> short name of the announced GPU of that architecture, whose name at the driver is not known."""
-_UNNAMED_CAPABILITY: Final = {"10.7": 13}
+_UNNAMED_BY_CAPABILITY: Final = {"10.7": 13}
 """CUDA's compute capability -> the same architecture, for readings without NVML's."""
 
 
@@ -59,20 +74,20 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         rows = self.by_name.get(_nvml_key(facts.name), ())
         total = facts.memory_total_bytes
         if not rows:
-            return self._announced(facts) or derived(facts)
+            return self._announced(facts) or derive_spec(facts)
         if total is None:
             note = ""
             if len(rows) > 1:
                 note = "other parts have this name too; the driver does not tell the memory size"
-            return _noted(rows[0], note)
-        row = min(rows, key=lambda each: _distance(each, facts, total))
-        if sum(_distance(other, facts, total) == _distance(row, facts, total) for other in rows) > 1:
-            return _noted(row, "other parts have this name too; the driver does not tell what differs")
+            return _with_note(rows[0], note)
+        row = min(rows, key=lambda candidate: _difference(candidate, facts, total))
+        if sum(_difference(other, facts, total) == _difference(row, facts, total) for other in rows) > 1:
+            return _with_note(row, "other parts have this name too; the driver does not tell what differs")
         part = _partition(row, facts, total)
         if part is not None:
             return part
         if row.memory_bytes and abs(total / row.memory_bytes - 1.0) > _MEMORY_TOLERANCE:
-            return _noted(row, f"this one has {total / _GIB:.0f} GiB instead of {row.memory_bytes / _GIB:.0f}")
+            return _with_note(row, f"this one has {total / _GIB:.0f} GiB instead of {row.memory_bytes / _GIB:.0f}")
         return row
 
     def find(self, short_name: str) -> GpuSpec:
@@ -84,15 +99,15 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         exact = self.by_short.get(key)
         if exact is not None:
             return exact
-        begun = []
-        for each, spec in self.by_short.items():
-            if each.startswith(f"{key} "):
-                begun.append(spec.name)
+        longer = []
+        for short_key, spec in self.by_short.items():
+            if short_key.startswith(f"{key} "):
+                longer.append(spec.name)
         rows = self.by_name.get(_nvml_key(short_name), ())
-        if len(rows) == 1 and len(begun) < 2:
+        if len(rows) == 1 and len(longer) < 2:
             return rows[0]
-        if begun:
-            raise ValueError(f"GPU type {short_name[:80]!r} is several, give the whole name: {', '.join(begun[:8])}")
+        if longer:
+            raise ValueError(f"GPU type {short_name[:80]!r} is several, give the whole name: {', '.join(longer[:8])}")
         near = _nearest(key, self.by_short)
         raise ValueError(f"unknown GPU type {short_name[:80]!r}; near names: {', '.join(near[:8])}")
 
@@ -102,21 +117,22 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         by_short = dict(self.by_short)
         for peaks in own:
             key = _nvml_key(peaks.name)
-            rows = tuple(_overridden(row, peaks) for row in by_name.get(key, ()) or (_bare(peaks),))
+            known_rows = by_name.get(key) or (_row_of_own(peaks),)
+            rows = tuple(_with_own_peaks(row, peaks) for row in known_rows)
             by_name[key] = rows
             by_short |= {_short_key(row.name): row for row in rows}
         return GpuCatalogue(by_name, by_short)
 
     def _announced(self, facts: GpuFacts) -> GpuSpec | None:
         """The row of an architecture whose GPUs' names are not known yet, where the SM count is that of the row."""
-        architecture = facts.architecture or _UNNAMED_CAPABILITY.get(facts.compute_capability, 0)
-        row = self.by_short.get(_UNNAMED.get(architecture, ""))
+        architecture = facts.architecture or _UNNAMED_BY_CAPABILITY.get(facts.compute_capability, 0)
+        row = self.by_short.get(_UNNAMED_ROWS.get(architecture, ""))
         if row is not None and row.sm_count == facts.sm_count:
             return row
         return None
 
 
-def _distance(row: GpuSpec, facts: GpuFacts, total_bytes: float) -> tuple[float, float]:
+def _difference(row: GpuSpec, facts: GpuFacts, total_bytes: float) -> tuple[float, float]:
     """Difference in memory, then in SMs or compute units (0 where one is not known), between a row and a GPU.
 
     AMD's driver gives an MI250 the name `AMD Instinct MI250X / MI250`, and both have the same memory.
@@ -153,7 +169,7 @@ def parse_gpus(text: str) -> GpuCatalogue:
     by_name: dict[str, tuple[GpuSpec, ...]] = {}
     by_short: dict[str, GpuSpec] = {}
     for line, row in enumerate(csv.DictReader(text.splitlines()), start=2):
-        spec = _spec(row, line)
+        spec = _parse_row(row, line)
         if by_short.setdefault(_short_key(spec.name), spec) is not spec:
             raise ValueError(f"gpus.csv line {line}: {spec.name} stands twice")
         for key in dict.fromkeys(map(_nvml_key, (row.get("name") or "").split("|"))):
@@ -191,33 +207,36 @@ def _driver_bandwidth_source(facts: GpuFacts) -> str:
     return "bandwidth: the driver's max memory clock x 2 x bus width / 8"
 
 
-def _spec(row: Mapping[str, str | None], line: int) -> GpuSpec:
+def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:
+    """The GPU of a line of the file. Raises ValueError."""
     name = row.get("short_name") or ""
     if not name or not row.get("name"):
         raise ValueError(f"gpus.csv line {line}: name or short_name is empty")
     architecture = row.get("architecture") or ""
-    flops = _peaks(row, line)
-    if architecture.startswith("CDNA"):
+    flops = _read_peaks(row, line)
+    if architecture.startswith("CDNA"):  # the FP4 that AMD has is MXFP4
         flops.pop(Precision.NVFP4, None)
+    achieved = {}
+    for column, precision in _ACHIEVED_COLUMNS.items():
+        if row.get(column):
+            achieved[precision] = _read_number(row, line, column) * 1e12
     return GpuSpec(
         name=name,
         architecture=architecture,
-        bandwidth_bytes_per_s=_number(row, line, "bandwidth_gbs") * 1e9,
+        bandwidth_bytes_per_s=_read_number(row, line, "bandwidth_gbs") * 1e9,
         memory_bytes=_memory_bytes(row, line),
         flops_per_s=flops,
         verified=not row.get("unverified"),
         note=_note(row),
-        tdp_w=_number(row, line, "tdp_w"),
+        tdp_w=_read_number(row, line, "tdp_w"),
         link_bytes_per_s=_link_bytes_per_s(row, line),
-        sm_count=_number(row, line, "sm_count"),
-        achieved_flops_per_s={
-            precision: _number(row, line, column) * 1e12 for column, precision in _ACHIEVED.items() if row.get(column)
-        },
+        sm_count=_read_number(row, line, "sm_count"),
+        achieved_flops_per_s=achieved,
         achieved_source=row.get("achieved_source") or "",
     )
 
 
-def _number(row: Mapping[str, str | None], line: int, column: str) -> float:
+def _read_number(row: Mapping[str, str | None], line: int, column: str) -> float:
     """A cell as a number, 0 where it is empty. Raises ValueError."""
     text = row.get(column)
     if text is None:
@@ -225,46 +244,51 @@ def _number(row: Mapping[str, str | None], line: int, column: str) -> float:
     try:
         value = float(text or 0.0)
     except ValueError:
-        value = -1.0
+        value = -1.0  # no number of a GPU
     if not 0.0 <= value < 1e9:
         raise ValueError(f"gpus.csv line {line}: {column} {text!r} is not a positive number")
     return value
 
 
-def _peaks(row: Mapping[str, str | None], line: int) -> dict[Precision, float]:
+def _read_peaks(row: Mapping[str, str | None], line: int) -> dict[Precision, float]:
     """FLOP/s by number format; 0 for a format whose peak is not known."""
     flops: dict[Precision, float] = {}
-    for column, precisions in _RATES.items():
+    for column, precisions in _PEAK_COLUMNS.items():
         cell = row.get(column)
         if cell == "":
             continue
         peak = 0.0
         if cell != _UNKNOWN:
-            peak = _number(row, line, column) * 1e12
+            peak = _read_number(row, line, column) * 1e12
         flops |= dict.fromkeys(precisions, peak)
     return flops
 
 
 def _memory_bytes(row: Mapping[str, str | None], line: int) -> float:
-    return _number(row, line, "memory_mib") * _MIB or _number(row, line, "memory_gb") * _GIB
+    """Memory as the driver has it, else as the data sheet names it."""
+    return _read_number(row, line, "memory_mib") * _MIB or _read_number(row, line, "memory_gb") * _GIB
 
 
 def _link_bytes_per_s(row: Mapping[str, str | None], line: int) -> float:
-    """One direction of NVLink, else of PCIe: data sheets add both directions of NVLink."""
-    nvlink = _number(row, line, "nvlink_gbs") * 1e9 / 2.0
+    """Bytes per second in one direction of NVLink, else of PCIe. Data sheets add both directions of NVLink."""
+    nvlink = _read_number(row, line, "nvlink_gbs") * 1e9 / 2.0
     return nvlink or _PCIE_BYTES_PER_S.get(row.get("pcie_gen") or "", 0.0)
 
 
 def _note(row: Mapping[str, str | None]) -> str:
+    """The notes of a row, and what speaks against its figures, as one text."""
     notes = []
-    if row.get("notes"):
-        notes.append(row["notes"])
-    if row.get("unverified"):
-        notes.append(f"unverified: {row['unverified']}")
-    return "; ".join(note for note in notes if note)
+    note = row.get("notes")
+    if note:
+        notes.append(note)
+    unverified = row.get("unverified")
+    if unverified:
+        notes.append(f"unverified: {unverified}")
+    return "; ".join(notes)
 
 
-def _overridden(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
+def _with_own_peaks(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
+    """A row with the user's figures above its own; verified once the user gave the peaks of all its formats."""
     return msgspec.structs.replace(
         row,
         origin=PeaksOrigin.CONFIG,
@@ -275,45 +299,41 @@ def _overridden(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
     )
 
 
-def _bare(own: OwnPeaks) -> GpuSpec:
+def _row_of_own(own: OwnPeaks) -> GpuSpec:
     """A GPU without a row: nobody says which formats it lacks, so that all are not known until they are given."""
-    formats = (precision for precisions in _RATES.values() for precision in precisions)
-    return GpuSpec(own.name.strip().removeprefix("NVIDIA "), "", 0.0, 0.0, dict.fromkeys(formats, 0.0))
+    formats = chain.from_iterable(_PEAK_COLUMNS.values())
+    return GpuSpec(
+        name=own.name.strip().removeprefix("NVIDIA "),
+        architecture="",
+        bandwidth_bytes_per_s=0.0,
+        memory_bytes=0.0,
+        flops_per_s=dict.fromkeys(formats, 0.0),
+    )
 
 
-def _noted(spec: GpuSpec, note: str) -> GpuSpec:
+def _with_note(spec: GpuSpec, note: str) -> GpuSpec:
+    """The spec with one more note, before its own."""
     return msgspec.structs.replace(spec, note="; ".join(text for text in (note, spec.note) if text))
 
 
 def _nvml_key(name: str) -> str:
-    """Kubernetes labels have `NVIDIA-H100-80GB-HBM3` for `NVIDIA H100 80GB HBM3`."""
+    """Key of a driver's name; Kubernetes labels have `NVIDIA-H100-80GB-HBM3` for `NVIDIA H100 80GB HBM3`."""
     return " ".join(name.casefold().replace("-", " ").split()).removeprefix("nvidia ")
 
 
 def _short_key(name: str) -> str:
+    """Key of a short name, with or without the vendor's words; `SXM5` is `SXM`."""
     text = name.casefold().replace("nvidia ", " ").replace("geforce ", " ")
     return " ".join(_SOCKET.sub("sxm", text).replace("-", " ").split())
 
 
-def _nearest(key: str, names: Mapping[str, GpuSpec]) -> list[str]:
-    words = set(re.findall(r"[a-z]+\d+[a-z]*|\d+|[a-z]+", key))
+def _nearest(key: str, by_short: Mapping[str, GpuSpec]) -> list[str]:
+    """All names, those first that share the most words with `key`, then those that begin the most like it."""
+    words = set(_NAME_WORDS.findall(key))
 
-    def distance(each: str) -> tuple[int, float, int, str]:
-        shared = len(words & set(re.findall(r"[a-z]+\d+[a-z]*|\d+|[a-z]+", each)))
-        alike = SequenceMatcher(None, key.partition(" ")[0], each.partition(" ")[0]).ratio()
-        return -shared, -alike, abs(len(each) - len(key)), each
+    def distance(short_key: str) -> tuple[int, float, int, str]:
+        shared = len(words & set(_NAME_WORDS.findall(short_key)))
+        likeness = SequenceMatcher(None, key.partition(" ")[0], short_key.partition(" ")[0]).ratio()
+        return -shared, -likeness, abs(len(short_key) - len(key)), short_key
 
-    ordered: Iterable[str] = sorted(names, key=distance)
-    return [names[number].name for number in ordered]
-
-
-_RATES: Final = {
-    "fp32_tflops": (Precision.FP32,),
-    "fp16_tflops": (Precision.FP16,),
-    "bf16_tflops": (Precision.BF16,),
-    "fp8_tflops": (Precision.FP8,),
-    "int8_tops": (Precision.INT8,),
-    "fp4_tflops": (Precision.MXFP4, Precision.NVFP4),
-}
-"""Column -> formats; all dense, tensor rates with FP32 accumulation for the 16-bit ones."""
-_ACHIEVED: Final = {"achieved_bf16_tflops": Precision.BF16, "achieved_fp8_tflops": Precision.FP8}
+    return [by_short[short_key].name for short_key in sorted(by_short, key=distance)]

@@ -75,8 +75,8 @@ HINTS: Final = frozenset((*SPEC_HINTS, CONTEXT_LEN, SPECULATION, LORA, MODALITIE
 
 def hints_of(info: Mapping[str, str]) -> dict[str, str]:
     """The part of an engine's `info` that is about its model."""
-    of = {}
-    for key in info:
-        if key in HINTS and info[key]:
-            of[key] = info[key]
-    return of
+    hints = {}
+    for key, text in info.items():
+        if key in HINTS and text:
+            hints[key] = text
+    return hints

@@ -11,28 +11,51 @@ from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import WeightFormat
 from gpumon.specs.weight_words import GGUF_BITS, GGUF_WIDE, NAMED_FORMATS, weights_named
 
-_MAX_NAME = 512
-_PATH = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)")
-_FILE = re.compile(r"[-.]gguf$")
+_MOST_CHARACTERS = 512
+_CACHE_FOLDER = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)")
+_FILE_ENDING = re.compile(r"[-.]gguf$")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
-_GGUF = re.compile(r"[-_.:](?:ud-)?(?P<type>i?q\d(?:_[a-z0-9]+)*|f16|bf16|f32)$")
-_SPLIT = re.compile(r"[-_:\s]+")
+_GGUF_TYPE = re.compile(r"[-_.:](?:ud-)?(?P<type>i?q\d(?:_[a-z0-9]+)*|f16|bf16|f32)$")
+_SEPARATORS = re.compile(r"[-_:\s]+")
 _WORD_NUMBER = re.compile(r"([a-z]+)(\d+(?:\.\d+)?)")
 _SIZE = re.compile(r"(?:\d+x)?\d+(?:\.\d+)?[bm]")
 _DATE = re.compile(r"\d{4}|\d{6}|\d{8}")
+
+_BY_PRIORITY: Final = tuple(NAMED_FORMATS)
+"""Words for formats, the most telling first."""
+_PUBLISHERS: Final = frozenset(("meta", "nvidia"))
+"""Words before the model's own name in some ids: `Meta-Llama-3.1-8B`, `NVIDIA-Nemotron-3-Nano-4B-BF16`."""
+_TUNING_WORDS: Final = frozenset(
+    ("instruct", "chat", "it", "base", "pt", "thinking", "think", "reasoning", "sft", "dpo", "abliterated")
+)
+"""Words that change neither the dimensions nor, mostly, the stored format."""
+_FILE_WORDS: Final = frozenset(
+    ("hf", "gguf", "mlx", "dynamic", "block", "kv", "marlin", "unsloth", "quantized", "autoround", "qat", "quant")
+)
+"""Words for files and quantisers."""
+_STORAGE_WORDS: Final = frozenset(
+    (
+        *("v1", "v2", "v3", "preview", "experimental", "mixed", "asym", "sym", "only", "static", "pertensor", "tensor"),
+        *("g32", "g64", "g128", "w4a4", "ct", "qad", "dwq"),
+    )
+)
+"""Words that say more of the storage where they stand behind its format: `NVFP4-v2`, `FP8-Static-PerTensor`."""
 
 NameKey: TypeAlias = tuple[str, ...]
 """Words of a name, in lower case, versions apart from their word."""
 
 
 class LlmName(msgspec.Struct, frozen=True):
-    """`key` identifies the dimensions; `weights` is the stored format where the name tells it, `hint` the word."""
+    """What a name tells of a model."""
 
     key: NameKey
+    """Words that identify the dimensions."""
     exact: NameKey
     """`key` with the words of tuning and the date: tunings of one model may be stored in different formats."""
     weights: WeightFormat | None = None
+    """Stored format, where the name tells it."""
     hint: str = ""
+    """Word of the name for it."""
 
 
 def llm_name(text: str) -> LlmName:
@@ -42,57 +65,62 @@ def llm_name(text: str) -> LlmName:
     digits) is left out only where a size stands beside it: `Qwen3-4B-Instruct-2507` is `qwen 3 4b`,
     `Mistral-Large-2407` stays whole.
     """
-    words, hint = _words(_file_name(text))
-    exact = _without_storage(words)
-    return LlmName(_key(_without_tuning(exact)), _key(exact), _format(hint, words), hint)
+    words, hint = _words_and_format(_model_name(text))
+    exact = _without_storage_words(words)
+    return LlmName(
+        key=_key(_without_tuning_words(exact)), exact=_key(exact), weights=_stored_format(hint, words), hint=hint
+    )
 
 
-def _file_name(text: str) -> str:
+def _model_name(text: str) -> str:
     """The model's own name in an id or path, in lower case, without the organisation and the file's ending."""
-    name = text[:_MAX_NAME].strip().rstrip("/")
-    cached = _PATH.search(name)
+    name = text[:_MOST_CHARACTERS].strip().rstrip("/")
+    cached = _CACHE_FOLDER.search(name)
     if cached:
         name = cached["name"]
     else:
         name = name.rsplit("/", 1)[-1]
-    return _SHARD.sub("", _FILE.sub("", name.lower()))
+    return _SHARD.sub("", _FILE_ENDING.sub("", name.lower()))
 
 
-def _words(name: str) -> tuple[list[str], str]:
+def _words_and_format(name: str) -> tuple[list[str], str]:
     """The words of a name before a GGUF type, and the word of its format: that type, else the most telling one."""
-    gguf = _GGUF.search(name)
+    gguf = _GGUF_TYPE.search(name)
     if gguf:
         name = name[: gguf.start()]
-    words = [word for word in _SPLIT.split(name.replace("quantized.", "")) if word]
+    words = [word for word in _SEPARATORS.split(name.replace("quantized.", "")) if word]
     if gguf:
         return words, gguf["type"]
     formats = [word for word in words if word in NAMED_FORMATS]
-    return words, min(formats, key=_PRIORITY.index, default="")
+    return words, min(formats, key=_BY_PRIORITY.index, default="")
 
 
-def _without_tuning(words: list[str]) -> list[str]:
+def _without_tuning_words(words: list[str]) -> list[str]:
     """The words that tell the dimensions; a date is one of them where no size stands beside it."""
     sized = any(_SIZE.fullmatch(word) for word in words)
     plain = []
     for word in words:
-        if word not in _TUNING and not (sized and _DATE.fullmatch(word)):
+        if word not in _TUNING_WORDS and not (sized and _DATE.fullmatch(word)):
             plain.append(word)
     return plain
 
 
-def _without_storage(words: list[str]) -> list[str]:
+def _without_storage_words(words: list[str]) -> list[str]:
     """The words without those for the storage, and without a publisher's name before the model's."""
-    kept: list[str] = []
-    stored = False
+    remaining: list[str] = []
+    is_behind_format = False
     for place, word in enumerate(words):
-        stored = stored or word in NAMED_FORMATS
-        publisher = place == 0 and word in _PUBLISHERS and len(words) > 1
-        if not (publisher or word in NAMED_FORMATS or word in _NOISE or (stored and word in _STORAGE)):
-            kept.append(word)
-    return kept
+        if place == 0 and word in _PUBLISHERS and len(words) > 1:
+            continue
+        if word in NAMED_FORMATS:
+            is_behind_format = True
+        elif word not in _FILE_WORDS and not (is_behind_format and word in _STORAGE_WORDS):
+            remaining.append(word)
+    return remaining
 
 
 def _key(words: list[str]) -> NameKey:
+    """The words as a key: a number behind a word (`qwen3`) is a word of its own."""
     parts: list[str] = []
     for word in words:
         numbered = _WORD_NUMBER.fullmatch(word)
@@ -103,7 +131,8 @@ def _key(words: list[str]) -> NameKey:
     return tuple(parts)
 
 
-def _format(hint: str, words: list[str]) -> WeightFormat | None:
+def _stored_format(hint: str, words: list[str]) -> WeightFormat | None:
+    """The format that a name's word means; with `kv` beside it that of the KV cache, too."""
     if hint in GGUF_BITS or hint in GGUF_WIDE:
         weights = weights_named(hint)
     else:
@@ -111,27 +140,3 @@ def _format(hint: str, words: list[str]) -> WeightFormat | None:
     if weights is not None and hint == "fp8" and "kv" in words:
         return msgspec.structs.replace(weights, kv_precision=Precision.FP8)
     return weights
-
-
-_PRIORITY: Final = tuple(NAMED_FORMATS)
-
-_PUBLISHERS: Final = frozenset(("meta", "nvidia"))
-"""Words before the model's own name in some ids: `Meta-Llama-3.1-8B`, `NVIDIA-Nemotron-3-Nano-4B-BF16`."""
-
-_TUNING: Final = frozenset(
-    ("instruct", "chat", "it", "base", "pt", "thinking", "think", "reasoning", "sft", "dpo", "abliterated")
-)
-"""Words that change neither the dimensions nor, mostly, the stored format."""
-
-_NOISE: Final = frozenset(
-    ("hf", "gguf", "mlx", "dynamic", "block", "kv", "marlin", "unsloth", "quantized", "autoround", "qat", "quant")
-)
-"""Words for files and quantisers."""
-
-_STORAGE: Final = frozenset(
-    (
-        *("v1", "v2", "v3", "preview", "experimental", "mixed", "asym", "sym", "only", "static", "pertensor", "tensor"),
-        *("g32", "g64", "g128", "w4a4", "ct", "qad", "dwq"),
-    )
-)
-"""Words that say more of the storage where they stand behind its format: `NVFP4-v2`, `FP8-Static-PerTensor`."""

@@ -47,24 +47,25 @@ class WeightFormat(msgspec.Struct, frozen=True):
     @property
     def narrowest(self) -> WeightStorage:
         """The format with the fewest bits: what the checkpoint is called by."""
-        return min((*self.parts.values(), self.of("")), key=lambda stored: stored.bytes_per_weight)
+        base = WeightStorage(self.base, BYTES_PER_ELEMENT[self.base])
+        return min((*self.parts.values(), base), key=lambda stored: stored.bytes_per_weight)
 
     def only(self, parts: Iterable[str]) -> WeightFormat:
-        """The same for these parts alone."""
-        kept = {}
+        """This format for some parts alone; the others are held in `base`."""
+        own_parts = {}
         for part, stored in self.parts.items():
             if part in parts:
-                kept[part] = stored
-        return msgspec.structs.replace(self, parts=kept)
+                own_parts[part] = stored
+        return msgspec.structs.replace(self, parts=own_parts)
 
 
 def unquantised(precision: Precision) -> WeightFormat:
-    """Nothing quantised: all parts in one 16 or 32 bit format."""
+    """A format without quantisation: all parts in one 16 or 32 bit format."""
     return WeightFormat(base=precision)
 
 
 def quantised_linear(precision: Precision, *, weight_only: bool = False, bytes_per_weight: float = 0.0) -> WeightFormat:
-    """The linear layers in `precision`, the rest at 16 bit."""
+    """A format with the linear layers in `precision`, the rest at 16 bit; 0 bytes per weight: those of `precision`."""
     stored = WeightStorage(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
     return WeightFormat(dict.fromkeys(LINEAR, stored))
 
@@ -78,7 +79,9 @@ def integer_bytes(bits: int, group: int, zero_point: bool) -> float:
     per_weight = bits / 8.0
     if group <= 0:
         return per_weight
-    per_group = 2.0 + per_weight if zero_point else 2.0
+    per_group = 2.0
+    if zero_point:
+        per_group += per_weight
     return per_weight + per_group / group
 
 
@@ -111,7 +114,7 @@ class LlmParts(msgspec.Struct, frozen=True):
 
     def stored_bytes(self, weights: WeightFormat) -> float:
         """Bytes of all weights in this format."""
-        base = weights.of("").bytes_per_weight
+        base = BYTES_PER_ELEMENT[weights.base]
         shared = sum(count * weights.of(part).bytes_per_weight for part, count in self.repeated.items())
         return self.read_bytes(weights) - shared + self.tables * base
 
@@ -125,13 +128,15 @@ class LlmParts(msgspec.Struct, frozen=True):
 def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSpec:
     """`spec` with its parameter counts and the bytes that a step reads, for weights stored this way."""
     per_token = {**parts.multiplied, HEAD: parts.head, EXPERTS: parts.experts_per_token * parts.expert}
-    by_format: dict[WeightStorage, float] = {}
+    params_by_format: dict[WeightStorage, float] = {}
     for part, count in per_token.items():
-        stored = weights.of(part)
-        alike = stored._replace(bytes_per_weight=0.0)
-        by_format[alike] = by_format.get(alike, 0.0) + count
-    most = max(by_format, key=lambda each: by_format[each])
-    attention = (ATTENTION, STATE, INDEXER)
+        # Parts whose scales alone differ are of one format.
+        stored = weights.of(part)._replace(bytes_per_weight=0.0)
+        params_by_format[stored] = params_by_format.get(stored, 0.0) + count
+    most = max(params_by_format, key=lambda stored: params_by_format[stored])
+    attention_bytes = 0.0
+    for part in (ATTENTION, STATE, INDEXER):
+        attention_bytes += parts.multiplied.get(part, 0.0) * weights.of(part).bytes_per_weight
     return msgspec.structs.replace(
         spec,
         params=parts.total,
@@ -146,8 +151,6 @@ def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSp
         kv_precision=weights.kv_precision or weights.base,
         read_bytes=parts.read_bytes(weights),
         expert_read_bytes=parts.expert * weights.of(EXPERTS).bytes_per_weight,
-        attention_read_bytes=sum(
-            parts.multiplied.get(part, 0.0) * weights.of(part).bytes_per_weight for part in attention
-        ),
+        attention_read_bytes=attention_bytes,
         stored_bytes=0.0,
     )

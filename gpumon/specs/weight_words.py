@@ -35,6 +35,7 @@ NAMED_FORMATS: Final[dict[str, WeightFormat]] = {
 """Words that name a stored format, the most telling first: `GPTQ-Int8` is 8 bit, `AWQ-INT4` is 4 bit."""
 
 GGUF_WIDE: Final = {"f16": Precision.FP16, "bf16": Precision.BF16, "f32": Precision.FP32}
+"""llama.cpp's file types without quantisation."""
 
 GGUF_BITS: Final[dict[str, float]] = {
     "q2_k_s": 2.97,
@@ -65,7 +66,7 @@ GGUF_BITS: Final[dict[str, float]] = {
 }
 """Bits per weight of llama.cpp's file types, all tensors of an 8B model together (llama.cpp's quantize README)."""
 
-_SAME: Final = {
+_SYNONYMS: Final = {
     "bfloat16": "bf16",
     "float16": "fp16",
     "half": "fp16",
@@ -85,12 +86,12 @@ _SAME: Final = {
 }
 """Engines' words for the formats above (vLLM and SGLang `--quantization`, TGI `--quantize`, torch types)."""
 
-_NOTHING: Final = frozenset(("", "none", "null", "auto", "false", "no"))
+_EMPTY_WORDS: Final = frozenset(("", "none", "null", "auto", "false", "no"))
 
 
 def says_nothing(word: str) -> bool:
     """Whether an engine's word for its quantisation or format means that there is none, or that the file decides."""
-    return word.strip().lower() in _NOTHING
+    return word.strip().lower() in _EMPTY_WORDS
 
 
 def weights_named(word: str) -> WeightFormat | None:
@@ -103,12 +104,15 @@ def weights_named(word: str) -> WeightFormat | None:
     if detail is not None:
         text = text[: detail.start()]
         sized = f"{text}_{detail['detail'][:1]}"
-        text = sized if sized in GGUF_BITS else text
+        if sized in GGUF_BITS:
+            text = sized
     text = text.removeprefix("torch.").replace("-", "_")
     if text in GGUF_BITS:
         return of_bits(GGUF_BITS[text])
-    text = _SAME.get(text, text)
-    wide = GGUF_WIDE.get("f32" if text in ("float32", "float", "fp32") else text)
+    text = _SYNONYMS.get(text, text)
+    if text in ("float32", "float", "fp32"):
+        text = "f32"
+    wide = GGUF_WIDE.get(text)
     if wide is not None:
         return unquantised(wide)
     return NAMED_FORMATS.get(text)
@@ -116,8 +120,14 @@ def weights_named(word: str) -> WeightFormat | None:
 
 def of_bits(bits: float) -> WeightFormat:
     """All matmul weights, the LM head too, at this mean number of bits, widened for the arithmetic: GGUF files."""
-    precision = Precision.INT4 if bits < 5.0 else Precision.INT8
-    if bits >= 15.0:
-        precision = Precision.FP32 if bits > 24.0 else Precision.BF16
+    # The mean is above the format's own bits by scales, and by tensors that are kept wider.
+    if bits < 5.0:
+        precision = Precision.INT4
+    elif bits < 15.0:
+        precision = Precision.INT8
+    elif bits <= 24.0:
+        precision = Precision.BF16
+    else:
+        precision = Precision.FP32
     stored = WeightStorage(precision, bits / 8.0, weight_only=bits < 15.0)
     return WeightFormat(dict.fromkeys((*LINEAR, HEAD), stored))

@@ -11,7 +11,7 @@ import pytest
 from gpumon.config.schema import Gpu
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.specs.gpu import GpuFacts, GpuSpec, PeaksOrigin
-from gpumon.specs.gpu_rates import derived, never_derived
+from gpumon.specs.gpu_rates import derive_spec, why_never_derived
 from gpumon.specs.gpus import bandwidth_peak, parse_gpus
 from gpumon.specs.precision import Precision
 from tests.each_row import each_row
@@ -262,7 +262,7 @@ def test_every_rate_follows_from_sms_and_clock_or_is_a_named_exception(row: dict
 
     def at(mhz: str) -> dict[Precision, float]:
         facts = GpuFacts(consumer, None, spec.sm_count, float(mhz) * 1e6, None, None, row["compute_capability"])
-        found = derived(facts)
+        found = derive_spec(facts)
         assert found is not None
         return found.flops_per_s
 
@@ -287,7 +287,7 @@ def test_each_exception_is_one() -> None:
         row = next(row for row in CLOCKED if row["short_name"] == name)
         clock = float(row["boost_clock_mhz"]) * 1e6
         facts = GpuFacts("NVIDIA X", None, float(row["sm_count"]), clock, None, None, row["compute_capability"])
-        found = derived(facts)
+        found = derive_spec(facts)
         assert found is not None
         by_rule = found.flops_per_s.get(precision, 0.0)
         assert CATALOGUE.find(name).flops_per_s[precision] != pytest.approx(by_rule, rel=0.016)
@@ -386,7 +386,7 @@ def test_an_unknown_gpu_without_clocks_has_its_bandwidth_only_or_nothing() -> No
 @each_row("name", lambda: EXPORT_VARIANTS)
 def test_peaks_of_export_variants_are_never_derived(name: str) -> None:
     facts = GpuFacts(name, 90e9, 132, 1.98e9, 2.619e9, 5120, "9.0")
-    spec = derived(facts)
+    spec = derive_spec(facts)
     assert spec is not None
     assert spec.flops_per_s == {}
     assert spec.bandwidth_bytes_per_s == facts.bandwidth_bytes_per_s
@@ -405,12 +405,12 @@ def test_peaks_of_a_share_of_a_gpu_are_never_derived(name: str) -> None:
 @each_row("row", lambda: ROWS, by_name)
 def test_no_other_name_of_the_catalogue_counts_as_one_of_those(row: dict[str, str]) -> None:
     for name in row["name"].split("|"):
-        assert bool(never_derived(name)) == (name in EXPORT_VARIANTS or "A800" in name or "H800" in name)
+        assert bool(why_never_derived(name)) == (name in EXPORT_VARIANTS or "A800" in name or "H800" in name)
 
 
 def test_a_board_that_goes_by_its_number_is_no_share() -> None:
-    assert not never_derived("NVIDIA PG506-232")
-    assert never_derived("NVIDIA RTX Pro 6000 Blackwell DC-96C")
+    assert not why_never_derived("NVIDIA PG506-232")
+    assert why_never_derived("NVIDIA RTX Pro 6000 Blackwell DC-96C")
 
 
 def test_rubin_is_known_by_its_architecture() -> None:
