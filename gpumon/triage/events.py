@@ -15,12 +15,14 @@ from gpumon.triage.gpu import SLOWDOWNS
 from gpumon.triage.xid import xid_of
 
 _SETTLE_S: Final = 10.0
-"""For so long after something is seen first, what it turns out to be is no event: it was so before. A verdict's cause
-is another once it was for as long."""
-_APART_S: Final = 10.0
-"""The same event of one thing is told at most once in this time: what flaps does not flood the list."""
+"""Seconds after something is seen first in which what it turns out to be is no event: it was so before. A verdict has
+another cause once that has held for as long."""
+_LEAST_GAP_S: Final = 10.0
+"""Seconds in which the same event of one thing is reported once: what flaps does not flood the list."""
 _MOST_TEXT: Final = 160
+"""Characters of a GPU's state."""
 MOST_MODEL: Final = 80
+"""Characters of the name of a model or a thing."""
 MOST_GONE: Final = 256
 """Engines that are remembered after they are not listed any more: one that comes again is no new one."""
 _DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
@@ -35,26 +37,26 @@ _Place = tuple[str, Family]
 """Key of a thing and family: one verdict stands there at most."""
 
 
-class _Seen(NamedTuple):
-    """Memory of an engine, also while it does not answer."""
+class _EngineMemory(NamedTuple):
+    """What is remembered of an engine, also while it does not answer."""
 
     since_s: float
     """Unix time at which it was seen first."""
-    up: bool | None
-    """None: it has neither answered nor settled yet."""
-    said: EngineReading
-    """Its last answer."""
-    ended: bool = False
+    answers: bool | None
+    """None: it has neither answered yet, nor been silent for long enough to be down."""
+    last_answer: EngineReading
+    """Its last answer; before that the first reading."""
+    has_ended: bool = False
     """Its process has ended."""
 
 
-class _Stands(NamedTuple):
-    """A verdict, and the cause of it that was told last."""
+class _StandingVerdict(NamedTuple):
+    """A verdict, and the cause of it that was reported last."""
 
     verdict: Verdict
     cause: str
     changed_s: float
-    """Unix time since which it has another one."""
+    """Unix time since which it has had its cause; while another one settles, that of the reported one."""
 
 
 class Events:
@@ -62,69 +64,77 @@ class Events:
 
     def __init__(self) -> None:
         self._began_s: float | None = None
-        self._engines: dict[str, _Seen] = {}
-        self._gone: dict[str, _Seen] = {}
+        """Unix time of the first snapshot."""
+        self._engines: dict[str, _EngineMemory] = {}
+        """By `Engine.key`: those of the snapshot before."""
+        self._gone: dict[str, _EngineMemory] = {}
+        """By `Engine.key`: those that are not listed any more, the oldest first."""
         self._gpus: dict[str, tuple[Gpu, GpuReading]] = {}
+        """By UUID: those of the snapshot before."""
         self._models: Counter[str] = Counter()
-        self._verdicts: dict[_Place, _Stands] = {}
-        self._told: dict[object, float] = {}
+        """Model -> engines of it that answered in the snapshot before."""
+        self._verdicts: dict[_Place, _StandingVerdict] = {}
+        self._reported: dict[object, float] = {}
+        """Identity of an event -> Unix time at which it was reported last."""
 
     def between(self, frame: Frame, snapshot: Snapshot) -> tuple[Event, ...]:
         """Events of this snapshot, in the order engines, replicas, GPUs, verdicts."""
         if self._began_s is None:
             self._began_s = frame.wall_s
         events = [
-            *self._of_engines(frame, snapshot),
-            *self._of_replicas(snapshot, self._began_s),
-            *self._of_gpus(frame, snapshot, self._began_s),
-            *self._of_verdicts(snapshot, self._began_s),
+            *self._engine_changes(frame, snapshot),
+            *self._replica_changes(snapshot, self._began_s),
+            *self._gpu_changes(frame, snapshot, self._began_s),
+            *self._verdict_changes(snapshot, self._began_s),
         ]
         return tuple(event for event in events if self._note_news(event))
 
     def _note_news(self, event: Event) -> bool:
-        """Note an event that was not told just before; a clock that was set back makes all of it news again. Returns
-        whether it is news."""
-        about = tuple(value for name, value in event.parameters.items() if name != "state")
+        """Note an event that was not reported just before. Returns whether it is news.
+
+        A clock that was set back makes all of them news again.
+        """
+        parameters = tuple(value for name, value in event.parameters.items() if name != "state")
         verdict = event.verdict and (event.verdict.family, event.verdict.code, event.level)
-        same = (event.kind, event.key or event.scope, event.code, about, verdict)
-        if 0.0 <= event.wall_s - self._told.get(same, -_APART_S) < _APART_S:
+        identity = (event.kind, event.key or event.scope, event.code, parameters, verdict)
+        if 0.0 <= event.wall_s - self._reported.get(identity, -_LEAST_GAP_S) < _LEAST_GAP_S:
             return False
-        for known, told_s in list(self._told.items()):
-            if not 0.0 <= event.wall_s - told_s < _APART_S:
-                del self._told[known]
-        self._told[same] = event.wall_s
+        for other, reported_s in list(self._reported.items()):
+            if not 0.0 <= event.wall_s - reported_s < _LEAST_GAP_S:
+                del self._reported[other]
+        self._reported[identity] = event.wall_s
         return True
 
-    def _of_engines(self, frame: Frame, snapshot: Snapshot) -> list[Event]:
+    def _engine_changes(self, frame: Frame, snapshot: Snapshot) -> list[Event]:
         """Engines that ended, answer again, began anew, changed their model, or are not listed any more."""
         events: list[Event] = []
-        seen: dict[str, _Seen] = {}
+        memories: dict[str, _EngineMemory] = {}
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
             key = engine.key
-            known = self._engines.get(key) or self._gone.pop(key, None)
-            if known is not None and known.up and known.said is reading:  # between two polls
-                seen[key] = known
+            before = self._engines.get(key) or self._gone.pop(key, None)
+            if before is not None and before.answers and before.last_answer is reading:  # no new poll
+                memories[key] = before
                 continue
-            now = _seen(known, reading, frame.wall_s)
-            seen[key] = now
-            if known is not None and now is not known:
-                events += _engine_events(known, now, engine, frame.wall_s)
-        for key in self._engines.keys() - seen.keys():
+            now = _updated_memory(before, reading, frame.wall_s)
+            memories[key] = now
+            if before is not None and now is not before:
+                events += _engine_events(before, now, engine, frame.wall_s)
+        for key in self._engines.keys() - memories.keys():
             events += self._gone_events(key, frame.wall_s)
-        self._engines = seen
+        self._engines = memories
         return events
 
     def _gone_events(self, key: str, wall_s: float) -> Iterator[Event]:
         """The event of an engine that is not listed any more, which is remembered in case that it comes back."""
         gone = self._engines[key]
-        if gone.up is not None:
-            self._gone[key] = gone._replace(up=False)
+        if gone.answers is not None:
+            self._gone[key] = gone._replace(answers=False)
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
-        if gone.up and not gone.ended:
-            yield Event(wall_s, EventKind.ENGINE, clean(gone.said.name, MOST_MODEL), "gone", Level.NOTE, key)
+        if gone.answers and not gone.has_ended:
+            yield Event(wall_s, EventKind.ENGINE, clean(gone.last_answer.name, MOST_MODEL), "gone", Level.NOTE, key)
 
-    def _of_replicas(self, snapshot: Snapshot, began_s: float) -> Iterator[Event]:
+    def _replica_changes(self, snapshot: Snapshot, began_s: float) -> Iterator[Event]:
         """Models of which more or fewer engines answer, where there are several."""
         before = self._models
         self._models = Counter()
@@ -142,37 +152,37 @@ class Events:
                 name = clean(model, MOST_MODEL)
                 yield Event(snapshot.wall_s, EventKind.REPLICAS, name, "replicas", level, parameters=counts)
 
-    def _of_gpus(self, frame: Frame, snapshot: Snapshot, began_s: float) -> list[Event]:
+    def _gpu_changes(self, frame: Frame, snapshot: Snapshot, began_s: float) -> list[Event]:
         """New Xids, and GPUs that are lost, back or slowed down."""
         events: list[Event] = []
-        seen = {}
+        gpus = {}
         for reading, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-            seen[gpu.uuid] = (gpu, reading)
-            known, known_reading = self._gpus.get(gpu.uuid, (None, None))
-            for xid in _new_xids(known_reading, reading, began_s):
+            gpus[gpu.uuid] = (gpu, reading)
+            before, reading_before = self._gpus.get(gpu.uuid, (None, None))
+            for xid in _new_xids(reading_before, reading, began_s):
                 code: Parameters = {"xid": float(xid.code)}
                 level = xid_of(xid.code).level
                 events.append(_gpu_event(frame.wall_s, EventKind.XID, gpu, "xid", level, code))
-            if known is not None or self._gpus:
-                events += _gpu_events(known, gpu, frame.wall_s)
-        self._gpus = seen
+            if before is not None or self._gpus:
+                events += _gpu_events(before, gpu, frame.wall_s)
+        self._gpus = gpus
         return events
 
-    def _of_verdicts(self, snapshot: Snapshot, began_s: float) -> list[Event]:
+    def _verdict_changes(self, snapshot: Snapshot, began_s: float) -> list[Event]:
         """Verdicts that came, changed (their level or cause, too) or went."""
         before = self._verdicts
         wall_s = snapshot.wall_s
-        standing: dict[_Place, _Stands] = {}
+        standing: dict[_Place, _StandingVerdict] = {}
         events: list[Event] = []
         for verdict in snapshot.verdicts:
             place = verdict.key, verdict.family
             old = before.get(place)
-            code = _change(verdict, old)
+            code = _change_code(verdict, old)
             if code == _NEW_CAUSE and old is not None and wall_s - old.changed_s < _SETTLE_S:
-                standing[place] = _Stands(verdict, old.cause, old.changed_s)
+                standing[place] = _StandingVerdict(verdict, old.cause, old.changed_s)
                 continue
-            standing[place] = _Stands(verdict, verdict.cause, wall_s)
-            if code == _BEGAN and old is None and self._was_so(verdict, began_s):
+            standing[place] = _StandingVerdict(verdict, verdict.cause, wall_s)
+            if code == _BEGAN and old is None and self._was_there_before(verdict, began_s):
                 continue
             if code:
                 events.append(_change_event(verdict, code, old, wall_s))
@@ -180,13 +190,13 @@ class Events:
         self._verdicts = standing
         return events
 
-    def _was_so(self, verdict: Verdict, began_s: float) -> bool:
-        """Whether a first verdict that nobody suffers from tells what already was when its thing was seen first."""
+    def _was_there_before(self, verdict: Verdict, began_s: float) -> bool:
+        """Whether a first verdict is one that nobody suffers from, and that held when its thing was seen first."""
         if verdict.level not in (Level.NOTE, Level.OK):
             return False
-        known = self._engines.get(verdict.key)
-        if known is not None:
-            began_s = known.since_s
+        memory = self._engines.get(verdict.key)
+        if memory is not None:
+            began_s = memory.since_s
         return verdict.since <= rfc3339(began_s + _SETTLE_S)
 
 
@@ -199,7 +209,7 @@ def _new_xids(before: GpuReading | None, reading: GpuReading, began_s: float) ->
     return [xid for xid in reading.xid if xid not in before.xid]
 
 
-def _change(verdict: Verdict, old: _Stands | None) -> str:
+def _change_code(verdict: Verdict, old: _StandingVerdict | None) -> str:
     """Code of the event by which a verdict differs from the one that stood there; empty: none."""
     was_quiet = old is None or old.verdict.code in _QUIET
     if was_quiet and verdict.code in _QUIET:
@@ -213,7 +223,7 @@ def _change(verdict: Verdict, old: _Stands | None) -> str:
     return ""
 
 
-def _change_event(verdict: Verdict, code: str, old: _Stands | None, wall_s: float) -> Event:
+def _change_event(verdict: Verdict, code: str, old: _StandingVerdict | None, wall_s: float) -> Event:
     """The event of a verdict that began or changed."""
     parameters: Parameters = {}
     since_s = 0.0
@@ -226,7 +236,9 @@ def _change_event(verdict: Verdict, code: str, old: _Stands | None, wall_s: floa
     return _verdict_event(verdict, code, verdict.level, parameters, since_s, wall_s)
 
 
-def _ended(before: Mapping[_Place, _Stands], standing: Mapping[_Place, _Stands], snapshot: Snapshot) -> list[Event]:
+def _ended(
+    before: Mapping[_Place, _StandingVerdict], standing: Mapping[_Place, _StandingVerdict], snapshot: Snapshot
+) -> list[Event]:
     """Events of the verdicts that are over, of things that are still there."""
     gone = []
     for place, old in before.items():
@@ -247,43 +259,44 @@ def _ended(before: Mapping[_Place, _Stands], standing: Mapping[_Place, _Stands],
 def _verdict_event(
     verdict: Verdict, code: str, level: Level, parameters: Parameters, since_s: float, wall_s: float
 ) -> Event:
+    """An event on a verdict; `since_s` is its start (Unix time) where it began, else 0."""
     scope = clean(verdict.scope, MOST_MODEL)
     return Event(wall_s, EventKind.VERDICT, scope, code, level, verdict.key, parameters, since_s, verdict)
 
 
-def _seen(before: _Seen | None, reading: EngineReading, wall_s: float) -> _Seen:
+def _updated_memory(before: _EngineMemory | None, reading: EngineReading, wall_s: float) -> _EngineMemory:
     """Memory of an engine after this reading; the last answer of a silent one stays."""
     since_s = wall_s
     if before is not None:
         since_s = before.since_s
-    ended = reading.departure is not None
-    answers = reading.state is EndpointState.OK
-    up: bool | None = answers
-    if not answers and (before is None or before.up is None) and wall_s - since_s < _SETTLE_S:
-        up = None
-    if before is not None and (not answers or reading.monotonic_s == before.said.monotonic_s):
-        if (before.up, before.ended) == (up, ended):
-            return before
-        return before._replace(up=up, ended=ended)
-    return _Seen(since_s, up, reading, ended)
+    has_ended = reading.departure is not None
+    answers: bool | None = reading.state is EndpointState.OK
+    if not answers and (before is None or before.answers is None) and wall_s - since_s < _SETTLE_S:
+        answers = None
+    is_new_answer = bool(answers) and (before is None or reading.monotonic_s != before.last_answer.monotonic_s)
+    if before is None or is_new_answer:
+        return _EngineMemory(since_s, answers, reading, has_ended)
+    if (before.answers, before.has_ended) == (answers, has_ended):
+        return before
+    return before._replace(answers=answers, has_ended=has_ended)
 
 
-def _engine_events(before: _Seen, now: _Seen, engine: Engine, wall_s: float) -> Iterator[Event]:
-    """It does not answer any more, answers again, began anew, or serves another model."""
-    name = clean(now.said.name, MOST_MODEL)
+def _engine_events(before: _EngineMemory, now: _EngineMemory, engine: Engine, wall_s: float) -> Iterator[Event]:
+    """Events of an engine that does not answer any more, answers again, began anew, or serves another model."""
+    name = clean(now.last_answer.name, MOST_MODEL)
     is_settled = wall_s - now.since_s >= _SETTLE_S
-    if before.up and not now.up and not now.ended:  # the verdict tells of an end
+    if before.answers and not now.answers and not now.has_ended:  # an end has a verdict
         state: Parameters = {"state": engine.state.value.replace("_", " ")}
         yield Event(wall_s, EventKind.ENGINE, name, "down", Level.WARN, engine.key, state)
-    elif now.up and not before.up and (before.up is False or is_settled):
+    elif now.answers and not before.answers and (before.answers is False or is_settled):
         yield Event(wall_s, EventKind.ENGINE, name, "answers", Level.OK, engine.key, {})
-    if _began_anew(before.said, now.said):
+    if _began_anew(before.last_answer, now.last_answer):
         yield Event(wall_s, EventKind.RESTART, name, "restarted", Level.WARN, engine.key, {})
-    code = _model_change(before.said.model, now.said.model, is_settled=is_settled)
+    code = _model_change(before.last_answer.model, now.last_answer.model, is_settled=is_settled)
     if code:
         models: Parameters = {
-            "before": clean(before.said.model, MOST_MODEL),
-            "model": clean(now.said.model, MOST_MODEL),
+            "before": clean(before.last_answer.model, MOST_MODEL),
+            "model": clean(now.last_answer.model, MOST_MODEL),
         }
         yield Event(wall_s, EventKind.MODEL, name, code, Level.NOTE, engine.key, models)
 
@@ -299,13 +312,13 @@ def _model_change(before: str, model: str, *, is_settled: bool) -> str:
     return ""
 
 
-def _began_anew(known: EngineReading, now: EngineReading) -> bool:
-    """Another start of its process; where that is not told: all counters that moved are lower, of the ranks that both
-    answers have."""
-    if known.started_wall_s > 0.0 and now.started_wall_s > 0.0:
-        return abs(now.started_wall_s - known.started_wall_s) > 1.0
-    ranks = {rank.rank for rank in known.ranks} & {rank.rank for rank in now.ranks}
-    before = _counters(known, ranks)
+def _began_anew(last: EngineReading, now: EngineReading) -> bool:
+    """Whether its process is another one: by its start, else if all counters that had moved are lower now, of the ranks
+    that both answers have."""
+    if last.started_wall_s > 0.0 and now.started_wall_s > 0.0:
+        return abs(now.started_wall_s - last.started_wall_s) > 1.0
+    ranks = {rank.rank for rank in last.ranks} & {rank.rank for rank in now.ranks}
+    before = _counters(last, ranks)
     after = _counters(now, ranks)
     moved = []
     for name, value in before.items():
@@ -324,14 +337,16 @@ def _counters(reading: EngineReading, ranks: Container[str]) -> Counter[str]:
 
 
 def _gpu_events(before: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
-    """Lost, back, slowed down; `before` is None for a GPU that was not listed before."""
+    """Events of a GPU that is lost, back or slowed down; `before` is None for one that was not listed before."""
     was_down = before is not None and before.state in _DOWN
     if gpu.state in _DOWN and not was_down:
-        code = "gpu_lost" if gpu.state is GpuState.LOST else "gpu_reset_required"
-        what: Parameters = {}
+        code = "gpu_reset_required"
+        if gpu.state is GpuState.LOST:
+            code = "gpu_lost"
+        parameters: Parameters = {}
         if gpu.state_text:
-            what["what"] = clean(gpu.state_text, _MOST_TEXT)
-        yield _gpu_event(wall_s, EventKind.GPU, gpu, code, Level.CRITICAL, what)
+            parameters["what"] = clean(gpu.state_text, _MOST_TEXT)
+        yield _gpu_event(wall_s, EventKind.GPU, gpu, code, Level.CRITICAL, parameters)
     elif was_down and gpu.state is GpuState.OK:
         yield _gpu_event(wall_s, EventKind.GPU, gpu, "gpu_back", Level.OK)
     cause = _new_slowdown(before, gpu)
@@ -350,6 +365,6 @@ def _new_slowdown(before: Gpu | None, gpu: Gpu) -> str:
 
 
 def _gpu_event(
-    wall_s: float, kind: EventKind, gpu: Gpu, code: str, level: Level, said: Parameters | None = None
+    wall_s: float, kind: EventKind, gpu: Gpu, code: str, level: Level, parameters: Parameters | None = None
 ) -> Event:
-    return Event(wall_s, kind, f"gpu {gpu.index}", code, level, gpu.uuid, said or {})
+    return Event(wall_s, kind, f"gpu {gpu.index}", code, level, gpu.uuid, parameters or {})

@@ -34,14 +34,15 @@ from gpumon.triage.signals import (
 from gpumon.triage.thresholds import Thresholds
 from gpumon.triage.xid import RESET, Xid, xid_of
 
-_STANDS_S: Final = 86400.0
-"""A critical Xid that a dcgm-exporter still tells is told for a day."""
+_GAUGE_XID_S: Final = 86400.0
+"""Seconds for which a critical Xid in a dcgm-exporter's gauge is reported: the gauge stands until the GPU is reset."""
 OFF_THE_BUS: Final = 79
+"""Xid of a GPU that has fallen off the bus."""
 ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
 ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
 REASONS_SOURCE: Final = "nvmlDeviceGetCurrentClocksEventReasons"
-_BUSY: Final = "nvmlDeviceGetUtilizationRates"
-_MEMORY: Final = "nvmlDeviceGetMemoryInfo"
+_BUSY_SOURCE: Final = "nvmlDeviceGetUtilizationRates"
+_MEMORY_SOURCE: Final = "nvmlDeviceGetMemoryInfo"
 
 
 def _gpu(case: Case) -> Gpu:
@@ -52,12 +53,12 @@ def _gpu(case: Case) -> Gpu:
 
 def broken(case: Case) -> Finding | None:
     """The worst that is wrong with a GPU's hardware, and all else that is."""
-    return _worst([*_state(case), *_xids(case, is_application=False), *_memory(case)])
+    return _worst([*_state_faults(case), *_xid_faults(case, is_application=False), *_memory_faults(case)])
 
 
 def program_fault(case: Case) -> Finding | None:
     """Xids that a program caused: the hardware is fine."""
-    return _worst([*_xids(case, is_application=True)])
+    return _worst([*_xid_faults(case, is_application=True)])
 
 
 def _worst(findings: list[Finding]) -> Finding | None:
@@ -72,11 +73,11 @@ def _worst(findings: list[Finding]) -> Finding | None:
 
 
 def _fault(
-    case: Case, level: Level, cause: str, evidence: Evidence, actions: tuple[str, ...], **said: float | str | None
+    case: Case, level: Level, cause: str, evidence: Evidence, actions: tuple[str, ...], **values: float | str | None
 ) -> Finding:
     """A fault of the hardware. On a GPU that nobody uses it is no more than a warning."""
     fixes = tuple(action(code, index=float(_gpu(case).index)) for code in actions)
-    parameters = params(**said)
+    parameters = params(**values)
     if level is Level.CRITICAL and is_unused(case):
         level = Level.WARN
         parameters |= params(unused="yes")
@@ -105,18 +106,21 @@ def is_unused(case: Case) -> bool:
     return recent.free_s > recent.used_s and case.now_s - recent.used_s >= case.thresholds.gpu_idle_s
 
 
-def _state(case: Case) -> Iterator[Finding]:
+def _state_faults(case: Case) -> Iterator[Finding]:
+    """The fault of a GPU that is lost, or that needs a reset."""
     gpu = _gpu(case)
     if gpu.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
         return
-    what = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
-    shown = Evidence("gpu_state", source="NVML", parameters=what)
+    parameters = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
+    evidence = Evidence("gpu_state", source="NVML", parameters=parameters)
     if gpu.state is GpuState.RESET_REQUIRED:
-        yield _fault(case, Level.CRITICAL, "reset_required", shown, RESET)
+        yield _fault(case, Level.CRITICAL, "reset_required", evidence, RESET)
         return
-    seconds = gpu.age_s if gpu.age_s >= 1.0 else None
+    seconds = None
+    if gpu.age_s >= 1.0:
+        seconds = gpu.age_s
     actions = xid_of(OFF_THE_BUS).actions
-    yield _fault(case, Level.CRITICAL, "lost", shown, actions, xid=_xid_of_loss(case), seconds=seconds)
+    yield _fault(case, Level.CRITICAL, "lost", evidence, actions, xid=_xid_of_loss(case), seconds=seconds)
 
 
 def _xid_of_loss(case: Case) -> float | None:
@@ -145,7 +149,7 @@ def _xid_events(case: Case) -> dict[int, list[XidEvent]]:
     return by_code
 
 
-def _xids(case: Case, *, is_application: bool) -> Iterator[Finding]:
+def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
     """A finding for each code that came lately, with how often and when last."""
     by_code = _xid_events(case)
     if not by_code:
@@ -161,47 +165,49 @@ def _xids(case: Case, *, is_application: bool) -> Iterator[Finding]:
         ago_s = case.frame.wall_s - events[-1].wall_s
         if kind.is_application is not is_application or ago_s > _xid_kept_s(case, kind):
             continue
-        times = float(len(events)) if len(events) > 1 else None
+        times = None
+        if len(events) > 1:
+            times = float(len(events))
         how_often = params(times=times, ago=max(0.0, ago_s))
-        shown = Evidence("xid", float(code), source="NVML Xid event", parameters=how_often)
-        fault = _fault(case, kind.level, cause, shown, kind.actions, xid=float(code), processes=processes)
+        evidence = Evidence("xid", float(code), source="NVML Xid event", parameters=how_often)
+        fault = _fault(case, kind.level, cause, evidence, kind.actions, xid=float(code), processes=processes)
         yield fault._replace(confidence=kind.confidence)
 
 
 def _xid_kept_s(case: Case, kind: Xid) -> float:
-    """Seconds for which an Xid is told."""
+    """Seconds for which an Xid is reported."""
     kept_s = case.thresholds.xid_s
     if kind.is_application:
         kept_s = case.thresholds.xid_application_s
     is_gauge = case.gpu_reading is not None and case.gpu_reading.source == DCGM
     if is_gauge and kind.level is Level.CRITICAL:
-        return max(kept_s, _STANDS_S)  # the exporter's gauge stands until the GPU is reset
+        return max(kept_s, _GAUGE_XID_S)
     return kept_s
 
 
-def _memory(case: Case) -> Iterator[Finding]:
+def _memory_faults(case: Case) -> Iterator[Finding]:
     """Faults of its memory: rows that cannot be remapped, uncorrectable errors, rows that wait for a reset."""
     gpu = _gpu(case)
     if finite(gpu.remap_failed):
-        shown = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
-        yield _fault(case, Level.CRITICAL, "remap_failed", shown, ("replace_gpu",))
+        evidence = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
+        yield _fault(case, Level.CRITICAL, "remap_failed", evidence, ("replace_gpu",))
     ecc_count = finite(gpu.ecc_uncorrected)
     if ecc_count:
         yield _ecc_fault(case, ecc_count)
     if finite(gpu.remap_pending):
-        shown = Evidence("remap_pending", gpu.remap_pending, source=ROWS_SOURCE)
-        yield _fault(case, Level.WARN, "remap_pending", shown, RESET)
+        evidence = Evidence("remap_pending", gpu.remap_pending, source=ROWS_SOURCE)
+        yield _fault(case, Level.WARN, "remap_pending", evidence, RESET)
 
 
 def _ecc_fault(case: Case, count: float) -> Finding:
     """The finding on uncorrectable ECC errors: critical while more of them come."""
     risen = ecc_risen(case.recent) or None
-    shown = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen))
+    evidence = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen))
     if risen:
         fixes = ("reset_gpu", "diagnose_if_again")
-        return _fault(case, Level.CRITICAL, "ecc_rising", shown, fixes, count=count, risen=risen)
+        return _fault(case, Level.CRITICAL, "ecc_rising", evidence, fixes, count=count, risen=risen)
     fixes = ("reset_when_free", "replace_if_again")
-    return _fault(case, Level.WARN, "ecc", shown, fixes, count=count, risen=risen)
+    return _fault(case, Level.WARN, "ecc", evidence, fixes, count=count, risen=risen)
 
 
 def ecc_risen(recent: Recent) -> float:
@@ -221,10 +227,10 @@ SLOWDOWNS: Final[Mapping[str, str]] = {
     "hw_slowdown": "hardware_slowdown",
 }
 """Clock event reasons that are faults -> cause, the most telling first: `hw_slowdown` comes with the two above."""
-_SET: Final = {
+_SET_BY_SOMEBODY: Final = {
     "applications_clocks_setting": "application_clocks",
 }
-"""Reasons that somebody chose -> cause."""
+"""Clock event reasons that are settings -> cause."""
 _FIXES: Final = {
     "thermal": "check_cooling",
     "thermal_driver": "check_cooling",
@@ -232,21 +238,29 @@ _FIXES: Final = {
     "hardware_slowdown": "check_cooling_and_power",
     "application_clocks": "reset_application_clocks",
 }
+"""Cause -> code of the action against it."""
 POWER_CAP: Final = "sw_power_cap"
+"""Clock event reason: the power limit holds the clock."""
 _FAR_BELOW: Final = 0.7
 """Clock, of the highest, below which a slowdown costs at least 30 % of the speed."""
 SLOWDOWN_OVER_S: Final = 20.0
-"""Protection against heat comes and goes within seconds: after so long without it a slowdown is over."""
+"""Seconds without it after which a slowdown is over: protection against heat comes and goes within seconds."""
 PAST_S: Final = 3.0
-"""After so long without it the verdict says that it was."""
+"""Seconds without it after which the verdict says that it was."""
 _BAND: Final = 0.1
-"""How far the share of a slowdown, the load and the clock may go back while it stands."""
+"""Share by which the load and the clock may go back while a verdict stands."""
+_SHARE_BAND: Final = 0.5
+"""Share by which the time slowed down may go back while a verdict stands: it is of one minute, and comes in bursts."""
 _STEADY: Final = 0.02
 """Most that a locked clock moves, as a share of the highest: one that power or heat decides goes up and down."""
+_MOST_OF_THE_TIME: Final = 0.5
+"""Share of the last minute in which the power limit, or a setting, must have held a clock to explain it."""
 _LOWERED: Final = 0.95
 """Power limit, of the card's default, below which somebody lowered it."""
 COOLER: Final = (0.4, 0.7)
 """Least and most of the power limit in force that is advised against heat."""
+_VISIBLE_HZ: Final = 5e6
+"""Difference of two clocks that shows: they are written in GHz with two decimals."""
 BELOW_DRAW: Final = 0.9
 """A power limit against heat is at most this much of what the GPU draws: one above it changes nothing."""
 
@@ -258,23 +272,23 @@ def throttled(case: Case) -> Finding | None:
         return None
     least_share = case.thresholds.throttled_ratio
     if Limit.THROTTLED in case.near:
-        least_share *= 1.0 - 5.0 * _BAND
+        least_share *= 1.0 - _SHARE_BAND
     shares = {}
     active = []
     for reason in SLOWDOWNS:
-        shares[reason] = _share(case.recent, reason)
+        shares[reason] = _active_share(case.recent, reason)
         if shares[reason] > least_share:
             active.append(reason)
     if active:
         past_s = min(_past_s(case.recent, reason) for reason in active)
         if past_s < SLOWDOWN_OVER_S:
-            return _slowed(case, gpu, active[0], shares, past_s)
-    return _held_down(case, gpu)
+            return _slowed_finding(case, gpu, active[0], shares, past_s)
+    return _held_down_finding(case, gpu)
 
 
 def slowed_lately(recent: Recent, limits: Thresholds) -> bool:
     """Whether a fault held its clocks down in the last minute."""
-    return any(_share(recent, reason) > limits.throttled_ratio for reason in SLOWDOWNS)
+    return any(_active_share(recent, reason) > limits.throttled_ratio for reason in SLOWDOWNS)
 
 
 def _past_s(recent: Recent, reason: str) -> float:
@@ -284,7 +298,7 @@ def _past_s(recent: Recent, reason: str) -> float:
     return recent.steady_s(reason)
 
 
-def _share(recent: Recent, reason: str) -> float:
+def _active_share(recent: Recent, reason: str) -> float:
     """Share of the last minute in which a clock event reason was active."""
     if recent.last(reason) == 0.0 and recent.steady_s(reason) >= min(MINUTE_S, recent.seconds):
         return 0.0
@@ -300,6 +314,7 @@ class _Clock(NamedTuple):
 
 
 def _clock(case: Case, gpu: Gpu) -> _Clock | None:
+    """The clock of a GPU; None where it is not known."""
     mean_hz = finite(case.recent.mean("sm_clock_hz", MINUTE_S))
     most_hz = finite(gpu.sm_clock_max_hz)
     newest_hz = finite(case.recent.last("sm_clock_hz"))
@@ -308,7 +323,7 @@ def _clock(case: Case, gpu: Gpu) -> _Clock | None:
     return _Clock(mean_hz, most_hz, newest_hz or mean_hz)
 
 
-def _slowed(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past_s: float) -> Finding:
+def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past_s: float) -> Finding:
     """The finding on a clock that the driver slows down for `reason`, or did until `past_s` ago."""
     cause = SLOWDOWNS[reason]
     is_over = past_s >= PAST_S
@@ -323,13 +338,15 @@ def _slowed(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past
     if is_over:
         parameters |= params(ended=case.frame.wall_s - past_s)
     if clock is not None and level is not Level.NOTE:
-        hz = clock.newest if is_over else clock.mean
-        parameters |= params(clock_hz=hz, clock_max_hz=clock.most)
+        clock_hz = clock.mean
+        if is_over:
+            clock_hz = clock.newest
+        parameters |= params(clock_hz=clock_hz, clock_max_hz=clock.most)
     actions = [action(_FIXES[cause], index=float(gpu.index))]
     if cause.startswith("thermal"):
         parameters |= params(celsius=finite(gpu.temperature_c))
-        actions += _cooler(case, gpu)
-    proof = (*_evidence_of_slowdown(case, gpu, shares), *_load(case, gpu, clock, busy))
+        actions += _cooler_actions(case, gpu)
+    proof = (*_evidence_of_slowdown(case, gpu, shares), *_load_evidence(case, gpu, clock, busy))
     return Finding(Limit.THROTTLED, cause, parameters, proof, tuple(actions), level)
 
 
@@ -354,7 +371,7 @@ def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, 
     if _is_felt(case):
         return Level.CRITICAL
     is_loaded = (busy or 0.0) >= case.thresholds.loaded_ratio
-    if is_loaded and clock is not None and _far(clock):
+    if is_loaded and clock is not None and _is_far_below(clock):
         return Level.CRITICAL
     return Level.WARN
 
@@ -364,93 +381,104 @@ def _is_felt(case: Case) -> bool:
     return any(case.suffers(engine) for engine in case.engines)
 
 
-def _far(clock: _Clock) -> bool:
+def _is_far_below(clock: _Clock) -> bool:
+    """Whether a clock is so far below the highest that much of the speed is lost."""
     return clock.mean < _FAR_BELOW * clock.most
 
 
-def _load(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Iterator[Evidence]:
+def _load_evidence(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Iterator[Evidence]:
     """Clock, busy share and power of the last minute."""
     if clock is not None:
         newest: Parameters = {}
-        if abs(clock.newest - clock.mean) >= 5e6:
+        if abs(clock.newest - clock.mean) >= _VISIBLE_HZ:
             newest = params(newest=clock.newest)
         yield Evidence("sm_clock", clock.mean, clock.most, "nvmlDeviceGetClockInfo", gpu_chart(gpu, "clock"), newest)
     if busy is not None:
-        yield Evidence("busy", busy, source=_BUSY, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=MINUTE_S))
+        yield Evidence(
+            "busy", busy, source=_BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=MINUTE_S)
+        )
     watts = finite(case.recent.mean("power_w", MINUTE_S))
     if watts is not None:
         yield Evidence("power", watts, gpu.power_limit_w, "NVML", gpu_chart(gpu, "power"))
 
 
-class _Held(NamedTuple):
+class _HeldClock(NamedTuple):
     """A clock under load below the highest, and what is known of why."""
 
     clock: _Clock
     busy: float
     """Mean of the last minute."""
-    capped: bool
+    is_capped: bool
     """The power limit holds it most of the time."""
-    lowered: bool
+    has_lowered_limit: bool
     """The power limit is below the card's default."""
-    locked: bool
+    is_locked: bool
     """It stands still, and no power limit explains that."""
-    chosen: str | None
+    setting: str | None
     """Cause by a setting that the driver names."""
-    apart: bool
+    peers_wait: bool
     """Other GPUs of its instance run faster, and wait for it."""
 
     @property
     def is_sure(self) -> bool:
         """Whether a setting explains the clock."""
-        return self.lowered or (self.locked and self.chosen is not None)
+        return self.has_lowered_limit or (self.is_locked and self.setting is not None)
 
     @property
     def cause(self) -> str:
         """Code of the verdict's sentence."""
-        if self.capped:
+        if self.is_capped:
             return "power_cap"
-        if self.chosen:
-            return self.chosen
-        if self.locked:
+        if self.setting:
+            return self.setting
+        if self.is_locked:
             return "locked_clock"
         return "low_clock"
 
 
-def _held_down(case: Case, gpu: Gpu) -> Finding | None:
+def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
     """Clocks below the highest under load, and no fault: a power limit, a lock, or nobody who says so."""
-    held = _held(case, gpu)
+    held = _held_clock(case, gpu)
     if held is None or not _is_worth_saying(case, held):
         return None
-    is_felt = held.apart or _is_felt(case)
-    is_wrong = held.lowered or held.cause != "power_cap"
+    is_felt = held.peers_wait or _is_felt(case)
+    is_wrong = held.has_lowered_limit or held.cause != "power_cap"
+    level = Level.NOTE
+    if is_felt and is_wrong:
+        level = Level.WARN
+    confidence = Confidence.MEDIUM
+    if held.is_sure:
+        confidence = Confidence.HIGH
     return Finding(
         Limit.THROTTLED,
         held.cause,
         _held_parameters(gpu, held),
-        tuple(_load(case, gpu, held.clock, held.busy)),
-        (_unlock(gpu, held),),
-        Level.WARN if is_felt and is_wrong else Level.NOTE,
-        Confidence.HIGH if held.is_sure else Confidence.MEDIUM,
+        tuple(_load_evidence(case, gpu, held.clock, held.busy)),
+        (_unlock_action(gpu, held),),
+        level,
+        confidence,
     )
 
 
-def _is_worth_saying(case: Case, held: _Held) -> bool:
+def _is_worth_saying(case: Case, held: _HeldClock) -> bool:
     """Whether the clock is lowered by a setting, or so low that it matters; in the first minute a setting has to be
     sure."""
-    is_explained = held.lowered or (held.locked and held.apart)
+    is_explained = held.has_lowered_limit or (held.is_locked and held.peers_wait)
     if case.recent.seconds < MINUTE_S and not is_explained:
         return False
-    if held.lowered or held.locked:
+    if held.has_lowered_limit or held.is_locked:
         return True
-    return held.clock.mean < case.thresholds.clock_low_ratio * _width(case) * held.clock.most
+    return held.clock.mean < case.thresholds.clock_low_ratio * _clock_band(case) * held.clock.most
 
 
-def _width(case: Case) -> float:
-    """How much further a clock may rise while the verdict stands."""
-    return 1.0 + _BAND if Limit.THROTTLED in case.near else 1.0
+def _clock_band(case: Case) -> float:
+    """Factor of the thresholds of a clock: while the verdict stands it may rise a little further."""
+    if Limit.THROTTLED in case.near:
+        return 1.0 + _BAND
+    return 1.0
 
 
-def _held(case: Case, gpu: Gpu) -> _Held | None:
+def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
     """State of a loaded GPU's clock; None where there is nothing to look back for, as nearly always."""
     if _runs_freely(case, gpu):
         return None
@@ -460,15 +488,15 @@ def _held(case: Case, gpu: Gpu) -> _Held | None:
         return None
     if busy < _least_busy(case):
         return None
-    capped = _share(case.recent, POWER_CAP) > 0.5
-    return _Held(
+    is_capped = _active_share(case.recent, POWER_CAP) > _MOST_OF_THE_TIME
+    return _HeldClock(
         clock,
         busy,
-        capped,
-        lowered=capped and _is_lowered(gpu),
-        locked=not capped and _stands_low(case, clock),
-        chosen=_chosen_cause(case.recent),
-        apart=any(_peers_wait(case, gpu, engine, clock) for engine in case.engines),
+        is_capped,
+        has_lowered_limit=is_capped and _is_lowered(gpu),
+        is_locked=not is_capped and _stands_low(case, clock),
+        setting=_setting_cause(case.recent),
+        peers_wait=any(_peers_wait(case, gpu, engine, clock) for engine in case.engines),
     )
 
 
@@ -491,10 +519,10 @@ def _least_busy(case: Case) -> float:
     return loaded_ratio
 
 
-def _chosen_cause(recent: Recent) -> str | None:
+def _setting_cause(recent: Recent) -> str | None:
     """Cause by a setting that the driver named most of the time."""
-    for reason, cause in _SET.items():
-        if _share(recent, reason) > 0.5:
+    for reason, cause in _SET_BY_SOMEBODY.items():
+        if _active_share(recent, reason) > _MOST_OF_THE_TIME:
             return cause
     return None
 
@@ -509,22 +537,21 @@ def _is_lowered(gpu: Gpu) -> bool:
 def _stands_low(case: Case, clock: _Clock) -> bool:
     """Whether the clock of the last minute stood still, far below the highest."""
     values = [value for _, value in case.recent.values("sm_clock_hz", MINUTE_S)]
-    still = max(values) - min(values) <= _STEADY * clock.most
-    return still and clock.mean < case.thresholds.clock_locked_ratio * _width(case) * clock.most
+    is_still = max(values) - min(values) <= _STEADY * clock.most
+    return is_still and clock.mean < case.thresholds.clock_locked_ratio * _clock_band(case) * clock.most
 
 
-def _held_parameters(gpu: Gpu, held: _Held) -> Parameters:
+def _held_parameters(gpu: Gpu, held: _HeldClock) -> Parameters:
     """Figures of its sentence."""
-    return params(
-        index=float(gpu.index),
-        clock_hz=held.clock.mean,
-        clock_max_hz=held.clock.most,
-        limit_w=finite(gpu.power_limit_w) if held.capped else None,
-        default_w=finite(gpu.power_default_w) if held.lowered else None,
-    )
+    parameters = params(index=float(gpu.index), clock_hz=held.clock.mean, clock_max_hz=held.clock.most)
+    if held.is_capped:
+        parameters |= params(limit_w=finite(gpu.power_limit_w))
+    if held.has_lowered_limit:
+        parameters |= params(default_w=finite(gpu.power_default_w))
+    return parameters
 
 
-def _unlock(gpu: Gpu, held: _Held) -> Action:
+def _unlock_action(gpu: Gpu, held: _HeldClock) -> Action:
     """Action that gives the GPU its clock back."""
     index = float(gpu.index)
     if held.cause == "power_cap":
@@ -545,8 +572,9 @@ def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
     return False
 
 
-def _cooler(case: Case, gpu: Gpu) -> Iterator[Action]:
-    """A power limit below its draw that it may hold without the clocks going up and down, where there is one."""
+def _cooler_actions(case: Case, gpu: Gpu) -> Iterator[Action]:
+    """The action to lower the power limit below what the GPU draws, so that its clock holds still; none if that is too
+    low."""
     limit = finite(gpu.power_limit_w)
     draw = finite(case.recent.mean("power_w", MINUTE_S))
     if not limit or not draw:
@@ -566,22 +594,30 @@ POOLED: Final = frozenset(
     }
 )
 """Engines that take their memory when they load a model: how full the VRAM is says nothing of them."""
+_LEAST_SAMPLED_S: Final = KEPT_S - 30.0
+"""Seconds of samples from which on the use of a GPU is judged: its verdict, which must hold for 30 s, comes after 3
+min."""
+_AT_WORK_SM: Final = 0.5
+"""SM activity from which on a GPU is well used."""
 _SILENT: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
 """States in which there is no question of use."""
 _GONE: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
 """States of an engine whose process is not there any more, or is a new one."""
-_TELLING: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
-"""States of an engine that its own verdicts tell of, or that pass."""
+_EXPLAINED: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
+"""States of an engine whose own verdicts explain the use of its GPU, or that pass."""
 _SERVER: Final = re.compile(
     r"(?:^|[\s/])(?:vllm|sglang|trtllm|tritonserver|text-generation|llama-server|ollama|lmdeploy|fastdeploy|tokenspeed|xinference)\b"
     r"|\bsglang::|ray::(?:ServeReplica|RayWorkerWrapper)|::(?:EngineCore|Worker|APIServer)",
     re.IGNORECASE,
 )
-"""How the processes of engines are called: by their program, or by the title that they give themselves."""
+"""Names of the processes of engines: of their program, or the title that they give themselves."""
 
 
-def _unplaced(case: Case) -> str | None:
-    """Names of listed engines that a GPU without one may have; empty where only a process is seen; None: nothing."""
+def _unplaced_engines(case: Case) -> str | None:
+    """Names of listed engines that may run on a GPU without one; empty where only a server's process is seen.
+
+    None where nothing looks like an engine.
+    """
     gpu = _gpu(case)
     reading = case.gpu_reading
     if reading is None or case.engines:
@@ -615,10 +651,10 @@ def _asleep_s(case: Case) -> float:
     """For how long a GPU has done nothing; 0 where it works, or where nobody knows."""
     if case.recent.last("awake") != 0.0:
         return 0.0
-    seen_s = case.recent.steady_s("awake")
+    sampled_s = case.recent.steady_s("awake")
     if case.gpu_reading is None or not case.gpu_reading.idle_since_wall_s:
-        return max(seen_s, 0.0)
-    return max(seen_s, case.frame.wall_s - case.gpu_reading.idle_since_wall_s)
+        return max(sampled_s, 0.0)
+    return max(sampled_s, case.frame.wall_s - case.gpu_reading.idle_since_wall_s)
 
 
 def _vram(gpu: Gpu) -> tuple[float, float] | None:
@@ -630,12 +666,12 @@ def _vram(gpu: Gpu) -> tuple[float, float] | None:
     return (used, total)
 
 
-def _vram_used(gpu: Gpu, used: float, total: float, limit: float | None = None) -> Evidence:
-    """Evidence of the VRAM in use, of all or of a share (`limit`) of it."""
-    over = total
+def _vram_evidence(gpu: Gpu, used: float, total: float, limit: float | None = None) -> Evidence:
+    """Evidence of the VRAM in use, beside all of it or a share (`limit`) of it."""
+    limit_bytes = total
     if limit is not None:
-        over = limit * total
-    return Evidence("vram_used", used, over, _MEMORY, gpu_chart(gpu, "vram"), params(total=total))
+        limit_bytes = limit * total
+    return Evidence("vram_used", used, limit_bytes, _MEMORY_SOURCE, gpu_chart(gpu, "vram"), params(total=total))
 
 
 def _idle_cost(case: Case, gpu: Gpu) -> float | None:
@@ -650,29 +686,29 @@ def memory_idle(case: Case) -> Finding | None:
     gpu = _gpu(case)
     idle_s = _asleep_s(case)
     limits = case.thresholds
-    if _is_told(case) or idle_s < limits.gpu_idle_s:
+    if _is_explained(case) or idle_s < limits.gpu_idle_s:
         return None
-    room = _vram(gpu)
-    if room is None:
+    vram = _vram(gpu)
+    if vram is None:
         return None
-    engine = _unplaced(case)
-    used, total = room
+    engine = _unplaced_engines(case)
+    used, total = vram
     if engine or used < limits.held_ratio * total:
         return None
     holders = _memory_holders(gpu)
     proof = [
-        _vram_used(gpu, used, total, limits.held_ratio),
-        Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, gpu_chart(gpu, "busy")),
+        _vram_evidence(gpu, used, total, limits.held_ratio),
+        Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY_SOURCE, gpu_chart(gpu, "busy")),
     ]
     for process in holders[:4]:
-        proof.append(_holds(process))
+        proof.append(_vram_of_process(process))
     parameters: Parameters = {}
     if holders:
         parameters |= params(processes=name_processes(holders))
     if len(holders) > 1:
         parameters |= params(several="yes")
     parameters |= params(vram_bytes=used, seconds=idle_s, cost=_idle_cost(case, gpu))
-    fixes = _free_memory(holders, used, may_serve=engine is not None)
+    fixes = _free_memory_actions(holders, used, may_serve=engine is not None)
     if engine is None:
         fixes = with_savings(fixes, 1.0, _idle_cost(case, gpu))
     began_s = case.now_s - idle_s
@@ -688,8 +724,8 @@ def _memory_holders(gpu: Gpu) -> list[Process]:
     return holders
 
 
-def _free_memory(holders: Sequence[Process], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
-    """End the programs that hold memory; an engine that may serve is not to be ended before its answer is looked at."""
+def _free_memory_actions(holders: Sequence[Process], vram_bytes: float, *, may_serve: bool) -> tuple[Action, ...]:
+    """Actions that end the programs which hold memory; where one may be an engine, it is asked for an answer before."""
     if not holders:
         return (action("find_hidden_process"),)
     users = set()
@@ -705,7 +741,8 @@ def _free_memory(holders: Sequence[Process], vram_bytes: float, *, may_serve: bo
     )
 
 
-def _holds(process: Process) -> Evidence:
+def _vram_of_process(process: Process) -> Evidence:
+    """Evidence of the VRAM that a process holds."""
     return Evidence(
         "process_vram", process.vram_bytes, source="NVML processes", parameters=params(process=program_text(process))
     )
@@ -718,28 +755,33 @@ def vram_full(case: Case) -> Finding | None:
     """
     gpu = _gpu(case)
     limits = case.thresholds
-    room = _vram(gpu)
-    if room is None:
+    vram = _vram(gpu)
+    if vram is None:
         return None
-    used, total = room
+    used, total = vram
     if used < limits.vram_note_ratio * total:
         return None
     trains = any(engine.phase is Phase.TRAINING for engine in case.engines)
     if not _grows(case, gpu, trains=trains):
         return None
-    proof = [_vram_used(gpu, used, total, limits.vram_note_ratio)]
+    proof = [_vram_evidence(gpu, used, total, limits.vram_note_ratio)]
     for process in gpu.processes[:3]:
         if finite(process.vram_bytes) is not None:
-            proof.append(_holds(process))
+            proof.append(_vram_of_process(process))
     parameters = params(share=used / total, left=total - used, processes=_program_names(gpu) or "training")
-    fix = action("less_vram" if trains else "keep_vram_free")
-    level = Level.WARN if used >= limits.vram_warn_ratio * total else Level.NOTE
+    if trains:
+        fix = action("less_vram")
+    else:
+        fix = action("keep_vram_free")
+    level = Level.NOTE
+    if used >= limits.vram_warn_ratio * total:
+        level = Level.WARN
     return Finding(Limit.MEMORY_FULL, "vram_full", parameters, tuple(proof), (fix,), level)
 
 
 def _grows(case: Case, gpu: Gpu, *, trains: bool) -> bool:
     """Whether the programs on the GPU take memory as they go: they work, and are no engine."""
-    if _is_pooled(case, gpu) or _asleep_s(case) > 0.0 or _unplaced(case) is not None:
+    if _is_pooled(case, gpu) or _asleep_s(case) > 0.0 or _unplaced_engines(case) is not None:
         return False
     return trains or not _may_be_an_engine(case)
 
@@ -758,7 +800,7 @@ def _may_be_an_engine(case: Case) -> bool:
 def gpu_under_used(case: Case) -> Finding | None:
     """A GPU without an engine that does little or nothing."""
     idle_s = _asleep_s(case)
-    if _is_told(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < KEPT_S - 30.0:
+    if _is_explained(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < _LEAST_SAMPLED_S:
         return None
     fault = broken(case)
     if fault is not None and fault.level in (Level.CRITICAL, Level.WARN):
@@ -767,48 +809,48 @@ def gpu_under_used(case: Case) -> Finding | None:
     if busy is None or busy >= case.thresholds.busy_low_ratio:
         return None
     if idle_s > MINUTE_S:
-        return _rests(case, idle_s)
-    return _hardly_works(case, busy)
+        return _idle_finding(case, idle_s)
+    return _hardly_used_finding(case, busy)
 
 
-def _rests(case: Case, idle_s: float) -> Finding:
+def _idle_finding(case: Case, idle_s: float) -> Finding:
     """The finding on a GPU that does nothing, with who holds its memory and what that costs."""
     gpu = _gpu(case)
     limits = case.thresholds
     code = Limit.IDLE
-    proof = [Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY, gpu_chart(gpu, "busy"))]
+    proof = [Evidence("idle_time", idle_s, limits.gpu_idle_s, _BUSY_SOURCE, gpu_chart(gpu, "busy"))]
     vram = _vram(gpu)
     if vram is not None:
         used, total = vram
-        proof.append(_vram_used(gpu, used, total))
+        proof.append(_vram_evidence(gpu, used, total))
         if used >= limits.held_ratio * total:
             code = Limit.IDLE_VRAM_HELD
     parameters = params(
-        seconds=idle_s, processes=_program_names(gpu), free=_said_free(case), cost=_idle_cost(case, gpu)
+        seconds=idle_s, processes=_program_names(gpu), free=_free_word(case), cost=_idle_cost(case, gpu)
     )
-    actions: tuple[Action, ...] = (_use(case, gpu, "ask_owner"),)
-    if _unplaced(case) is None:
+    actions: tuple[Action, ...] = (_use_action(case, gpu, "ask_owner"),)
+    if _unplaced_engines(case) is None:
         actions = with_savings(actions, 1.0, _idle_cost(case, gpu))
     began_s = case.now_s - idle_s
     return Finding(code, "gpu_idle", parameters, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, began_s)
 
 
-def _hardly_works(case: Case, busy: float) -> Finding:
+def _hardly_used_finding(case: Case, busy: float) -> Finding:
     """The finding on a GPU that does little."""
     gpu = _gpu(case)
     window = params(window_s=KEPT_S)
-    proof = [Evidence("busy", busy, case.thresholds.busy_low_ratio, _BUSY, gpu_chart(gpu, "busy"), window)]
+    proof = [Evidence("busy", busy, case.thresholds.busy_low_ratio, _BUSY_SOURCE, gpu_chart(gpu, "busy"), window)]
     vram = _vram(gpu)
     if vram is not None:
-        proof.append(_vram_used(gpu, *vram))
-    parameters = params(busy=busy, processes=_program_names(gpu), free=_said_free(case))
-    actions = (_use(case, gpu, "share_gpu_or_batch"),)
+        proof.append(_vram_evidence(gpu, *vram))
+    parameters = params(busy=busy, processes=_program_names(gpu), free=_free_word(case))
+    actions = (_use_action(case, gpu, "share_gpu_or_batch"),)
     code = Limit.LOW_EFFICIENCY
     return Finding(code, "gpu_hardly_used", parameters, tuple(proof), actions, Level.NOTE, Confidence.MEDIUM, math.inf)
 
 
-def _said_free(case: Case) -> str:
-    """`yes` where nothing runs on the GPU: an exporter lists no processes, and memory in use is somebody's."""
+def _free_word(case: Case) -> str:
+    """`yes`, a word of the sentence, where nothing runs on the GPU: no process is listed, and no memory is in use."""
     reading = case.gpu_reading
     if reading is not None and is_free(reading):
         return "yes"
@@ -816,42 +858,45 @@ def _said_free(case: Case) -> str:
 
 
 def _program_names(gpu: Gpu) -> str | None:
+    """Names of the programs on a GPU; None where none is listed."""
     if gpu.processes:
         return name_processes(gpu.processes)
     return None
 
 
-def _use(case: Case, gpu: Gpu, of_program: str) -> Action:
-    """The action for a GPU with little work: name its engine, act on its program (`of_program`), or use it."""
-    engine = _unplaced(case)
+def _use_action(case: Case, gpu: Gpu, program_action: str) -> Action:
+    """The action for a GPU with little work: name its engine, act on its program (code `program_action`), or use it."""
+    engine = _unplaced_engines(case)
     if engine:
         return action("map_engine", engines=engine)
     if engine is not None:
         return action("add_endpoint")
-    return action(of_program if gpu.processes else "use_free_gpu")
+    if gpu.processes:
+        return action(program_action)
+    return action("use_free_gpu")
 
 
 def works_without_engine(case: Case) -> Finding | None:
     """A GPU without an engine that works: healthy where its own activity shows that, else nobody can tell."""
     gpu = _gpu(case)
-    if _is_told(case) or _is_parent(case) or gpu.state in _SILENT:
+    if _is_explained(case) or _is_parent(case) or gpu.state in _SILENT:
         return None
     busy = _mean_busy(case)
     if busy is None:
         return _unknown_busy(gpu)
-    low = case.thresholds.busy_low_ratio
-    if case.recent.seconds < MINUTE_S or busy < low or _worked_for_what_ended(case, low):
+    busy_low_ratio = case.thresholds.busy_low_ratio
+    if case.recent.seconds < MINUTE_S or busy < busy_low_ratio or _worked_for_what_ended(case, busy_low_ratio):
         return None
-    return _works(case, gpu, busy)
+    return _at_work_finding(case, gpu, busy)
 
 
-def _works(case: Case, gpu: Gpu, busy: float) -> Finding | None:
+def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
     """The finding on a GPU that works: healthy where its SMs show it, else nobody can tell."""
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
     proof = _proof_of_work(case, gpu, busy, sm)
     programs = _program_names(gpu) or "a program that is not visible here"
-    if sm is None or sm < 0.5:
-        engine = _unplaced(case)
+    if sm is None or sm < _AT_WORK_SM:
+        engine = _unplaced_engines(case)
         parameters = params(processes=programs, busy=busy, engines=engine)
         return unsure((Signal("gpu_work", fix=_fix_of_unknown_work(case, engine), parameters=parameters),), proof)
     if case.found_limits:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
@@ -863,12 +908,14 @@ def _works(case: Case, gpu: Gpu, busy: float) -> Finding | None:
 def _unknown_busy(gpu: Gpu) -> Finding:
     """The driver does not tell how busy the GPU is."""
     state = Evidence("gpu_state", source="NVML", parameters=params(state=gpu.state.value))
-    return unsure((Signal("busy", parameters=params(why=_why(gpu))),), (state,))
+    return unsure((Signal("busy", parameters=params(why=_why_busy_unknown(gpu))),), (state,))
 
 
 def _proof_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple[Evidence, ...]:
     """Busy share, and the activity of SMs and tensor cores as far as it is known."""
-    proof = [Evidence("busy", busy, source=_BUSY, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=KEPT_S))]
+    proof = [
+        Evidence("busy", busy, source=_BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=KEPT_S))
+    ]
     source = gpu.activity_source or "GPM"
     if sm is not None:
         proof.append(Evidence("sm_active", sm, source=source, chart=gpu_chart(gpu, "sm")))
@@ -878,16 +925,16 @@ def _proof_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple
     return tuple(proof)
 
 
-def _worked_for_what_ended(case: Case, low: float) -> bool:
+def _worked_for_what_ended(case: Case, busy_low_ratio: float) -> bool:
     """Whether the work was that of an engine that has ended, whose new process is given a minute."""
-    gone = []
+    ended_engines = []
     for engine in case.engines:
         if engine.state in _GONE:
-            gone.append(engine)
-    if not gone:
+            ended_engines.append(engine)
+    if not ended_engines:
         return False
     busy_now = finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0
-    return busy_now < low or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in gone)
+    return busy_now < busy_low_ratio or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in ended_engines)
 
 
 def _fix_of_unknown_work(case: Case, unplaced: str | None) -> str:
@@ -907,9 +954,9 @@ def _mean_busy(case: Case) -> float | None:
     return busy
 
 
-def _is_told(case: Case) -> bool:
-    """Whether an engine on it has figures, or a verdict for having none; or one lost another of its GPUs."""
-    if any(engine.state in _TELLING for engine in case.engines):
+def _is_explained(case: Case) -> bool:
+    """Whether an engine on it has figures, or a verdict for having none; or an engine lost another of its GPUs."""
+    if any(engine.state in _EXPLAINED for engine in case.engines):
         return True
     lost = set()
     for gpu in case.snapshot.gpus:
@@ -926,7 +973,8 @@ def _is_parent(case: Case) -> bool:
     return case.gpu_reading is not None and case.gpu_reading.mig and not case.gpu_reading.parent_uuid
 
 
-def _why(gpu: Gpu) -> str:
+def _why_busy_unknown(gpu: Gpu) -> str:
+    """Why the busy share is not known, in words."""
     reading: Reading = gpu.busy_ratio
     if isinstance(reading, Missing):
         return clean(reading.detail, 80) or reading.reason.value.replace("_", " ")

@@ -152,9 +152,10 @@ def _only_drains(flow: RequestFlow, waiting: float) -> bool:
 def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding:
     """The finding as that of an offline batch: `5,447 queued, none arriving; done in about 40 min at 12 requests/s`."""
     waiting = case.waiting_mean()
-    parameters = params(queued=waiting, window_s=flow.seconds)
+    parameters = params(queued=waiting)
     if flow.arrived >= 1.0:
         parameters |= params(arrived=flow.arrived)
+    parameters |= params(window_s=flow.seconds)
     rate = flow.finished / flow.seconds
     if rate:
         parameters |= params(rate=rate, left_s=waiting / rate)

@@ -14,18 +14,18 @@ from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Paramete
 from gpumon.triage.lost_gains import later_first_tokens, slower_tokens
 from gpumon.triage.signals import NOW_S, Case, Finding, action, finite, gpu_chart, params
 
-TAKES: Final = 0.1
+AT_WORK_SHARE: Final = 0.1
 """Share of the SMs' time from which on another program is at work: a display or an idle context takes less."""
-TAKES_MUCH: Final = 0.3
-"""Share of the SMs' time from which on it is reported even where latencies have not changed."""
+LARGE_SHARE: Final = 0.3
+"""Share of the SMs' time from which on another program is reported even where latencies have not changed."""
 UNEXPLAINED: Final = 0.25
 """How far a GPU's arithmetic or memory traffic is above the engine's own for others to be at work there."""
-POOR: Final = 0.35
+POOR_BANDWIDTH: Final = 0.35
 """Share of the peak bandwidth at which a step reads its bytes on a poorly tuned stack."""
 SLOW_STEPS: Final = 3.0
-"""Times so long as that from which on a step waits for something else."""
+"""Times as long as its bytes take at that bandwidth from which on a step waits for something else."""
 SLOW_STEP_S: Final = 0.05
-"""Shortest step that does: the host's own part of a step takes 10 to 30 ms at most."""
+"""Shortest step that waits for something else: the host's own part of a step takes 10 to 30 ms at most."""
 _MOST_PREFILL: Final = 0.15
 """Prefill MFU up to which the time per token is that of decode steps."""
 OWN_LIMIT: Final = 0.5
@@ -36,8 +36,8 @@ class Neighbour(NamedTuple):
     """A program on a GPU of the engine that is not its own."""
 
     gpu: Gpu
-    said: Parameters
-    """Names of its sentence."""
+    names: Parameters
+    """Its name as parameters of the sentence: of an engine, or of a process."""
     sm_ratio: float | None
     """Share of the SMs' time that it takes; None where the driver does not tell."""
     is_at_work: bool
@@ -51,31 +51,42 @@ def neighbour(case: Case) -> Finding | None:
     if engine is None or not _can_be_held_up(case):
         return None
     slow_step = _slow_steps(case, engine)
-    beside = _busiest(case, engine, suspected=slow_step is not None)
-    if beside is None:
+    program = _busiest(case, engine, suspected=slow_step is not None)
+    if program is None:
         return None
     late = case.late_latencies()
     risen = _risen_latencies(case)
     is_felt = bool(late or risen or slow_step is not None)
-    if not is_felt and (beside.sm_ratio is None or beside.sm_ratio < TAKES_MUCH):
+    if not is_felt and not _takes_much(program):
         return None
-    proof = _neighbour_proof(beside, slow_step)
-    proof += [*risen, *late, *case.work_evidence(case.activity())]
-    parameters = _neighbour_parameters(case, beside, risen, slow_step)
-    if is_felt and beside.is_at_work:
+    evidence = _neighbour_evidence(program, slow_step)
+    evidence += [*risen, *late, *case.work_evidence(case.activity())]
+    if is_felt and program.is_at_work:
         level = Level.WARN
     else:
         level = Level.NOTE
-    fixes = (action("own_gpus", shared=str(beside.said.get("process", beside.said.get("engine", "")))),)
-    confidence = _confidence(beside, risen=bool(risen))
-    return Finding(Limit.GPU_SHARED, "neighbour", parameters, tuple(proof), fixes, level, confidence)
+    name = program.names.get("process", program.names.get("engine", ""))
+    return Finding(
+        Limit.GPU_SHARED,
+        "neighbour",
+        _neighbour_parameters(case, program, risen, slow_step),
+        tuple(evidence),
+        (action("own_gpus", shared=str(name)),),
+        level,
+        _confidence(program, has_risen=bool(risen)),
+    )
 
 
-def _neighbour_proof(beside: Neighbour, slow_step: Evidence | None) -> list[Evidence]:
+def _takes_much(program: Neighbour) -> bool:
+    """Whether a program is known to take so much of a GPU that it is worth a word by itself."""
+    return program.sm_ratio is not None and program.sm_ratio >= LARGE_SHARE
+
+
+def _neighbour_evidence(program: Neighbour, slow_step: Evidence | None) -> list[Evidence]:
     """The SM time that the program takes, and the step that takes longer than its own work explains."""
     proof: list[Evidence] = []
-    if beside.sm_ratio is not None:
-        proof.append(_sm_share(beside, beside.sm_ratio))
+    if program.sm_ratio is not None:
+        proof.append(_sm_share(program, program.sm_ratio))
     if slow_step is not None:
         proof.append(slow_step)
     return proof
@@ -90,34 +101,36 @@ def _risen_latencies(case: Case) -> list[Evidence]:
     return risen
 
 
-def _sm_share(beside: Neighbour, sm_ratio: float) -> Evidence:
-    chart = gpu_chart(beside.gpu, "busy")
-    return Evidence("neighbour_sm", sm_ratio, source="driver", chart=chart, parameters=beside.said)
+def _sm_share(program: Neighbour, sm_ratio: float) -> Evidence:
+    """Evidence of the share of the SMs' time that a program takes."""
+    chart = gpu_chart(program.gpu, "busy")
+    return Evidence("neighbour_sm", sm_ratio, source="driver", chart=chart, parameters=program.names)
 
 
 def _neighbour_parameters(
-    case: Case, beside: Neighbour, risen: Sequence[Evidence], slow_step: Evidence | None
+    case: Case, program: Neighbour, risen: Sequence[Evidence], slow_step: Evidence | None
 ) -> Parameters:
     """Figures of the sentence: the program and its GPU, and the latency beside the one that it should be."""
-    gpu = f"gpu {beside.gpu.index}"
-    parameters = beside.said | params(gpu=gpu, share=beside.sm_ratio, itl_s=case.mean("itl_mean_s"))
+    gpu = f"gpu {program.gpu.index}"
+    parameters = program.names | params(gpu=gpu, share=program.sm_ratio, itl_s=case.mean("itl_mean_s"))
     if risen:
-        return parameters | _of_before(risen[0])
+        return parameters | _before_parameter(risen[0])
     if slow_step is not None:
         return parameters | params(alone_s=finite(slow_step.limit))
     return parameters
 
 
-def _of_before(risen: Evidence) -> Parameters:
+def _before_parameter(risen: Evidence) -> Parameters:
     """The latency of before, as the sentence names it."""
     name = "ttft_before_s" if risen.quantity == "ttft_before" else "itl_before_s"
     return params(**{name: finite(risen.limit)})
 
 
-def _confidence(beside: Neighbour, *, risen: bool) -> Confidence:
-    if not beside.is_at_work:
+def _confidence(program: Neighbour, *, has_risen: bool) -> Confidence:
+    """How sure it is that the program costs latency: high where both its SM time and the rise were measured."""
+    if not program.is_at_work:
         return Confidence.LOW
-    if risen and beside.sm_ratio is not None:
+    if has_risen and program.sm_ratio is not None:
         return Confidence.HIGH
     return Confidence.MEDIUM
 
@@ -134,8 +147,8 @@ def _slow_steps(case: Case, engine: Engine) -> Evidence | None:
         return None
     if not steps_per_s or not weights or not peak or kv is None:
         return None
-    of_a_rank = peak / max(1, engine.hardware.ranks)
-    alone_s = (weights + kv / steps_per_s) / of_a_rank / POOR
+    peak_of_rank = peak / max(1, engine.hardware.ranks)
+    alone_s = (weights + kv / steps_per_s) / peak_of_rank / POOR_BANDWIDTH
     per_step = finite(engine.rates.tokens_per_step) or 1.0
     if itl_s * per_step < max(SLOW_STEP_S, SLOW_STEPS * alone_s):
         return None
@@ -153,18 +166,18 @@ def _can_be_held_up(case: Case) -> bool:
 def _busiest(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None:
     """The program at work beside the engine that takes most; where one is `suspected`, also one that only
     holds memory as far as is known."""
-    neighbours = [*_processes(case, engine, suspected=suspected), *_engines(case, engine)]
+    neighbours = [*_process_neighbours(case, engine, suspected=suspected), *_engine_neighbours(case, engine)]
     return max(neighbours, key=_weight, default=None)
 
 
-def _weight(beside: Neighbour) -> tuple[bool, float]:
+def _weight(program: Neighbour) -> tuple[bool, float]:
     """Order of programs by what they take: one whose SM time is not known comes after those that are at work."""
-    if beside.sm_ratio is None:
-        return (beside.is_at_work, -1.0)
-    return (beside.is_at_work, beside.sm_ratio)
+    if program.sm_ratio is None:
+        return (program.is_at_work, -1.0)
+    return (program.is_at_work, program.sm_ratio)
 
 
-def _processes(case: Case, engine: Engine, *, suspected: bool) -> list[Neighbour]:
+def _process_neighbours(case: Case, engine: Engine, *, suspected: bool) -> list[Neighbour]:
     """Processes of no engine that are at work on its GPUs, where its own is among the processes there."""
     neighbours = []
     for gpu in case.gpus:
@@ -173,11 +186,11 @@ def _processes(case: Case, engine: Engine, *, suspected: bool) -> list[Neighbour
         for process in gpu.processes:
             if process.engine:
                 continue
-            works = _is_at_work(case, gpu, process)
+            is_at_work = _is_at_work(case, gpu, process)
             holds_unseen = suspected and finite(process.sm_ratio) is None and _holds(case, gpu, process)
-            if works or holds_unseen:
+            if is_at_work or holds_unseen:
                 names = params(process=titled(process), pid=str(process.pid), owner=clean(process.user, 24))
-                neighbours.append(Neighbour(gpu, names, finite(process.sm_ratio), works))
+                neighbours.append(Neighbour(gpu, names, finite(process.sm_ratio), is_at_work))
     return neighbours
 
 
@@ -185,7 +198,7 @@ def _is_at_work(case: Case, gpu: Gpu, process: Process) -> bool:
     """Whether a process takes SM time; where that is not known, whether it explains what the GPU does."""
     sm_ratio = finite(process.sm_ratio)
     if sm_ratio is not None:
-        return sm_ratio >= TAKES
+        return sm_ratio >= AT_WORK_SHARE
     return _holds(case, gpu, process) and _is_unexplained(case, gpu)
 
 
@@ -207,17 +220,17 @@ def _is_unexplained(case: Case, gpu: Gpu) -> bool:
     return computes or reads
 
 
-def _engines(case: Case, engine: Engine) -> list[Neighbour]:
+def _engine_neighbours(case: Case, engine: Engine) -> list[Neighbour]:
     """Other engines with requests on its GPUs."""
     neighbours = []
     for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
         if other.key == engine.key or other.kind in FRONTENDS:
             continue
         gpu = _first_shared(case, reading)
-        if gpu is None or not _works(case, other):
+        if gpu is None or not _has_requests(case, other):
             continue
         sm_ratio = _sm_ratio(gpu, other)
-        if sm_ratio is None or sm_ratio >= TAKES:
+        if sm_ratio is None or sm_ratio >= AT_WORK_SHARE:
             neighbours.append(Neighbour(gpu, params(engine=other.name), sm_ratio, is_at_work=True))
     return neighbours
 
@@ -237,12 +250,13 @@ def _sm_ratio(gpu: Gpu, engine: Engine) -> float | None:
     for process in gpu.processes:
         if process.engine == engine.name:
             shares.append(finite(process.sm_ratio))
-    known = [share for share in shares if share is not None]
-    if known:
-        return sum(known)
+    known_shares = [share for share in shares if share is not None]
+    if known_shares:
+        return sum(known_shares)
     return None
 
 
-def _works(case: Case, other: Engine) -> bool:
+def _has_requests(case: Case, other: Engine) -> bool:
+    """Whether another engine runs requests now."""
     recent = case.recents.get(other.key)
     return recent is not None and (recent.mean("running", NOW_S) or 0.0) > 0.0

@@ -116,59 +116,45 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
 }
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
-"""They do not stand beside a state that is a warning, not even while they fade."""
-_FAMILIES: Final = {family: at for at, family in enumerate(Family)}
-_LIMITS: Final = {limit: at for at, limit in enumerate(Limit)}
-
-
-def _hold_s(case: Case, family: Family, found: Limit | None, stands: Limit | None) -> float:
-    """How long a finding (None: nothing) must hold to take the place of what stands.
-
-    0 for what is true at once, such as a lost GPU; for a hang, which counts time itself; for what says itself that it
-    is over; and for a straggler whose cause, a slow clock, is known now.
-    """
-    over = found is None and (
-        (family is Family.STATE and stands is Limit.THROTTLED)
-        or (stands is Limit.STRAGGLER and Limit.THROTTLED in case.found_limits)
-    )
-    now = family is Family.STATE and (case.kind is Kind.ENGINE or found is Limit.HARDWARE_FAULT)
-    if now or over:
-        return 0.0
-    return case.thresholds.hold_s
+"""Limits that do not stand beside a state that is a warning, not even while they fade."""
+_FAMILY_ORDER: Final = {family: place for place, family in enumerate(Family)}
+_LIMIT_ORDER: Final = {limit: place for place, limit in enumerate(Limit)}
 
 
 FIRST_HOLD_S: Final = 6.0
-"""Three polls of an engine: so long a finding must hold in the first moments of a gpumon that a fleet's screen has just
-started, so that trouble comes first there at once."""
+"""Seconds (three polls of an engine) for which a finding must hold in the first moments of a gpumon that a fleet's
+screen has just started, so that trouble comes first there at once."""
 REST_S: Final = 2.0
-"""An engine is judged when it was polled anew, when a GPU of it comes, goes or gets another verdict, and after so long
-or its interval, as its GPUs and the host go on: between two polls hardly anything changes, and rules are dear."""
+"""Seconds, or the interval of an engine if that is longer, after which it is judged anew without a new poll, as its
+GPUs and the host go on. Before that only if a GPU of it comes, goes or gets another verdict: rules are dear."""
 USED_S: Final = 4.0
-"""For so long what the use of an engine or a GPU was found to be counts: it is a mean of minutes."""
+"""Seconds for which a finding on the use of an engine or a GPU counts: it is a mean of minutes."""
 FADES_S: Final = 5.0
-"""A verdict that was not found for so long tells that its figures are of then."""
+"""Seconds without being found after which a verdict says that its figures are of then."""
 DOUBT_S: Final = 10.0
-"""A thing is not called healthy any more once a warning was found for so long, though it does not stand yet."""
+"""Seconds for which a warning must be found, though it does not stand yet, to call a thing healthy no more."""
 MOST_RESTARTS: Final = 8
+"""Restarts of an engine that are remembered."""
 
-_since: Final = lru_cache(maxsize=1024)(rfc3339)
+_cached_rfc3339: Final = lru_cache(maxsize=1024)(rfc3339)
 """Cached, as the start of a verdict that stands is the same at every tick."""
 
 
-class _Kept:
-    """Memory of one thing, beside its samples."""
+class _Memory:
+    """What is remembered of one thing from snapshot to snapshot, beside its samples."""
 
     def __init__(self) -> None:
         self.holds: dict[Family, Hold] = {}
         self.verdicts: tuple[Verdict, ...] = ()
-        """Verdicts on an engine, given at `judged_s` (monotonic) on `reading` and what was `around` it."""
+        """Verdicts on an engine, given at `judged_s` (monotonic) by `reading` and the state of its GPUs
+        (`gpu_states`)."""
         self.judged_s = -math.inf
         self.reading: EngineReading | None = None
-        self.around: object = None
+        self.gpu_states: object = None
         self.use: Finding | None = None
-        """Finding on its use at `used_s` (monotonic), after `use_found` was."""
-        self.used_s = -math.inf
-        self.use_found: tuple[Limit, ...] = ()
+        """Finding on its use, made at `use_s` (monotonic) after the limits in `limits_before_use`."""
+        self.use_s = -math.inf
+        self.limits_before_use: tuple[Limit, ...] = ()
         self.restarts_s: tuple[float, ...] = ()
         """When an engine's processes were seen to begin anew (monotonic), the last ones."""
         self.suspects: tuple[str, ...] = ()
@@ -177,15 +163,43 @@ class _Kept:
         """An engine gave no token for some seconds, when it was judged last."""
 
 
-def _near(holds: Iterable[Hold]) -> frozenset[Limit]:
+def _hold_s(case: Case, family: Family, limit: Limit | None, standing: Limit | None) -> float:
+    """How long a finding (`limit`; None: nothing) must hold to take the place of the verdict that stands, in s."""
+    if _is_true_at_once(case, family, limit) or (limit is None and _is_over_at_once(case, family, standing)):
+        return 0.0
+    return case.thresholds.hold_s
+
+
+def _is_true_at_once(case: Case, family: Family, limit: Limit | None) -> bool:
+    """Whether a finding on a state needs no time to be sure: a GPU is lost or not, and rules on engines count time."""
+    return family is Family.STATE and (case.kind is Kind.ENGINE or limit is Limit.HARDWARE_FAULT)
+
+
+def _is_over_at_once(case: Case, family: Family, standing: Limit | None) -> bool:
+    """Whether a verdict that is not found any more is over for sure.
+
+    Clocks held down have their own time after which they are over; a straggler is over once its cause, a slow clock, is
+    known.
+    """
+    if family is Family.STATE and standing is Limit.THROTTLED:
+        return True
+    return standing is Limit.STRAGGLER and Limit.THROTTLED in case.found_limits
+
+
+def _near_limits(holds: Iterable[Hold]) -> frozenset[Limit]:
     """Limits that stand, or were found last."""
-    near = set()
+    limits = set()
     for hold in holds:
         if hold.limit is not None:
-            near.add(hold.limit)
+            limits.add(hold.limit)
         if hold.coming is not None:
-            near.add(hold.coming)
-    return frozenset(near)
+            limits.add(hold.coming)
+    return frozenset(limits)
+
+
+def _degrades(verdict: Verdict) -> bool:
+    """Whether a verdict says that the thing is broken or slow, so that it is not called healthy beside it."""
+    return verdict.family is Family.STATE and verdict.level in URGENT
 
 
 def _stands_alone(verdict: Verdict) -> bool:
@@ -195,9 +209,9 @@ def _stands_alone(verdict: Verdict) -> bool:
     return verdict.level is Level.CRITICAL or verdict.code in (Limit.HUNG, Limit.UNRESPONSIVE)
 
 
-def _is_coming(answer: Finding, hold: Hold, now_s: float) -> bool:
+def _is_coming(finding: Finding, hold: Hold, now_s: float) -> bool:
     """Whether an urgent finding has held for so long that the thing is not called healthy beside it."""
-    return answer.level in URGENT and hold.coming_s(now_s) >= DOUBT_S
+    return finding.level in URGENT and hold.coming_s(now_s) >= DOUBT_S
 
 
 class Triage:
@@ -215,11 +229,12 @@ class Triage:
         self._prices = prices
         self._goals = goals
         self._recents: dict[str, Recent] = {}
-        self._kept: dict[str, _Kept] = {}
-        """By the keys of the things in the frame before."""
+        self._memories: dict[str, _Memory] = {}
+        """Key of a thing in the newest frame -> what is remembered of it."""
         self._events = Events()
         self._gains = Gains()
         self._last: dict[tuple[str, Family], Verdict] = {}
+        """(Key of a thing, family) -> the verdict that stood there at the last snapshot."""
         self._begun_s = math.inf
         """When the first snapshot was judged (monotonic)."""
         self.first_hold_s = math.inf
@@ -229,25 +244,25 @@ class Triage:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
         self._begun_s = min(self._begun_s, frame.monotonic_s)
         self._sample(frame, snapshot)
-        ranked = [self._dated(verdict, frame) for verdict in self._found(frame, snapshot)]
+        ranked = [self._dated(verdict, frame) for verdict in self._standing_verdicts(frame, snapshot)]
         ranked.sort(key=rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         events = (*self._events.between(frame, judged), *self._gains.between(frame, judged, self._recents))
         for event in events:
             if event.kind is EventKind.RESTART:
-                kept = self._kept[event.key]
-                kept.restarts_s = (*kept.restarts_s[1 - MOST_RESTARTS :], frame.monotonic_s)
+                memory = self._memories[event.key]
+                memory.restarts_s = (*memory.restarts_s[1 - MOST_RESTARTS :], frame.monotonic_s)
         return msgspec.structs.replace(judged, events=events)
 
     @property
     def suspects(self) -> frozenset[str]:
         """GPUs (uuids) whose PCIe traffic is worth measuring: their engine may hang."""
         suspects: set[str] = set()
-        for kept in self._kept.values():
-            suspects.update(kept.suspects)
+        for memory in self._memories.values():
+            suspects.update(memory.suspects)
         return frozenset(suspects)
 
-    def _found(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
+    def _standing_verdicts(self, frame: Frame, snapshot: Snapshot) -> list[Verdict]:
         """All verdicts that stand: of engines in their order, of GPUs, of the host."""
         standing: dict[str, tuple[Verdict, ...]] = {}
         engines: list[Verdict] = []
@@ -256,39 +271,42 @@ class Triage:
             if case.kind is Kind.GPU:
                 standing[case.key] = tuple(self._verdicts(case))
             elif case.reading is not None:
-                engines += self._of_engine(case._replace(standing=standing), case.reading)
+                engines += self._engine_verdicts(case._replace(standing=standing), case.reading)
             else:
                 host += self._verdicts(case)
         verdicts = list(engines)
-        for gpu_chart in standing.values():
-            verdicts += gpu_chart
+        for gpu_verdicts in standing.values():
+            verdicts += gpu_verdicts
         verdicts += host
         self._last = {(verdict.key, verdict.family): verdict for verdict in verdicts}
         return verdicts
 
-    def _of_engine(self, case: Case, reading: EngineReading) -> tuple[Verdict, ...]:
+    def _engine_verdicts(self, case: Case, reading: EngineReading) -> tuple[Verdict, ...]:
         """The verdicts on an engine: those of before while neither it nor its GPUs have anything new to tell."""
-        around = []
+        gpu_states = []
         for device in case.gpus:
             causes = [verdict.cause for verdict in case.standing.get(device.uuid, ())]
-            around.append((device.state, causes))
-        kept = self._kept[case.key]
+            gpu_states.append((device.state, causes))
+        memory = self._memories[case.key]
         rest_s = max(REST_S, reading.interval_s)
-        if kept.reading is reading and kept.around == around and case.now_s - kept.judged_s < rest_s:
-            return kept.verdicts
-        lately = []
-        for restarted_s in kept.restarts_s:
+        if memory.reading is reading and memory.gpu_states == gpu_states and case.now_s - memory.judged_s < rest_s:
+            return memory.verdicts
+        restarts_ago_s = []
+        for restarted_s in memory.restarts_s:
             if 0.0 <= case.now_s - restarted_s < self._thresholds.restart_s:
-                lately.append(case.now_s - restarted_s)
-        kept.verdicts = tuple(self._verdicts(case._replace(restarts_s=tuple(lately))))
-        kept.reading = reading
-        kept.around = around
-        kept.judged_s = case.now_s
-        kept.stalls = may_hang(case)
-        kept.suspects = reading.gpus if kept.stalls else ()
-        return kept.verdicts
+                restarts_ago_s.append(case.now_s - restarted_s)
+        memory.verdicts = tuple(self._verdicts(case._replace(restarts_s=tuple(restarts_ago_s))))
+        memory.reading = reading
+        memory.gpu_states = gpu_states
+        memory.judged_s = case.now_s
+        memory.stalls = may_hang(case)
+        memory.suspects = ()
+        if memory.stalls:
+            memory.suspects = reading.gpus
+        return memory.verdicts
 
     def _sample(self, frame: Frame, snapshot: Snapshot) -> None:
+        """Take samples of the host, the GPUs and the engines, and forget those of things that are gone."""
         now_s = frame.monotonic_s
         gpus = {gpu.uuid: gpu for gpu in snapshot.gpus}
         engine_keys = [engine.key for engine in snapshot.engines]
@@ -302,19 +320,20 @@ class Triage:
 
     def _keep_only(self, keys: set[str]) -> None:
         """Forget things that are not there any more."""
-        if keys == self._kept.keys():
+        if keys == self._memories.keys():
             return
         for key in self._recents.keys() - keys:
             del self._recents[key]
-        self._kept = {key: self._kept.get(key) or _Kept() for key in keys}
+        self._memories = {key: self._memories.get(key) or _Memory() for key in keys}
 
     def _sample_engine(self, now_s: float, reading: EngineReading, engine: Engine, gpus: Sequence[Gpu]) -> None:
+        """Take a sample of an engine on these GPUs: of its figures, its processes, and its requests if it answers."""
         recent = self._recent(Kind.ENGINE, engine.key)
         answers = engine.state is EndpointState.OK
         processes: dict[int, Process] = {}
         if gpus and answers:
             processes = processes_on_gpus(engine, gpus)
-        recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._kept[engine.key].stalls)
+        recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._memories[engine.key].stalls)
         if answers:
             recent.arrivals.add(now_s, reading)
             recent.holders = frozenset(processes)
@@ -332,6 +351,7 @@ class Triage:
                 recent.free_s = frame.monotonic_s
 
     def _recent(self, kind: Kind, key: str) -> Recent:
+        """The samples of a thing; none yet for a new one."""
         recent = self._recents.get(key)
         if recent is None:
             recent = Recent(kind)
@@ -343,39 +363,42 @@ class Triage:
         those before it."""
         is_alone = False
         is_degraded = False
-        holds = self._kept[case.key].holds
-        near = _near(holds.values())
+        holds = self._memories[case.key].holds
+        near = _near_limits(holds.values())
         if near:
             case = case._replace(near=near)
         for family in Family:
-            answer = self._answer(case, family)
-            verdict = self._standing(case, family, answer)
+            finding = self._finding(case, family)
+            verdict = self._standing(case, family, finding)
             if verdict is not None and not is_alone and not (is_degraded and verdict.code in _FINE):
-                is_degraded = is_degraded or (family is Family.STATE and verdict.level in URGENT)
+                is_degraded = is_degraded or _degrades(verdict)
                 is_alone = _stands_alone(verdict)
                 yield verdict
-            if answer is not None:
-                case = case._replace(found_limits=(*case.found_limits, answer.code))
-                is_degraded = is_degraded or _is_coming(answer, holds[family], case.now_s)
+            if finding is not None:
+                case = case._replace(found_limits=(*case.found_limits, finding.code))
+                is_degraded = is_degraded or _is_coming(finding, holds[family], case.now_s)
 
-    def _standing(self, case: Case, family: Family, answer: Finding | None) -> Verdict | None:
+    def _standing(self, case: Case, family: Family, finding: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
         hold = self._hold(case, family)
-        limit = None if answer is None else answer.code
+        limit = None
+        if finding is not None:
+            limit = finding.code
         hold_s = self._needed_s(case, family, limit, hold)
         stands = hold.take(limit, hold_s, case.now_s, case.frame.wall_s)
         last = self._last.get((case.key, family))
         if stands is None or (stands in _FINE and stands_still(case)):
             return None
-        if answer is not None and stands is limit:
-            return self._renewed(case, family, answer, hold, last)
-        if family is Family.LIMIT and self._kept[case.key].stalls:
+        if finding is not None and stands is limit:
+            return self._renewed(case, family, finding, hold, last)
+        if family is Family.LIMIT and self._memories[case.key].stalls:
             # While no token comes, the limit of an engine's tokens does not matter.
             return None
         return last
 
     def _hold(self, case: Case, family: Family) -> Hold:
-        holds = self._kept[case.key].holds
+        """The hold of a thing's family, which begins with nothing."""
+        holds = self._memories[case.key].holds
         hold = holds.get(family)
         if hold is None:
             hold = Hold(case.now_s, case.frame.wall_s)
@@ -389,72 +412,73 @@ class Triage:
             return min(hold_s, self.first_hold_s)
         return hold_s
 
-    def _renewed(self, case: Case, family: Family, answer: Finding, hold: Hold, last: Verdict | None) -> Verdict:
+    def _renewed(self, case: Case, family: Family, finding: Finding, hold: Hold, last: Verdict | None) -> Verdict:
         """The verdict that stands and was found again."""
-        if answer.began_s == math.inf:
+        if finding.began_s == math.inf:
             since_s = hold.since_wall_s
         else:
-            since_s = hold.onset_s(answer.began_s, case.frame.wall_s - case.now_s)
-        level = hold.level(answer.level, self._thresholds.hold_s, case.now_s)
-        actions = answer.actions
-        if not actions and last is not None and level is not answer.level:
+            since_s = hold.onset_s(finding.began_s, case.frame.wall_s - case.now_s)
+        level = hold.level(finding.level, self._thresholds.hold_s, case.now_s)
+        actions = finding.actions
+        if not actions and last is not None and level is not finding.level:
             # Without actions of its own it has those of the level that still stands.
             actions = last.actions
         return Verdict(
-            case.name,
-            answer.code,
-            answer.cause,
-            _since(since_s),
-            case.kind,
-            case.key,
-            family,
-            level,
-            answer.confidence,
-            answer.parameters,
-            answer.evidence,
-            fitting_actions(actions, case.frame.gpus),
-            answer.missing,
+            scope=case.name,
+            code=finding.code,
+            cause=finding.cause,
+            since=_cached_rfc3339(since_s),
+            kind=case.kind,
+            key=case.key,
+            family=family,
+            level=level,
+            confidence=finding.confidence,
+            parameters=finding.parameters,
+            evidence=finding.evidence,
+            actions=fitting_actions(actions, case.frame.gpus),
+            unknown=finding.missing,
         )
 
     def _dated(self, verdict: Verdict, frame: Frame) -> Verdict:
-        """One that is not found any more says when it was: its figures are of then."""
-        gone_s = self._kept[verdict.key].holds[verdict.family].gone_s(frame.monotonic_s)
+        """The verdict; with the time at which it was found last, where that was not now: its figures are of then."""
+        gone_s = self._memories[verdict.key].holds[verdict.family].gone_s(frame.monotonic_s)
         if gone_s < FADES_S:
             return verdict
         return msgspec.structs.replace(verdict, until=rfc3339(frame.wall_s - gone_s))
 
-    def _answer(self, case: Case, family: Family) -> Finding | None:
-        """The finding of the rules."""
+    def _finding(self, case: Case, family: Family) -> Finding | None:
+        """The finding of a family's rules; that on use is kept for some seconds."""
         if family is Family.LIMIT:
-            return self._limit(case)
+            return self._limit_finding(case)
         if family is not Family.USE or case.kind is Kind.HOST:
-            return self._first(case, family)
-        kept = self._kept[case.key]
+            return self._first_finding(case, family)
+        memory = self._memories[case.key]
         case.recent.found_limits = case.found_limits
-        if kept.use_found != case.found_limits or not 0.0 <= case.now_s - kept.used_s < USED_S:
-            kept.use = self._first(case, family)
-            kept.used_s = case.now_s
-            kept.use_found = case.found_limits
-        return kept.use
+        if memory.limits_before_use != case.found_limits or not 0.0 <= case.now_s - memory.use_s < USED_S:
+            memory.use = self._first_finding(case, family)
+            memory.use_s = case.now_s
+            memory.limits_before_use = case.found_limits
+        return memory.use
 
-    def _limit(self, case: Case) -> Finding | None:
+    def _limit_finding(self, case: Case) -> Finding | None:
         """Finding about the limit of a thing; an engine's stands at the level of the harm that is done."""
-        finding = self._first(case, Family.LIMIT)
+        finding = self._first_finding(case, Family.LIMIT)
         if finding is None or case.kind is not Kind.ENGINE:
             return finding
         return with_free_gpus(case, set_level_by_harm(case, finding))
 
-    def _first(self, case: Case, family: Family) -> Finding | None:
-        """The first that is sure, else the first that cannot tell."""
+    def _first_finding(self, case: Case, family: Family) -> Finding | None:
+        """The finding of the first rule that is sure, else that of the first that cannot tell."""
         unsure: Finding | None = None
         for rule in self._rules.get((case.kind, family), ()):
-            answer = rule(case)
-            if answer is not None and answer.code is not Limit.UNKNOWN:
-                return answer
-            unsure = unsure or answer
+            finding = rule(case)
+            if finding is not None and finding.code is not Limit.UNKNOWN:
+                return finding
+            unsure = unsure or finding
         return unsure
 
 
 def rank(verdict: Verdict) -> tuple[int, int, int]:
-    """The most urgent first; of equals what may be the cause of the other: broken hardware before a hang."""
-    return URGENCY[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.code]
+    """Order of verdicts: the most urgent first; of equals what may be the cause of the other first, such as broken
+    hardware before a hang."""
+    return URGENCY[verdict.level], _FAMILY_ORDER[verdict.family], _LIMIT_ORDER[verdict.code]
