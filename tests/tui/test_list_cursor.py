@@ -43,12 +43,17 @@ def mixed() -> Snapshot:
     return replace(of, gpus=gpus)
 
 
-async def test_a_cursor_that_was_never_moved_stays_on_its_gpu() -> None:
+async def test_a_cursor_that_was_never_moved_stays_on_the_first_row() -> None:
     async with running(Still(mixed()), 120, 40) as (app, pilot):
         await sort_by(app, pilot, "VRAM")
-        assert gpus_of(app).selected.index == 0
-        assert marked_row(app)[0] == "0"
-        assert text_of(app)[7].startswith("▸ 0")
+        assert gpus_of(app).selected.index == 3
+        assert marked_row(app)[0] == "3"
+        assert text_of(app)[4].startswith("▸ 3")
+        await pilot.press("j", "k")
+        await sort_by(app, pilot, "VRAM")
+        assert gpus_of(app).selected.index == 3
+        assert marked_row(app)[0] == "3"
+        assert text_of(app)[7].startswith("▸ 3")
 
 
 async def test_a_cursor_whose_gpu_is_gone_stays_on_the_next() -> None:

@@ -395,6 +395,15 @@ async def test_the_key_of_triage_leads_back_to_the_worst() -> None:
         await until(lambda: shown_below(text_of(app), " triage ")[0].startswith("▸✗ KV cache full "), pilot)
 
 
+async def test_what_comes_on_top_is_shown_while_the_cursor_was_never_moved() -> None:
+    of = scenes.SCENES["triage"]()
+    mild = tuple(verdict for verdict in of.verdicts if verdict.level is not Level.CRITICAL)
+    async with running(Still(replace(of, verdicts=mild)), 80, 24) as (app, pilot):
+        await pilot.press("t", "escape")
+        app.monitor.paint(of)
+        await until(lambda: shown_below(text_of(app), "triage ")[0].startswith("▸✗ KV cache full "), pilot)
+
+
 async def test_the_verdicts_page_follows_to_the_next_verdict_of_its_family() -> None:
     of = scenes.SCENES["triage"]()
     feed = Still(of, scenes.history(of))

@@ -395,7 +395,7 @@ class HostBody:
         had_keys = self.triage.has_focus
         go_to_pane(screen, PANES[-1])
         if had_keys:
-            self.triage.move_to_worst()
+            self.triage.move_to_first()
 
     def _turn_wall(self, screen: HostScreen) -> None:
         """The GPUs as rows, or as a wall of tiles."""

@@ -187,6 +187,14 @@ class ListPane(Pane, Generic[T]):
         else:
             self._at = min(self._at, len(keys) - 1)
 
+    def _keep_cursor(self) -> None:
+        """Give the cursor of a thing that is gone to the row in its place.
+
+        A cursor that was never moved belongs to no thing: it stays on the first row, which may be the worst one.
+        """
+        if self._cursor and not self.narrowed:  # what the filter hides gets the cursor back
+            self._cursor = self.listing.key(self._items[self._at])
+
     @property
     def selected(self) -> T | None:
         """The thing under the cursor."""
@@ -214,8 +222,7 @@ class ListPane(Pane, Generic[T]):
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
             self._top = max(self._at - room + 1, min(self._top, self._at))
-            if not (self.narrowed and self._cursor):  # what the filter hides gets the cursor back
-                self._cursor = self.listing.key(items[self._at])
+            self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
         rows = []
         for item in items[self._top : self._top + room]:
@@ -422,6 +429,13 @@ class ListPane(Pane, Generic[T]):
         else:
             self.turned = False
         self.order = order
+        self.update()
+
+    def move_to_first(self) -> None:
+        """Put the cursor on the first row, whatever that will be, and show it."""
+        self._at = 0
+        self._top = 0
+        self._cursor = ""
         self.update()
 
     def on_click(self, event: events.Click) -> None:

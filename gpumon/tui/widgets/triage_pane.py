@@ -220,7 +220,7 @@ class TriagePane(ListPane[Item]):
         top_before = self._top
         self._overflow = _last_top(counts, room)
         if self.shows_cursor:
-            self._scroll_to_cursor(chosen, counts, room)
+            self._scroll_to_cursor(counts, room)
         self._top = max(0, min(self._top, self._overflow))
         if self._top != top_before:
             places = self._places(chosen, width, room)
@@ -236,13 +236,12 @@ class TriagePane(ListPane[Item]):
             return columns(chosen, width)
         return columns(chosen[self._top : self._top + room], width)
 
-    def _scroll_to_cursor(self, chosen: Sequence[Item], counts: Sequence[int], room: int) -> None:
+    def _scroll_to_cursor(self, counts: Sequence[int], room: int) -> None:
         """Have all lines of the item under the cursor in view."""
         self._top = min(self._top, self._at)
         while sum(counts[self._top : self._at + 1]) > room and self._top < self._at:
             self._top += 1
-        if not (self.narrowed and self._cursor):
-            self._cursor = chosen[self._at].key
+        self._keep_cursor()
 
     def _drawn_items(
         self, chosen: Sequence[Item], places: TriageColumns, counts: Sequence[int], room: int
@@ -314,13 +313,7 @@ class TriagePane(ListPane[Item]):
         if not has_focus and self.is_mounted and not self.filter_text:
             taken = self.screen.focused
             if isinstance(taken, Pane) and taken.KEY and taken is not self:
-                self.move_to_worst()
-
-    def move_to_worst(self) -> None:
-        """Put the cursor on the first row, which is the worst, and show it."""
-        self._at = self._top = 0
-        self._cursor = ""
-        self.update()
+                self.move_to_first()
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the item at a line of the view: items have several lines."""

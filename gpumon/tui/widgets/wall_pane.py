@@ -138,8 +138,7 @@ class WallPane(ListPane[T]):
         self._in_view = room
         if self.shows_cursor:
             self._keep_in_view(plan, room)
-            if not (self.filter_text and self._cursor):
-                self._cursor = self.listing.key(items[self._at])
+            self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
         lines = range(self._top, self._top + room)
         cursor = self._at if self.shows_cursor else None
