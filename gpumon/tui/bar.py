@@ -33,25 +33,6 @@ def bar(stages: Sequence[Stage], size: int) -> Row:
     return _pieces_of(names, ends, size)
 
 
-def end_cell(share: Reading, size: int) -> int:
-    """The cell in which a share ends."""
-    return max(0, _end_in_eighths(share, size) - 1) // _EIGHTHS
-
-
-def with_mark(row: Row, cell: int, mark: Piece) -> Row:
-    """The bar with a mark of one cell in the place of a cell."""
-    pieces: list[Piece] = []
-    start = 0
-    for text, tone in row:
-        place = cell - start
-        start += len(text)
-        if 0 <= place < len(text):
-            pieces += [(text[:place], tone), mark, (text[place + 1 :], tone)]
-        else:
-            pieces.append((text, tone))
-    return tuple(pieces)
-
-
 def _end_in_eighths(share: Reading, size: int) -> int:
     """Eighths of a cell that a share fills, of `size` cells: one above 0 fills at least one, and only a full one fills
     all."""

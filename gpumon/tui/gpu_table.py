@@ -34,7 +34,7 @@ from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
 from gpumon.triage.render import LIMIT_NAMES
-from gpumon.tui.bar import Stage, bar, end_cell, with_mark
+from gpumon.tui.bar import Stage, bar
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import ChartSeries, Grid, grid
 from gpumon.tui.host_line import host_line
@@ -55,10 +55,6 @@ _WIDER_BARS: Final = ((130, 16), (120, 10))
 _FUNNEL_WIDTH: Final = 160
 _FUNNEL_CELLS: Final = 24
 """Columns of the screen from which the bar has all stages, and its cells."""
-_MFU_FACTOR: Final = 1.25
-_MFU_MARGIN: Final = 0.05
-"""MFU may be so many times the tensor activity and so much more: it is a mean of 10 s, and that one of the last
-second."""
 _STATE_CELLS: Final = 11
 """Cells of the state."""
 IDLE: Final = 0.01
@@ -127,8 +123,6 @@ def _funnel_column(size: int) -> Column[Gpu]:
 
     def cell(gpu: Gpu, view: View, tone: str) -> Row:
         row = bar(_shown_stages(gpu, view, STAGES), size)
-        if mfu_above_tensor(gpu):
-            row = with_mark(row, end_cell(gpu.mfu_ratio, size), ("!", "warn"))
         return (*row, *_busy_figure(gpu, tone))
 
     legend = [piece for stage in STAGES for piece in ((BODY, bar_tone(stage)), (f"{stage} ", "muted"))]
@@ -166,15 +160,6 @@ _STAGE_FIELDS: Final = {
     "tensor": "tensor_active_ratio",
     "mfu": "mfu_ratio",
 }
-
-
-def mfu_above_tensor(gpu: Gpu) -> bool:
-    """Whether MFU is so far above the activity of the tensor cores that its model or its peak must be wrong."""
-    mfu = gpu.mfu_ratio
-    tensor = gpu.tensor_active_ratio
-    if isinstance(mfu, Missing) or isinstance(tensor, Missing):
-        return False
-    return mfu > _MFU_FACTOR * tensor + _MFU_MARGIN
 
 
 def _tone_by_age(gpu: Gpu, tone: str) -> str:

@@ -72,7 +72,7 @@ else; every other one has its own."""
 
 LEGEND: Final = (
     ("busy sm", "a kernel ran; SMs at work"),
-    ("╱ ! in a bar", "not measured; mfu>tensor"),
+    ("╱ in a bar", "not measured"),
     ("mfu mbu", "FLOPs, bytes used of peak"),
     ("!vllm:8000", "wrong or apart: its page"),
     ("m ≥ ≤", "measured, at least / most"),
