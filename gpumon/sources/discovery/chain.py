@@ -39,11 +39,12 @@ _NO_ENGINE: Final = "no serving engine by its command line: not asked"
 NO_PORT: Final = "no port is open: it is loading its model, or it serves no requests from outside"
 SWITCHED_OFF: Final = "its command line switches them off"
 MODEL_CHARACTERS: Final = 80
+"""Characters of a model's name that a text has."""
 MOST_COMMAND: Final = 1024
-"""Characters of a command line."""
+"""Characters of a command line that a reading has."""
 DISCOVERY_SOURCE: Final = "discovery"
-_PATIENCE_S: Final = 6.0
-"""Longer than a list of NVML's processes gets old."""
+_HOLDS_S: Final = 6.0
+"""Seconds for which a fault has to hold before it is shown: longer than a list of NVML's processes gets old."""
 UNSEEN_BYTES: Final = 4 * 2**30
 """Memory in use by no visible process that is worth a word: drivers keep some for themselves."""
 _UNSEEN: Final = f"more than {UNSEEN_BYTES / 2**30:g} GiB of its memory are in use by processes that are"
@@ -77,7 +78,9 @@ class Chain(NamedTuple):
     @property
     def kind(self) -> EngineKind:
         """Kind of its engine, by its command line."""
-        return self.launch.kind if self.launch is not None else EngineKind.UNKNOWN
+        if self.launch is None:
+            return EngineKind.UNKNOWN
+        return self.launch.kind
 
     @property
     def unreached(self) -> str:
@@ -93,7 +96,7 @@ class Chain(NamedTuple):
 
     def ranks(self, gpus: int) -> tuple[int, int, int]:
         """TP, PP and DP: as the command line says, else as worker titles tell, else 1 on a single GPU; 0: not known."""
-        tp, pp, dp = ranks(map(_shown, self.processes))
+        tp, pp, dp = ranks(map(_process_title, self.processes))
         if self.launch is not None:
             tp = self.launch.tp or tp
             pp = self.launch.pp or pp
@@ -104,18 +107,18 @@ class Chain(NamedTuple):
 
     @property
     def model(self) -> str:
-        """As the command line names it, the served name first; empty where it does not."""
+        """Its model as the command line names it, the served name first; empty where it does not."""
         launch = self.launch
         if launch is not None:
             return launch.stored_as or launch.served_name or launch.model
         return ""
 
-    def hints(self, said: Mapping[str, str]) -> dict[str, str]:
-        """The storage and place of the model by the command line, where its server has not `said` them."""
+    def hints(self, known: Mapping[str, str]) -> dict[str, str]:
+        """Storage and place of the model by the command line, without what its server tells itself (`known`)."""
         launch = self.launch
         if launch is None:
             return {}
-        told = {
+        by_command = {
             hints.QUANTIZATION: launch.quantization,
             hints.KV_DTYPE: launch.kv_dtype,
             hints.STATE_DTYPE: launch.state_dtype,
@@ -123,34 +126,38 @@ class Chain(NamedTuple):
             GPU_LAYERS: launch.gpu_layers,
             WEIGHTS_ON_CPU: launch.weights_on_cpu,
             CPU_OFFLOAD_GB: launch.cpu_offload_gb,
+            SERVES: EMBEDDINGS if launch.embeds else "",
         }
-        told[SERVES] = EMBEDDINGS if launch.embeds else ""
-        lacking = {}
-        for key, word in told.items():
-            if word and key not in said:
-                lacking[key] = word
-        if self.folder and said.get(hints.MODEL_PATH, launch.model) == launch.model:
-            lacking[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
-        return lacking
+        entries = {}
+        for key, word in by_command.items():
+            if word and key not in known:
+                entries[key] = word
+        # A relative path means nothing without its folder, even where the server tells the path.
+        if self.folder and known.get(hints.MODEL_PATH, launch.model) == launch.model:
+            entries[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
+        return entries
 
-    def told(self, said: Mapping[str, str]) -> dict[str, str]:
-        """Hints that the server has not `said`, and its command line: entries for the `info` of its readings."""
-        told = self.hints(said)
+    def info_entries(self, known: Mapping[str, str]) -> dict[str, str]:
+        """Entries for the `info` of its readings: the hints that are not `known` yet, and the command line."""
+        entries = self.hints(known)
         if self.server is not None and len(self.server.argv) > 1:
-            told[SERVER_COMMAND] = _command(self.server.argv)
-        return told
+            entries[SERVER_COMMAND] = _shown_argv(self.server.argv)
+        return entries
 
 
 @lru_cache(maxsize=256)
-def _command(argv: tuple[str, ...]) -> str:
+def _shown_argv(argv: tuple[str, ...]) -> str:
     """A command line as everybody may read it; cached, as it is the same at every poll."""
     return clean(shown_command(argv), MOST_COMMAND)
 
 
-def _shown(process: ProcessRecord) -> str:
+def _process_title(process: ProcessRecord) -> str:
     """A process's own title, else its program: nothing of its arguments, which may hold a key."""
+    title = process.name
     first = process.argv[0] if process.argv else ""
-    return clean(first.split(" ")[0] if "::" in first else process.name, 48)
+    if "::" in first:  # as engines name their processes: `VLLM::Worker_TP0`
+        title = first.split(" ")[0]
+    return clean(title, 48)
 
 
 def server_words(chain: Chain) -> str:
@@ -164,13 +171,16 @@ def server_words(chain: Chain) -> str:
     return f"server {chain.server.pid} ({' '.join(filter(None, parts))})"
 
 
-def not_open(chain: Chain) -> str:
-    """The fault of a server whose port is not open yet; that its metrics are off, its command line tells by now."""
+def not_open_text(chain: Chain) -> str:
+    """The fault of a server whose port is not open yet; where its command line switches its metrics off, that, too."""
     text = "not open yet: it is loading its model" if chain.port else NO_PORT
     if chain.launch is None or chain.launch.metrics is not False:
         return text
+    fix = SWITCHED_OFF
     row = BY_KIND.get(chain.kind)
-    return f"{text}; its metrics are off: {row.switch if row is not None and row.switch else SWITCHED_OFF}"
+    if row is not None and row.switch:
+        fix = row.switch
+    return f"{text}; its metrics are off: {fix}"
 
 
 def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpus: Sequence[GpuReading]) -> list[Check]:
@@ -184,18 +194,18 @@ def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpu
             places.setdefault(process.pid, {})[gpu.index] = None
     checks = []
     for chain in chains:
-        state, end = _end(chain, by_url)
-        titles = {process.pid: _shown(process) for process in chain.processes}
+        state, further_steps = _steps_and_state(chain, by_url)
+        titles = {process.pid: _process_title(process) for process in chain.processes}
         titles |= dict.fromkeys(chain.absent, "")
         for pid, title in titles.items():
-            steps = [" ".join(filter(None, (f"pid {pid}", title))), *end]
+            steps = [" ".join(filter(None, (f"pid {pid}", title))), *further_steps]
             place = f"gpu {','.join(map(str, places.get(pid, '?')))}"
             checks.append(Check("process", place, state, " -> ".join(steps)))
     return checks
 
 
-def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState, list[str]]:
-    """How the chain goes on behind the process, and how it ends. What its page lacks is the engine's to say, once."""
+def _steps_and_state(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState, list[str]]:
+    """The state of a chain, and its steps behind the process. What its page lacks, the row of the engine says."""
     if chain.absent:
         return CheckState.WARN, [_NOT_HERE]
     if chain.launch is None:
@@ -210,20 +220,20 @@ def _end(chain: Chain, by_url: Mapping[str, EngineReading]) -> tuple[CheckState,
         steps.append(f"port {chain.port}")
     if chain.configured:
         return CheckState.OK, [*steps, f"polled as {chain.configured} (found via: config)"]
-    state, end = _end_at_page(chain, by_url.get(chain.url))
-    return state, [*steps, end]
+    state, page_step = _page_step(chain, by_url.get(chain.url))
+    return state, [*steps, page_step]
 
 
-def _end_at_page(chain: Chain, reading: EngineReading | None) -> tuple[CheckState, str]:
-    """The end of a chain that leads to a page; `reading` is what came of it, None while nothing did."""
+def _page_step(chain: Chain, reading: EngineReading | None) -> tuple[CheckState, str]:
+    """State and last step of a chain that leads to a page; `reading` is what came of it, None while nothing did."""
     if not chain.listens:
         if reading is None:
-            return CheckState.WARN, not_open(chain)
+            return CheckState.WARN, not_open_text(chain)
         return CheckState.OK, f"not open yet: see engine {reading.name}"
-    kind = BY_KIND.get(chain.kind)
+    row = BY_KIND.get(chain.kind)
     page = chain.url
-    if kind is not None:
-        page = f"{chain.url}{kind.paths[0]}"
+    if row is not None:
+        page = f"{chain.url}{row.paths[0]}"
     if reading is None:
         return CheckState.WARN, f"{page} was not asked"
     if reading.state is EndpointState.OK:
@@ -234,29 +244,35 @@ def _end_at_page(chain: Chain, reading: EngineReading | None) -> tuple[CheckStat
 
 
 class Notices:
-    """Keeps since when each text holds. GPUs that the config gives to an endpoint (`claimed`) are not talked about."""
+    """Faults of discovery: keeps since when each text holds. `claimed`: GPUs that the config gives to an endpoint, of
+    which nothing is said."""
 
     def __init__(self, claimed: frozenset[int]) -> None:
         self._claimed = claimed
         self._since: dict[str, tuple[float, float]] = {}
         """By text: Unix and monotonic time since when it holds."""
-        self._begun = False
+        self._is_first_look_over = False
 
-    def faults(self, certain: Iterable[str], passing: Iterable[str], now_s: float, *, looked: bool) -> list[Fault]:
-        """The faults to be shown. `looked`: the first look is done.
+    def faults(
+        self, certain: Iterable[str], passing: Iterable[str], now_s: float, *, is_first_look_over: bool
+    ) -> list[Fault]:
+        """The faults to be shown.
 
-        `passing` may only be a process that is just ending or starting, as NVML's lists are some seconds old: it has to
-        hold for a while, unless it was so at the first look.
+        A `passing` one may only be a process that is just ending or starting, as NVML's lists are some seconds old: it
+        has to hold for a while, unless it is there at the first look.
         """
-        held_s = dict.fromkeys(passing, now_s - (0.0 if self._begun else _PATIENCE_S))
-        held_s |= dict.fromkeys(certain, now_s - _PATIENCE_S)
-        self._begun = self._begun or looked
-        self._since = {text: self._since.get(text, (time.time(), at_s)) for text, at_s in held_s.items()}
-        faults = []
-        for text, (wall, at_s) in self._since.items():
-            if now_s - at_s >= _PATIENCE_S:
-                faults.append(Fault(DISCOVERY_SOURCE, text, wall))
-        return faults
+        passing_since_s = now_s
+        if not self._is_first_look_over:
+            passing_since_s = now_s - _HOLDS_S
+        since_s = dict.fromkeys(passing, passing_since_s)
+        since_s |= dict.fromkeys(certain, now_s - _HOLDS_S)
+        self._is_first_look_over = self._is_first_look_over or is_first_look_over
+        self._since = {text: self._since.get(text, (time.time(), begun_s)) for text, begun_s in since_s.items()}
+        present = []
+        for text, (begun_wall_s, begun_s) in self._since.items():
+            if now_s - begun_s >= _HOLDS_S:
+                present.append(Fault(DISCOVERY_SOURCE, text, begun_wall_s))
+        return present
 
     def broken(self, chains: Iterable[Chain], gpus: Sequence[GpuReading]) -> Iterable[str]:
         """Faults of chains that lead nowhere, each with the GPUs that it concerns, the reason and the fix.
@@ -266,11 +282,12 @@ class Notices:
         for chain in chains:
             if not (chain.absent or chain.broken) or chain.unreached or not self.concern(chain, gpus):
                 continue
-            shown = ", ".join(map(str, sorted(indices_of(chain.pids, gpus))))
+            indices = ", ".join(map(str, sorted(indices_of(chain.pids, gpus))))
             if chain.absent:
-                yield f"GPU {shown}: process {', '.join(map(str, chain.absent[:MOST_PIDS]))} is {_NOT_HERE}"
+                pids = ", ".join(map(str, chain.absent[:MOST_PIDS]))
+                yield f"GPU {indices}: process {pids} is {_NOT_HERE}"
             elif chain.broken and chain.launch is not None:
-                yield f"{chain.launch.title} on GPU {shown}, {server_words(chain)}: {chain.broken}"
+                yield f"{chain.launch.title} on GPU {indices}, {server_words(chain)}: {chain.broken}"
 
     def concern(self, chain: Chain, gpus: Sequence[GpuReading]) -> bool:
         """Whether it is on a GPU that the config gives to no endpoint."""
@@ -279,7 +296,7 @@ class Notices:
     def unseen(self, gpus: Sequence[GpuReading]) -> Iterable[str]:
         """Faults of GPUs whose memory is in use by processes that NVML does not list in this PID namespace."""
         for gpu in gpus:
-            if gpu.index not in self._claimed and _unseen(gpu, gpus):
+            if gpu.index not in self._claimed and _has_unseen_memory(gpu, gpus):
                 yield f"GPU {gpu.index}: {_UNSEEN} {_NOT_HERE}"
 
 
@@ -292,7 +309,12 @@ def indices_of(pids: frozenset[int], gpus: Iterable[GpuReading]) -> frozenset[in
     return frozenset(indices)
 
 
-def _unseen(gpu: GpuReading, gpus: Iterable[GpuReading]) -> bool:
-    used = number(gpu.vram_used_bytes) or 0.0
-    listed = gpu.processes or gpu.vram_shared or gpu.parent_uuid or any(other.parent_uuid == gpu.uuid for other in gpus)
-    return gpu.state is GpuState.OK and gpu.source == "nvml" and not listed and used > UNSEEN_BYTES
+def _has_unseen_memory(gpu: GpuReading, gpus: Iterable[GpuReading]) -> bool:
+    """Whether memory of a GPU is in use by processes that NVML does not list. Of slices and of GPUs that are sliced,
+    and where the memory is the host's, its list or its figure says nothing about that."""
+    if gpu.state is not GpuState.OK or gpu.source != "nvml":
+        return False
+    is_sliced = any(other.parent_uuid == gpu.uuid for other in gpus)
+    if gpu.processes or gpu.vram_shared or gpu.parent_uuid or is_sliced:
+        return False
+    return (number(gpu.vram_used_bytes) or 0.0) > UNSEEN_BYTES

@@ -14,10 +14,11 @@ from gpumon.sources.engines.registry import BY_KIND, LAUNCH_FORMS
 _MOST_CHARACTERS: Final = 1024
 """Longest name of a host or a model."""
 _MOST_RANKS: Final = 65536
+"""A larger number of an option is no number of ranks."""
 MOST_PORT: Final = 65535
 
 
-def _names(forms: Iterable[Mapping[str, str]]) -> frozenset[str]:
+def _all_names(forms: Iterable[Mapping[str, str]]) -> frozenset[str]:
     """All names that stand in these tables, several in one text."""
     names: set[str] = set()
     for form in forms:
@@ -25,9 +26,9 @@ def _names(forms: Iterable[Mapping[str, str]]) -> frozenset[str]:
     return frozenset(names)
 
 
-LAUNCH_VARIABLES: Final = _names(form.variables for form in LAUNCH_FORMS)
+LAUNCH_VARIABLES: Final = _all_names(form.variables for form in LAUNCH_FORMS)
 """Variables of the environment that tell something; no other is ever looked at."""
-SECRETS: Final = _names({"key": form.variables.get("key", "")} for form in LAUNCH_FORMS)
+SECRETS: Final = _all_names({"key": form.variables.get("key", "")} for form in LAUNCH_FORMS)
 """Variables of which only the presence counts."""
 
 SEVERAL: Final = frozenset(
@@ -58,15 +59,16 @@ _TUNING: Final = """
 --schedule-policy --seed --session-len --speculative-algorithm --speculative-num-draft-tokens --speculative-num-steps
 --split-mode --swap-space --task --threads -t --tokenizer-mode --trust-remote-code --ubatch-size -ub
 """
-_SHOWN: Final = frozenset(_TUNING.split()) | _names(form.options for form in LAUNCH_FORMS)
+_SHOWN: Final = frozenset(_TUNING.split()) | _all_names(form.options for form in LAUNCH_FORMS)
 """Options of engines that are shown with their values; of all others the names."""
 _PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*[td]?")
 _SHELLS: Final = frozenset({"bash", "sh", "dash"})
 _PYTHON_OPTION: Final = re.compile(r"-(?!-)[^cmWX]*(?P<letter>[cmWX]?)(?P<value>.*)", re.DOTALL)
 """Python's own short options: letters in one word, of which the last may take a value, glued to it or the next word."""
-_PYTHON_VALUE: Final = "--check-hash-based-pycs"
+_PYTHON_LONG_OPTION: Final = "--check-hash-based-pycs"
+"""The only long option of Python that takes a value."""
 _NUMBER: Final = re.compile(r"-?[0-9.]+")
-_TRUE: Final = frozenset({"1", "true", "on", "yes", "enabled"})
+_TRUE_WORDS: Final = frozenset({"1", "true", "on", "yes", "enabled"})
 _TITLES: Final = (
     (re.compile(r"sglang::"), EngineKind.SGLANG, "SGLang"),
     (re.compile(r"APHRODITE::"), EngineKind.APHRODITE, "Aphrodite"),
@@ -82,8 +84,12 @@ _TITLES: Final = (
 _RANK: Final = re.compile(r"(?<![A-Z])_(TP|PP|DP)(\d{1,5})")
 """Not SGLang's `_MOE_DP0`, which is a split of the experts."""
 _STRUCK: Final = "***"
-_MOST_VALUE: Final = 256
-_SECRETS: Final = re.compile(
+"""Stands for what may be a secret."""
+_MOST_SHOWN_CHARACTERS: Final = 256
+"""A longer value of an option is struck out."""
+_ALL_WORDS: Final = 256
+"""More values than an option of `SEVERAL` has."""
+_SECRET_WORDS: Final = re.compile(
     r"apikeys?|creds?|credentials?|pass|passphrase|passwd|password|pw|secrets?|token|"
     r"(?:key|auth|sign|encrypt|decrypt|licen).*"
 )
@@ -92,10 +98,11 @@ _RANDOM: Final = re.compile(
     r"(?=[a-zA-Z]*[0-9])(?=[0-9]*[a-zA-Z])[a-zA-Z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 )
 """A run of letters and digits as no word has it, or a UUID."""
-_PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
+_PATH_PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
 
 
 def _commands() -> Iterator[tuple[LaunchForm, str]]:
+    """Each command of each form."""
     for form in LAUNCH_FORMS:
         for command in form.commands:
             yield form, command
@@ -112,6 +119,7 @@ class Launch(NamedTuple):
     title: str
     """The engine's name as its makers write it."""
     host: str = ""
+    """Address or name that it listens on; empty: not said."""
     port: int = 0
     """Port of the page with the metrics; 0: not said."""
     secure: bool = False
@@ -124,11 +132,13 @@ class Launch(NamedTuple):
     stored_as: str = ""
     """Ollama's name of the file that it was given; the command line has none."""
     tp: int = 0
+    """Tensor-parallel ranks; 0: not said, as for the next two."""
     pp: int = 0
     dp: int = 0
     metrics: bool | None = None
     """Whether it exports metrics; None: not said."""
     needs_key: bool = False
+    """It asks for an API key."""
     nowhere: str = ""
     """Why it has no page to read, and the fix; empty where it has one."""
     part: bool = False
@@ -147,9 +157,9 @@ class Launch(NamedTuple):
     embeds: bool = False
     """It turns texts into vectors or scores, and generates nothing."""
     apart: tuple[EngineKind, ...] = ()
+    """As in its form, as are the next two."""
     wrapper: bool = False
     usual: bool = True
-    """As in its form."""
     command: str = ""
     """Its program and command, as in `vllm serve`: never an argument that could be a secret."""
 
@@ -171,9 +181,11 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
     words = _words(argv)
     if words:
         for form, command in _COMMANDS:
-            arguments = _after(words, command)
-            if arguments is not None and (arguments or ("",))[0] not in form.others:
-                return _started(form, command, arguments, variables)
+            arguments = _arguments_after(words, command)
+            if arguments is None:
+                continue
+            if not arguments or arguments[0] not in form.others:
+                return _launch_of(form, command, arguments, variables)
     title = " ".join(argv).strip()
     for pattern, kind, name in _TITLES:
         if pattern.match(title):
@@ -193,17 +205,17 @@ def shown_command(argv: Sequence[str]) -> str:
     form, arguments = _form_of(words)
     if arguments is None:
         arguments = _unknown_arguments(argv, words)
-    program = [_harmless(word) for word in argv[: len(argv) - len(arguments)]]
+    program = [_strike_secrets(word) for word in argv[: len(argv) - len(arguments)]]
     return " ".join(_with_shown_arguments(program, form, arguments))
 
 
 def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments: Sequence[str]) -> list[str]:
     """The words of a program, and of its arguments those that everybody may read; `form` is None for unknown ones."""
     shown = program
+    # Words to come that are values of the last option, or the model.
+    values_left = 0
     if form is not None and form.positional:
         values_left = 1
-    else:
-        values_left = 0
     for word in arguments:
         if _is_option(word):
             name, equals, value = word.partition("=")
@@ -214,7 +226,7 @@ def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments
             else:
                 values_left = 0
         elif values_left:
-            shown.append(_harmless(word))
+            shown.append(_strike_secrets(word))
             values_left -= 1
         elif shown[-1:] != [_STRUCK]:
             shown.append(_STRUCK)
@@ -225,7 +237,7 @@ def _form_of(words: Sequence[str]) -> tuple[LaunchForm | None, Sequence[str] | N
     """The known program that these words start, and its arguments; None and None for any other."""
     if words:
         for form, command in _COMMANDS:
-            arguments = _after(words, command)
+            arguments = _arguments_after(words, command)
             if arguments is not None:
                 return form, arguments
     return None, None
@@ -245,6 +257,7 @@ def _unknown_arguments(argv: Sequence[str], words: Sequence[str]) -> Sequence[st
 
 
 def _is_option(word: str) -> bool:
+    """Whether a word begins an option: `-1` is a value."""
     return word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word)
 
 
@@ -259,13 +272,13 @@ def _may_be_shown(name: str) -> bool:
     """Whether the value of this option of a known program is no secret."""
     key = _option_key(name)
     parts = re.split(r"[-_.]+", key.lower())
-    return key in _SHOWN and not any(_SECRETS.fullmatch(part) for part in parts)
+    return key in _SHOWN and not any(_SECRET_WORDS.fullmatch(part) for part in parts)
 
 
 def _values_after(name: str) -> int:
     """Words behind an option that are its values, at most."""
     if _option_key(name) in SEVERAL:
-        return _MOST_VALUE
+        return _ALL_WORDS
     return 1
 
 
@@ -273,29 +286,30 @@ def _shown_option(name: str, equals: str, value: str, *, is_known: bool) -> str:
     """An option with its value, of which what may be a secret is struck out."""
     is_short = not name.startswith("--")
     if is_short and name not in _SHOWN and len(name) > 2:
-        name = f"{name[:2]}{_STRUCK}"  # a value may be glued to it
-    shown = _harmless(name)
+        # A value may be glued to it.
+        name = f"{name[:2]}{_STRUCK}"
+    shown = _strike_secrets(name)
     if not equals:
         return shown
     if is_known:
-        return f"{shown}={_harmless(value)}"
+        return f"{shown}={_strike_secrets(value)}"
     return f"{shown}={_STRUCK}"
 
 
-def _harmless(value: str) -> str:
+def _strike_secrets(value: str) -> str:
     """The value, or `***` in the place of what may be a secret in it."""
-    if len(value) > _MOST_VALUE or re.search(r"://[^/]*@|[{}\"'\\\s]", value):
+    if len(value) > _MOST_SHOWN_CHARACTERS or re.search(r"://[^/]*@|[{}\"'\\\s]", value):
         return _STRUCK
     return "/".join(_STRUCK if _RANDOM.search(part) else part for part in value.split("/"))
 
 
 def ranks(titles: Iterable[str]) -> tuple[int, int, int]:
     """Tensor-parallel, pipeline and data-parallel ranks that worker titles tell of; 0 for each that none names."""
-    most = {"TP": 0, "PP": 0, "DP": 0}
+    counts = {"TP": 0, "PP": 0, "DP": 0}
     for title in titles:
         for name, rank in _RANK.findall(title):
-            most[name] = max(most[name], int(rank) + 1)
-    return most["TP"], most["PP"], most["DP"]
+            counts[name] = max(counts[name], int(rank) + 1)
+    return counts["TP"], counts["PP"], counts["DP"]
 
 
 def _words(argv: Sequence[str]) -> tuple[str, ...]:
@@ -303,43 +317,46 @@ def _words(argv: Sequence[str]) -> tuple[str, ...]:
     if not argv:
         return ()
     program = PurePosixPath(argv[0].lstrip("-")).name
-    rest = list(argv[1:])
+    arguments = list(argv[1:])
     if program in _SHELLS:
-        if rest and rest[0].startswith("/"):
-            return tuple(rest)
+        # A script with its full path; anything else is inline code, or a script that is not known.
+        if arguments and arguments[0].startswith("/"):
+            return tuple(arguments)
         return ()
     if _PYTHON.fullmatch(program):
-        return _python_words(rest)
-    return (program, *rest)
+        return _python_words(arguments)
+    return (program, *arguments)
 
 
-def _python_words(rest: list[str]) -> tuple[str, ...]:
-    """The script or module that Python runs, and its arguments; empty for inline code."""
-    while rest:
-        word = rest.pop(0)
+def _python_words(arguments: list[str]) -> tuple[str, ...]:
+    """The script or module that Python runs with these arguments, and those behind it; empty for inline code."""
+    words = arguments
+    while words:
+        word, *words = words
         option = _PYTHON_OPTION.fullmatch(word)
         if option is None and not word.startswith("--"):
-            return (_dotted(word), *rest)
+            return (_module_name(word), *words)
         if option is None:
-            if word == _PYTHON_VALUE:
-                rest = rest[1:]
+            if word == _PYTHON_LONG_OPTION:
+                words = words[1:]
             continue
         letter = option["letter"]
         if letter == "c" or word == "-":
             return ()
         value = option["value"]
         if letter and not value:
-            value, *rest = rest or [""]
+            value, *words = words or [""]
         if letter == "m":
-            return (value, *rest)
+            return (value, *words)
     return ()
 
 
-def _dotted(path: str) -> str:
+def _module_name(path: str) -> str:
+    """The path of a script as that of a module."""
     return path.removesuffix(".py").strip("/").replace("/", ".")
 
 
-def _after(words: Sequence[str], command: str) -> tuple[str, ...] | None:
+def _arguments_after(words: Sequence[str], command: str) -> tuple[str, ...] | None:
     """The arguments of `command`, where these words begin with it; else None."""
     first, *more = command.split()
     if words[0] != first and not words[0].endswith(f".{first}"):
@@ -369,15 +386,16 @@ class _Settings(NamedTuple):
 
     def first(self, setting: str) -> str:
         """The option's first value; empty where it is not given."""
-        return _first(self.values(setting))
+        return _first_value(self.values(setting))
 
     def has(self, setting: str) -> bool:
         """Whether the option or its variable is given."""
         return bool(self.values(setting))
 
 
-def _started(form: LaunchForm, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
-    options, free = _options(arguments)
+def _launch_of(form: LaunchForm, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
+    """The engine that this command starts with these arguments; `variables`: None where they cannot be read."""
+    options, free = _split_options(arguments)
     settings = _Settings(form, options, variables or {})
     host, port = _host_and_port(settings)
     model = settings.first("model")
@@ -389,15 +407,15 @@ def _started(form: LaunchForm, command: str, arguments: Sequence[str], variables
         host=host,
         port=port,
         secure=settings.has("tls"),
-        prefix=_prefix(settings.values("prefix")),
+        prefix=_path_prefix(settings.values("prefix")),
         model=model,
         served_name=settings.first("served_name"),
-        tp=_number(settings.values("tp")),
-        pp=_number(settings.values("pp")),
-        dp=_number(settings.values("dp")),
-        metrics=_metrics(settings),
+        tp=_count(settings.values("tp")),
+        pp=_count(settings.values("pp")),
+        dp=_count(settings.values("dp")),
+        metrics=_exports_metrics(settings),
         needs_key=settings.has("key"),
-        nowhere=_nowhere(form, options, host, unsaid=variables is not None and not port),
+        nowhere=_why_nowhere(form, options, host, unsaid=variables is not None and not port),
         part=form.part,
         quantization=settings.first("quantization"),
         kv_dtype=settings.first("kv_dtype"),
@@ -419,37 +437,40 @@ def _host_and_port(settings: _Settings) -> tuple[str, int]:
     host = settings.first("host")
     port = 0
     if "address" in settings.form.variables:
-        host, port = _address(settings.values("address"))
+        host, port = _host_and_port_of(settings.values("address"))
     if not port:
-        port = _number(settings.values("port"), MOST_PORT)
+        port = _count(settings.values("port"), MOST_PORT)
     return host, port
 
 
 def _embeds(settings: _Settings) -> bool:
+    """Whether it makes vectors or scores, and generates nothing."""
     values = settings.values("embeds")
-    return bool(values) and values[0].lower() in ("", *_TRUE)
+    return bool(values) and values[0].lower() in ("", *_TRUE_WORDS)
 
 
 def _weights_on_cpu(experts: Sequence[str], placement: Sequence[str]) -> str:
     """The option that leaves weights to the CPU; empty where none does."""
-    if experts and _first(experts).lower() not in ("0", "false", "off"):
+    if experts and _first_value(experts).lower() not in ("0", "false", "off"):
         return "experts on the CPU: --cpu-moe or --n-cpu-moe"
     if any("=CPU" in value.upper() for value in placement):
         return "tensors on the CPU: --override-tensor"
     return ""
 
 
-def _options(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
+def _split_options(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Each option (the last of its name) with its values, and the words that belong to none."""
     options: dict[str, list[str]] = {}
     free: list[str] = []
     name = ""
     for word in arguments:
         if _is_option(word):
-            name, sign, value = word.partition("=")
+            name, equals, value = word.partition("=")
             name = _option_key(name)
-            options[name] = [value] if sign else []
-            if sign:
+            options[name] = []
+            if equals:
+                options[name].append(value)
+                # The next word is none of its values.
                 name = ""
         elif name and (not options[name] or name in SEVERAL):
             options[name].append(word)
@@ -458,54 +479,60 @@ def _options(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]
     return options, free
 
 
-def _metrics(settings: _Settings) -> bool | None:
+def _exports_metrics(settings: _Settings) -> bool | None:
     """Whether it exports metrics; None: not said."""
-    on = settings.values("on")
-    if on:
-        return on[0].lower() in _TRUE or not on[0]
+    switch_values = settings.values("on")
+    if switch_values:
+        return switch_values[0].lower() in _TRUE_WORDS or not switch_values[0]
     if settings.has("off"):
         return False
     options = settings.form.options
     if settings.has("file") or not {"on", "off"} & set(options):
         return None
+    # With neither option given: an engine that can switch them off has them on.
     return "off" in options
 
 
-def _nowhere(form: LaunchForm, options: Mapping[str, list[str]], host: str, *, unsaid: bool) -> str:
+def _why_nowhere(form: LaunchForm, options: Mapping[str, list[str]], host: str, *, unsaid: bool) -> str:
     """Why it has no page to read, and the fix; empty where it has one."""
     if form.nowhere:
         return form.nowhere
     if host.endswith(".sock"):
         return UNIX_SOCKET
     for catch in form.catches:
-        if catch.option in options and _first(options[catch.option]) not in catch.harmless:
+        if catch.option in options and _first_value(options[catch.option]) not in catch.harmless:
             return catch.why
     return form.unsaid if unsaid else ""
 
 
-def _first(values: Sequence[str]) -> str:
-    return values[0][:_MOST_CHARACTERS] if values else ""
+def _first_value(values: Sequence[str]) -> str:
+    """The first of several values, cut; empty where there is none."""
+    if values:
+        return values[0][:_MOST_CHARACTERS]
+    return ""
 
 
-def _prefix(values: Sequence[str]) -> str:
-    match = _PREFIX.fullmatch(_first(values))
+def _path_prefix(values: Sequence[str]) -> str:
+    """The path below which all pages stand, as `/chat`; empty where it is none."""
+    match = _PATH_PREFIX.fullmatch(_first_value(values))
     if match:
         return f"/{match[1]}"
     return ""
 
 
-def _number(values: Sequence[str], most: int = _MOST_RANKS) -> int:
-    text = _first(values).strip()
+def _count(values: Sequence[str], most: int = _MOST_RANKS) -> int:
+    """The number in the first value; 0 where it is none from 1 to `most`."""
+    text = _first_value(values).strip()
     if text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= most:
         return int(text)
     return 0
 
 
-def _address(values: Sequence[str]) -> tuple[str, int]:
+def _host_and_port_of(values: Sequence[str]) -> tuple[str, int]:
     """Host and port of `[scheme://]host[:port]` (Ollama's OLLAMA_HOST)."""
-    text = _first(values).partition("://")[2] or _first(values)
-    host, sign, port = text.rstrip("/").rpartition(":")
-    if not sign or (text.startswith("[") and text.endswith("]")):
+    text = _first_value(values).partition("://")[2] or _first_value(values)
+    host, colon, port = text.rstrip("/").rpartition(":")
+    if not colon or (text.startswith("[") and text.endswith("]")):
         host = text.rstrip("/")
         port = ""
-    return host.strip("[]"), _number([port], MOST_PORT)
+    return host.strip("[]"), _count([port], MOST_PORT)

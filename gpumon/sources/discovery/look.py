@@ -40,10 +40,14 @@ from gpumon.sources.sockets import (
 _LOCAL: Final = re.compile(r"\|-- ([0-9.]+)\n\s+/32 host LOCAL")
 """An address of the namespace's own in fib_trie (net/ipv4/fib_trie.c)."""
 _LOOPBACK: Final = f"{1:032x}"
+"""::1 as /proc/net/if_inet6 has it."""
 _UP: Final = 0x1
+"""RTF_UP: the route is in use."""
 _GATEWAY: Final = 0x2
+"""RTF_GATEWAY: the route leads through a gateway."""
 _PROXY_OPTIONS: Final = ("-host-port", "-container-ip", "-container-port")
-_ASKED: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
+_PORT_LAUNCH: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")
+"""Stands for the command line of whatever listens on a port that the config names."""
 
 SERVE_REPLICA: Final = "ray::ServeReplica"
 THROUGH_RAY: Final = (
@@ -51,9 +55,26 @@ THROUGH_RAY: Final = (
 )
 
 NAME_PATIENCE_S: Final = 0.5
-"""How long a look waits for the name of a file: a store on a disk of this host answers in milliseconds."""
+"""Longest wait of a look for the name of a file: a store on a disk of this host answers in milliseconds."""
+
+MOST_PORTS: Final = 8
+"""Ports that are named in a text."""
+ADD_URL: Final = "add its URL as [[endpoint]] in the config"
+OTHER_NETWORK: Final = (
+    "listens on loopback of another network namespace (a container), where nothing outside of it gets to, a published "
+    "port neither: start it with --host 0.0.0.0"
+)
+NO_WAY: Final = (
+    "listens in another network namespace (a container) that no network of this one leads to: "
+    "publish its port, and add the URL that it has here as [[endpoint]] in the config"
+)
+_HIDDEN: Final = (
+    "its command line names no port, and Linux hides other users' sockets: run gpumon as that user or as root "
+    "(in a container with CAP_SYS_PTRACE), or " + ADD_URL
+)
 
 FoundEngine = tuple[ProcessRecord, Launch]
+"""A process, and its command line as that of an engine."""
 
 
 class Published(NamedTuple):
@@ -61,7 +82,9 @@ class Published(NamedTuple):
 
     host_port: int
     address: str
+    """Address of the container."""
     port: int
+    """Port in the container."""
 
 
 def network_of(pid: int | str = OURS) -> int:
@@ -100,19 +123,23 @@ def on_link(address: ipaddress.IPv4Address) -> bool:
         lines = Path("/proc/net/route").read_text().splitlines()[1:]
     except OSError:
         return False
-    best = -1
-    direct = False
+    longest_mask = -1
+    is_direct = False
     for line in lines:
         words = line.split()
+        destination = _route_number(words[1])
+        gateway = _route_number(words[2])
         flags = int(words[3], 16)
-        mask = _ip(words[7])
-        if flags & _UP and int(address) & mask == _ip(words[1]) and mask > best:
-            best = mask
-            direct = not flags & _GATEWAY or ipaddress.IPv4Address(_ip(words[2])) in addresses_of()
-    return direct and best > 0
+        mask = _route_number(words[7])
+        if flags & _UP and int(address) & mask == destination and mask > longest_mask:
+            longest_mask = mask
+            is_direct = not flags & _GATEWAY or ipaddress.IPv4Address(gateway) in addresses_of()
+    # Mask 0 is that of the default route, which leads anywhere.
+    return is_direct and longest_mask > 0
 
 
-def _ip(text: str) -> int:
+def _route_number(text: str) -> int:
+    """The number of an address or mask of a route: its bytes stand the other way round."""
     return int.from_bytes(bytes.fromhex(text)[::-1], "big")
 
 
@@ -131,26 +158,10 @@ def published() -> tuple[Published, ...]:
 
 
 def _published(words: list[str]) -> Published:
-    """From a command line as dockerd writes it (libnetwork/portmapper/proxy_linux.go). Raises ValueError."""
+    """The port of a proxy's command line as dockerd writes it (libnetwork/portmapper/proxy_linux.go). Raises
+    ValueError."""
     host_port, address, port = (words[words.index(name) + 1] for name in _PROXY_OPTIONS)
     return Published(int(host_port), address, int(port))
-
-
-MOST_PORTS: Final = 8
-"""Ports that are named in a text."""
-ADD_URL: Final = "add its URL as [[endpoint]] in the config"
-OTHER_NETWORK: Final = (
-    "listens on loopback of another network namespace (a container), where nothing outside of it gets to, a published "
-    "port neither: start it with --host 0.0.0.0"
-)
-NO_WAY: Final = (
-    "listens in another network namespace (a container) that no network of this one leads to: "
-    "publish its port, and add the URL that it has here as [[endpoint]] in the config"
-)
-_HIDDEN: Final = (
-    "its command line names no port, and Linux hides other users' sockets: run gpumon as that user or as root "
-    "(in a container with CAP_SYS_PTRACE), or " + ADD_URL
-)
 
 
 class Spot(NamedTuple):
@@ -166,8 +177,8 @@ class Spot(NamedTuple):
     """It is in another network namespace."""
 
 
-PidSets = tuple[frozenset[int], frozenset[int]]
-"""Inodes of sockets, and the processes that do not count as holders."""
+SocketQuestion = tuple[frozenset[int], frozenset[int]]
+"""Inodes of sockets, and the processes that do not count as their holders."""
 
 
 class _AtPort(NamedTuple):
@@ -184,16 +195,18 @@ class Places:
 
     def __init__(self) -> None:
         self._ours = 0
+        """The network namespace of gpumon."""
         self._tables: dict[int, list[Listener]] = {}
-        self._owned: dict[tuple[int, int, bool], tuple[PidSets, frozenset[int] | None]] = {}
+        """Network namespace -> its listening sockets."""
+        self._owned: dict[tuple[int, int, bool], tuple[SocketQuestion, frozenset[int] | None]] = {}
         """By pid and start of a server, and whether all ports were asked about: its family's sockets."""
 
     def begin(self, servers: Iterable[ProcessRecord]) -> None:
-        """Another look at these servers: sockets are read anew."""
+        """Begin a look at these servers: sockets are read anew."""
         self._ours = network_of()
         self._tables.clear()
-        kept = {(server.pid, server.started) for server in servers}
-        self._owned = {key: answer for key, answer in self._owned.items() if key[:2] in kept}
+        server_ids = {(server.pid, server.started) for server in servers}
+        self._owned = {key: answer for key, answer in self._owned.items() if key[:2] in server_ids}
 
     def listeners(self, pid: int | str = OURS) -> list[Listener]:
         """All listening sockets of the network namespace that a process is in."""
@@ -202,58 +215,62 @@ class Places:
             self._tables[network] = listening(pid)
         return self._tables[network]
 
-    def spot(self, server: ProcessRecord, launched: Launch, gpu_pids: frozenset[int]) -> Spot:
-        """The spot of this server's page; `gpu_pids` are those of its processes that run on GPUs."""
+    def find_spot(self, server: ProcessRecord, launched: Launch, gpu_pids: frozenset[int]) -> Spot:
+        """The spot of this server's page; `gpu_pids` are those of its processes that run on GPUs.
+
+        It is at the port of its command line, else at the usual one if the server has that, else at the one that its
+        processes are found to listen on.
+        """
         if launched.nowhere:
             return Spot(launched.port, broken=launched.nowhere)
-        foreign = network_of(server.pid) not in (0, self._ours)
-        table = self.listeners(server.pid if foreign else OURS)
+        is_foreign = network_of(server.pid) not in (0, self._ours)
+        table = self.listeners(server.pid if is_foreign else OURS)
         port = launched.port or launched.usual_port
         at_port = self._at_port(server, table, port)
         if at_port.owned:
-            return _reached(server, launched, port, at_port.owned, foreign)
+            return _spot_at(server, launched, port, at_port.owned, foreign=is_foreign)
         if launched.port and at_port.listeners:
             return Spot(port, broken=f"port {port} of its command line is held by another process: {ADD_URL}")
         if launched.port:
-            return _reached(server, launched, port, (), foreign)
-        # The usual port is none of its own while another process has it.
+            return _spot_at(server, launched, port, (), foreign=is_foreign)
+        # The usual port is not this server's while another process has it.
         usual_port = 0 if at_port.listeners else port
         if not at_port.hidden:
             spot = self._search(server, table, gpu_pids)
-            return _found(server, launched, spot, usual_port, foreign)
+            return _spot_of_search(server, launched, spot, usual_port, foreign=is_foreign)
         if not usual_port:
             return Spot(broken=_HIDDEN)
-        return _reached(server, launched, usual_port, (), foreign)
+        return _spot_at(server, launched, usual_port, (), foreign=is_foreign)
 
     def _at_port(self, server: ProcessRecord, table: Sequence[Listener], port: int) -> _AtPort:
         """The sockets at a port (0: none); where Linux hides whose they are, those of the server's user are its own."""
         listeners: tuple[Listener, ...] = ()
         if port:
             listeners = on_port(table, port)
-        owned = self._own(server, listeners)
+        owned = self._owned_listeners(server, listeners)
         if owned is not None:
             return _AtPort(listeners, owned, hidden=False)
         of_user = tuple(listener for listener in listeners if listener.uid == server.uid)
         return _AtPort(listeners, of_user, hidden=True)
 
     def _search(self, server: ProcessRecord, table: Sequence[Listener], gpu_pids: frozenset[int]) -> Spot | None:
-        """The port that the server's family listens on, GPU workers left out; None where that is hidden.
+        """The spot at which the server's family listens, GPU workers left out; None where that is hidden.
 
-        Of several the only one whose number stands in its command line: a program with an engine in it has options of
-        its own.
+        With several ports it is the only one whose number stands in its command line: a program with an engine in it
+        has options of its own.
         """
-        owned = self._own(server, table, gpu_pids - {server.pid}, everywhere=True)
+        owned = self._owned_listeners(server, table, gpu_pids - {server.pid}, everywhere=True)
         if owned is None:
             return None
         ports = sorted({listener.port for listener in owned})
-        named = _named_ports(server, ports)
-        if len(ports) > 1 and len(named) != 1:
-            some = _first_ports(ports)
-            return Spot(broken=f"it listens on ports {some}, and its command line does not tell which: {ADD_URL}")
-        port = next(iter(named or ports), 0)
+        named_ports = _named_ports(server, ports)
+        if len(ports) > 1 and len(named_ports) != 1:
+            shown = _shown_ports(ports)
+            return Spot(broken=f"it listens on ports {shown}, and its command line does not tell which: {ADD_URL}")
+        port = next(iter(named_ports or ports), 0)
         return Spot(port, listeners=on_port(owned, port))
 
-    def _own(
+    def _owned_listeners(
         self,
         server: ProcessRecord,
         listeners: Sequence[Listener],
@@ -261,31 +278,37 @@ class Places:
         *,
         everywhere: bool = False,
     ) -> tuple[Listener, ...] | None:
-        """The `listeners` that the server or a descendant holds; None where Linux hides that from this user.
+        """The `listeners` that the server or a descendant holds, those `without` left out; None where Linux hides that
+        from this user.
 
-        To look through a family is dear: once for each set of sockets.
+        To look through a family is dear: it is done once for each set of sockets. `everywhere`: all sockets are asked
+        about, not those of one port.
         """
         if not listeners:
             if sockets_of(server.pid) is None:
                 return None
             return ()
         key = (server.pid, server.started, everywhere)
-        question = (frozenset(listener.inode for listener in listeners), without)
-        if key not in self._owned or self._owned[key][0] != question:
-            self._owned[key] = (question, _held(server, *question))
-        held = self._owned[key][1]
+        inodes = frozenset(listener.inode for listener in listeners)
+        question = (inodes, without)
+        last_question, held = self._owned.get(key, (None, None))
+        if question != last_question:
+            held = _held_inodes(server, inodes, without)
+            self._owned[key] = (question, held)
         if held is None:
             return None
         return tuple(listener for listener in listeners if listener.inode in held)
 
 
-def _found(server: ProcessRecord, launched: Launch, spot: Spot | None, usual_port: int, foreign: bool) -> Spot:
-    """The spot that a search came to, with its URL; a server that has no port yet is expected at its usual one."""
+def _spot_of_search(
+    server: ProcessRecord, launched: Launch, spot: Spot | None, usual_port: int, *, foreign: bool
+) -> Spot:
+    """The spot that a search came to, with its URL. A server that has no port yet is expected at its usual one."""
     if spot is None:
         return Spot(broken=_HIDDEN)
     if spot.broken:
         return spot
-    return _reached(server, launched, spot.port or usual_port, spot.listeners, foreign)
+    return _spot_at(server, launched, spot.port or usual_port, spot.listeners, foreign=foreign)
 
 
 def _named_ports(server: ProcessRecord, ports: Iterable[int]) -> list[int]:
@@ -294,47 +317,50 @@ def _named_ports(server: ProcessRecord, ports: Iterable[int]) -> list[int]:
     return [port for port in ports if str(port) in words]
 
 
-def _first_ports(ports: Sequence[int]) -> str:
+def _shown_ports(ports: Sequence[int]) -> str:
+    """The first of these ports as a text."""
     shown = ", ".join(map(str, ports[:MOST_PORTS]))
     if len(ports) > MOST_PORTS:
         return f"{shown} ..."
     return shown
 
 
-def _held(server: ProcessRecord, inodes: frozenset[int], without: frozenset[int]) -> frozenset[int] | None:
-    own = sockets_of(server.pid)
-    if own is None:
+def _held_inodes(server: ProcessRecord, inodes: frozenset[int], without: frozenset[int]) -> frozenset[int] | None:
+    """The `inodes` of sockets that a server or a descendant holds, those `without` left out; None where Linux hides
+    that from this user. Where the server itself holds some, its descendants are not looked at, unless some are left
+    out."""
+    own_sockets = sockets_of(server.pid)
+    if own_sockets is None:
         return None
-    if not without and own & inodes:
-        return own & inodes
-    sockets = set(own)
+    if not without and own_sockets & inodes:
+        return own_sockets & inodes
+    sockets = set(own_sockets)
     for pid in descendants(server.pid) - without:
         sockets |= sockets_of(pid) or frozenset()
     return inodes & sockets
 
 
-def _reached(server: ProcessRecord, launched: Launch, port: int, owned: tuple[Listener, ...], foreign: bool) -> Spot:
-    """The spot, with the URL that leads there from here."""
+def _spot_at(server: ProcessRecord, launched: Launch, port: int, owned: tuple[Listener, ...], *, foreign: bool) -> Spot:
+    """The spot at a port of the server, with the URL that leads there from here; `owned` are its sockets there."""
     addresses = [listener.address for listener in owned]
     if not owned:
-        addresses = [_named(launched.host)]
-    host: IpAddress | None = min(map(_way, addresses), key=_nearness)
+        addresses = [_named_address(launched.host)]
+    host: IpAddress | None = min(map(_address_from_here, addresses), key=_nearness)
     if foreign:
         host = _foreign_host(server, addresses)
         if owned and not host:
-            return Spot(port, broken=_no_way(addresses), foreign=True)
+            return Spot(port, broken=_no_way_text(addresses), foreign=True)
     if not host or not port:
         return Spot(port, listeners=owned, foreign=foreign)
+    host_text = str(host)
     if host.version == 6:
-        shown = f"[{host}]"
-    else:
-        shown = str(host)
+        host_text = f"[{host}]"
     scheme = "https" if launched.secure else "http"
-    url = f"{scheme}://{shown}:{port}{launched.prefix}"
+    url = f"{scheme}://{host_text}:{port}{launched.prefix}"
     return Spot(port, url, owned, foreign=foreign)
 
 
-def _no_way(addresses: Sequence[IpAddress]) -> str:
+def _no_way_text(addresses: Sequence[IpAddress]) -> str:
     """Why nothing leads to these addresses of another network namespace."""
     if all(address.is_loopback for address in addresses):
         return OTHER_NETWORK
@@ -346,7 +372,7 @@ def _nearness(address: IpAddress) -> tuple[bool, int, int]:
     return (not address.is_loopback, address.version, int(address))
 
 
-def _named(host: str) -> IpAddress:
+def _named_address(host: str) -> IpAddress:
     """The address that a command line names; every one where it names none, or a host name."""
     try:
         return ipaddress.ip_address(host)
@@ -354,8 +380,8 @@ def _named(host: str) -> IpAddress:
         return ipaddress.IPv4Address(0)
 
 
-def _way(address: IpAddress) -> IpAddress:
-    """The way to a socket of this network namespace: loopback where it listens on every address."""
+def _address_from_here(address: IpAddress) -> IpAddress:
+    """The address at which a socket of this network namespace is reached: loopback where it listens on all."""
     if not address.is_unspecified:
         return address
     if address.version == 4:
@@ -371,44 +397,45 @@ def _way(address: IpAddress) -> IpAddress:
 
 def _foreign_host(server: ProcessRecord, addresses: Sequence[IpAddress]) -> IpAddress | None:
     """An address of a socket's own network namespace that a network of this one leads straight to."""
-    own = [address for address in addresses if not address.is_unspecified]
-    if len(own) < len(addresses):
-        own += addresses_of(server.pid)
-    for address in own:
+    candidates = [address for address in addresses if not address.is_unspecified]
+    if len(candidates) < len(addresses):
+        candidates += addresses_of(server.pid)
+    for address in candidates:
         if isinstance(address, ipaddress.IPv4Address) and not address.is_loopback and on_link(address):
             return address
     return None
 
 
 class DiscoveryLook:
-    """Called in a thread, one call at a time: /proc, sockets and name servers can be slow, and can hang."""
+    """Follows the chains of GPU processes, a look with each call. For a thread, one call at a time: /proc, sockets and
+    name servers can be slow, and can hang."""
 
     def __init__(self, configured: Sequence[str] = (), ports: Sequence[int] = ()) -> None:
         """`configured` are the URLs that the config lists; `ports` are looked at even without a GPU process."""
         self._configured = tuple(configured)
         self._ports = tuple(ports)
         self._places = Places()
-        self._place = Locator()
+        self._locate = Locator()
         self._stored: dict[tuple[int, int], Future[str]] = {}
         """By pid and start of a server: Ollama's name of the file that it was given. The file's folder may hang."""
-        self._met: set[int] = set()
+        self._pids_met: set[int] = set()
         """Processes that /proc had once: without it now, they ended, and NVML's list is a little older."""
 
     def __call__(self, family: ProcessFamily) -> tuple[Chain, ...]:
         """The chains of the processes on the GPUs, one for each server; broken ones say where."""
         chains = family.chains
         gpu_pids = chains.keys()
-        self._met = {pid for pid in gpu_pids if chains[pid] or pid in self._met}
-        absent = tuple(sorted(gpu_pids - self._met))
-        groups = _by_server(chain for _, chain in sorted(chains.items()) if chain)
+        self._pids_met = {pid for pid in gpu_pids if chains[pid] or pid in self._pids_met}
+        absent = tuple(sorted(gpu_pids - self._pids_met))
+        groups = _group_by_server(chain for _, chain in sorted(chains.items()) if chain)
         self._begin(groups)
-        followed = [self._followed(group.server, tuple(group.members)) for group in groups]
+        followed = [self._follow(group.server, tuple(group.members)) for group in groups]
         if absent:
             followed.append(Chain((), absent=absent))
-        return (*self._unless_configured(followed), *self._asked_ports(followed))
+        return (*self._mark_configured(followed), *self._chains_of_ports(followed))
 
     def _begin(self, groups: Iterable[_Group]) -> None:
-        """Another look at the servers of these groups: what is kept of others goes."""
+        """Begin a look at the servers of these groups: what is remembered of others goes."""
         servers = []
         for group in groups:
             if group.server is not None:
@@ -417,12 +444,14 @@ class DiscoveryLook:
         keys = {(server.pid, server.started) for server in servers}
         self._stored = {key: name for key, name in self._stored.items() if key in keys}
 
-    def _followed(self, server_in_chain: FoundEngine | None, members: tuple[ProcessRecord, ...]) -> Chain:
-        if server_in_chain is None:
+    def _follow(self, engine: FoundEngine | None, members: tuple[ProcessRecord, ...]) -> Chain:
+        """The chain from processes on GPUs (`members`) to the page of their server."""
+        if engine is None:
             return Chain(members)
-        server, launched = server_in_chain
-        launched = self._named(server, launched)
-        spot = self._places.spot(server, launched, frozenset(member.pid for member in members))
+        server, launched = engine
+        launched = self._with_stored_name(server, launched)
+        gpu_pids = frozenset(member.pid for member in members)
+        spot = self._places.find_spot(server, launched, gpu_pids)
         return Chain(
             members,
             server=server,
@@ -431,15 +460,15 @@ class DiscoveryLook:
             url=spot.url,
             listens=bool(spot.listeners),
             broken=spot.broken,
-            configured=self._same(spot),
+            configured=self._configured_url(spot),
             foreign=spot.foreign,
             folder=_folder(server, launched.model),
         )
 
-    def _named(self, server: ProcessRecord, launched: Launch) -> Launch:
+    def _with_stored_name(self, server: ProcessRecord, launched: Launch) -> Launch:
         """The launch with the name that Ollama's store has for its file; a later look has it if not this."""
-        named_here = launched.kind is EngineKind.LLAMA_CPP and not launched.served_name
-        if not named_here or not allowed(launched.model) or not is_blob(Path(launched.model)):
+        is_nameless = launched.kind is EngineKind.LLAMA_CPP and not launched.served_name
+        if not is_nameless or not allowed(launched.model) or not is_blob(Path(launched.model)):
             return launched
         return launched._replace(stored_as=self._stored_name(server, launched.model))
 
@@ -449,24 +478,24 @@ class DiscoveryLook:
         Without a name yet, it is asked for again: its manifest may still come.
         """
         key = (server.pid, server.started)
-        asked = self._stored.get(key)
-        if asked is None:
+        answer = self._stored.get(key)
+        if answer is None:
             root = ""
             if container_pid(server.pid):
                 root = root_of(server.pid)
-            asked = daemon_thread(ollama_name, Path(f"{root}{model}"), reader_of(server.pid))
-            self._stored[key] = asked
-            wait([asked], NAME_PATIENCE_S)
-        if not asked.done():
+            answer = daemon_thread(ollama_name, Path(f"{root}{model}"), reader_of(server.pid))
+            self._stored[key] = answer
+            wait([answer], NAME_PATIENCE_S)
+        if not answer.done():
             return ""
         name = ""
-        if asked.exception() is None:
-            name = asked.result()
+        if answer.exception() is None:
+            name = answer.result()
         if not name:
             del self._stored[key]
         return name
 
-    def _same(self, spot: Spot) -> str:
+    def _configured_url(self, spot: Spot) -> str:
         """The URL of the config that leads to this very socket, or to this port while nobody listens there."""
         if spot.url:
             for url in self._configured:
@@ -474,46 +503,48 @@ class DiscoveryLook:
                     return url
                 if spot.foreign or parse_url(url).port != spot.port:
                     continue
-                place = self._place(url)
+                place = self._locate(url)
                 if isinstance(place, LocalAddress):
-                    there = reached(place, self._places.listeners())
-                    if not there or not spot.listeners or set(there) & set(spot.listeners):
+                    listeners = reached(place, self._places.listeners())
+                    if not listeners or not spot.listeners or set(listeners) & set(spot.listeners):
                         return url
         return ""
 
-    def _unless_configured(self, chains: Sequence[Chain]) -> list[Chain]:
-        """The chains; one into a container is the config's too where the config has its published port."""
+    def _mark_configured(self, chains: Sequence[Chain]) -> list[Chain]:
+        """The chains, of which those into containers are marked as the config's where it has their published ports."""
         if not self._configured or not any(chain.foreign and not chain.configured for chain in chains):
             return [*chains]
-        ports_here = _published_ports()
-        local = [url for url in self._configured if isinstance(self._place(url), LocalAddress)]
+        published_ports = _published_ports()
+        local_urls = [url for url in self._configured if isinstance(self._locate(url), LocalAddress)]
         marked = []
         for chain in chains:
             configured = chain.configured
             if not configured and chain.foreign and chain.url:
                 _, _, host, port, _ = parse_url(chain.url)
-                configured = _url_with_port(local, ports_here.get((host, port), set()))
+                configured = _url_with_port(local_urls, published_ports.get((host, port), set()))
             marked.append(chain._replace(configured=configured))
         return marked
 
-    def _asked_ports(self, chains: Iterable[Chain]) -> list[Chain]:
-        """The ports that the user named, where somebody listens and no chain leads there."""
-        known = set()
+    def _chains_of_ports(self, chains: Iterable[Chain]) -> list[Chain]:
+        """A chain for each port that the user named, where somebody listens and none of the `chains` leads there."""
+        followed_ports = set()
         for chain in chains:
             if chain.url and not chain.foreign:
-                known.add(chain.port)
-        asked = []
+                followed_ports.add(chain.port)
+        port_chains = []
         for port in self._ports:
-            place = self._place(f"http://localhost:{port}")
-            if port in known or not isinstance(place, LocalAddress):
+            place = self._locate(f"http://localhost:{port}")
+            if port in followed_ports or not isinstance(place, LocalAddress):
                 continue
             listeners = reached(place, self._places.listeners())
             if not listeners:
                 continue
             spot = Spot(port, f"http://127.0.0.1:{port}", listeners)
-            configured = self._same(spot)
-            asked.append(Chain((), launch=_ASKED, port=port, url=spot.url, listens=True, configured=configured))
-        return asked
+            configured = self._configured_url(spot)
+            port_chains.append(
+                Chain((), launch=_PORT_LAUNCH, port=port, url=spot.url, listens=True, configured=configured)
+            )
+        return port_chains
 
 
 class _Group(NamedTuple):
@@ -523,15 +554,16 @@ class _Group(NamedTuple):
     members: list[ProcessRecord]
 
 
-def _by_server(chains: Iterable[Sequence[ProcessRecord]]) -> list[_Group]:
+def _group_by_server(chains: Iterable[Sequence[ProcessRecord]]) -> list[_Group]:
     """The first process of each chain, grouped by the servers in the chains."""
     groups: list[_Group] = []
     by_pid: dict[int, _Group] = {}
     for chain in chains:
-        server = server_in(chain)
-        group = _Group(server, [])
-        if server is not None:
-            group = by_pid.setdefault(server[0].pid, group)
+        engine = server_in(chain)
+        group = _Group(engine, [])
+        if engine is not None:
+            server, _ = engine
+            group = by_pid.setdefault(server.pid, group)
         if not group.members:
             groups.append(group)
         group.members.append(chain[0])
@@ -547,9 +579,9 @@ def _published_ports() -> dict[tuple[object, ...], set[int]]:
     return ports
 
 
-def _url_with_port(urls_here: Sequence[str], ports: set[int]) -> str:
+def _url_with_port(candidates: Sequence[str], ports: set[int]) -> str:
     """The first of the URLs that names one of these ports; empty if none does."""
-    for url in urls_here:
+    for url in candidates:
         if parse_url(url).port in ports:
             return url
     return ""
@@ -592,11 +624,10 @@ def _launches(chain: Sequence[ProcessRecord]) -> list[FoundEngine]:
 
 def _outermost(servers: Sequence[FoundEngine]) -> FoundEngine:
     """The outermost server; the innermost one where the outermost starts engines of that kind as servers."""
-    innermost = servers[0]
-    outermost = servers[-1]
-    server, launched = outermost
-    if innermost[1].kind in launched.apart:
-        server, launched = innermost
+    server, launched = servers[-1]
+    _, innermost = servers[0]
+    if innermost.kind in launched.apart:
+        server, launched = servers[0]
     return server, _with_variables(server, launched)
 
 
@@ -643,7 +674,9 @@ def _program_around(worker: ProcessRecord, chain: Sequence[ProcessRecord]) -> Pr
 
 def _folder(server: ProcessRecord, model: str) -> str:
     """The folder that a relative path of the command line is in; empty for other paths and for ids."""
-    if model.startswith(("/", "~")) or not (model.startswith(".") or model.endswith(".gguf") or model.count("/") > 1):
+    # An id of Hugging Face has one slash at most, and no dot at its beginning.
+    is_path = model.startswith(".") or model.endswith(".gguf") or model.count("/") > 1
+    if model.startswith(("/", "~")) or not is_path:
         return ""
     try:
         return str(Path(f"/proc/{server.pid}/cwd").readlink())

@@ -22,7 +22,7 @@ from gpumon.sources.discovery.chain import (
     Notices,
     chain_checks,
     indices_of,
-    not_open,
+    not_open_text,
     server_words,
 )
 from gpumon.sources.discovery.look import DiscoveryLook
@@ -34,17 +34,18 @@ from gpumon.sources.ownership import Ownership
 from gpumon.sources.probe import IDENTITY
 from gpumon.sources.source import Contribution, Source
 
-_MOST: Final = 64
+_MOST_ENGINES: Final = 64
 """Engines polled at once."""
-_AGAIN_S: Final = 10.0
-"""Between two looks."""
+_LOOK_EVERY_S: Final = 10.0
+"""Seconds between two looks."""
 SOONEST_S: Final = 2.0
-"""The same, where GPU processes came or went, a server is starting, or one is gone."""
+"""Seconds between two looks where GPU processes came or went, a server is starting, or one is gone."""
 GRACE_S: Final = 30.0
-"""A server whose processes are gone stays on the screen so long: it may only be restarting."""
+"""Seconds for which a server whose processes are gone stays on the screen: it may only be restarting."""
 _READY_S: Final = 2.0
 """Longest wait for the first look and for what it finds to answer."""
 _HANGS_S: Final = 10.0
+"""Seconds after which a look that has not ended is named as a fault."""
 _SLOW: Final = "looking at the processes of this host hangs: engines that start now are not found"
 
 
@@ -54,9 +55,11 @@ class _Engine:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.source: EndpointSource | None = None
+        """Polls it; None before its port is open, and once its process is gone."""
         self.gone_s: float | None = None
-        self.ended: tuple[EngineReading, ...] = ()
-        """Its last reading, once its process is gone: its port may be anybody's by now."""
+        """Since when no chain leads to it (monotonic); None while one does."""
+        self.last_readings: tuple[EngineReading, ...] = ()
+        """Its last readings, once its process is gone: its port may be anybody's by now."""
 
 
 class EngineDiscovery:
@@ -71,7 +74,7 @@ class EngineDiscovery:
         owner: Ownership | None = None,
         hardware: Source | None = None,
         ports: Sequence[int] = (),
-        again_s: float = _AGAIN_S,
+        again_s: float = _LOOK_EVERY_S,
         soonest_s: float = SOONEST_S,
         grace_s: float = GRACE_S,
     ) -> None:
@@ -84,30 +87,35 @@ class EngineDiscovery:
         self._owner = owner or Ownership()
         self._hardware = hardware
         self._soonest_s = min(soonest_s, again_s)
-        self._again_s = again_s
+        self._look_every_s = again_s
         self._grace_s = grace_s
         self._look = DiscoveryLook([source.url.base for source in self._configured], ports)
         self._engines: dict[str, _Engine] = {}
         """By URL, in the order of their ports."""
         self._gpus: tuple[GpuReading, ...] = ()
         self._pids: frozenset[int] | None = None
+        """Processes that compute on them; None before the first frame."""
         self._news = asyncio.Event()
-        self._looked = asyncio.Event()
-        self._asked_s: float | None = None
+        """Set when these processes change."""
+        self._first_look = asyncio.Event()
+        """Set when the first look is over."""
+        self._look_began_s: float | None = None
         """When the look that runs now began."""
         self._task: asyncio.Task[None] | None = None
-        self._ending: set[asyncio.Task[None]] = set()
-        given: set[int] = set()
+        self._closing_tasks: set[asyncio.Task[None]] = set()
+        """Close the connections of engines that are not polled any more."""
+        claimed: set[int] = set()
         for source in self._configured:
             if source.endpoint.gpus != "auto":
-                given.update(source.endpoint.gpus)
-        self._notices = Notices(frozenset(given))
-        self._trouble = ""
+                claimed.update(source.endpoint.gpus)
+        self._notices = Notices(frozenset(claimed))
+        self._own_fault = ""
+        """The fault of gpumon itself that ended the last look."""
 
     def see(self, gpus: tuple[GpuReading, ...]) -> None:
-        """The GPUs of the newest frame. Returns at once."""
+        """Take the GPUs of the newest frame. Returns at once."""
         self._gpus = gpus
-        pids = _computing(gpus)
+        pids = _computing_pids(gpus)
         if pids != self._pids:
             self._pids = pids
             self._news.set()
@@ -126,54 +134,64 @@ class EngineDiscovery:
         end_s = min(end_s, time.monotonic() + _READY_S)
         with contextlib.suppress(asyncio.TimeoutError):
             async with timeout(max(0.0, end_s - time.monotonic())):
-                await self._looked.wait()
+                await self._first_look.wait()
         left_s = max(0.0, end_s - time.monotonic())
-        await asyncio.gather(*(source.ready(left_s) for source in self._polled()))
+        await asyncio.gather(*(source.ready(left_s) for source in self._sources()))
 
     async def poll(self, monotonic_s: float) -> Contribution:
-        """The readings of the engines that were found, and the chains that broke. At once."""
+        """The readings of the engines that were found, and the chains that broke. Returns at once."""
         return self._contribution(monotonic_s)
 
     def newest(self) -> Contribution:
-        """The same of this moment."""
+        """The readings and broken chains of this moment."""
         return self._contribution(time.monotonic())
 
     def _contribution(self, now_s: float) -> Contribution:
+        """Readings of all servers that were found, also of those that are not polled, and the present faults."""
         readings: list[EngineReading] = []
         faults: list[Fault] = []
         for engine in self._engines.values():
-            told = engine.ended or (_unpolled(engine.chain, self._interval_s, now_s),)
             if engine.source is not None:
-                part = engine.source.newest()
-                told = part.engines
-                faults = [*faults, *part.faults]
-            readings += [self._told(reading, engine.chain) for reading in told]
+                newest = engine.source.newest()
+                engine_readings = newest.engines
+                faults += newest.faults
+            elif engine.last_readings:
+                engine_readings = engine.last_readings
+            else:
+                engine_readings = (_unpolled(engine.chain, self._interval_s, now_s),)
+            readings += [self._with_fix(reading, engine.chain) for reading in engine_readings]
         for chain in self.chains:
             if chain.unreached and self._notices.concern(chain, self._gpus):
-                readings.append(self._told(_unpolled(chain, self._interval_s, now_s), chain))
+                readings.append(self._with_fix(_unpolled(chain, self._interval_s, now_s), chain))
         return Contribution(engines=tuple(readings), faults=(*faults, *self._faults(now_s)))
 
     def servers(self) -> tuple[RunningServer, ...] | None:
         """The servers that run on this host by the newest look; None before the first."""
-        if not self._looked.is_set():
+        if not self._first_look.is_set():
             return None
-        servers = []
+        running = []
         for chain in self.chains:
             url = chain.configured or chain.url
             if chain.server is not None and url:
-                passing = chain.launch is not None and bool(chain.launch.stored_as)
-                servers.append(RunningServer(url, chain.server, tuple(sorted(chain.pids)), chain.listens, passing))
-        return tuple(servers)
+                server = RunningServer(
+                    url,
+                    server=chain.server,
+                    gpu_pids=tuple(sorted(chain.pids)),
+                    listens=chain.listens,
+                    passing=_is_started_by_ollama(chain),
+                )
+                running.append(server)
+        return tuple(running)
 
     def set_interval(self, seconds: float) -> None:
-        """Engines are polled and looked for at a cadence of their own."""
+        """Nothing changes: engines are polled and looked for at a cadence of their own."""
 
     async def close(self) -> None:
         """Stop looking, and polling what was found."""
-        tasks = [task for task in (self._task, *self._ending) if task is not None]
+        tasks = [task for task in (self._task, *self._closing_tasks) if task is not None]
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*(source.close() for source in self._polled()), return_exceptions=True)
+        await asyncio.gather(*(source.close() for source in self._sources()), return_exceptions=True)
         if tasks:
             await asyncio.wait(tasks, timeout=0.1)
         self._task = None
@@ -181,90 +199,89 @@ class EngineDiscovery:
     def checks(self, readings: Iterable[EngineReading]) -> list[Check]:
         """The doctor's look at the chains; `readings` are those of all engines."""
         texts = (*self._own_texts(), *self._notices.unseen(self._gpus))
-        rest = (Check("process", DISCOVERY_SOURCE, CheckState.WARN, text) for text in texts)
-        return [*chain_checks(self.chains, readings, self._gpus), *rest]
+        warnings = [Check("process", DISCOVERY_SOURCE, CheckState.WARN, text) for text in texts]
+        return [*chain_checks(self.chains, readings, self._gpus), *warnings]
 
-    def _polled(self) -> list[EndpointSource]:
-        polled = []
-        for engine in self._engines.values():
-            if engine.source is not None:
-                polled.append(engine.source)
-        return polled
+    def _sources(self) -> list[EndpointSource]:
+        """The sources of the engines that are polled."""
+        return [engine.source for engine in self._engines.values() if engine.source is not None]
 
     async def _run(self) -> None:
+        """Look for engines again and again, until this task is cancelled."""
         while True:
             if self._pids is None:
                 await self._news.wait()
             self._news.clear()
-            self._asked_s = time.monotonic()
+            self._look_began_s = time.monotonic()
             try:
-                chains = await in_daemon_thread(self._chains, self._pids or frozenset())
+                chains = await in_daemon_thread(self._look_up_chains, self._pids or frozenset())
                 await self._adopt(chains)
-                self._trouble = ""
+                self._own_fault = ""
             except Exception as error:  # a fault of gpumon's own costs discovery only
-                self._trouble = f"gpumon failed while it looked for engines ({type(error).__name__}): please report"
-            self._asked_s = None
-            self._looked.set()
+                self._own_fault = f"gpumon failed while it looked for engines ({type(error).__name__}): please report"
+            self._look_began_s = None
+            self._first_look.set()
             await asyncio.sleep(self._soonest_s)
             # A server that is starting or gone is looked at again soon.
             if all(engine.chain.listens and engine.gone_s is None for engine in self._engines.values()):
                 with contextlib.suppress(asyncio.TimeoutError):
-                    async with timeout(self._again_s - self._soonest_s):
+                    async with timeout(self._look_every_s - self._soonest_s):
                         await self._news.wait()
 
-    def _chains(self, pids: frozenset[int]) -> tuple[Chain, ...]:
+    def _look_up_chains(self, pids: frozenset[int]) -> tuple[Chain, ...]:
         """A look at the processes; servers of the config that no chain leads to are found by their sockets."""
         family = ProcessFamily(pids)
         chains = self._look(family)
-        known = {chain.configured for chain in chains}
-        rest = []
+        reached = {chain.configured for chain in chains}
+        unreached = []
         for source in self._configured:
-            if source.url.base not in known:
-                rest.append(source.url.base)
-        if rest:
-            self._owner.look(rest, family)
+            if source.url.base not in reached:
+                unreached.append(source.url.base)
+        if unreached:
+            self._owner.look(unreached, family)
         return chains
 
     async def _adopt(self, chains: tuple[Chain, ...]) -> None:
-        """Begin to poll what is new, and end it where a server is gone for good."""
+        """Begin to poll the servers that are new, and stop where one is gone for good."""
         self._tell_owners(chains)
         self.chains = chains
-        wanted = _by_url(chains)
-        for url, chain in wanted.items():
-            if url in self._engines or len(self._engines) < _MOST:
+        by_url = _chains_by_url(chains)
+        for url, chain in by_url.items():
+            if url in self._engines or len(self._engines) < _MOST_ENGINES:
                 await self._follow(url, chain)
-        self._drop_gone(wanted)
+        self._drop_gone(by_url)
         self._engines = dict(sorted(self._engines.items(), key=lambda item: (item[1].chain.port, item[0])))
-        # The endpoints of the config have what their processes tell, as those have that were found.
+        # The endpoints of the config, too, get what the command lines of their processes say.
         by_configured = {chain.configured: chain for chain in chains}
         for source in self._configured:
-            known = by_configured.get(source.url.base)
-            if known is None:
+            configured_chain = by_configured.get(source.url.base)
+            if configured_chain is None:
                 source.joined = None
             else:
-                source.joined = partial(self._joined, known)
+                source.joined = partial(self._with_launch, configured_chain)
 
-    def _drop_gone(self, wanted: Mapping[str, Chain]) -> None:
-        """End the engines that no chain leads to any more, once they are gone for good."""
-        servers = {_server(chain): url for url, chain in wanted.items()}
-        for url in [url for url in self._engines if url not in wanted]:
+    def _drop_gone(self, by_url: Mapping[str, Chain]) -> None:
+        """Drop the engines that no chain leads to any more, once they are gone for good."""
+        servers = {_server_id(chain): url for url, chain in by_url.items()}
+        for url in [url for url in self._engines if url not in by_url]:
             engine = self._engines[url]
-            has_moved = servers.get(_server(engine.chain), url) != url
+            has_moved = servers.get(_server_id(engine.chain), url) != url
             if self._end_if_gone(engine, time.monotonic(), has_moved=has_moved):
                 self._drop(url)
 
     def _tell_owners(self, chains: tuple[Chain, ...]) -> None:
-        """Tell which processes are behind servers that are polled elsewhere, and of those before that none is now."""
-        given = {_elsewhere(chain): chain.pids for chain in chains}
+        """Tell the owner which processes are behind servers that are not polled from here; those that had some at the
+        last look, and have none now, too."""
+        pids_of = {_url_elsewhere(chain): chain.pids for chain in chains}
         for chain in self.chains:
-            given.setdefault(_elsewhere(chain), frozenset())
-        given.pop("", None)
-        for url, pids in given.items():
+            pids_of.setdefault(_url_elsewhere(chain), frozenset())
+        pids_of.pop("", None)
+        for url, pids in pids_of.items():
             self._owner.tell(url, pids)
 
     def _end_if_gone(self, engine: _Engine, now_s: float, *, has_moved: bool) -> bool:
-        """Say of an engine that no chain leads to that it has ended, unless its process lives. Returns whether it is
-        gone for good."""
+        """Show an engine that no chain leads to as ended, unless its process lives. Returns whether it is gone for
+        good."""
         server = engine.chain.server
         if not has_moved and server is not None and lives(server):
             engine.gone_s = None
@@ -273,31 +290,33 @@ class EngineDiscovery:
             engine.gone_s = now_s
         if has_moved:
             return True
-        if server is not None and not engine.ended:
+        if server is not None and not engine.last_readings:
             self._end(engine, now_s)
         # Ollama ends the server of a model that nobody asks for: that is no failure.
-        is_unloaded = engine.chain.launch is not None and bool(engine.chain.launch.stored_as)
-        return is_unloaded or now_s - engine.gone_s >= self._grace_s
+        return _is_started_by_ollama(engine.chain) or now_s - engine.gone_s >= self._grace_s
 
     def _end(self, engine: _Engine, now_s: float) -> None:
         """Show an engine whose process has ended as that, and ask it nothing more."""
-        last = engine.source.readings if engine.source is not None else ()
-        if engine.source is None:
-            last = (_unpolled(engine.chain, self._interval_s, now_s),)
+        if engine.source is not None:
+            readings = engine.source.readings
+        else:
+            readings = (_unpolled(engine.chain, self._interval_s, now_s),)
         fault = f"{server_words(engine.chain)} has ended"
-        ended = []
-        for reading in last:
-            ended.append(msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault))
-        engine.ended = tuple(ended)
+        last_readings = []
+        for reading in readings:
+            last_readings.append(msgspec.structs.replace(reading, state=EndpointState.REFUSED, fault=fault))
+        engine.last_readings = tuple(last_readings)
         self._hang_up(engine)
 
     async def _follow(self, url: str, chain: Chain) -> None:
+        """Take the newest chain of a URL, and begin to poll it once its port is open."""
         engine = self._engines.setdefault(url, _Engine(chain))
-        if _server(engine.chain) != _server(chain):
-            self._hang_up(engine)  # another process: what was learnt of the last one does not hold
+        if _server_id(engine.chain) != _server_id(chain):
+            # Another process: what was learnt of the last one does not hold.
+            self._hang_up(engine)
         engine.chain = chain
         engine.gone_s = None
-        engine.ended = ()
+        engine.last_readings = ()
         self._owner.tell(url, chain.pids)
         if chain.listens and engine.source is None:
             name = "auto" if chain.kind is EngineKind.UNKNOWN else chain.kind.value
@@ -307,6 +326,7 @@ class EngineDiscovery:
             await engine.source.start()
 
     def _drop(self, url: str) -> None:
+        """Forget an engine."""
         engine = self._engines.pop(url)
         self._hang_up(engine)
         self._endpoints.pop(url, None)
@@ -316,41 +336,54 @@ class EngineDiscovery:
         """Stop polling it; its connection is closed beside the rest."""
         if engine.source is not None:
             task = asyncio.ensure_future(engine.source.close())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._closing_tasks.add(task)
+            task.add_done_callback(self._closing_tasks.discard)
             engine.source = None
 
-    def _told(self, reading: EngineReading, chain: Chain) -> EngineReading:
+    def _with_fix(self, reading: EngineReading, chain: Chain) -> EngineReading:
         """The reading of a server that was found, with how to give it what it asks for."""
         if reading.state in (EndpointState.UNAUTHORIZED, EndpointState.TLS):
             fix = f'add [[endpoint]] url = "{reading.url}" with that to the config'
             reading = msgspec.structs.replace(reading, fault=f"{reading.fault}; it was found by itself: {fix}")
-        return self._joined(chain, reading)
+        return self._with_launch(chain, reading)
 
-    def _joined(self, chain: Chain, reading: EngineReading) -> EngineReading:
+    def _with_launch(self, chain: Chain, reading: EngineReading) -> EngineReading:
         """The reading, with what the command line says where the server itself does not."""
         tp, pp, dp = chain.ranks(len(indices_of(chain.pids, self._gpus)))
+        model = reading.model or clean(chain.model)
+        model_root = reading.model_root
+        if chain.launch is not None:
+            # llama-server calls a model of Ollama's by the name of its file.
+            model = chain.launch.stored_as or model
+            model_root = model_root or chain.launch.model
+        info = reading.info
+        # Only once the server was asked: what it says itself goes before.
+        if IDENTITY in info:
+            info = {**info, **chain.info_entries(info)}
         return msgspec.structs.replace(
             reading,
-            model=(chain.launch.stored_as if chain.launch is not None else "") or reading.model or clean(chain.model),
-            info={**reading.info, **chain.told(reading.info)} if IDENTITY in reading.info else reading.info,
-            model_root=reading.model_root or (chain.launch.model if chain.launch is not None else ""),
+            model=model,
+            info=info,
+            model_root=model_root,
             tp=reading.tp or tp,
             pp=reading.pp or pp,
             dp=reading.dp or dp,
         )
 
     def _faults(self, now_s: float) -> list[Fault]:
-        slow = self._asked_s is not None and now_s - self._asked_s > _HANGS_S
+        """The present faults of discovery."""
         passing = (*self._notices.broken(self.chains, self._gpus), *self._notices.unseen(self._gpus))
-        certain = [*([_SLOW] if slow else []), *self._own_texts()]
-        return self._notices.faults(certain, passing, now_s, looked=self._looked.is_set())
+        certain = list(self._own_texts())
+        if self._look_began_s is not None and now_s - self._look_began_s > _HANGS_S:
+            certain.insert(0, _SLOW)
+        return self._notices.faults(certain, passing, now_s, is_first_look_over=self._first_look.is_set())
 
     def _own_texts(self) -> Iterable[str]:
-        if self._trouble:
-            yield self._trouble
-        if len(self._engines) >= _MOST:
-            yield f"more than {_MOST} engines: the others are not polled"
+        """Faults of gpumon's own, and limits that were reached."""
+        if self._own_fault:
+            yield self._own_fault
+        if len(self._engines) >= _MOST_ENGINES:
+            yield f"more than {_MOST_ENGINES} engines: the others are not polled"
 
 
 def discover(
@@ -373,23 +406,31 @@ def discover(
     )
 
 
-def _by_url(chains: Iterable[Chain]) -> dict[str, Chain]:
+def _chains_by_url(chains: Iterable[Chain]) -> dict[str, Chain]:
     """The chains to poll by URL: of two with one URL, the one that listens; its processes are those of both then."""
     by_url: dict[str, Chain] = {}
     for chain in sorted(chains, key=lambda chain: not chain.listens):
         if chain.url and not chain.configured:
             first = by_url.setdefault(chain.url, chain)
+            # Two that listen at one port share it: they are one server.
             if first is not chain and chain.listens:
                 by_url[chain.url] = first._replace(processes=(*first.processes, *chain.processes))
     return by_url
 
 
-def _server(chain: Chain) -> tuple[int, int] | str:
-    """Identity of a server among those at its URL."""
-    return (chain.server.pid, chain.server.started) if chain.server is not None else chain.url
+def _server_id(chain: Chain) -> tuple[int, int] | str:
+    """Identity of a server among those at its URL: pid and start of its process, or the URL where that is not known."""
+    if chain.server is None:
+        return chain.url
+    return chain.server.pid, chain.server.started
 
 
-def _computing(gpus: Iterable[GpuReading]) -> frozenset[int]:
+def _is_started_by_ollama(chain: Chain) -> bool:
+    """Whether Ollama started this server for a model: it starts and ends such at will."""
+    return chain.launch is not None and bool(chain.launch.stored_as)
+
+
+def _computing_pids(gpus: Iterable[GpuReading]) -> frozenset[int]:
     """Processes on the GPUs, but for those that only draw."""
     pids: set[int] = set()
     for gpu in gpus:
@@ -397,8 +438,8 @@ def _computing(gpus: Iterable[GpuReading]) -> frozenset[int]:
     return frozenset(pids)
 
 
-def _elsewhere(chain: Chain) -> str:
-    """The URL of the row that it has without being polled by discovery; empty where there is none."""
+def _url_elsewhere(chain: Chain) -> str:
+    """The URL of a chain's row that discovery does not poll; empty where there is none."""
     return chain.configured or chain.unreached
 
 
@@ -407,9 +448,20 @@ def _unpolled(chain: Chain, interval_s: float, now_s: float) -> EngineReading:
     kind = chain.kind
     name = f"{chain.kind.value}:{chain.port}"
     if chain.unreached:
-        blank = EngineReading(name, chain.unreached, EndpointState.REFUSED, now_s, kind)
-        text = f"{server_words(chain)} {chain.broken}"
+        url = chain.unreached
+        state = EndpointState.REFUSED
+        fault = f"{server_words(chain)} {chain.broken}"
     else:
-        blank = EngineReading(name, chain.url, EndpointState.STARTING, now_s, kind)
-        text = f"{server_words(chain)}, port {chain.port}: {not_open(chain)}"
-    return msgspec.structs.replace(blank, fault=text, interval_s=interval_s, found_by=DISCOVERY_SOURCE)
+        url = chain.url
+        state = EndpointState.STARTING
+        fault = f"{server_words(chain)}, port {chain.port}: {not_open_text(chain)}"
+    return EngineReading(
+        name,
+        url,
+        state,
+        now_s,
+        kind=kind,
+        fault=fault,
+        interval_s=interval_s,
+        found_by=DISCOVERY_SOURCE,
+    )
