@@ -12,29 +12,31 @@ import msgspec
 
 from gpumon.sizing.profile import Point
 
-_BEHIND: Final = 0.05
-"""Running falls behind the offered load by more than this share, against the point before."""
+_LEAST_FALL: Final = 0.05
+"""Share by which running / offered load has to fall from one point to the next to count: less is noise."""
 LEAST_GAIN: Final = 0.1
 """Throughput that a doubled load must add for the larger load to be worth its latency."""
 BENT: Final = 0.5
 """Share of the throughput that one request more added at first, below which the curve counts as bent: advice."""
-_APART: Final = 1.2
-"""Factor between two loads from which on their throughputs are compared."""
-_FOLLOWS: Final = 0.5
-"""Running that grows by less than this share of what the load grew by waits, whatever TTFT says."""
-_QUEUEING: Final = 1.5
-"""A TTFT that grows by this factor more than the load is a queue; one that grows with the load is prefill."""
+_COMPARED_LOADS: Final = 1.2
+"""Smallest factor between two loads whose throughputs are compared."""
+_LEAST_FOLLOWED: Final = 0.5
+"""Share of a load's growth that running has to grow by: below it the rest waits, whatever TTFT says."""
+_MOST_TTFT_GROWTH: Final = 1.5
+"""Factor by which TTFT may grow more than the load: beyond it there is a queue; growing with the load is prefill."""
 _PLATEAU: Final = 0.25
-"""Running that grows by less than this share of what the load grew by stands on a plateau."""
+"""Share of a load's growth below which the growth of running counts as a plateau."""
 
 
 class Knee(msgspec.Struct, frozen=True):
-    """The last point before the knee, the first beyond it (None: the sweep ends before), and the rule that decided."""
+    """The knee of a sweep."""
 
     point: Point
+    """The last point before the knee."""
     beyond: Point | None
+    """The first point beyond the knee; None: the sweep ends before it."""
     rule: str
-    """One clause for people: `running stops following the load: 85.2 of 100`."""
+    """The finding that decided, as a clause: `running stops following the load: 85.2 of 100`."""
     plateau: float | None = None
     """Sequences that decode together where running stopped to grow, whatever more is offered."""
     advice: str = ""
@@ -43,7 +45,9 @@ class Knee(msgspec.Struct, frozen=True):
 
 def load_of_point(point: Point) -> float:
     """Requests in flight at a point: the x axis of a sweep."""
-    return point.running if point.offered is None else point.offered
+    if point.offered is None:
+        return point.running
+    return point.offered
 
 
 def throughput(point: Point) -> float | None:
@@ -52,7 +56,9 @@ def throughput(point: Point) -> float | None:
         return point.tokens_per_s
     if point.requests_per_s is not None:
         return point.requests_per_s
-    return point.running / point.itl_s if point.itl_s else None
+    if point.itl_s:
+        return point.running / point.itl_s
+    return None
 
 
 def knee(points: Sequence[Point]) -> Knee:
@@ -68,9 +74,9 @@ def knee(points: Sequence[Point]) -> Knee:
     rising = sorted(points, key=load_of_point)
     plateau = _plateau(rising)
     advice = _bend(rising)
-    for rule_of, loads in ((_queued, rising), (_saturated, _spaced(rising))):
+    for find_rule, loads in ((_queue_rule, rising), (_saturation_rule, _spaced(rising))):
         for before, after in pairwise(loads):
-            rule = rule_of(before, after)
+            rule = find_rule(before, after)
             if rule:
                 return Knee(before, after, rule, plateau, advice)
     rule = "a single point"
@@ -79,28 +85,28 @@ def knee(points: Sequence[Point]) -> Knee:
     return Knee(rising[-1], None, rule, plateau, advice)
 
 
-def _queued(before: Point, after: Point) -> str:
-    """How running fell behind the offered load between two points; empty where it did not.
+def _queue_rule(before: Point, after: Point) -> str:
+    """The clause that running fell behind the offered load between two points; empty where it did not.
 
     A prompt that waits for other prompts of the same burst is no queue: TTFT then grows no faster than the load.
     """
-    if _share(after) >= _share(before) * (1.0 - _BEHIND):
+    if _running_share(after) >= _running_share(before) * (1.0 - _LEAST_FALL):
         return ""
-    step = load_of_point(after) - load_of_point(before)
-    stands = step > 0.0 and after.running - before.running < _FOLLOWS * step
-    if not stands and _bursts(before, after):
+    growth = load_of_point(after) - load_of_point(before)
+    stagnates = growth > 0.0 and after.running - before.running < _LEAST_FOLLOWED * growth
+    if not stagnates and _ttft_follows_load(before, after):
         return ""
     return f"running stops following the load: {after.running:.1f} of {load_of_point(after):.4g}"
 
 
-def _bursts(before: Point, after: Point) -> bool:
+def _ttft_follows_load(before: Point, after: Point) -> bool:
     """Whether TTFT grew no faster than the load between two points."""
     if not before.ttft_s or after.ttft_s is None or load_of_point(before) <= 0.0:
         return False
-    return after.ttft_s / before.ttft_s <= _QUEUEING * load_of_point(after) / load_of_point(before)
+    return after.ttft_s / before.ttft_s <= _MOST_TTFT_GROWTH * load_of_point(after) / load_of_point(before)
 
 
-def _share(point: Point) -> float:
+def _running_share(point: Point) -> float:
     """Share of the offered requests that run."""
     if load_of_point(point) > 0.0:
         return point.running / load_of_point(point)
@@ -118,13 +124,13 @@ def _spaced(rising: Sequence[Point]) -> list[Point]:
     """The points at least a fifth of the load apart: between closer ones the noise of a run is more than the gain."""
     kept = [rising[0]]
     for point in rising[1:]:
-        if load_of_point(point) >= _APART * load_of_point(kept[-1]):
+        if load_of_point(point) >= _COMPARED_LOADS * load_of_point(kept[-1]):
             kept.append(point)
     return kept
 
 
-def _saturated(before: Point, after: Point) -> str:
-    """How little throughput grew between two points; empty where it grew enough, or is not known."""
+def _saturation_rule(before: Point, after: Point) -> str:
+    """The clause that throughput hardly grew between two points; empty where it grew enough, or is not known."""
     at_before = throughput(before)
     at_after = throughput(after)
     if at_before is None or at_after is None or load_of_point(before) <= 0.0:
@@ -136,7 +142,8 @@ def _saturated(before: Point, after: Point) -> str:
 
 
 def _bend(rising: Sequence[Point]) -> str:
-    """Load at which one request more added less than half of the throughput that one added at first."""
+    """The clause with the load from which on one request more adds less than half of the throughput that one added at
+    first; empty where there is no such load."""
     first = rising[0]
     at_first = throughput(first)
     if not at_first or load_of_point(first) <= 0.0:
@@ -147,7 +154,8 @@ def _bend(rising: Sequence[Point]) -> str:
         step = load_of_point(after) - load_of_point(before)
         if at_before is None or at_after is None or step <= 0.0:
             continue
-        share = (at_after - at_before) / step / (at_first / load_of_point(first))
+        per_request = (at_after - at_before) / step
+        share = per_request / (at_first / load_of_point(first))
         if share < BENT:
             share_text = f"{max(0.0, share):.0%} of the throughput that one added at first"
             return f"above {load_of_point(before):.4g} one more in flight adds {share_text}"
@@ -155,6 +163,7 @@ def _bend(rising: Sequence[Point]) -> str:
 
 
 def _plateau(rising: Sequence[Point]) -> float | None:
+    """Median of running on the plateau at the end of a sweep; None where running still grows there."""
     if len(rising) < 2:
         return None
     before = rising[-2]
@@ -163,4 +172,4 @@ def _plateau(rising: Sequence[Point]) -> float | None:
     if step <= 0.0 or last.itl_s is None or (last.running - before.running) / step >= _PLATEAU:
         return None
     most = max(point.running for point in rising)
-    return median(point.running for point in rising if point.running >= most * (1.0 - _BEHIND))
+    return median(point.running for point in rising if point.running >= most * (1.0 - _LEAST_FALL))

@@ -13,27 +13,31 @@ from gpumon.sizing.imports.runs import TAILS, BenchmarkRun, LeftOut, check_compl
 
 TIMES: Final = {"itl_s": "inter_token_latency", "ttft_s": "time_to_first_token", "e2e_s": "request_latency"}
 """Field of a run -> name of the metric. Their ITL is the TPOT formula."""
-_RATES: Final = {
+_MEANS: Final = {
     "tokens_per_s": "output_token_throughput",
     "requests_per_s": "request_throughput",
     "prompt_tokens": "input_sequence_length",
     "answer_tokens": "output_sequence_length",
 }
+"""Field of a run -> name of the metric, without a unit of time."""
 _LOADS: Final = (("loadgen",), ("perf_analyzer", "stimulus"), ("phases", "profiling"), ())
 """Place of the concurrency inside `input_config`, by version; aiperf 0.10 has a list of phases instead."""
 _RATE_KEYS: Final = ("request_rate", "rate")
 _MODEL_OPTIONS: Final = ("--model", "--model-names", "-m")
 _FILE_CONCURRENCY: Final = re.compile(r"concurrency[-_=]?(\d{1,6})(?!\d)", re.IGNORECASE)
-_NAMED: Final = "the concurrency is taken from the names of files or folders: genai-perf leaves it out"
+_FROM_NAME: Final = "the concurrency is taken from the names of files or folders: genai-perf leaves it out"
 _TELEMETRY: Final = "telemetry_data is not taken: its GPUs are all of the host, not those of the instance"
 _METRIC_ROW: Final = re.compile(r"(?P<name>[^()]+?)\s*(?:\((?P<unit>[^()]*)\))?")
+"""First cell of a row of the CSV: `Request Latency (ms)`."""
 
 
 class _Load(NamedTuple):
-    """The load of a run: requests in flight, or a rate (`rated`); neither where the file does not tell."""
+    """The load of a run: requests in flight, or a rate; neither where the file does not tell."""
 
     offered: float | None
+    """Requests in flight."""
     rated: bool
+    """Whether the load is a rate."""
 
 
 def is_run(document: Document) -> bool:
@@ -43,16 +47,17 @@ def is_run(document: Document) -> bool:
 
 
 def read_run(record: Record) -> BenchmarkRun:
-    """The run of a JSON summary."""
-    for name, wrong in (("was_cancelled", True), ("is_complete", False)):
-        if record.flag(name) is wrong:
-            raise refusal(record.place, name, f"is {str(wrong).lower()}: the run is not complete")
+    """The run of a JSON summary. Raises ImportRefused for one that was cancelled or lost requests."""
+    if record.flag("was_cancelled"):
+        raise refusal(record.place, "was_cancelled", "is true: the run is not complete")
+    if record.flag("is_complete") is False:  # None in files that do not have it
+        raise refusal(record.place, "is_complete", "is false: the run is not complete")
     done = record.part("request_count").number("avg")
     check_completed(record.place, done, record.part("error_request_count").number("avg"))
     load = _load(record)
     notes: tuple[str, ...] = ()
     if load.offered is None and not load.rated:
-        offered, notes = _from_name(record.place)
+        offered, notes = _concurrency_in_name(record.place)
         load = _Load(offered, rated=False)
     if record.part("telemetry_data", "endpoints").fields:
         notes = (*notes, _TELEMETRY)
@@ -69,8 +74,8 @@ def read_run(record: Record) -> BenchmarkRun:
 
 
 def _figures(record: Record) -> dict[str, Any]:
-    """Latencies, rates and lengths."""
-    figures: dict[str, Any] = {field: record.part(name).number("avg") for field, name in _RATES.items()}
+    """Latencies, rates and lengths of a JSON summary, as fields of a run."""
+    figures: dict[str, Any] = {field: record.part(name).number("avg") for field, name in _MEANS.items()}
     for field, name in TIMES.items():
         metric = record.part(name)
         unit = metric.text("unit") or "ms"
@@ -80,13 +85,14 @@ def _figures(record: Record) -> dict[str, Any]:
 
 
 def _tool(record: Record) -> str:
+    """The tool that wrote a JSON summary, with its version if it has one."""
     if "aiperf_version" in record or "benchmark_id" in record:
         return f"aiperf {record.text('aiperf_version')}".strip()
     return "genai-perf"
 
 
 def _model(record: Record) -> str:
-    """The one model of a run: of its config, else of the command line that started it; empty where it has several."""
+    """The only model of a run, from its config, or else the command line that started it; empty if it has several."""
     config = record.part("input_config")
     name = config.text("model_names", "model") or config.part("endpoint").text("model_names", "model")
     if name:
@@ -98,14 +104,14 @@ def _model(record: Record) -> str:
 
 
 def _option(command: str, names: Iterable[str]) -> str:
-    """The value of an option in a command line; empty where it is not there, or is a list."""
+    """The value of an option in a command line, by any of its names; empty if it is not there, or is a list."""
     try:
         words = shlex.split(command)
     except ValueError:
         return ""
-    for word, after in pairwise(words):
-        if word in names and not after.startswith("-") and "," not in after:
-            return after
+    for word, value in pairwise(words):
+        if word in names and not value.startswith("-") and "," not in value:
+            return value
     return ""
 
 
@@ -114,36 +120,44 @@ def _load(record: Record) -> _Load:
     config = record.part("input_config")
     phases = config.fields.get("phases")
     if isinstance(phases, list):
-        return _of_phases(phases, record.place)
+        return _load_of_phases(phases, record.place)
     parts = [config.part(*path) for path in _LOADS]
     offered = next(filter(None, (part.number("concurrency") for part in parts)), None)
     rated = any(part.number(*_RATE_KEYS) for part in parts)
     return _Load(offered, rated)
 
 
-def _of_phases(phases: list[Any], place: FilePlace) -> _Load:
-    """The load of the phases that count. Raises LeftOut where they have several: the figures are of all together."""
-    counted = []
+def _load_of_phases(phases: list[Any], place: FilePlace) -> _Load:
+    """The load of the phases that are in the results.
+
+    Raises LeftOut where they have several loads, as the figures are of all phases together.
+    """
+    loads = set()
     for phase in phases:
         if isinstance(phase, Mapping) and phase.get("exclude_from_results") is not True:
-            counted.append(Record(phase, place))
-    loads = {(phase.number("concurrency"), phase.number(*_RATE_KEYS)) for phase in counted}
+            record = Record(phase, place)
+            loads.add((record.number("concurrency"), record.number(*_RATE_KEYS)))
     if len(loads) > 1:
         reason = "several loads in one summary: import the summaries of its phases"
         raise LeftOut(place, "input_config.phases", reason)
-    offered, rate = loads.pop() if loads else (None, None)
+    if not loads:
+        return _Load(None, rated=False)
+    offered, rate = loads.pop()
     return _Load(offered, rated=rate is not None)
 
 
-def _from_name(place: FilePlace) -> tuple[float | None, tuple[str, ...]]:
-    """The concurrency that the file leaves out, from its name or folder: the only thing that a name may tell."""
+def _concurrency_in_name(place: FilePlace) -> tuple[float | None, tuple[str, ...]]:
+    """The concurrency that a file leaves out, from its name or folder, with the note on that.
+
+    None, without a note, if it is not there. It is the only fact that a name is trusted with.
+    """
     numbers = _FILE_CONCURRENCY.findall(place.file)
     if not numbers or int(numbers[-1]) == 0:
         return (None, ())
-    return (float(numbers[-1]), (_NAMED,))
+    return (float(numbers[-1]), (_FROM_NAME,))
 
 
-# What aiperf and genai-perf write beside the summary.
+# Files that aiperf and genai-perf write beside the summary.
 
 
 def is_genai_request(document: Document) -> bool:
@@ -174,7 +188,10 @@ def is_pooled(document: Document) -> bool:
 
 
 def metrics(document: Document) -> Iterator[Record]:
-    """The whole CSV as one record, metric -> its row: a row that begins with `Metric` heads the rows below it."""
+    """The whole CSV as one record: name of a metric -> its row.
+
+    A row that begins with `Metric` is the header of the rows below it.
+    """
     header = document.header
     rows = dict[str, Record]()
     for line, cells in document.rows:
@@ -191,14 +208,17 @@ def metrics(document: Document) -> Iterator[Record]:
 
 
 def read_sheet(record: Record) -> BenchmarkRun:
-    """The run of a CSV; the file tells neither the model nor the load."""
+    """The run of a CSV; the file has neither the model nor the load."""
     figures: dict[str, Any] = {}
-    for field, name in _RATES.items():
-        metric = record.value(name)
-        figures[field] = metric.number("avg", "Value") if metric else None
+    for field, name in _MEANS.items():
+        row = record.value(name)
+        if row:
+            figures[field] = row.number("avg", "Value")  # the second table has one figure per row
     for field, name in TIMES.items():
-        metric = record.value(name)
-        figures[field] = metric.seconds("avg", metric.text("unit")) if metric else None
-        figures[TAILS[field]] = metric.seconds("p95", metric.text("unit")) if metric else None
-    offered, notes = _from_name(record.place)
+        row = record.value(name)
+        if row:
+            unit = row.text("unit")
+            figures[field] = row.seconds("avg", unit)
+            figures[TAILS[field]] = row.seconds("p95", unit)
+    offered, notes = _concurrency_in_name(record.place)
     return BenchmarkRun(place=record.place, tool="genai-perf", offered=offered, notes=notes, **figures)

@@ -1,4 +1,4 @@
-"""Runs as operating points, and what a run has to tell to be one."""
+"""Runs as operating points of a profile, and the checks whether a run can be one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,25 @@ from gpumon.sizing.knee import knee
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, merge_points
 
 _SAME_LOAD: Final = 0.02
-_IMPOSSIBLE: Final = 3.0
-_IDLE: Final = 100.0
-_PARTS: Final = 10.0
-"""Little's law may miss by a ramp, or by a load that the client did not hold; a unit that is wrong misses by 1000."""
+"""Share by which the loads of runs at one operating point may differ."""
+_MOST_OVER: Final = 3.0
+"""Times that the requests in flight by Little's law may be above the offered ones: a ramp misses by less."""
+_MOST_UNDER: Final = 100.0
+"""Times that they may be below: a client may not hold its load. A wrong unit misses by 1000."""
+_MOST_PARTS_OFF: Final = 10.0
+"""Factor between a latency and the sum of its parts up to which both may be of one run."""
 _COPIED: Final = (
-    *("itl_s", "ttft_s", "itl_p95_s", "ttft_p95_s", "e2e_p95_s"),
-    *("tokens_per_s", "requests_per_s", "power_w", "busy_ratio"),
+    "itl_s",
+    "ttft_s",
+    "itl_p95_s",
+    "ttft_p95_s",
+    "e2e_p95_s",
+    "tokens_per_s",
+    "requests_per_s",
+    "power_w",
+    "busy_ratio",
 )
-"""Figures that a point has as the run has them."""
+"""Fields that a point has as the run has them."""
 
 
 def problems_of_run(run: BenchmarkRun) -> Iterator[ImportProblem]:
@@ -28,7 +38,8 @@ def problems_of_run(run: BenchmarkRun) -> Iterator[ImportProblem]:
     if not run.model:
         yield ImportProblem(run.place, "model", "is not in the file: add it with --model NAME")
     yield from _bad_throughput(run)
-    if run.itl_s == 0.0 and (run.answer_tokens or 2.0) > 1.5:
+    one_token = run.answer_tokens is not None and 0.0 < run.answer_tokens <= 1.5
+    if run.itl_s == 0.0 and not one_token:  # an answer of one token has no time between tokens
         yield ImportProblem(run.place, "inter-token latency", "is 0", "a time above 0")
     in_flight = in_flight_of(run)
     if run.offered is None and in_flight is None:
@@ -46,7 +57,7 @@ def _bad_throughput(run: BenchmarkRun) -> Iterator[ImportProblem]:
 
 
 def _without_a_load(run: BenchmarkRun) -> ImportProblem:
-    """The problem of a run whose requests in flight are neither told nor worked out."""
+    """The problem of a run whose requests in flight are neither in the file nor can be worked out."""
     if run.open_loop:
         reason = "is missing: the load is a rate, so requests in flight = rate x latency"
         return ImportProblem(run.place, "mean latency", reason)
@@ -54,13 +65,13 @@ def _without_a_load(run: BenchmarkRun) -> ImportProblem:
 
 
 def _contradictions(run: BenchmarkRun, offered: float, in_flight: float) -> Iterator[ImportProblem]:
-    """Figures that cannot be of one run, or stand in another unit than the format has."""
+    """Problems of figures that contradict each other: they are not of one run, or in another unit than the format's."""
     allowed = "figures of one run, in the units that the format has"
-    if not offered / _IDLE <= in_flight <= _IMPOSSIBLE * offered + 1.0:
+    if not offered / _MOST_UNDER <= in_flight <= _MOST_OVER * offered + 1.0:
         text = f"x requests/s is {in_flight:.4g} in flight, of {offered:.4g} that were offered"
         yield ImportProblem(run.place, "request latency", text, allowed)
     parts_s = _parts_s(run)
-    if run.e2e_s and parts_s and not run.e2e_s / _PARTS <= parts_s <= run.e2e_s * _PARTS:
+    if run.e2e_s and parts_s and not run.e2e_s / _MOST_PARTS_OFF <= parts_s <= run.e2e_s * _MOST_PARTS_OFF:
         text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts_s:.4g} s"
         yield ImportProblem(run.place, "request latency", text, allowed)
 
@@ -73,7 +84,7 @@ def _parts_s(run: BenchmarkRun) -> float | None:
 
 
 def _latency_s(run: BenchmarkRun) -> float | None:
-    """Seconds of a request, measured or by its parts."""
+    """Mean seconds of a request, measured or by its parts; None where neither is known."""
     if run.e2e_s is None:
         return _parts_s(run)
     return run.e2e_s
@@ -93,18 +104,22 @@ def in_flight_of(run: BenchmarkRun) -> float | None:
 def _point(run: BenchmarkRun) -> Point:
     """The operating point of a run that lacks nothing."""
     in_flight = in_flight_of(run)
-    offered = in_flight if run.offered is None else run.offered
+    offered = run.offered
+    if offered is None:
+        offered = in_flight
     assert offered is not None, "checked before"
+    if in_flight is None:
+        in_flight = offered
     latency_s = _latency_s(run)
     if latency_s is None and run.requests_per_s:
         latency_s = offered / run.requests_per_s
-    running = min(offered, _running(run, offered if in_flight is None else in_flight))
+    running = min(offered, _running(run, in_flight))
     figures = {name: getattr(run, name) for name in _COPIED}
     return Point(running=running, offered=offered, e2e_s=latency_s, **figures)
 
 
 def _running(run: BenchmarkRun, in_flight: float) -> float:
-    """Sequences that decode: output tokens/s x ITL; else those in flight that do not wait in the server."""
+    """Mean sequences that decode: output tokens/s x ITL, or else the requests in flight without those in the queue."""
     if run.tokens_per_s is not None and run.itl_s is not None:
         return run.tokens_per_s * run.itl_s
     if run.queue_s is not None and run.e2e_s:
@@ -113,14 +128,17 @@ def _running(run: BenchmarkRun, in_flight: float) -> float:
 
 
 def _points(runs: Sequence[BenchmarkRun]) -> tuple[Point, ...]:
-    """Points by rising running; runs of the same load are one point, the median of each figure."""
-    same: list[list[Point]] = []
+    """Points by rising running. Runs of one load are one point: the median of each figure.
+
+    Of more than `MOST_POINTS`, evenly spaced ones are kept, the first and the last among them.
+    """
+    loads: list[list[Point]] = []
     for point in sorted(map(_point, runs), key=_offered):
-        if same and _offered(point) <= _offered(same[-1][0]) * (1.0 + _SAME_LOAD):
-            same[-1].append(point)
+        if loads and _offered(point) <= _offered(loads[-1][0]) * (1.0 + _SAME_LOAD):
+            loads[-1].append(point)
         else:
-            same.append([point])
-    rising = sorted(map(merge_points, same), key=lambda point: (point.running, _offered(point)))
+            loads.append([point])
+    rising = sorted(map(merge_points, loads), key=lambda point: (point.running, _offered(point)))
     step = max(1.0, (len(rising) - 1) / (MOST_POINTS - 1))
     points = []
     for number in range(min(len(rising), MOST_POINTS)):
@@ -133,11 +151,16 @@ def _offered(point: Point) -> float:
 
 
 def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, busy_ratio: float | None) -> Observed:
-    """Profile of runs of one server with alike requests, without a name; memory and busy share are the user's."""
+    """The profile of runs of one server with requests of like length, without a name.
+
+    `memory_bytes` and `busy_ratio` are those that the user gave, if any.
+    """
     first = runs[0]
     points = _points(runs)
     best = knee(points).point
-    prompt = _middle(runs, "prompt_tokens")
+    prompt = _median(runs, "prompt_tokens")
+    if busy_ratio is None:
+        busy_ratio = best.busy_ratio
     return Observed(
         origin=Origin.SWEEP,
         name="",
@@ -152,51 +175,54 @@ def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, bu
         weight_precision=first.weight_precision,
         kv_precision=first.kv_precision,
         prompt_tokens=prompt,
-        answer_tokens=_middle(runs, "answer_tokens"),
-        prefix_hit_ratio=_middle(runs, "prefix_hit_ratio"),
-        itl_tail_ratio=_tail(best.itl_p95_s, best.itl_s),
-        ttft_tail_ratio=_tail(best.ttft_p95_s, best.ttft_s),
-        kv_pool_tokens=_middle(runs, "kv_pool_tokens"),
+        answer_tokens=_median(runs, "answer_tokens"),
+        prefix_hit_ratio=_median(runs, "prefix_hit_ratio"),
+        itl_tail_ratio=_tail_ratio(best.itl_p95_s, best.itl_s),
+        ttft_tail_ratio=_tail_ratio(best.ttft_p95_s, best.ttft_s),
+        kv_pool_tokens=_median(runs, "kv_pool_tokens"),
         max_num_seqs=first.max_num_seqs or None,
         memory_bytes=memory_bytes or _most_memory(runs),
-        busy_ratio=best.busy_ratio if busy_ratio is None else busy_ratio,
+        busy_ratio=busy_ratio,
         power_w=best.power_w,
-        tokens_per_step=_speculated(runs),
+        tokens_per_step=_tokens_per_step(runs),
         prefill_tokens_per_s=_prefill_rate(points, prompt),
         concurrency=best.offered,
     )
 
 
-def _middle(runs: Sequence[BenchmarkRun], figure: str) -> float | None:
-    """The median of a figure over the runs that have it."""
+def _median(runs: Sequence[BenchmarkRun], figure: str) -> float | None:
+    """The median of a figure over the runs that have it; None if none has."""
     known = []
     for run in runs:
         value = getattr(run, figure)
         if value is not None:
             known.append(value)
-    return median(known) if known else None
+    if known:
+        return median(known)
+    return None
 
 
-def _speculated(runs: Sequence[BenchmarkRun]) -> float | None:
+def _tokens_per_step(runs: Sequence[BenchmarkRun]) -> float | None:
     """Tokens per step and sequence; None without speculation."""
-    steps = _middle(runs, "tokens_per_step")
-    if steps is None or steps <= 1.0:
+    tokens = _median(runs, "tokens_per_step")
+    if tokens is None or tokens <= 1.0:
         return None
-    return steps
+    return tokens
 
 
-def _tail(p95: float | None, mean: float | None) -> float | None:
+def _tail_ratio(p95: float | None, mean: float | None) -> float | None:
     if p95 and mean and p95 >= mean:
         return p95 / mean
     return None
 
 
 def _most_memory(runs: Sequence[BenchmarkRun]) -> float | None:
+    """The most memory of a run in bytes; None if no run has it."""
     return max((run.memory_bytes or 0.0 for run in runs), default=0.0) or None
 
 
 def _prefill_rate(points: Sequence[Point], prompt: float | None) -> float | None:
-    """Prompt tokens per second at the highest rate of requests: the instance computes at least so many."""
+    """Prompt tokens per second at the highest rate of requests: a lower bound of what the instance can compute."""
     rates = []
     for point in points:
         if point.requests_per_s is not None:

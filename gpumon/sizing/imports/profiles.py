@@ -1,4 +1,4 @@
-"""Files of load tests -> profiles, one per model, server and request lengths: all of them, or none and why."""
+"""Files of load tests to profiles, one per model, server and request lengths; all files are imported, or none."""
 
 from __future__ import annotations
 
@@ -35,16 +35,23 @@ _SYSTEMS: Final = {
 }  # fmt: skip
 """Name of a system in aiconfigurator and InferenceX (theirs are the SXM parts) -> its catalogue name."""
 _HUB_CACHE: Final = re.compile(r"models--([^/]+?)--([^/]+)/")
+"""Folder of a model in the cache of Hugging Face's hub: owner and name."""
 _OPTIONS: Final = {
     "gpus": "--gpus", "tp": "--tp", "pp": "--pp", "weight_precision": "--precision", "kv_precision": "--kv-precision",
 }  # fmt: skip
-"""Fields that a file and an option must not say differently."""
-_ALIKE: Final = 0.10
-"""Measured request lengths that differ by less are the same workload."""
+"""Field -> option of the command line; where a file has another value, it is refused."""
+_SAME_LENGTH: Final = 0.10
+"""Share by which mean request lengths of one workload may differ."""
+_SAME_LENGTH_TOKENS: Final = 2.0
+"""Tokens by which they may differ beside that: a share of a few tokens is less than one."""
 
 
 class Given(msgspec.Struct, frozen=True):
-    """Facts that the user knows and a file may leave out. A file that says otherwise is refused, but for the names."""
+    """Facts that the user knows and a file may leave out.
+
+    Names of the model and the GPU take the place of those in a file. A file that says otherwise in `_OPTIONS` is
+    refused.
+    """
 
     name: str = ""
     model: str = ""
@@ -65,36 +72,38 @@ class Given(msgspec.Struct, frozen=True):
 
 
 class Imported(NamedTuple):
-    """The profiles, by name, and what the user should know about how they were read."""
+    """The result of an import."""
 
     profiles: tuple[Observed, ...]
+    """By name."""
     notes: tuple[str, ...]
+    """Sentences for the user on how the files were read."""
 
 
 def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: GpuCatalogue | None = None) -> Imported:
-    """One profile per model, hardware and request lengths, whatever files it is spread over.
+    """Import files: one profile per model, hardware and request lengths, whatever files it is spread over.
 
-    `files` is name -> content; the format is told by the content. `given` fills what the files leave out. Raises
+    `files` is name -> content; the format is recognised by the content. `given` fills what the files leave out. Raises
     ImportRefused, which names every problem that was found; then nothing is imported.
     """
-    given = Given() if given is None else given
+    if given is None:
+        given = Given()
     _check_size(files)
     content = ImportContent()
     for file, data in files.items():
         content.read(file, data)
     content.check(FilePlace(next(iter(files))))
-    read = content.named_runs()
-    notes = list(chain.from_iterable(run.notes for run in read))
-    once = _without_copies(read, notes)
+    read_runs = content.named_runs()
+    notes = list(chain.from_iterable(run.notes for run in read_runs))
     usage = gpu_usage(content.gpu_sheets)
     filled = []
-    for run in once:
+    for run in _without_copies(read_runs, notes):
         measured = msgspec.structs.replace(run, **usage.get(run.key, {}))
-        filled.append(_filled(measured, given, catalogue, notes))
-    runs = _loaded(filled, given)
+        filled.append(_with_given(measured, given, catalogue, notes))
+    runs = _with_concurrency(filled, given)
     profiles = _gather(runs, given)
     notes += [f"not taken: {line}" for line in lines_of(content.left_out)]
-    notes += _unknown(runs)
+    notes += _notes_on_unknown(runs)
     return Imported(profiles, tuple(dict.fromkeys(notes)))
 
 
@@ -109,7 +118,7 @@ def _check_size(files: Mapping[str, bytes]) -> None:
 
 
 def _without_copies(runs: Sequence[BenchmarkRun], notes: list[str]) -> list[BenchmarkRun]:
-    """The runs, each once: no two runs of a load test agree in every digit."""
+    """The runs, each once; a note is added if there were copies. Two runs of a load test never agree in every digit."""
     once: dict[BenchmarkRun, BenchmarkRun] = {}
     for run in runs:
         once.setdefault(msgspec.structs.replace(run, place=FilePlace("")), run)
@@ -119,8 +128,8 @@ def _without_copies(runs: Sequence[BenchmarkRun], notes: list[str]) -> list[Benc
     return list(once.values())
 
 
-def _unknown(runs: Sequence[BenchmarkRun]) -> Iterator[str]:
-    """Facts that the files leave open, and the cost of that."""
+def _notes_on_unknown(runs: Sequence[BenchmarkRun]) -> Iterator[str]:
+    """Notes on facts that the files leave open, and what follows from that."""
     if any(run.prompt_tokens is None or run.answer_tokens is None for run in runs):
         yield (
             "request lengths are not in the file: without --prompt-tokens and --answer-tokens a profile holds for its "
@@ -132,24 +141,32 @@ def _unknown(runs: Sequence[BenchmarkRun]) -> Iterator[str]:
         yield "the GPU is not in the file: without --gpu a profile is not re-scaled to other GPUs"
 
 
-def _loaded(runs: Sequence[BenchmarkRun], given: Given) -> list[BenchmarkRun]:
-    """With the concurrency that their files leave out. Raises ImportRefused where the given ones do not fit."""
-    asking = []
-    for index, run in enumerate(runs):
-        if run.offered is None and not run.open_loop:
-            asking.append(index)
+def _with_concurrency(runs: Sequence[BenchmarkRun], given: Given) -> list[BenchmarkRun]:
+    """The runs with the given concurrency where their files leave it out.
+
+    Raises ImportRefused where there are more or fewer given values than such runs.
+    """
     if not given.concurrency:
         return list(runs)
-    if len(given.concurrency) != len(asking):
-        reason = f"{len(given.concurrency)} values for {len(asking)} runs that do not tell theirs"
-        place = runs[asking[0] if asking else 0].place
-        raise refusal(place, "--concurrency", reason, "one value per such run, in the order of the files")
-    values = dict(zip(asking, given.concurrency, strict=True))
+    lacking = []
+    for index, run in enumerate(runs):
+        if run.offered is None and not run.open_loop:
+            lacking.append(index)
+    if len(given.concurrency) != len(lacking):
+        reason = f"{len(given.concurrency)} values for {len(lacking)} runs that do not tell theirs"
+        first = runs[0]
+        if lacking:
+            first = runs[lacking[0]]
+        raise refusal(first.place, "--concurrency", reason, "one value per such run, in the order of the files")
+    values = dict(zip(lacking, given.concurrency, strict=True))
     return [msgspec.structs.replace(run, offered=values.get(index, run.offered)) for index, run in enumerate(runs)]
 
 
-def _filled(run: BenchmarkRun, given: Given, catalogue: GpuCatalogue | None, notes: list[str]) -> BenchmarkRun:
-    """The run with what the user gave, and with the catalogue's name of its GPU."""
+def _with_given(run: BenchmarkRun, given: Given, catalogue: GpuCatalogue | None, notes: list[str]) -> BenchmarkRun:
+    """The run with the facts that the user gave, and with the catalogue's name of its GPU. May add a note.
+
+    Raises ImportRefused where the file says otherwise.
+    """
     options = {}
     for name, option in _OPTIONS.items():
         in_file = getattr(run, name)
@@ -157,18 +174,24 @@ def _filled(run: BenchmarkRun, given: Given, catalogue: GpuCatalogue | None, not
         if in_file and typed and in_file != typed:
             raise refusal(run.place, name, f"is {in_file} in the file, {typed} in {option}")
         options[name] = in_file or typed
+    prompt_tokens = run.prompt_tokens
+    if prompt_tokens is None:
+        prompt_tokens = given.prompt_tokens
+    answer_tokens = run.answer_tokens
+    if answer_tokens is None:
+        answer_tokens = given.answer_tokens
     return msgspec.structs.replace(
         run,
         model=given.model or _published_name(run.model),
         gpu=given.gpu or _catalogue_name(run.gpu, catalogue, notes),
         **options,
-        prompt_tokens=given.prompt_tokens if run.prompt_tokens is None else run.prompt_tokens,
-        answer_tokens=given.answer_tokens if run.answer_tokens is None else run.answer_tokens,
+        prompt_tokens=prompt_tokens,
+        answer_tokens=answer_tokens,
     )
 
 
 def _published_name(model: str) -> str:
-    """The name of a model; of a path in the cache of the hub the published one."""
+    """The name of a model; where it is a path in the cache of the hub, the published name."""
     cached = _HUB_CACHE.search(model)
     if cached:
         return f"{cached[1]}/{cached[2]}"
@@ -179,99 +202,113 @@ def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str])
     """The catalogue's name of a GPU that a file names in its own way; empty, with a note, where it is not found."""
     if not text or catalogue is None:
         return ""
-    known = _SYSTEMS.get(text.lower().replace("-", "_"), text)
+    name = _SYSTEMS.get(text.lower().replace("-", "_"), text)
     try:
-        return (catalogue.match(GpuFacts(known)) or catalogue.find(known)).name
+        spec = catalogue.match(GpuFacts(name)) or catalogue.find(name)
+        return spec.name
     except ValueError:
         notes.append(f"the catalogue has no GPU {text}: name it with --gpu")
         return ""
 
 
 def _gather(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, ...]:
-    """All profiles in the runs, by name: runs of one server with alike prompts and answers are one.
+    """All profiles in the runs, by name: runs of one server with prompts and answers of like length make one.
 
-    What differs in a server's settings is never one sweep. Raises ImportRefused for runs that lack what they need.
+    Runs of servers with other settings are never in one profile. Raises ImportRefused for runs that lack what they
+    need.
     """
     groups: dict[tuple[object, ...], list[BenchmarkRun]] = {}
     for run in runs:
         server = (run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp)
         options = (run.weight_precision, run.kv_precision, run.max_num_seqs, run.settings)
         groups.setdefault((*server, *options), []).append(run)
-    alike = list(groups.values())
+    workloads = list(groups.values())
     for length in ("prompt_tokens", "answer_tokens"):
-        alike = list(chain.from_iterable(_split(group, length) for group in alike))
+        workloads = list(chain.from_iterable(_split_by_length(group, length) for group in workloads))
     problems: list[ImportProblem] = []
-    for run in chain.from_iterable(alike):
+    for run in chain.from_iterable(workloads):
         problems += problems_of_run(run)
     if problems:
         raise ImportRefused(problems)
-    observations = []
-    for group in alike:
-        observations.append((profile_of_runs(group, given.memory_bytes, given.busy_ratio), group[0]))
-    return _named(observations, given)
+    unnamed = []
+    for group in workloads:
+        profile = profile_of_runs(group, given.memory_bytes, given.busy_ratio)
+        unnamed.append((profile, group[0]))
+    return _named(unnamed, given)
 
 
-def _split(runs: Sequence[BenchmarkRun], length: str) -> list[list[BenchmarkRun]]:
-    """Runs apart where a length is more than 10 % off the first."""
-    parts: list[list[BenchmarkRun]] = []
-    begun = -1.0
-    for run in sorted(runs, key=lambda each: getattr(each, length) or 0.0):
-        value = getattr(run, length) or 0.0
-        if not parts or value > begun * (1.0 + _ALIKE) + 2.0:
-            parts.append([])
-            begun = value
-        parts[-1].append(run)
-    return parts
+def _split_by_length(runs: Sequence[BenchmarkRun], length: str) -> list[list[BenchmarkRun]]:
+    """Groups of runs by rising length: each begins with a run that is more than 10 % above the first of the group
+    before. `length`: name of the field."""
+    groups: list[list[BenchmarkRun]] = []
+    first_tokens = -1.0
+    for run in sorted(runs, key=lambda run: getattr(run, length) or 0.0):
+        tokens = getattr(run, length) or 0.0
+        if not groups or tokens > first_tokens * (1.0 + _SAME_LENGTH) + _SAME_LENGTH_TOKENS:
+            groups.append([])
+            first_tokens = tokens
+        groups[-1].append(run)
+    return groups
 
 
-def _named(observations: Sequence[tuple[Observed, BenchmarkRun]], given: Given) -> tuple[Observed, ...]:
-    """The profiles with a name each: the given one, or the model's last part; where several share it, what tells them
-    apart."""
+def _named(unnamed: Sequence[tuple[Observed, BenchmarkRun]], given: Given) -> tuple[Observed, ...]:
+    """The profiles with names, by name. `unnamed`: each with one of its runs.
+
+    A name is the given one, or the last part of the model's. Where several profiles share it, traits are appended.
+    """
     bases = []
-    traits = []
-    rivals: dict[str, list[tuple[str, ...]]] = {}
-    for profile, run in observations:
+    all_traits = []
+    traits_by_base: dict[str, list[tuple[str, ...]]] = {}
+    for profile, run in unnamed:
         base = given.name or profile.model.rstrip("/").rpartition("/")[2]
-        own = _traits(profile, run)
+        traits = _traits(profile, run)
         bases.append(base)
-        traits.append(own)
-        rivals.setdefault(base, []).append(own)
+        all_traits.append(traits)
+        traits_by_base.setdefault(base, []).append(traits)
     named: dict[str, Observed] = {}
-    for base, own, (profile, _) in zip(bases, traits, observations, strict=True):
-        name = _free_name("-".join([base, *_telling(own, rivals[base])]), named)
+    for base, traits, (profile, _) in zip(bases, all_traits, unnamed, strict=True):
+        distinctive = _distinctive_traits(traits, traits_by_base[base])
+        name = _free_name("-".join([base, *distinctive]), named)
         named[name] = msgspec.structs.replace(profile, name=name)
     return tuple(named[name] for name in sorted(named))
 
 
 def _traits(profile: Observed, run: BenchmarkRun) -> tuple[str, ...]:
-    """Traits that may tell a profile from others of its model, the most telling first; empty for what is not known."""
-    several = profile.gpus and profile.gpus != profile.tp
+    """Traits that distinguish a profile from others of its model, the most telling first; empty for unknown ones.
+
+    All profiles have the same number of traits, each at its place.
+    """
+    seqs = f"seqs{run.max_num_seqs}" if run.max_num_seqs else ""
+    gpus = f"{profile.gpus}gpu" if profile.gpus and profile.gpus != profile.tp else ""
+    tp = f"tp{profile.tp}" if profile.tp else ""
+    pp = f"pp{profile.pp}" if profile.pp > 1 else ""
+    kv_precision = f"kv-{profile.kv_precision}" if profile.kv_precision else ""
     lengths = ""
     if profile.prompt_tokens:
         lengths = f"{profile.prompt_tokens:.0f}x{profile.answer_tokens or 0:.0f}"
     return (
         run.variant,
-        f"seqs{run.max_num_seqs}" if run.max_num_seqs else "",
+        seqs,
         run.settings,
         profile.gpu,
-        f"{profile.gpus}gpu" if several else "",
-        f"tp{profile.tp}" if profile.tp else "",
-        f"pp{profile.pp}" if profile.pp > 1 else "",
+        gpus,
+        tp,
+        pp,
         profile.weight_precision,
-        f"kv-{profile.kv_precision}" if profile.kv_precision else "",
+        kv_precision,
         lengths,
     )
 
 
-def _telling(own: Sequence[str], rivals: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The traits that not all of the profiles with the same name have."""
-    for trait, others in zip(own, zip(*rivals, strict=True), strict=True):
-        if trait and len(set(others)) > 1:
+def _distinctive_traits(traits: Sequence[str], traits_of_all: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The traits of a profile that not all profiles of the same name have."""
+    for trait, same_trait_of_all in zip(traits, zip(*traits_of_all, strict=True), strict=True):
+        if trait and len(set(same_trait_of_all)) > 1:
             yield trait
 
 
 def _free_name(name: str, profiles: Mapping[str, Observed]) -> str:
-    """A name, with a number behind it where it is taken."""
+    """A name, with a number appended if a profile has it already."""
     free = name
     number = 2
     while free in profiles:
