@@ -25,11 +25,11 @@ from gpumon.sizing.answer import (
     WorkloadPlan,
 )
 from gpumon.sizing.capacity import OPERATING_POINTS, binding
-from gpumon.sizing.design_guide import queue_warning
 from gpumon.sizing.disaggregated import compare_disaggregated
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.pools import Filled, ServerPool, WorkloadPart, first_of, pools_of
 from gpumon.sizing.profile import Observed, Origin
+from gpumon.sizing.queueing import queue_warning
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
 from gpumon.sizing.servers import have_of, weighted_sum

@@ -1,4 +1,4 @@
-"""A profile: what one instance of a model was seen to do, live or in an imported load test."""
+"""A profile: measurements of one instance of a model, live or from an imported load test."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from gpumon.sizing.length_tail import Lengths
 
 MOST_POINTS: Final = 64
 """Operating points of one instance that are kept."""
-_SINGLE_BELOW: Final = 15.5
-_WIDTH: Final = math.log(1.1)
+_LAST_WHOLE: Final = 15
+"""Highest number of sequences that is a class of its own."""
+_LEVELS_FROM: Final = _LAST_WHOLE + 0.5  # what is below rounds to 15
+_LOG_STEP: Final = math.log(1.1)
+"""Natural logarithm of the factor between two classes above."""
 
 
 def load_level(running: float) -> int:
-    """Loads that are one: each whole number of sequences below 16, steps of 10 % above."""
-    if running < _SINGLE_BELOW:
+    """Number of the class of a load: one per sequence below 16, steps of 10 % above."""
+    if running < _LEVELS_FROM:
         return round(running)
-    return 16 + int(math.log(running / _SINGLE_BELOW) / _WIDTH)
+    return _LAST_WHOLE + 1 + int(math.log(running / _LEVELS_FROM) / _LOG_STEP)
 
 
 class Origin(str, Enum):
-    """Who saw it."""
+    """Source of a profile."""
 
     LIVE = "live"
     """gpumon itself, on a running engine."""
@@ -40,7 +43,7 @@ class Point(msgspec.Struct, frozen=True, omit_defaults=True):
     """One operating point. Seconds, tokens/s, requests/s; None where it was not measured."""
 
     running: float
-    """Mean sequences that decoded together: of a sweep tokens/s x ITL where both are known, else the offered load."""
+    """Mean sequences that decoded together. For a sweep: tokens/s x ITL where both are known, else the offered load."""
     itl_s: float | None = None
     """Mean time per output token after the first (TPOT-like, not the gap between chunks)."""
     offered: float | None = None
@@ -60,11 +63,11 @@ class Point(msgspec.Struct, frozen=True, omit_defaults=True):
     busy_ratio: float | None = None
     """Mean over its GPUs."""
     weight: int = 1
-    """Windows (live) or runs (sweep) behind it."""
+    """Number of windows (live) or runs (sweep) behind the point."""
 
 
 class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One instance, as seen. What is None was not seen; precisions are values of `specs.Precision`."""
+    """Measurements of one instance. None: not measured. Precisions are values of `specs.Precision`."""
 
     origin: Origin
     name: str
@@ -77,11 +80,13 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     tool: str = ""
     """Program and version that measured it."""
     gpu: str = ""
-    """Catalogue name (`H100 SXM 80GB`); empty where not known."""
+    """Catalogue name (`H100 SXM 80GB`); empty: not known."""
     gpus: int = 0
-    """GPUs of the instance; 0 where not known."""
+    """GPUs of the instance; 0: not known."""
     tp: int = 0
+    """Tensor parallel size; 0: not known."""
     pp: int = 1
+    """Pipeline parallel size."""
     weight_precision: str = ""
     kv_precision: str = ""
     prompt_tokens: float | None = None
@@ -91,10 +96,11 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     prefix_hit_ratio: float | None = None
     """Share of the prompt's tokens that came from the prefix cache."""
     lengths: Lengths | None = None
-    """How these lengths spread."""
+    """Distribution of these lengths."""
     itl_tail_ratio: float | None = None
     """p95 / mean of the ITL."""
     ttft_tail_ratio: float | None = None
+    """p95 / mean of the TTFT."""
     kv_pool_tokens: float | None = None
     """Tokens that the KV cache of the instance holds."""
     max_num_seqs: int | None = None
@@ -106,17 +112,17 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
     power_w: float | None = None
     """Power of its GPUs, at the operating point."""
     tokens_per_step: float | None = None
-    """Tokens per step and sequence while it was seen: above 1 its points have speculative decoding in them."""
+    """Tokens per step and sequence in the measurements: above 1 its points include speculative decoding."""
     drafted_per_step: float | None = None
     """Tokens that speculation drafts per step and sequence."""
     prefill_tokens_per_s: float | None = None
-    """Highest rate of computed prefill that was seen held: a lower bound of what it can."""
+    """Highest rate of computed prefill that lasted: a lower bound of the instance's own."""
     concurrency: float | None = None
     """The operating point: the knee of a sweep, or what a table calls the best concurrency."""
 
     @property
     def parallel(self) -> tuple[int, int]:
-        """TP and PP. GPUs beyond TP x PP are further stages, or ranks with copies: they belong to the instance, too."""
+        """TP and PP. GPUs beyond TP x PP count as further stages, be they ranks with copies: they are of the instance."""
         pp = max(1, self.pp)
         tp = self.tp or max(1, self.gpus // pp)
         return tp, max(pp, self.gpus // tp)
@@ -127,13 +133,13 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
         return max((point.running for point in self.points), default=None)
 
 
-_MEASURED: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
+_OPTIONAL_FIGURES: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
 
 
 def merge_points(points: Sequence[Point]) -> Point:
-    """Several measurements of one load as one: the median of each figure, where it is known."""
+    """Several measurements of one load as one point: the median of each figure over those that have it."""
     figures: dict[str, float] = {}
-    for name in _MEASURED:
+    for name in _OPTIONAL_FIGURES:
         known = []
         for point in points:
             value = getattr(point, name)
@@ -146,11 +152,15 @@ def merge_points(points: Sequence[Point]) -> Point:
     return Point(running=running, weight=weight, **figures)
 
 
-def best_profile(model: str, observed: Sequence[Observed], before: Observed | None = None) -> Observed | None:
-    """The best profile of a model among `observed`, in their order: one on known GPUs goes before others, as without
-    their number the memory of an instance is not known; then one that has points; then the one taken `before`."""
+def best_profile(model: str, observed: Sequence[Observed], last_used: Observed | None = None) -> Observed | None:
+    """The best profile of a model among `observed`; None if there is none of this model.
 
-    def place(profile: Observed) -> tuple[bool, bool, bool]:
-        return not profile.gpus, not profile.points, before is None or profile.name != before.name
+    One whose number of GPUs is known goes before others, as without it the memory of an instance is not known; then one
+    that has points; then the one `last_used`; then the first.
+    """
 
-    return min((profile for profile in observed if profile.model == model), key=place, default=None)
+    def rank(profile: Observed) -> tuple[bool, bool, bool]:
+        was_used = last_used is not None and profile.name == last_used.name
+        return not profile.gpus, not profile.points, not was_used  # False sorts first
+
+    return min((profile for profile in observed if profile.model == model), key=rank, default=None)

@@ -6,8 +6,9 @@ import math
 
 import pytest
 
-from gpumon.sizing.design_guide import guide_profiles, queue_ratio, queue_warning
+from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.profile import Observed, Origin, Point
+from gpumon.sizing.queueing import queue_ratio, queue_warning
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.specs.precision import Precision
 from tests.each_row import each_row
