@@ -122,7 +122,7 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def parallel(self) -> tuple[int, int]:
-        """TP and PP. GPUs beyond TP x PP count as further stages, be they ranks with copies: they are of the instance."""
+        """TP and PP. GPUs beyond TP x PP count as further stages, or are ranks with copies: all are its own."""
         pp = max(1, self.pp)
         tp = self.tp or max(1, self.gpus // pp)
         return tp, max(pp, self.gpus // tp)
