@@ -159,13 +159,13 @@ def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Reco
     """Arrivals and lengths of a recording. Raises ConfigError where no request was seen in it."""
     from gpumon.commands.stretch import open_recording
     from gpumon.config.errors import ConfigError
-    from gpumon.sizing.simulate.traffic import TrafficSeen
+    from gpumon.sizing.simulate.traffic import TrafficRecorder
 
     recording, (from_s, to_s) = open_recording(chosen.recording, chosen.since, chosen.until)
-    traffic = TrafficSeen()
+    traffic = TrafficRecorder()
     for frame in _frames(recording, from_s, to_s):
         traffic.take(frame.wall_s, frame.engines)
-    arrivals = traffic.found()
+    arrivals = traffic.by_model()
     if not arrivals:
         raise ConfigError(f"{name}: no request was seen to arrive in it")
     return arrivals
@@ -186,7 +186,7 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
     """Arrivals and lengths of what a Prometheus scraped, of the last `usual_s` unless asked otherwise. Raises
     ConfigError where no request was seen to arrive."""
     from gpumon.config.errors import ConfigError
-    from gpumon.sizing.simulate.traffic import TrafficSeen
+    from gpumon.sizing.simulate.traffic import TrafficRecorder
 
     async with prometheus_source(config) as (source, newest):
         step_s = max(newest.interval_s, config.prometheus.interval_s)
@@ -195,11 +195,11 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
         for host in newest.hosts:
             pasts[host.name] = await source.past(host.name, start_s, end_s, step_s)
     steps_s = (later[0] - earlier[0] for frames in pasts.values() for earlier, later in pairwise(frames))
-    traffic = TrafficSeen(max(steps_s, default=step_s))
+    traffic = TrafficRecorder(max(steps_s, default=step_s))
     moments = [(at_s, name, frame) for name, frames in pasts.items() for at_s, frame in frames]
     for at_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):
         traffic.take(at_s, frame.engines, name)
-    arrivals = traffic.found()
+    arrivals = traffic.by_model()
     if not arrivals:
         raise ConfigError("prometheus: no request was seen to arrive in that time")
     return arrivals

@@ -33,7 +33,7 @@ from gpumon.sizing.simulate.requests import Clients, Draw, PlayedRequest, Reques
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits, ServedRequest
-from gpumon.sizing.simulate.setup import alone_s, default_bounds, step_terms
+from gpumon.sizing.simulate.setup import default_bounds, prompt_alone_s, step_terms
 from tests.accuracy import silicon_rows
 from tests.accuracy.silicon_fit import Costs, fits_without, solved, ttft_of
 from tests.accuracy.silicon_rows import Row
@@ -294,7 +294,7 @@ def judge_row(row: Row, at: EngineEfficiency, costs: Costs) -> RowJudged:
     limits = EngineLimits(seqs, tokens, max(blocks, 1) if row.running < row.offered else ROOMY)
     cost = step_terms(curve, setting, at)
     first = first_token_s(row, at, costs)
-    alone = alone_s(cost, limits, setting.mix)
+    alone = prompt_alone_s(cost, limits, setting.mix)
     life_s = first + curve.itl_s(row.running) * setting.mix.answer_tokens * max(1.0, row.offered / row.running)
     shape = RequestShape(even(setting.mix.prompt_tokens), even(setting.mix.answer_tokens), longest=blocks * BLOCK)
     clients = Clients(round(row.offered), WAVES * life_s, shape, 1)

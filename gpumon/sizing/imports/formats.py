@@ -53,7 +53,7 @@ def runs_of(document: Document) -> DocumentRuns:
 
 def _format_of(document: Document) -> Format:
     """The first format that recognises a document. Raises ImportRefused where none does."""
-    formats = JSON_FORMATS
+    formats: Sequence[Format] = JSON_FORMATS
     if document.header:
         formats = CSV_FORMATS
     for candidate in formats:

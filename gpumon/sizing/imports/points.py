@@ -192,7 +192,7 @@ def profile_of_runs(runs: Sequence[BenchmarkRun], memory_bytes: float | None, bu
 
 def _median(runs: Sequence[BenchmarkRun], figure: str) -> float | None:
     """The median of a figure over the runs that have it; None if none has."""
-    known = []
+    known: list[float] = []
     for run in runs:
         value = getattr(run, figure)
         if value is not None:

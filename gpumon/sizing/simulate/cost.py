@@ -7,23 +7,23 @@ from typing import NamedTuple
 from gpumon.efficiency.ratio import require_not_negative, require_positive
 from gpumon.efficiency.traffic import distinct_experts
 
-_MOST_LISTED = 4096
-"""Tokens of a step up to which the share of the experts is looked up; beyond them a step reads all."""
+_MOST_LISTED_TOKENS = 4096
+"""Tokens of a step up to which the time of its experts is listed; a step of more tokens reads them all."""
 
 
 class StepTime(NamedTuple):
-    """Terms of a step: one for the weights, and one for each thing that the step works on. Seconds."""
+    """Seconds of a step: a base, and a term for each thing that the step works on."""
 
     base_s: float
-    """Reading all weights, and what each layer costs whatever it works on."""
+    """For reading all weights, and for what each layer costs whatever it works on."""
     sequence_s: float
-    """Each sequence that decodes."""
+    """Per sequence that decodes."""
     prompt_token_s: float
-    """Each prompt token that is computed."""
+    """Per prompt token that is computed."""
     kv_token_s: float = 0.0
-    """Each token of context that a decoding sequence looks at."""
+    """Per token of context that a decoding sequence looks at."""
     pair_s: float = 0.0
-    """Each pair of a prompt token and a token before it."""
+    """Per pair of a prompt token and a token before it."""
     resident_ratio: float = 1.0
     """Share of `base_s` that every step takes, whatever its tokens are routed to."""
     experts: int = 0
@@ -31,20 +31,23 @@ class StepTime(NamedTuple):
     experts_per_token: float = 0.0
 
     def checked(self) -> StepTime:
-        """Itself; ValueError on a base that is not positive, or on a negative term."""
+        """Itself. Raises ValueError for a base that is not positive, or a negative term."""
         require_positive("base_s", self.base_s)
         for name in ("sequence_s", "prompt_token_s", "kv_token_s", "pair_s"):
             require_not_negative(name, getattr(self, name))
         return self
 
     def base_by_tokens(self) -> tuple[float, ...]:
-        """`base_s` of steps of 0, 1, 2 ... tokens; a step of more tokens takes the last one."""
+        """Seconds of the base of a step of 0, 1, 2 ... tokens, which reads the experts that these are routed to.
+
+        A step of more tokens than are listed takes the last value.
+        """
         if not self.experts or self.resident_ratio >= 1.0:
             return (self.base_s,)
         routed_s = self.base_s * (1.0 - self.resident_ratio)
         resident_s = self.base_s * self.resident_ratio
-        steps = []
-        for tokens in range(_MOST_LISTED + 1):
-            touched = distinct_experts(self.experts, self.experts_per_token, tokens) / self.experts
-            steps.append(resident_s + routed_s * touched)
-        return tuple(steps)
+        bases_s = []
+        for tokens in range(_MOST_LISTED_TOKENS + 1):
+            read_ratio = distinct_experts(self.experts, self.experts_per_token, tokens) / self.experts
+            bases_s.append(resident_s + routed_s * read_ratio)
+        return tuple(bases_s)

@@ -1,4 +1,4 @@
-"""One workload on replicas of one instance, simulated: the question, the answer, the smallest number that will do."""
+"""Simulations of one workload on replicas of an instance: one answer, and the fewest replicas that hold the goals."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from gpumon.sizing.simulate.scheduler import EngineLimits
 from gpumon.sizing.simulate.setup import Setup, setup_of
 from gpumon.sizing.simulate.traffic import RecordedTraffic
 
-_USUAL_S: Final = 600.0
-"""Simulated seconds where nobody says how many."""
-_ENOUGH: Final = 20_000
-"""Requests that a search simulates at most for each number of replicas: p95 stands on 1,000 of them."""
-OF_A_SKETCH: Final = 2_000
-"""Requests that a picture simulates at most: a keystroke has to wait for it."""
-MOST_OF_A_SKETCH: Final = 50_000
-"""Requests beyond which there is no picture: they take longer than half a second."""
-_FEW: Final = 200.0
-"""Requests that a search simulates at least, as long as that takes: a p95 of fewer is one of chance."""
+_DEFAULT_SECONDS: Final = 600.0
+"""Simulated seconds, if neither the user nor a recording says how many."""
+_SEARCH_REQUESTS: Final = 20_000
+"""Requests that a search simulates for each number of replicas: the p95 stands on 1,000 of them."""
+SKETCH_REQUESTS: Final = 2_000
+"""Requests that a sketch simulates: a keystroke has to wait for it."""
+MOST_SKETCH_REQUESTS: Final = 50_000
+"""Requests beyond which there is no sketch: they take longer than half a second."""
+_LEAST_REQUESTS: Final = 200.0
+"""Requests that a bounded simulation has at least, however long that takes: a p95 of fewer is one of chance."""
 LEAST_LIVES: Final = 4.0
-"""A search simulates at least so many times the mean time of a request."""
+"""Times the mean time of a request that a simulation lasts at least."""
 _MOST_REPLICAS: Final = 512
 """Replicas beyond which a search gives up."""
 MOST_CLIENTS: Final = 200_000
@@ -55,8 +55,8 @@ SMALL_STEPS: Final = 512
 """Tokens of a step that a plan with an ITL goal is tried with, too: each step with a prompt is a long gap for all who
 decode, and with still fewer tokens prompts wait."""
 _LATENCIES: Final = frozenset({LimitKind.ITL, LimitKind.TTFT, LimitKind.E2E})
-_SAME: Final = 0.99
-"""A latency above this share of the one before has not become less."""
+_NOT_LESS: Final = 0.99
+"""Share of the latency before above which a latency has not become less."""
 _LARGER_CACHE: Final = "more GPUs per instance, an FP8 KV cache or shorter requests would help"
 _NO_LIMITS: Final = EngineLimits(0, 0, 0)
 _TOO_SHORT: Final = (
@@ -87,7 +87,7 @@ class Conditions(NamedTuple):
 
 
 class Formula(msgspec.Struct, frozen=True):
-    """Figures of the formulas of `gpumon size` for the same replicas: means, of requests that do not wait."""
+    """Means by the formulas of `gpumon size` for the same replicas, for requests that do not wait."""
 
     running: Reading
     """Requests in flight of each replica."""
@@ -120,7 +120,7 @@ class Simulation(msgspec.Struct, frozen=True):
     goal_itl_s: Reading
     goal_e2e_s: Reading
     holds: bool
-    """The p95 of each latency is within its goal, and the queue does not grow."""
+    """Whether the p95 of each latency is within its goal, and the queue does not grow."""
     missed: tuple[str, ...]
     """Latencies whose p95 is beyond its goal: TTFT, ITL, E2E."""
     figures: tuple[Figures, ...]
@@ -133,8 +133,12 @@ class Simulation(msgspec.Struct, frozen=True):
 
 def _goals_of(instance: Instance) -> RequestGoals:
     """The goals of an instance's workload, in seconds."""
-    asked = instance.workload
-    return RequestGoals(_seconds(asked.ttft_p95_ms), _seconds(asked.itl_p95_ms), _seconds(asked.e2e_p95_ms))
+    workload = instance.workload
+    return RequestGoals(
+        ttft_s=_ms_to_s(workload.ttft_p95_ms),
+        itl_s=_ms_to_s(workload.itl_p95_ms),
+        e2e_s=_ms_to_s(workload.e2e_p95_ms),
+    )
 
 
 def simulate(
@@ -144,7 +148,7 @@ def simulate(
     conditions: Conditions,
     recorded: RecordedTraffic | None = None,
 ) -> Simulation:
-    """Simulate a workload; never raises on what a user can type: `problem` says why there is no answer."""
+    """Simulate a workload. Whatever a user typed, it does not raise: `problem` says why there is no answer."""
     demand = demand_of(workload, scenario, catalogues)
     try:
         setup = setup_of(demand.instance, scenario, catalogues)
@@ -152,7 +156,7 @@ def simulate(
         source = source_of(demand, conditions, recorded)
         figures = simulate_replicas(demand, setup, source, conditions, replicas)
     except ValueError as why:
-        return _answer(demand, conditions, recorded, conditions.replicas or 0, None, None, str(why))
+        return _problem_answer(demand, conditions, str(why), recorded, conditions.replicas or 0)
     answer = _answer(demand, conditions, recorded, replicas, setup, figures)
     if len(scenario.gpu_types) > 1:
         note = f"played on {scenario.server[0].gpu} alone, the first type of GPU of the scenario"
@@ -163,7 +167,7 @@ def simulate(
 def simulate_replicas(
     demand: Demand, setup: Setup, source: RequestSource, conditions: Conditions, replicas: int
 ) -> Figures:
-    """The figures of so many replicas. ValueError where no request arrives."""
+    """Simulate so many replicas. Raises ValueError if no request arrives."""
     log = play(source, setup.cost, setup.limits, replicas, ROUTERS[conditions.router](), setup.delay_s)
     if not log.served and not log.refused:
         raise ValueError("no request arrives in the simulated time: give a longer one (--duration)")
@@ -171,57 +175,79 @@ def simulate_replicas(
 
 
 def source_of(demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None = None) -> RequestSource:
-    """The requests of a workload. ValueError where something of them is not known, or where they are too many."""
+    """The requests of a workload. Raises ValueError if their lengths are not known, or if they are too many."""
     workload = demand.workload
     if recorded is not None:
         shape = _recorded_shape(demand, conditions, recorded)
         paces = recorded.paces
         if conditions.seconds is not None:
             paces = tuple(pace for pace in paces if pace.start_s < conditions.seconds)
-        return RequestSource(paced(paces, shape, conditions.seed, conditions.burstiness, conditions.most_requests))
+        requests = paced(paces, shape, conditions.seed, conditions.burstiness, conditions.most_requests)
+        return RequestSource(requests)
     shape = _shape(demand, conditions)
-    seconds = conditions.seconds or _USUAL_S
+    seconds = conditions.seconds or _DEFAULT_SECONDS
     if workload.target_kind == "requests_per_s":
-        return RequestSource(
-            steady(workload.target, seconds, shape, conditions.seed, conditions.burstiness, conditions.most_requests)
-        )
+        rate = workload.target
+        requests = steady(rate, seconds, shape, conditions.seed, conditions.burstiness, conditions.most_requests)
+        return RequestSource(requests)
     if workload.target > MOST_CLIENTS:
         raise ValueError(f"{workload.target:,.0f} clients are too many to simulate: at most {MOST_CLIENTS:,}")
     think_s = _think_s(workload)
-    spread_s = min(life_s(demand) + think_s, seconds / 2.0)
-    return Clients(_clients(workload), seconds, shape, conditions.seed, think_s, spread_s, conditions.most_requests)
+    return Clients(
+        clients=_client_count(workload),
+        seconds=seconds,
+        shape=shape,
+        seed=conditions.seed,
+        think_s=think_s,
+        # Over one round of a client, so that their requests are not in step.
+        spread_s=min(life_s(demand) + think_s, seconds / 2.0),
+        most=conditions.most_requests,
+    )
 
 
-def _clients(workload: Workload) -> int:
-    """Clients that are played for a target in flight, or of users: whole ones."""
+def _client_count(workload: Workload) -> int:
+    """The number of clients for a target in requests in flight or in users."""
     return max(1, round(workload.target))
 
 
 def _think_s(workload: Workload) -> float:
-    """Mean pause of a client; users alone have one."""
-    return workload.think_s if workload.target_kind == "users" else 0.0
+    """Mean pause of a client in seconds; clients for a target in flight have none."""
+    if workload.target_kind == "users":
+        return workload.think_s
+    return 0.0
 
 
 def life_s(demand: Demand) -> float:
-    """Mean seconds of a request by the formulas; 0 where they do not tell."""
+    """Mean seconds from a request to its last token by the formulas; 0 where they do not tell."""
     return demand.instance.response_s(max(1.0, demand.planned)) or 0.0
 
 
 def sketch(demand: Demand, scenario: Scenario, catalogues: Catalogues) -> Simulation:
-    """One instance of a demand at its share of the target, with few requests: a picture, in a moment."""
-    conditions = Conditions(replicas=1, most_requests=MOST_OF_A_SKETCH)
+    """Simulate one instance of a demand at its share of the target, with few requests, for a picture in a moment."""
+    conditions = Conditions(replicas=1, most_requests=MOST_SKETCH_REQUESTS)
     workload = demand.workload
-    share = msgspec.structs.replace(workload, target=max(workload.target / max(1, demand.needed), 1e-9))
-    alone = demand._replace(workload=share)
+    share = max(workload.target / max(1, demand.needed), 1e-9)
+    one = demand._replace(workload=msgspec.structs.replace(workload, target=share))
     if demand.problem:
-        return _answer(alone, conditions, None, 0, None, None, demand.problem)
+        return _problem_answer(one, conditions, demand.problem)
     try:
-        conditions = _bounded(alone, conditions, None, OF_A_SKETCH)
+        conditions = _bounded(one, conditions, None, SKETCH_REQUESTS)
         setup = setup_of(demand.instance, scenario, catalogues)
-        figures = simulate_replicas(alone, setup, source_of(alone, conditions), conditions, 1)
+        figures = simulate_replicas(one, setup, source_of(one, conditions), conditions, 1)
     except ValueError as why:
-        return _answer(alone, conditions, None, 0, None, None, str(why))
-    return _answer(alone, conditions, None, 1, setup, figures)
+        return _problem_answer(one, conditions, str(why))
+    return _answer(one, conditions, None, 1, setup, figures)
+
+
+def _problem_answer(
+    demand: Demand,
+    conditions: Conditions,
+    problem: str,
+    recorded: RecordedTraffic | None = None,
+    replicas: int = 0,
+) -> Simulation:
+    """The answer without figures, and why there are none."""
+    return _answer(demand, conditions, recorded, replicas, setup=None, figures=None, problem=problem)
 
 
 class Least(NamedTuple):
@@ -239,10 +265,9 @@ def least(
     conditions: Conditions,
     recorded: RecordedTraffic | None = None,
 ) -> Least:
-    """The smallest number of GPUs that holds the goals at p95, over the TPs that hold the model; one that was typed, or
-    seen on these GPUs, stays.
+    """The smallest number of GPUs that holds the goals at p95, over the TPs that hold the model.
 
-    ValueError says why nothing does.
+    A TP that was typed, or measured on these GPUs, stays. Raises ValueError with the reason if no number does.
     """
     first = demand_of(workload, scenario, catalogues)
     if first.instance.problem:
@@ -250,27 +275,26 @@ def least(
     if not _goals_of(first.instance).given:
         raise ValueError("no goal to simulate for: give one of ttft_p95_ms, itl_p95_ms, e2e_p95_ms")
     best: Least | None = None
-    why = ""
+    first_problem = ""
     for tp in _tps(workload, first.instance):
         demand = demand_of(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)._replace(workload=workload)
         most = _MOST_REPLICAS
-        if best is not None:
+        if best is not None:  # fewer GPUs than the best so far
             most = int((best.demand.gpus - 1) // demand.instance.gpus) - demand.spares
         try:
             fewest = _fewest(demand, scenario, catalogues, conditions, recorded, most)
-        except ValueError as wrong:
-            why = why or str(wrong)
+        except ValueError as problem:
+            first_problem = first_problem or str(problem)
             continue
         best = fewest or best
     if best is None:
-        raise ValueError(
-            why or f"no number of replicas up to {_MOST_REPLICAS} holds the goals at p95 in the simulation"
-        )
+        none_holds = f"no number of replicas up to {_MOST_REPLICAS} holds the goals at p95 in the simulation"
+        raise ValueError(first_problem or none_holds)
     return best
 
 
 def _tps(workload: Workload, instance: Instance) -> list[int]:
-    """The TPs to try: that of the plan first, alone where it stays."""
+    """The TPs to try: that of the plan first, and alone if it was typed or measured."""
     if workload.tp or instance.alike:
         return [instance.tp]
     return [instance.tp, *(tp for tp in instance.tps if tp != instance.tp)]
@@ -282,11 +306,13 @@ def decide_by_simulation(
     catalogues: Catalogues,
     traffic: Mapping[str, RecordedTraffic] = MappingProxyType({}),
 ) -> Demand:
-    """The needs of a workload with the instances that the simulation asks for; `traffic`: served model name -> what was
-    recorded of it, of which the busiest 10 minutes are played."""
+    """The needs of a workload with the number of instances that the simulation asks for.
+
+    `traffic`: served model name -> its recorded traffic, of which the busiest 10 minutes are simulated.
+    """
     recorded = traffic.get(workload.model)
     if recorded is not None:
-        recorded = recorded.busiest(_USUAL_S)
+        recorded = recorded.busiest(_DEFAULT_SECONDS)
     by_formula = demand_of(workload, scenario, catalogues)
     try:
         fewest = least(workload, scenario, catalogues, Conditions(), recorded)
@@ -304,14 +330,16 @@ def decide_by_simulation(
 def _smaller_steps(
     by_formula: Demand, scenario: Scenario, catalogues: Catalogues, recorded: RecordedTraffic | None, gpus: float
 ) -> str:
-    """The GPUs that hold the goals with smaller steps, where they are fewer than `gpus`; empty where the steps were
-    typed, and without an ITL goal, whose p95 is that of steps with prompts."""
+    """The advice to take smaller steps, if fewer than `gpus` GPUs hold the goals with them; else empty.
+
+    Empty where the size of steps was typed, and without an ITL goal: steps with prompts make the p95 of the ITL.
+    """
     workload = by_formula.workload
     if workload.max_num_batched_tokens is not None or _goals_of(by_formula.instance).itl_s is None:
         return ""
-    small = msgspec.structs.replace(workload, max_num_batched_tokens=SMALL_STEPS)
+    with_small_steps = msgspec.structs.replace(workload, max_num_batched_tokens=SMALL_STEPS)
     try:
-        fewest = least(small, scenario, catalogues, Conditions(), recorded)
+        fewest = least(with_small_steps, scenario, catalogues, Conditions(), recorded)
     except ValueError:
         return ""
     if fewest.demand.gpus >= gpus:
@@ -350,8 +378,10 @@ def _fewest(
     recorded: RecordedTraffic | None,
     most: int,
 ) -> Least | None:
-    """The fewest replicas of one TP, at most so many: doubled until the goals hold, then halved down to the edge;
-    None: they do not hold."""
+    """The fewest replicas of one TP, at most `most`; None if even these do not hold the goals.
+
+    Their number is doubled until the goals hold, then bisected. Raises ValueError where the formulas have no instance.
+    """
     if demand.problem and not _misses_a_goal(demand):
         raise ValueError(demand.problem)
     setup = setup_of(demand.instance, scenario, catalogues)
@@ -359,7 +389,7 @@ def _fewest(
     goals = _goals_of(demand.instance)
     results: dict[int, Figures] = {}
 
-    def enough(replicas: int) -> bool:
+    def are_enough(replicas: int) -> bool:
         figures = simulate_replicas(demand, setup, source_of(demand, conditions, recorded), conditions, replicas)
         _check_none_refused(figures)
         results[replicas] = figures
@@ -369,14 +399,14 @@ def _fewest(
         return None
     low = 0
     high = min(most, max(1, demand.needed))
-    while not enough(high):
-        if high >= most or (low and _settled(results[low], results[high], goals)):
+    while not are_enough(high):
+        if high >= most or (low and _is_stuck(results[low], results[high], goals)):
             return None
         low = high
         high = min(most, 2 * high)
     while high - low > 1:
         middle = (low + high) // 2
-        if enough(middle):
+        if are_enough(middle):
             high = middle
         else:
             low = middle
@@ -385,14 +415,14 @@ def _fewest(
 
 def _misses_a_goal(demand: Demand) -> bool:
     """Whether the formulas refuse an instance for a latency goal alone, which the simulation judges by itself."""
-    first = None
-    if demand.limits:
-        first = binding(demand.limits)
-    return first is not None and first.concurrency < 1.0 and first.kind in _LATENCIES
+    if not demand.limits:
+        return False
+    first = binding(demand.limits)
+    return first.concurrency < 1.0 and first.kind in _LATENCIES
 
 
-def _settled(before: Figures, after: Figures, goals: RequestGoals) -> bool:
-    """Whether twice the replicas changed no p95 that misses its goal: more of them do not help."""
+def _is_stuck(before: Figures, after: Figures, goals: RequestGoals) -> bool:
+    """Whether a p95 misses its goal, and twice the replicas did not lower it: more of them do not help."""
     pairs = (
         (goals.ttft_s, before.ttft_s.p95, after.ttft_s.p95),
         (goals.itl_s, before.itl_s.p95, after.itl_s.p95),
@@ -401,24 +431,27 @@ def _settled(before: Figures, after: Figures, goals: RequestGoals) -> bool:
     for goal_s, old_s, new_s in pairs:
         if goal_s is None or isinstance(old_s, Missing) or isinstance(new_s, Missing):
             continue
-        if new_s > goal_s and new_s >= _SAME * old_s:
+        if new_s > goal_s and new_s >= _NOT_LESS * old_s:
             return True
     return False
 
 
 def _bounded(
-    demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None, most: int = _ENOUGH
+    demand: Demand, conditions: Conditions, recorded: RecordedTraffic | None, most: int = _SEARCH_REQUESTS
 ) -> Conditions:
-    """The question with about so many requests at most, but not shorter than a few requests take."""
+    """The conditions with a time for about `most` requests, unless one was given or traffic is recorded.
+
+    It is not shorter than `_LEAST_REQUESTS`, and than a few requests take one after the other.
+    """
     if conditions.seconds is not None or recorded is not None:
         return conditions
     life = life_s(demand)
     workload = demand.workload
     rate = workload.target
     if workload.target_kind != "requests_per_s":
-        rate = _clients(workload) / max(life + _think_s(workload), 1e-3)
+        rate = _client_count(workload) / max(life + _think_s(workload), 1e-3)
     rate = max(rate, 1e-9)
-    seconds = max(LEAST_LIVES * life, _FEW / rate, min(_USUAL_S, most / rate))
+    seconds = max(LEAST_LIVES * life, _LEAST_REQUESTS / rate, min(_DEFAULT_SECONDS, most / rate))
     return conditions._replace(seconds=seconds)
 
 
@@ -432,15 +465,18 @@ def _replicas(demand: Demand, conditions: Conditions) -> int:
 
 
 def _shape(demand: Demand, conditions: Conditions) -> RequestShape:
-    """Lengths of a workload."""
+    """Lengths and shared beginnings of a workload's requests. Raises ValueError if the lengths are not known."""
     mix = demand.instance.mix
     if mix is None:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
     lengths = lengths_of(demand)
+    hit_ratio = mix.prefix_hit_ratio
+    if conditions.groups:  # then hits are found by simulating the prefix cache
+        hit_ratio = 0.0
     return RequestShape(
-        prompt=_length(max(1.0, mix.prompt_tokens), conditions.prompt_variation, lengths.prompt),
-        answer=_length(mix.answer_tokens, conditions.answer_variation, lengths.answer),
-        hit_ratio=0.0 if conditions.groups else mix.prefix_hit_ratio,
+        prompt=_length_draw(max(1.0, mix.prompt_tokens), conditions.prompt_variation, lengths.prompt),
+        answer=_length_draw(mix.answer_tokens, conditions.answer_variation, lengths.answer),
+        hit_ratio=hit_ratio,
         groups=conditions.groups,
         shared_tokens=conditions.shared_tokens,
         longest=_longest(demand),
@@ -448,13 +484,18 @@ def _shape(demand: Demand, conditions: Conditions) -> RequestShape:
 
 
 def lengths_of(demand: Demand) -> Lengths:
-    """How the lengths of a workload spread: typed in the scenario, else as seen; empty where nobody tells."""
+    """Distribution of a workload's lengths: typed in the scenario, or else as measured; empty where not known."""
+    typed = demand.workload.lengths
+    if typed:
+        return typed
     seen = demand.instance.seen
-    return demand.workload.lengths or (seen.lengths if seen is not None else None) or Lengths()
+    if seen is not None and seen.lengths:
+        return seen.lengths
+    return Lengths()
 
 
-def _length(mean: float, variation: float | None, steps: Sequence[LengthShare]) -> Draw:
-    """Lengths with this mean: by a typed variation, else by a histogram, else all alike."""
+def _length_draw(mean: float, variation: float | None, steps: Sequence[LengthShare]) -> Draw:
+    """A draw of lengths with this mean: by a typed variation, else by a histogram, else all of one length."""
     if variation is not None:
         return lognormal(mean, variation)
     if not steps:
@@ -470,12 +511,12 @@ def _length(mean: float, variation: float | None, steps: Sequence[LengthShare]) 
 
 
 def _recorded_shape(demand: Demand, conditions: Conditions, recorded: RecordedTraffic) -> RequestShape:
-    """Lengths of a recording, under those that were typed."""
+    """Lengths of a recording, with typed ones in their place."""
     workload = demand.workload
     if workload.prompt_tokens is not None:
-        recorded = recorded._replace(prompt=_length(workload.prompt_tokens, conditions.prompt_variation, ()))
+        recorded = recorded._replace(prompt=_length_draw(workload.prompt_tokens, conditions.prompt_variation, ()))
     if workload.answer_tokens is not None:
-        recorded = recorded._replace(answer=_length(workload.answer_tokens, conditions.answer_variation, ()))
+        recorded = recorded._replace(answer=_length_draw(workload.answer_tokens, conditions.answer_variation, ()))
     shape = recorded.shape(_longest(demand))
     if workload.prefix_hit_ratio is not None:
         shape = shape._replace(hit_ratio=workload.prefix_hit_ratio)
@@ -485,6 +526,7 @@ def _recorded_shape(demand: Demand, conditions: Conditions, recorded: RecordedTr
 
 
 def _longest(demand: Demand) -> float:
+    """Tokens of the model's context; infinite where it is not known."""
     llm = demand.instance.llm
     if llm is not None and llm.max_context > 0:
         return float(llm.max_context)
@@ -500,13 +542,26 @@ def _answer(
     figures: Figures | None,
     problem: str = "",
 ) -> Simulation:
+    """The answer with what is known of it."""
     instance = demand.instance
+    gpu = ""
+    if instance.gpu is not None:
+        gpu = instance.gpu.name
     goals = _goals_of(instance)
-    limits = setup.limits if setup is not None else _NO_LIMITS
+    limits = _NO_LIMITS
+    if setup is not None:
+        limits = setup.limits
+    goals_hold = False
+    missed_goals: tuple[str, ...] = ()
+    all_figures: tuple[Figures, ...] = ()
+    if figures is not None:
+        goals_hold = holds(figures, goals)
+        missed_goals = missed(figures, goals)
+        all_figures = (figures,)
     return Simulation(
         name=demand.workload.label,
         model=demand.workload.model,
-        gpu=instance.gpu.name if instance.gpu is not None else "",
+        gpu=gpu,
         tp=instance.tp,
         pp=instance.pp,
         replicas=replicas,
@@ -520,9 +575,9 @@ def _answer(
         goal_ttft_s=_reading(goals.ttft_s),
         goal_itl_s=_reading(goals.itl_s),
         goal_e2e_s=_reading(goals.e2e_s),
-        holds=figures is not None and holds(figures, goals),
-        missed=() if figures is None else missed(figures, goals),
-        figures=() if figures is None else (figures,),
+        holds=goals_hold,
+        missed=missed_goals,
+        figures=all_figures,
         formula=formula_of(demand, replicas),
         notes=tuple(_notes(conditions, recorded, setup, figures)),
         problem=problem,
@@ -530,7 +585,7 @@ def _answer(
 
 
 def _figure_notes(figures: Figures, seconds: float) -> Iterator[str]:
-    """Reasons why the figures depend on the time that is simulated."""
+    """Notes on figures that depend on the time that is simulated."""
     if figures.queue_grows:
         yield "the queue grows as long as requests arrive: the percentiles depend on how long that is simulated"
     if _is_short(figures, seconds):
@@ -540,10 +595,10 @@ def _figure_notes(figures: Figures, seconds: float) -> Iterator[str]:
 def _notes(
     conditions: Conditions, recorded: RecordedTraffic | None, setup: Setup | None, figures: Figures | None
 ) -> Iterator[str]:
-    """Assumptions of a simulation, and what its figures depend on."""
+    """Notes on the assumptions of a simulation, and on what its figures depend on."""
     if setup is not None:
         yield from setup.notes
-    seconds = conditions.seconds or _USUAL_S
+    seconds = conditions.seconds or _DEFAULT_SECONDS
     if recorded is not None:
         yield f"lengths from {recorded.basis}"
         seconds = conditions.seconds or recorded.seconds
@@ -554,19 +609,19 @@ def _notes(
 
 
 def _is_short(figures: Figures, seconds: float) -> bool:
-    """Whether requests take so long that many of them meet the empty system of the start or the end."""
+    """Whether requests take so long that many of them run in the emptier system of the start or the end."""
     mean_s = figures.e2e_s.mean
     return not isinstance(mean_s, Missing) and seconds < LEAST_LIVES * mean_s
 
 
 def formula_of(demand: Demand, replicas: int) -> Formula:
     """The formulas' means for so many replicas; missing where they have none."""
-    nothing = Formula(_NOT_KNOWN, _NOT_KNOWN, _NOT_KNOWN, _NOT_KNOWN)
+    unknown = Formula(running=_NOT_KNOWN, ttft_s=_NOT_KNOWN, itl_s=_NOT_KNOWN, e2e_s=_NOT_KNOWN)
     if replicas < 1 or demand.instance.problem:
-        return nothing
+        return unknown
     running = demand.running(replicas)
     if not math.isfinite(running):
-        return nothing
+        return unknown
     instance = demand.instance
     return Formula(
         running=running,
@@ -583,22 +638,27 @@ def arrivals_text(workload: Workload, conditions: Conditions, recorded: Recorded
         if conditions.seconds is not None and conditions.seconds < recorded.seconds:
             return f"the first {conditions.seconds:,.0f} s of {text}"
         return text
-    seconds = conditions.seconds or _USUAL_S
+    seconds = conditions.seconds or _DEFAULT_SECONDS
     if workload.target_kind == "concurrency":
-        clients = _clients(workload)
-        return f"{clients:,} client{'' if clients == 1 else 's'}, each with one request in flight, for {seconds:,.0f} s"
+        clients = _client_count(workload)
+        noun = "client" if clients == 1 else "clients"
+        return f"{clients:,} {noun}, each with one request in flight, for {seconds:,.0f} s"
     if workload.target_kind == "users":
-        return f"{_clients(workload):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
+        return f"{_client_count(workload):,} users who think for {workload.think_s:g} s, for {seconds:,.0f} s"
+    kind = f"gamma with burstiness {conditions.burstiness:g}"
     if conditions.burstiness == 1.0:
         kind = "Poisson"
-    else:
-        kind = f"gamma with burstiness {conditions.burstiness:g}"
     return f"{workload.target:.4g} requests/s, {kind}, for {seconds:,.0f} s"
 
 
-def _seconds(goal_ms: float | None) -> float | None:
-    return None if goal_ms is None else goal_ms / 1e3
+def _ms_to_s(goal_ms: float | None) -> float | None:
+    if goal_ms is None:
+        return None
+    return goal_ms / 1e3
 
 
 def _reading(value: float | None) -> Reading:
-    return _NOT_KNOWN if value is None else value
+    """A value, or that it is not known."""
+    if value is None:
+        return _NOT_KNOWN
+    return value

@@ -14,16 +14,18 @@ from gpumon.sizing.simulate.scheduler import Log, ServedRequest
 
 QUEUE_POINTS: Final = 60
 """Moments of the queue over time."""
-_GROWS: Final = 1.5
-"""The queue grows if so many times as many wait in the last tenth of the arrivals as in the middle."""
-_FEW: Final = 0.02
-"""Share of all requests that wait at the end from which a queue is one."""
+_LEAST_GROWTH: Final = 1.5
+"""Factor from the middle of the arrivals to their last tenth by which the waiting requests of a growing queue rise."""
+_LEAST_QUEUE: Final = 0.02
+"""Share of all requests that wait at the end of the arrivals below which no queue counts as growing."""
+_PERCENTILES: Final = (0.5, 0.95, 0.99)
+"""Percentiles of a `Spread`, as shares."""
 _NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
-_NONE: Final = Missing(Reason.FEW)
+_TOO_FEW: Final = Missing(Reason.FEW)
 
 
 class RequestGoals(NamedTuple):
-    """Latency goals in seconds; None: none. Of the ITL for a request that is the mean between its tokens."""
+    """Latency goals in seconds; None: no goal. The ITL of a request is the mean between its tokens."""
 
     ttft_s: float | None = None
     itl_s: float | None = None
@@ -31,17 +33,17 @@ class RequestGoals(NamedTuple):
 
     @property
     def given(self) -> bool:
-        """Whether there is one at all."""
+        """Whether there is any goal."""
         return any(goal is not None for goal in self)
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """A latency over all requests (of the ITL: over all tokens), in seconds."""
+    """Distribution of a latency over all requests, that of the ITL over all tokens, in seconds."""
 
-    mean: Reading = _NONE
-    p50: Reading = _NONE
-    p95: Reading = _NONE
-    p99: Reading = _NONE
+    mean: Reading = _TOO_FEW
+    p50: Reading = _TOO_FEW
+    p95: Reading = _TOO_FEW
+    p99: Reading = _TOO_FEW
 
 
 class QueuePoint(msgspec.Struct, frozen=True):
@@ -87,46 +89,53 @@ class Figures(msgspec.Struct, frozen=True):
 
 
 def figures_of(log: Log, goals: RequestGoals, gpus: int) -> Figures:
-    """The figures of a log of replicas that have so many GPUs together."""
+    """The figures of a log. `gpus`: those of all replicas together."""
     counted = _counted(log)
     seconds = max((served.end_s for served in log.served), default=0.0)
     queue = queue_of(log.served, log.delay_s)
+    flow = _Flow()
     if counted and seconds > 0.0:
         flow = _flow_of(log, goals, counted, seconds)
-    else:
-        flow = _Flow()
+    goodput_ratio: Reading = _NO_GOAL
+    goodput_per_s: Reading = _NO_GOAL
+    if goals.given:
+        goodput_ratio = flow.goodput_ratio
+        goodput_per_s = flow.goodput_per_s
+    hit_ratio: Reading = _TOO_FEW
+    if log.prompt_tokens:
+        hit_ratio = log.hit_tokens / log.prompt_tokens
     return Figures(
         requests=float(len(log.served)),
         seconds=seconds,
-        ttft_s=_spread(sorted(served.first_s - served.request.arrival_s for served in counted)),
+        ttft_s=_spread_of(sorted(served.first_s - served.request.arrival_s for served in counted)),
         itl_s=_weighted_spread(log.gaps),
-        e2e_s=_spread(sorted(served.end_s - served.request.arrival_s for served in counted)),
-        tpot_s=_spread(sorted(_mean_gap_s(served) for served in counted if served.request.answer > 1)),
+        e2e_s=_spread_of(sorted(served.end_s - served.request.arrival_s for served in counted)),
+        tpot_s=_spread_of(sorted(_mean_gap_s(served) for served in counted if served.request.answer > 1)),
         requests_per_s=flow.requests_per_s,
         tokens_per_s=flow.tokens_per_s,
-        goodput_ratio=_of_goals(flow.goodput_ratio, goals),
-        goodput_per_s=_of_goals(flow.goodput_per_s, goals),
+        goodput_ratio=goodput_ratio,
+        goodput_per_s=goodput_per_s,
         queue=queue,
         most_waiting=max((point.waiting for point in queue), default=0.0),
         queue_grows=_grows(queue, log.served),
         preemptions=float(log.preemptions),
         refused=float(log.refused),
-        hit_ratio=log.hit_tokens / log.prompt_tokens if log.prompt_tokens else _NONE,
+        hit_ratio=hit_ratio,
         gpu_hours=gpus * seconds / 3600.0,
     )
 
 
 class _Flow(NamedTuple):
-    """Amounts per second while the load was whole; by default there are none."""
+    """Amounts per second while the whole load was there; by default nothing is known."""
 
-    requests_per_s: Reading = _NONE
-    tokens_per_s: Reading = _NONE
-    goodput_ratio: Reading = _NONE
-    goodput_per_s: Reading = _NONE
+    requests_per_s: Reading = _TOO_FEW
+    tokens_per_s: Reading = _TOO_FEW
+    goodput_ratio: Reading = _TOO_FEW
+    goodput_per_s: Reading = _TOO_FEW
 
 
 def _flow_of(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], seconds: float) -> _Flow:
-    """Requests and tokens that ended while the load was whole, per second of it."""
+    """Requests and tokens that ended while the whole load was there, per second of that time."""
     span_s = max(1e-9, min(seconds, log.counted_until_s) - log.counted_from_s)
     ended = []
     for served in log.served:
@@ -137,12 +146,17 @@ def _flow_of(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], se
     for served in counted:
         if meets(served, goals):
             good += 1
-    count = len(counted)
-    return _Flow(len(ended) / span_s, tokens / span_s, good / count, good / count * len(ended) / span_s)
+    goodput_ratio = good / len(counted)
+    return _Flow(
+        requests_per_s=len(ended) / span_s,
+        tokens_per_s=tokens / span_s,
+        goodput_ratio=goodput_ratio,
+        goodput_per_s=goodput_ratio * len(ended) / span_s,
+    )
 
 
 def _counted(log: Log) -> list[ServedRequest]:
-    """Requests that arrived while the load was whole; all where none did."""
+    """The requests that arrived while the whole load was there; all requests if none did."""
     counted = []
     for served in log.served:
         if log.counted_from_s <= served.request.arrival_s < log.counted_until_s:
@@ -158,7 +172,9 @@ def meets(served: ServedRequest, goals: RequestGoals) -> bool:
         return False
     if e2e_s is not None and served.end_s - arrival_s > e2e_s:
         return False
-    return itl_s is None or served.request.answer < 2 or _mean_gap_s(served) <= itl_s
+    if itl_s is None or served.request.answer < 2:  # one token has no time between tokens
+        return True
+    return _mean_gap_s(served) <= itl_s
 
 
 def missed(figures: Figures, goals: RequestGoals) -> tuple[str, ...]:
@@ -208,12 +224,8 @@ def _mean_gap_s(served: ServedRequest) -> float:
     return (served.end_s - served.first_s) / (served.request.answer - 1)
 
 
-def _of_goals(value: Reading, goals: RequestGoals) -> Reading:
-    return value if goals.given else _NO_GOAL
-
-
 def _grows(queue: Sequence[QueuePoint], served: Sequence[ServedRequest]) -> bool:
-    """Whether more and more wait as long as requests arrive."""
+    """Whether more and more requests wait as long as requests arrive."""
     if not served:
         return False
     last_s = max(answered.request.arrival_s for answered in served)
@@ -226,26 +238,23 @@ def _grows(queue: Sequence[QueuePoint], served: Sequence[ServedRequest]) -> bool
     end = arriving[-tenth:]
     if not middle:
         return False
-    waited = _mean_waiting(middle)
-    waiting = _mean_waiting(end)
-    return waiting > _FEW * len(served) and waiting > _GROWS * waited
+    waiting_at_end = _mean_waiting(end)
+    if waiting_at_end <= _LEAST_QUEUE * len(served):
+        return False
+    return waiting_at_end > _LEAST_GROWTH * _mean_waiting(middle)
 
 
 def _mean_waiting(queue: Sequence[QueuePoint]) -> float:
     return sum(point.waiting for point in queue) / len(queue)
 
 
-_SHARES: Final = (0.5, 0.95, 0.99)
-"""Shares of the percentiles of a `Spread`."""
-
-
-def _spread(ordered: Sequence[float]) -> Spread:
-    """Mean and percentiles of sorted values."""
+def _spread_of(ordered: Sequence[float]) -> Spread:
+    """Mean and percentiles of values, given in rising order."""
     if not ordered:
         return Spread()
     count = len(ordered)
     quantiles = []
-    for share in _SHARES:
+    for share in _PERCENTILES:
         quantiles.append(ordered[max(0, math.ceil(share * count) - 1)])
     return Spread(sum(ordered) / count, *quantiles)
 
@@ -258,15 +267,17 @@ def _weighted_spread(values: Mapping[float, float]) -> Spread:
     ordered = sorted(values.items())
     mean = sum(value * number for value, number in ordered) / total
     quantiles = []
-    for share in _SHARES:
+    for share in _PERCENTILES:
         quantiles.append(_quantile(ordered, share * total))
     return Spread(mean, *quantiles)
 
 
-def _quantile(ordered: Sequence[tuple[float, float]], wanted: float) -> float:
+def _quantile(ordered: Sequence[tuple[float, float]], rank: float) -> float:
+    """The value at a rank among rising values, each with its number."""
     passed = 0.0
     for value, number in ordered:
         passed += number
-        if passed >= wanted:
+        if passed >= rank:
             return value
-    return ordered[-1][0]
+    largest, _ = ordered[-1]
+    return largest

@@ -1,4 +1,4 @@
-"""Requests that a simulation plays: when they arrive, how long they are, and which of them begin alike."""
+"""Requests of a simulation: their arrivals, their lengths, and groups of them that begin with the same tokens."""
 
 from __future__ import annotations
 
@@ -11,23 +11,22 @@ from typing import NamedTuple
 from gpumon.efficiency.ratio import require_not_negative, require_positive
 
 MOST_REQUESTS = 2_000_000
-"""Requests of one simulation: more take minutes and tell nothing new."""
+"""Most requests of one simulation: more take minutes and tell nothing new."""
 
 
 class PlayedRequest(NamedTuple):
-    """One request."""
+    """One request of a simulation, with its lengths in tokens."""
 
     arrival_s: float
     prompt: int
     """Tokens, cached ones included."""
     answer: int
-    """Tokens."""
     cached: int = 0
     """Tokens of the prompt that any replica has in its prefix cache."""
     group: int = -1
-    """Requests of one group begin with the same `shared` tokens, which a replica has that served one of them; -1: no
-    group."""
+    """Number of its group; -1: none. A replica that served one of a group has the beginning of all in its cache."""
     shared: int = 0
+    """Tokens with which the requests of its group begin."""
 
 
 Draw = Callable[[Random], float]
@@ -35,12 +34,12 @@ Draw = Callable[[Random], float]
 
 
 def constant(mean: float) -> Draw:
-    """A length that is always the same."""
+    """A draw of always the same length."""
     return lambda _: mean
 
 
 def lognormal(mean: float, variation: float) -> Draw:
-    """Lengths with a tail: lognormal with this mean and this standard deviation over the mean."""
+    """A draw of lengths with a tail: lognormal with this mean; `variation` is the standard deviation / mean."""
     require_positive("mean", mean)
     if require_not_negative("variation", variation) == 0.0:
         return constant(mean)
@@ -50,46 +49,46 @@ def lognormal(mean: float, variation: float) -> Draw:
 
 
 def histogram(bounds: Sequence[float], counts: Sequence[float], mean: float | None = None) -> Draw:
-    """Lengths from the buckets of a Prometheus histogram: evenly within a bucket, the last bound beyond it.
+    """A draw of lengths from the buckets of a Prometheus histogram.
 
-    `counts` are those of each bucket alone, one more than there are bounds. `mean`: the lengths are stretched to have
-    it. ValueError on a histogram without counts.
+    Lengths are even within a bucket; those beyond the last bound are the last bound. `counts` are those of each bucket
+    alone, one more than there are bounds. `mean`: the lengths are stretched to have it. Raises ValueError for a
+    histogram without counts.
     """
     if len(counts) != len(bounds) + 1 or sum(counts) <= 0.0:
         raise ValueError("a histogram of lengths needs counts, one more than its bounds")
     sums = list(accumulate(counts))
     edges = [0.0, *bounds, bounds[-1]]
     middles = [(low + high) / 2.0 for low, high in pairwise(edges)]
-    drawn = sum(middle * count for middle, count in zip(middles, counts, strict=True)) / sums[-1]
-    if mean is None:
-        scale = 1.0
-    else:
-        scale = mean / require_positive("mean of the histogram", drawn)
+    unscaled_mean = sum(middle * count for middle, count in zip(middles, counts, strict=True)) / sums[-1]
+    scale = 1.0
+    if mean is not None:
+        scale = mean / require_positive("mean of the histogram", unscaled_mean)
 
     def draw(random: Random) -> float:
-        at = random.random() * sums[-1]
-        bucket = next(number for number, total in enumerate(sums) if at < total)
+        rank = random.random() * sums[-1]
+        bucket = next(number for number, total in enumerate(sums) if rank < total)
         return scale * random.uniform(edges[bucket], edges[bucket + 1])
 
     return draw
 
 
 class RequestShape(NamedTuple):
-    """How requests look, whenever they arrive."""
+    """Lengths and shared beginnings of requests, whenever they arrive."""
 
     prompt: Draw
     answer: Draw
     hit_ratio: float = 0.0
     """Share of each prompt that is cached on any replica."""
     groups: int = 0
-    """Number of groups whose requests begin alike; 0: none do."""
+    """Number of groups whose requests begin with the same tokens; 0: none do."""
     shared_tokens: int = 0
     """Tokens that the requests of one group begin with."""
     longest: float = math.inf
-    """Tokens of a prompt and its answer together that the model takes."""
+    """Most tokens of a prompt and its answer together: the model's context."""
 
-    def request(self, arrival_s: float, random: Random) -> PlayedRequest:
-        """One request."""
+    def draw_request(self, arrival_s: float, random: Random) -> PlayedRequest:
+        """Draw one request. One that is too long for the model loses tokens of the prompt, then of the answer."""
         prompt = max(1, round(self.prompt(random)))
         answer = max(1, round(self.answer(random)))
         if prompt + answer > self.longest:
@@ -101,8 +100,11 @@ class RequestShape(NamedTuple):
         return PlayedRequest(arrival_s, prompt, answer, 0, group, min(self.shared_tokens, prompt))
 
 
-def gaps(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
-    """Seconds between two arrivals: gamma with this shape, so that 1 is Poisson and less comes in bursts."""
+def gap_draw(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
+    """A draw of the seconds between two arrivals.
+
+    They have a gamma distribution whose shape is `burstiness`: 1 is Poisson, less comes in bursts, infinite is even.
+    """
     require_positive("requests per second", rate)
     require_positive("burstiness", burstiness)
     if math.isinf(burstiness):
@@ -114,7 +116,7 @@ def gaps(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
 def steady(
     rate: float, seconds: float, shape: RequestShape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
 ) -> list[PlayedRequest]:
-    """Requests of a constant rate. ValueError on more than `most` of them."""
+    """Requests at a constant rate. Raises ValueError for more than `most` of them."""
     return paced([ArrivalPace(0.0, seconds, rate)], shape, seed, burstiness, most)
 
 
@@ -130,41 +132,43 @@ class ArrivalPace(NamedTuple):
 def paced(
     paces: Iterable[ArrivalPace], shape: RequestShape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
 ) -> list[PlayedRequest]:
-    """Requests whose rate changes: arrivals of rate 1 on a clock that runs as fast as the rate at each moment.
+    """Requests at a changing rate. Raises ValueError for more than `most` of them.
 
-    ValueError on more than `most` requests.
+    Arrivals are drawn at rate 1 and put on a clock that runs as fast as the rate of the pace, so that a pause between
+    two of them may reach over several paces.
     """
-    stretches = list(paces)
-    total = sum((pace.end_s - pace.start_s) * pace.rate for pace in stretches)
+    paces = list(paces)
+    total = sum((pace.end_s - pace.start_s) * pace.rate for pace in paces)
     if total > most:
         raise ValueError(f"{total:,.0f} requests are too many to simulate: at most {most:,}")
     random = Random(seed)
-    gap = gaps(1.0, burstiness, random)
+    draw_gap = gap_draw(1.0, burstiness, random)
     requests = []
-    due = gap()
-    for pace in stretches:
+    due = draw_gap()  # of the next request, in requests since the begin of the pace
+    for pace in paces:
         if pace.rate <= 0.0:
             continue
         expected = (pace.end_s - pace.start_s) * pace.rate
         while due < expected:
-            requests.append(shape.request(pace.start_s + due / pace.rate, random))
-            due += gap()
+            requests.append(shape.draw_request(pace.start_s + due / pace.rate, random))
+            due += draw_gap()
         due -= expected
     return requests
 
 
 class RequestSource:
-    """Requests that are known before the first one is served."""
+    """Source of a simulation's requests, which here are all known before the first one is served."""
 
     counted_from_s = 0.0
+    """Arrivals from this time on are counted: before it the load still grows."""
     counted_until_s = math.inf
-    """Arrivals between these times are counted: not those of a load that still grows, or that ends."""
+    """Arrivals before this time are counted: after it the load ends."""
 
     def __init__(self, requests: Sequence[PlayedRequest]) -> None:
         self._requests = requests
 
     def first(self) -> Sequence[PlayedRequest]:
-        """Requests that do not wait for an answer."""
+        """The requests that are sent without waiting for an answer."""
         return self._requests
 
     def after(self, request: PlayedRequest, ended_s: float) -> PlayedRequest | None:  # noqa: ARG002 - a client that waits for nothing
@@ -185,8 +189,9 @@ class Clients(RequestSource):
         spread_s: float = 0.0,
         most: int = MOST_REQUESTS,
     ) -> None:
-        """`spread_s`: the first requests come evenly over so many seconds, and are not counted; 0: all at once. `most`:
-        requests of all clients, beyond which `after` raises ValueError."""
+        """`seconds`: time in which requests are sent. `think_s`: mean pause of a client. `spread_s`: the first requests
+        come evenly over so many seconds, and are not counted; 0: all at once. `most`: requests of all clients, beyond
+        which `after` raises ValueError."""
         self._random = Random(seed)
         self._seconds = seconds
         self._shape = shape
@@ -197,19 +202,20 @@ class Clients(RequestSource):
         starts = [spread_s * number / clients for number in range(clients)]
         self._most = most
         self._sent = clients
-        super().__init__([shape.request(start_s, self._random) for start_s in starts])
+        super().__init__([shape.draw_request(start_s, self._random) for start_s in starts])
 
-    def _pause_s(self) -> float:
+    def _draw_pause_s(self) -> float:
+        """Seconds that a client thinks."""
         if self._think_s > 0.0:
             return self._random.expovariate(1.0 / self._think_s)
         return 0.0
 
     def after(self, request: PlayedRequest, ended_s: float) -> PlayedRequest | None:  # noqa: ARG002 - all clients are alike
-        """The next request, as long as the simulated time lasts."""
-        sent_s = ended_s + self._pause_s()
+        """The next request of the client whose request ended at `ended_s`; None once the time is over."""
+        sent_s = ended_s + self._draw_pause_s()
         if sent_s >= self._seconds:
             return None
         self._sent += 1
         if self._sent > self._most:
             raise ValueError(f"the clients send more than {self._most:,} requests: too many to simulate")
-        return self._shape.request(sent_s, self._random)
+        return self._shape.draw_request(sent_s, self._random)

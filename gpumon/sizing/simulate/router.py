@@ -1,4 +1,4 @@
-"""To which replica a request goes."""
+"""Routers: each chooses the replica to which a request goes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ Router = Callable[[Sequence[Replica], PlayedRequest], int]
 """Chooses the number of a replica."""
 
 UNEVEN_BY: Final = 64
+"""Requests in flight that the busiest replica may have more than the idlest before a prefix-aware router goes by load:
+default of SGLang's router (balance-abs-threshold)."""
 UNEVEN_TIMES: Final = 1.5
-"""Requests in flight that the busiest replica has more than the idlest, and times as many, from which a prefix-aware
-router goes by load: defaults of SGLang's router (balance-abs-threshold, balance-rel-threshold)."""
+"""Times as many as the idlest that it may have; both have to be exceeded (balance-rel-threshold)."""
 
 
 def round_robin() -> Router:
-    """Each in its turn."""
+    """A router that takes the replicas in turn."""
     turn = -1
 
     def choose(replicas: Sequence[Replica], request: PlayedRequest) -> int:  # noqa: ARG001 - the signature of Router
@@ -30,14 +31,14 @@ def round_robin() -> Router:
 
 
 def least_loaded() -> Router:
-    """The one with the fewest requests in flight; of several the first."""
+    """A router that takes the replica with the fewest requests in flight; of several the first."""
     return lambda replicas, request: _idlest(replicas)  # noqa: ARG005 - the signature of Router
 
 
 def prefix_aware() -> Router:
-    """One that has the beginning of the request in its prefix cache, or was sent such a request last, unless it has
-    much more to do than others."""
-    homes: dict[int, int] = {}
+    """A router that takes a replica with the beginning of the request in its prefix cache, or the one that was sent a
+    request of the same group last; the least loaded one where their loads are very uneven."""
+    homes: dict[int, int] = {}  # group -> replica that was sent its last request
 
     def choose(replicas: Sequence[Replica], request: PlayedRequest) -> int:
         idlest = _idlest(replicas)
@@ -61,6 +62,7 @@ def prefix_aware() -> Router:
 
 
 def _idlest(replicas: Sequence[Replica]) -> int:
+    """Index of the replica with the fewest requests in flight."""
     return min(range(len(replicas)), key=lambda index: replicas[index].in_flight)
 
 

@@ -23,20 +23,23 @@ class EngineLimits(NamedTuple):
     """Settings of an engine that bound what a step takes."""
 
     max_num_seqs: int
+    """Most sequences that run together."""
     max_num_batched_tokens: int
-    """Tokens of a step, those of decoding sequences and of prompts together."""
+    """Most tokens of a step, those of decoding sequences and of prompts together."""
     kv_blocks: int
+    """Blocks of `BLOCK` tokens of the KV cache."""
 
 
 class ServedRequest(NamedTuple):
-    """One request that ended."""
+    """One request that ended, with its times in seconds since the begin of the simulation."""
 
     request: PlayedRequest
     admitted_s: float
-    """When its prompt began to be computed."""
+    """Begin of the computation of its prompt."""
     first_s: float
-    """When the first token came."""
+    """First token of the answer."""
     end_s: float
+    """Last token of the answer."""
 
 
 class Log:
@@ -45,23 +48,24 @@ class Log:
     def __init__(self) -> None:
         self.served: list[ServedRequest] = []
         self.gaps: dict[float, float] = {}
-        """Seconds between two tokens of a request, to three digits -> how many such gaps there were."""
+        """Seconds between two tokens of a request, to three digits -> number of such gaps."""
         self.preemptions = 0
         self.refused = 0
         """Requests that are longer than the KV cache."""
         self.hit_tokens = 0
+        """Prompt tokens that came from the prefix cache."""
         self.prompt_tokens = 0
         self.delay_s = 0.0
-        """Seconds between the arrival of a request and the queue."""
+        """Seconds between the arrival of a request and its place in the queue."""
         self.counted_from_s = 0.0
+        """Gaps that end from this time on, and before `counted_until_s`, are counted."""
         self.counted_until_s = math.inf
-        """Gaps that end between these times are counted."""
 
     def add_gaps(self, seconds: float, number: float, now_s: float) -> None:
-        """Take gaps between tokens in that end now."""
+        """Add gaps of so many seconds between tokens that end now."""
         if not self.counted_from_s <= now_s < self.counted_until_s:
             return
-        scale = 10.0 ** (2 - math.floor(math.log10(seconds)))
+        scale = 10.0 ** (2 - math.floor(math.log10(seconds)))  # three significant digits
         rounded = round(seconds * scale) / scale
         self.gaps[rounded] = self.gaps.get(rounded, 0.0) + number
 
@@ -70,62 +74,74 @@ class _Sequence:
     """A request inside the engine."""
 
     __slots__ = (
-        "admitted_s", "computed", "first_s", "last_s", "made", "owned_from", "prefix", "request", "residue", "start",
-        "ticket", "tokens",
-    )  # fmt: skip
+        "admitted_s",
+        "computed",
+        "decode_start",
+        "first_s",
+        "generated",
+        "last_s",
+        "prefix_blocks",
+        "request",
+        "residue",
+        "ticket",
+        "tokens",
+        "uses_prefix",
+    )
 
     def __init__(self, request: PlayedRequest) -> None:
         self.request = request
         self.tokens = request.prompt
-        """To compute before the next token: the prompt, and after a preemption the answer so far."""
+        """Tokens to compute before the next one comes: the prompt, and after a preemption the answer so far."""
         self.computed = 0
-        """Number of them that are computed, until all are."""
-        self.owned_from = 0
+        """Number of these that are computed, until all are."""
+        self.prefix_blocks = 0
         """Blocks of the shared beginning, which belong to the prefix cache."""
-        self.prefix = False
-        """Whether it stands on an entry of the prefix cache."""
-        self.made = 0
-        """Tokens of the answer."""
+        self.uses_prefix = False
+        """Whether it uses an entry of the prefix cache."""
+        self.generated = 0
+        """Tokens of the answer so far; while it decodes, those before."""
         self.admitted_s = -1.0
+        """-1 before it is admitted. So `first_s`."""
         self.first_s = -1.0
         self.last_s = 0.0
-        """When its last token came, before a preemption."""
-        self.start = 0
+        """Time of its last token before a preemption."""
+        self.decode_start = 0
         """Decode step at which its prompt was whole."""
         self.residue = 0
-        """Decode step (modulo 16) at which it needs another block."""
+        """Decode step (modulo `BLOCK`) at which it needs another block."""
         self.ticket = 0
-        """Number of its entry among those that will end; 0: it does not decode."""
+        """Number of its entry in the heap of those that will end; 0: it does not decode."""
 
 
-class _Prefixes:
-    """The prefix cache of one replica: shared beginnings, of which those not used for longest go first."""
+class _PrefixCache:
+    """The prefix cache of one replica: shared beginnings of groups, the least recently used first."""
 
     def __init__(self) -> None:
         self.blocks: OrderedDict[int, int] = OrderedDict()
         """Group -> blocks of its beginning."""
         self._users: dict[int, int] = {}
+        """Group -> sequences that use its beginning."""
 
     def use(self, group: int) -> None:
-        """A sequence stands on it."""
+        """Note that a sequence uses an entry."""
         self.blocks.move_to_end(group)
         self._users[group] += 1
 
     def leave(self, group: int) -> None:
-        """A sequence that stood on it has gone."""
+        """Note that a sequence no longer uses an entry."""
         self._users[group] -= 1
 
-    def keep(self, group: int, blocks: int) -> None:
-        """The sequence that computed it stands on it."""
+    def add(self, group: int, blocks: int) -> None:
+        """Add an entry, which the sequence that computed it uses."""
         self.blocks[group] = blocks
         self._users[group] = 1
 
     def extend(self, group: int, blocks: int) -> None:
-        """A sequence that stands on it computed more of the beginning: the first one had a shorter prompt."""
+        """Lengthen an entry: a sequence that uses it computed more of the beginning than the first one."""
         self.blocks[group] = blocks
 
     def drop_oldest(self) -> int:
-        """Blocks that this frees; 0 where all are in use."""
+        """Drop the least recently used entry that no sequence uses; returns the blocks that this frees, or 0."""
         for group, blocks in self.blocks.items():
             if not self._users[group]:
                 del self.blocks[group]
@@ -135,38 +151,44 @@ class _Prefixes:
 
 
 class Replica:
-    """One engine. `end_s` is when its present stretch of steps ends; infinite while it has nothing to do."""
+    """One engine, played stretch by stretch: a stretch is one step, or several in which nothing changes.
+
+    A step is a decode step if sequences decode in it, whatever else it does.
+    """
 
     def __init__(self, cost: StepTime, limits: EngineLimits, log: Log) -> None:
         self.end_s = math.inf
+        """End of the present stretch; infinite while it has nothing to do."""
         self._cost = cost
         self._bases = cost.base_by_tokens()
         self._limits = limits
         self._log = log
         self._start_s = 0.0
-        """When the present stretch began."""
+        """Begin of the present stretch."""
         self._step = 0
         """Decode steps before the present stretch."""
         self._steps = 0
-        """Decode steps of the present stretch."""
+        """Steps of the present stretch."""
         self._decoding = 0
         """Sequences that decode."""
         self._context = 0
-        """Tokens of context of all of them."""
+        """Tokens of context of all sequences that decode."""
         self._free = limits.kv_blocks
+        """Free blocks of the KV cache."""
         self._by_residue = [0] * BLOCK
-        """How many of them need another block at a step of this number modulo 16."""
+        """Sequences that need another block at a decode step, by its number modulo `BLOCK`."""
         self._running: dict[_Sequence, None] = {}
         """Admitted sequences, in the order of their admission."""
         self._ending: list[tuple[int, int, _Sequence]] = []
-        """Heap of the decode step at which each ends, and its ticket."""
+        """Heap of the decoding sequences: decode step at which each ends, its ticket, itself."""
         self._ticket = 0
+        """Last ticket that was given."""
         self._partial: _Sequence | None = None
         """The prompt that is not whole yet."""
         self._work: list[tuple[_Sequence, int]] = []
-        """Prompts of the present step, and how many tokens of each."""
+        """Prompts of the present step, and the number of tokens of each in it."""
         self._waiting: deque[_Sequence] = deque()
-        self._prefixes = _Prefixes()
+        self._prefixes = _PrefixCache()
 
     @property
     def in_flight(self) -> int:
@@ -178,14 +200,14 @@ class Replica:
         return group in self._prefixes.blocks
 
     def add(self, request: PlayedRequest, now_s: float) -> None:
-        """A request arrives: it may be taken into the step that follows the one under way."""
+        """Queue a request: it may be in the step that follows the one under way."""
         if request.prompt + request.answer > self._limits.kv_blocks * BLOCK:
             self._log.refused += 1
             return
         others_wait = bool(self._waiting)
         self._waiting.append(_Sequence(request))
         if math.isinf(self.end_s):
-            self.end_s = now_s  # others may arrive at the same moment
+            self.end_s = now_s  # planned in `advance`, as others may arrive at the same moment
         elif self._steps > 1 and not others_wait:
             self._shorten(now_s)
 
@@ -205,90 +227,90 @@ class Replica:
         return ended
 
     def _decode(self, now_s: float) -> None:
-        """Take the steps of the stretch into account."""
+        """Count the tokens and blocks of the stretch's steps. The blocks of the first one are taken already."""
         steps = self._steps
         self._step += 1
         if steps > 1:
-            self._free -= self._blocks_due(steps - 1)
+            self._free -= self._blocks_due(self._step, steps - 1)
             self._step += steps - 1
-            self._make_room(0)
+            self._make_room(0)  # drops the prefixes whose room was counted on
         tokens = self._decoding * steps
         self._context += tokens
         self._log.add_gaps((now_s - self._start_s) / steps, tokens, now_s)
 
     def _end_answers(self, now_s: float, ended: list[ServedRequest]) -> None:
-        """Let sequences go that have all their tokens."""
+        """End the sequences that have all tokens of their answers."""
         ending = self._ending
         while ending and ending[0][0] <= self._step:
             _, ticket, sequence = heappop(ending)
             if sequence.ticket != ticket:  # it was preempted since
                 continue
             self._stop_decoding(sequence)
-            self._leave(sequence, now_s, ended)
+            self._end(sequence, now_s, ended)
 
     def _end_prompt(self, sequence: _Sequence, now_s: float, ended: list[ServedRequest]) -> None:
-        """The last prompt token is computed: a token of the answer comes."""
+        """Take the token that comes with the last one of the prompt; from now on the sequence decodes, or it ends."""
         if sequence is self._partial:
             self._partial = None
-        self._share(sequence)
-        sequence.made += 1
+        self._share_prefix(sequence)
+        sequence.generated += 1
         if sequence.first_s < 0.0:
             sequence.first_s = now_s
         else:
             self._log.add_gaps(now_s - sequence.last_s, 1.0, now_s)
-        if sequence.made >= sequence.request.answer:
-            self._leave(sequence, now_s, ended)
+        if sequence.generated >= sequence.request.answer:
+            self._end(sequence, now_s, ended)
             return
-        sequence.start = self._step
+        sequence.decode_start = self._step
         sequence.residue = (self._step - sequence.tokens) % BLOCK
         self._by_residue[sequence.residue] += 1
         self._decoding += 1
         self._context += sequence.tokens
         self._ticket += 1
         sequence.ticket = self._ticket
-        last_step = self._step + sequence.request.answer - sequence.made
+        last_step = self._step + sequence.request.answer - sequence.generated
         heappush(self._ending, (last_step, self._ticket, sequence))
 
-    def _share(self, sequence: _Sequence) -> None:
-        """Leave the shared beginning of a prompt that was computed in the prefix cache."""
+    def _share_prefix(self, sequence: _Sequence) -> None:
+        """Put the shared beginning of a prompt into the prefix cache, as far as this sequence computed it."""
         request = sequence.request
         blocks = request.shared // BLOCK
-        known = self._prefixes.blocks.get(request.group, 0)
-        if blocks <= known or sequence.owned_from != known:
+        cached_blocks = self._prefixes.blocks.get(request.group, 0)
+        if blocks <= cached_blocks or sequence.prefix_blocks != cached_blocks:
             return
-        if known:
+        if cached_blocks:
             self._prefixes.extend(request.group, blocks)
         else:
-            self._prefixes.keep(request.group, blocks)
-        sequence.prefix = True
-        sequence.owned_from = blocks
+            self._prefixes.add(request.group, blocks)
+        sequence.uses_prefix = True
+        sequence.prefix_blocks = blocks
 
     def _stop_decoding(self, sequence: _Sequence) -> None:
-        """Take a sequence out of those that decode."""
-        made = self._step - sequence.start
-        sequence.computed = sequence.tokens + made
-        sequence.made += made
+        """Take a sequence out of those that decode, with the tokens that it generated."""
+        generated = self._step - sequence.decode_start
+        sequence.computed = sequence.tokens + generated
+        sequence.generated += generated
         sequence.ticket = 0
         self._by_residue[sequence.residue] -= 1
         self._decoding -= 1
         self._context -= sequence.computed
 
-    def _leave(self, sequence: _Sequence, now_s: float, ended: list[ServedRequest]) -> None:
-        """Its blocks are free, and its answer is whole."""
+    def _end(self, sequence: _Sequence, now_s: float, ended: list[ServedRequest]) -> None:
+        """Free the blocks of a sequence whose answer is whole, and add it to those that ended."""
         del self._running[sequence]
         self._release(sequence)
         ended.append(ServedRequest(sequence.request, sequence.admitted_s, sequence.first_s, now_s))
 
     def _release(self, sequence: _Sequence) -> None:
         """Free the blocks of a sequence."""
-        self._free += _blocks(sequence.computed) - sequence.owned_from
-        if sequence.prefix:
+        self._free += _blocks(sequence.computed) - sequence.prefix_blocks
+        if sequence.uses_prefix:
             self._prefixes.leave(sequence.request.group)
-        sequence.prefix = False
-        sequence.owned_from = 0
+        sequence.uses_prefix = False
+        sequence.prefix_blocks = 0
 
     def _make_room(self, blocks: int) -> bool:
-        """Drop prefixes that nobody uses until so many blocks are free. Returns whether they are."""
+        """Drop prefixes that no sequence uses until so many blocks are free; returns whether they are."""
         while self._free < blocks:
             dropped = self._prefixes.drop_oldest()
             if not dropped:
@@ -296,7 +318,7 @@ class Replica:
             self._free += dropped
         return True
 
-    def _preempt(self, now_s: float) -> _Sequence:
+    def _preempt_last(self, now_s: float) -> None:
         """Send the sequence that was admitted last back to the head of the queue."""
         sequence, _ = self._running.popitem()
         if sequence.ticket:
@@ -305,11 +327,10 @@ class Replica:
         if sequence is self._partial:
             self._partial = None
         self._release(sequence)
-        sequence.tokens = sequence.request.prompt + sequence.made
+        sequence.tokens = sequence.request.prompt + sequence.generated
         sequence.computed = 0
         self._waiting.appendleft(sequence)
         self._log.preemptions += 1
-        return sequence
 
     def _plan(self, now_s: float) -> None:
         """Decide what the next step takes, or the next stretch of steps in which nothing changes."""
@@ -320,8 +341,9 @@ class Replica:
             self.end_s = math.inf
             return
         preempted = self._make_room_to_decode(now_s)
-        preempted = self._go_on_with_prompt(now_s) or preempted
-        if not preempted:
+        if self._continue_prompt(now_s):
+            preempted = True
+        if not preempted:  # as in vLLM, which admits nobody in a step that sent one back
             self._admit(now_s)
         if not self._decoding and not self._work:
             # The only sequence that ran was sent back: it is admitted in the next step.
@@ -333,16 +355,16 @@ class Replica:
         self.end_s = now_s + self._seconds(self._steps)
 
     def _make_room_to_decode(self, now_s: float) -> bool:
-        """Take the blocks that the next decode step needs; returns whether a sequence had to go for it."""
+        """Take the blocks that the next decode step needs; returns whether a sequence was preempted for them."""
         preempted = False
         while not self._make_room(self._by_residue[self._step % BLOCK]):
-            self._preempt(now_s)
+            self._preempt_last(now_s)  # which may need a block itself, so that less is needed
             preempted = True
         self._free -= self._by_residue[self._step % BLOCK]
         return preempted
 
-    def _go_on_with_prompt(self, now_s: float) -> bool:
-        """Compute more of the prompt that is not whole; returns whether a sequence had to go for it."""
+    def _continue_prompt(self, now_s: float) -> bool:
+        """Compute more of the prompt that is not whole; returns whether its sequence was preempted instead."""
         sequence = self._partial
         budget = self._limits.max_num_batched_tokens - self._decoding
         if sequence is None or budget <= 0:
@@ -351,20 +373,21 @@ class Replica:
         blocks = _blocks(sequence.computed + chunk) - _blocks(sequence.computed)
         if not self._make_room(blocks):
             # It was admitted last, so it is the one that goes.
-            self._preempt(now_s)
+            self._preempt_last(now_s)
             return True
         self._free -= blocks
         self._work.append((sequence, chunk))
         return False
 
     def _admit(self, now_s: float) -> None:
-        """Take requests from the queue, in its order."""
+        """Admit requests from the queue, in its order, until tokens, sequences or blocks end."""
         budget = self._limits.max_num_batched_tokens - self._decoding - sum(chunk for _, chunk in self._work)
         while self._waiting and budget > 0 and len(self._running) < self._limits.max_num_seqs:
             sequence = self._waiting[0]
             request = sequence.request
             # A prompt may be shorter than the beginning that others of its group have.
             shared = min(self._prefixes.blocks.get(request.group, 0), request.shared // BLOCK)
+            # The last token is always computed: the next one comes of it.
             cached = min(max(request.cached, shared * BLOCK), sequence.tokens - 1)
             chunk = min(budget, sequence.tokens - cached)
             if shared:
@@ -376,10 +399,10 @@ class Replica:
                 return
             self._waiting.popleft()
             self._free -= blocks
-            sequence.prefix = bool(shared)
-            sequence.owned_from = shared
+            sequence.uses_prefix = bool(shared)
+            sequence.prefix_blocks = shared
             sequence.computed = cached
-            if sequence.admitted_s < 0.0:
+            if sequence.admitted_s < 0.0:  # else it was preempted, and is counted already
                 sequence.admitted_s = now_s
                 self._log.prompt_tokens += request.prompt
                 self._log.hit_tokens += cached
@@ -390,40 +413,40 @@ class Replica:
             budget -= chunk
 
     def _steps_alike(self) -> int:
-        """Decode steps until a sequence ends or the blocks do."""
+        """Decode steps, the next one included, until a sequence ends or the blocks do."""
         ending = self._ending
-        while ending[0][2].ticket != ending[0][1]:
+        while ending[0][2].ticket != ending[0][1]:  # it was preempted since
             heappop(ending)
-        steps = ending[0][0] - self._step
+        last_step, _, _ = ending[0]
+        steps = last_step - self._step
         further = steps - 1
-        if self._free >= (further // BLOCK + 1) * self._decoding:
+        most_blocks = (further // BLOCK + 1) * self._decoding
+        if self._free >= most_blocks:
             return steps
         return 1 + self._steps_with_room(further)
 
     def _steps_with_room(self, most: int) -> int:
-        """Decode steps after the next one for which there are blocks, at most so many."""
+        """Decode steps after the next one for which there are blocks, at most so many. May drop prefixes."""
         left = self._free
-        step = self._step + 1
+        first = self._step + 1
         for further in range(most):
-            left -= self._by_residue[(step + further) % BLOCK]
+            left -= self._by_residue[(first + further) % BLOCK]
             if left < 0:
                 self._make_room(self._free - left)
-                if self._free < self._blocks_due_from(step, further + 1):
+                due = self._blocks_due(first, further + 1)
+                if self._free < due:
                     return further
-                left = self._free - self._blocks_due_from(step, further + 1)
+                left = self._free - due
         return most
 
-    def _blocks_due(self, steps: int) -> int:
-        """Blocks that so many decode steps take after the ones that are taken."""
-        return self._blocks_due_from(self._step, steps)
-
-    def _blocks_due_from(self, step: int, steps: int) -> int:
+    def _blocks_due(self, first: int, steps: int) -> int:
+        """Blocks that so many decode steps need from number `first` on: each sequence one per `BLOCK` steps."""
         rounds, rest = divmod(steps, BLOCK)
         by_residue = self._by_residue
-        return rounds * self._decoding + sum(by_residue[(step + further) % BLOCK] for further in range(rest))
+        return rounds * self._decoding + sum(by_residue[(first + further) % BLOCK] for further in range(rest))
 
     def _seconds(self, steps: int) -> float:
-        """Seconds of the next steps, each with one token more of context in every sequence."""
+        """Seconds of the next steps, in each of which every sequence has one token more of context."""
         cost = self._cost
         prompt_tokens = 0
         pairs = 0.0
@@ -437,16 +460,20 @@ class Replica:
         return steps * first_s + cost.kv_token_s * decoding * (steps * (steps - 1) // 2)
 
     def _shorten(self, now_s: float) -> None:
-        """End the stretch with the step that is under way."""
-        more_s = self._cost.kv_token_s * self._decoding
+        """End the stretch with the step that is under way.
+
+        Each step takes `growth_s` longer than the one before, so that n steps take n*first_s + growth_s*n*(n - 1)/2:
+        solved for the n at which `passed_s` have passed.
+        """
+        growth_s = self._cost.kv_token_s * self._decoding
         first_s = self._seconds(1)
         passed_s = now_s - self._start_s
-        if more_s > 0.0:
-            linear_s = first_s - more_s / 2.0
-            begun = (math.sqrt(linear_s * linear_s + 2.0 * more_s * passed_s) - linear_s) / more_s
+        if growth_s > 0.0:
+            linear_s = first_s - growth_s / 2.0
+            begun = (math.sqrt(linear_s * linear_s + 2.0 * growth_s * passed_s) - linear_s) / growth_s
         else:
             begun = passed_s / first_s
-        steps = max(1, math.ceil(begun - 1e-9))
+        steps = max(1, math.ceil(begun - 1e-9))  # rounding must not begin another step
         if steps < self._steps:
             self._steps = steps
             self.end_s = self._start_s + self._seconds(steps)

@@ -1,4 +1,4 @@
-"""An instance as the simulation needs it: terms of a step, bounds of the engine, and the delay beside them."""
+"""An instance as the simulation needs it: terms of a step, bounds of the engine, and a fixed delay of the TTFT."""
 
 from __future__ import annotations
 
@@ -23,26 +23,32 @@ from gpumon.specs.gpu import GpuSpec
 
 LARGE_GPU_BYTES: Final = 70 * 2**30
 """Memory from which vLLM's API server takes more tokens into a step, but for the A100."""
-_LARGE_TOKENS: Final = 8192
-_SMALL_TOKENS: Final = 2048
-_LARGE_SEQS: Final = 1024
-_SMALL_SEQS: Final = 256
-"""Defaults of vLLM's `max_num_batched_tokens` and `max_num_seqs` for its API server."""
+
+
+class DefaultBounds(NamedTuple):
+    """Defaults of vLLM's API server."""
+
+    max_num_batched_tokens: int
+    max_num_seqs: int
+
+
+_LARGE_GPU: Final = DefaultBounds(8192, 1024)
+_SMALL_GPU: Final = DefaultBounds(2048, 256)
 
 
 class Setup(NamedTuple):
-    """One replica."""
+    """One replica of a simulation."""
 
     cost: StepTime
     limits: EngineLimits
     delay_s: float
-    """Seconds of a TTFT that no step takes: what a single request shows beyond its steps."""
+    """Seconds of a TTFT that no step takes: those of a single request beyond its steps."""
     notes: tuple[str, ...] = ()
     """Assumptions and sources behind the figures."""
 
 
 def setup_of(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> Setup:
-    """The replica that an instance is. ValueError says what is not known, and which option would tell it."""
+    """The replica for an instance. Raises ValueError with what is not known, and the option that would tell it."""
     if instance.problem:
         raise ValueError(instance.problem)
     if instance.server is not None:
@@ -58,16 +64,15 @@ def setup_of(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> 
     cost = _cost(instance, curve, mix)
     notes: list[str] = []
     limits = _limits(instance, scenario, mix, notes)
+    delay_s = 0.0
     line = instance.first.line
     if line is not None:
-        delay_s = max(0.0, line.ttft_s(1.0) - alone_s(cost, limits, mix))
-    else:
-        delay_s = 0.0
+        delay_s = max(0.0, line.ttft_s(1.0) - prompt_alone_s(cost, limits, mix))
     return Setup(cost, limits, delay_s, (*notes, *_notes(instance)))
 
 
 def _notes(instance: Instance) -> Iterator[str]:
-    """Assumptions behind the latencies, and what is played in a simpler form than it runs."""
+    """Notes on assumptions behind the latencies, and on features that are simulated in a simpler form."""
     if instance.first.line is None:
         yield "TTFT has its steps and its queue alone: the TTFT of a single request is not known"
     elif not instance.first.decides:
@@ -76,7 +81,9 @@ def _notes(instance: Instance) -> Iterator[str]:
         band = ""
         if instance.band:
             band = f", {instance.band.text}"
-        source = "roofline" if instance.source is Source.ROOFLINE else "re-scaled"
+        source = "re-scaled"
+        if instance.source is Source.ROOFLINE:
+            source = "roofline"
         yield f"the time of a step is {source}, not measured{band}"
     if instance.speculation != NO_SPECULATION:
         yield "speculative decoding is played as its mean ITL: each step yields one token of a sequence"
@@ -89,10 +96,10 @@ def _notes(instance: Instance) -> Iterator[str]:
 def step_terms(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency | None = None) -> StepTime:
     """Terms of a step whose mean is the curve at the lengths of the setting.
 
-    The slope of a curve has in it what each sequence decodes, the KV cache that it reads, and the prompts that stand
-    behind its tokens. It is split as the roofline's slope is: each part stays as far from the roofline as the whole.
+    The slope of a curve is the sum of what each sequence decodes, the KV cache that it reads, and its share of the
+    prompts. It is split as the roofline's slope is: each part is as far from the roofline as the whole.
     """
-    at = reached or REACHED
+    efficiency = reached or REACHED
     mix = setting.mix
     parts = step_cost(setting)
     speculation = setting.speculation
@@ -100,15 +107,21 @@ def step_terms(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency
     new_per_token = mix.new_tokens / mix.answer_tokens
     verified = speculation.verified / speculation.per_step
     prompt_link_s = parts.link_s * new_per_token / (verified + new_per_token)
-    prompts_s = computed_s / at.prefill + prompt_link_s / at.link
-    kv_s = parts.kv_s / at.kv
-    token_s = (parts.prefill_s - computed_s) / at.prefill + (parts.link_s - prompt_link_s) / at.link
+    prompts_s = computed_s / efficiency.prefill + prompt_link_s / efficiency.link
+    kv_s = parts.kv_s / efficiency.kv
+    verified_s = parts.prefill_s - computed_s  # tokens of speculation
+    token_s = verified_s / efficiency.prefill + (parts.link_s - prompt_link_s) / efficiency.link
     whole_s = prompts_s + kv_s + token_s
-    scale = curve.slope_s / whole_s if whole_s > 0.0 else 1.0
+    scale = 1.0
+    if whole_s > 0.0:
+        scale = curve.slope_s / whole_s
+    prompt_token_s = 0.0
+    if new_per_token > 0.0:
+        prompt_token_s = prompts_s * scale / new_per_token
     cost = StepTime(
         base_s=curve.base_s,
         sequence_s=token_s * scale,
-        prompt_token_s=prompts_s * scale / new_per_token if new_per_token > 0.0 else 0.0,
+        prompt_token_s=prompt_token_s,
         kv_token_s=kv_s * scale / max(1.0, mix.context_tokens),
         resident_ratio=curve.resident_ratio,
         experts=curve.experts,
@@ -117,18 +130,19 @@ def step_terms(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency
     return _with_pairs(cost, setting)
 
 
-def alone_s(cost: StepTime, limits: EngineLimits, mix: Mix) -> float:
+def prompt_alone_s(cost: StepTime, limits: EngineLimits, mix: Mix) -> float:
     """Seconds that the steps of one prompt of mean length take with nothing else to do."""
-    new = max(1.0, mix.new_tokens)
-    steps = math.ceil(new / limits.max_num_batched_tokens)
-    bases = cost.base_by_tokens()
-    base_s = bases[min(round(new / steps), len(bases) - 1)]
-    cached = mix.prompt_tokens - mix.new_tokens
-    return steps * base_s + cost.prompt_token_s * new + cost.pair_s * new * (cached + new / 2.0)
+    new_tokens = max(1.0, mix.new_tokens)
+    steps = math.ceil(new_tokens / limits.max_num_batched_tokens)
+    bases_s = cost.base_by_tokens()
+    base_s = bases_s[min(round(new_tokens / steps), len(bases_s) - 1)]
+    cached_tokens = mix.prompt_tokens - mix.new_tokens
+    pairs = new_tokens * (cached_tokens + new_tokens / 2.0)
+    return steps * base_s + cost.prompt_token_s * new_tokens + cost.pair_s * pairs
 
 
 def _cost(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
-    """Terms of a step: by the roofline's shares, or by a typed rate of prompt tokens."""
+    """Terms of a step, by the roofline's shares, or by a typed prefill rate. Raises ValueError if neither is known."""
     rate = instance.workload.prefill_tokens_per_s
     setting = instance.setting
     if rate is None:
@@ -158,16 +172,20 @@ def _cost(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
 
 
 def _with_pairs(cost: StepTime, setting: InstanceSetting) -> StepTime:
-    """The time of prompt tokens as a part of each token and a part of each pair: longer prompts cost more per token."""
+    """The terms with the time of prompt tokens split into a part per token and a part per pair of tokens.
+
+    The roofline tells the split: how much longer each token takes in a prompt of twice the length.
+    """
     length = max(1.0, setting.mix.new_tokens)
-    once_s = _token_s(setting, length)
-    twice_s = _token_s(setting, 2.0 * length)
-    if once_s <= 0.0 or cost.prompt_token_s <= 0.0:
+    token_s = _token_s(setting, length)
+    doubled_s = _token_s(setting, 2.0 * length)
+    if token_s <= 0.0 or cost.prompt_token_s <= 0.0:
         return cost
-    pairs_share = min(1.0, max(0.0, (twice_s - once_s) / once_s))
+    pairs_share = min(1.0, max(0.0, (doubled_s - token_s) / token_s))
+    pairs_per_token = length / 2.0 + setting.mix.prompt_tokens - setting.mix.new_tokens
     return cost._replace(
         prompt_token_s=cost.prompt_token_s * (1.0 - pairs_share),
-        pair_s=cost.prompt_token_s * pairs_share / (length / 2.0 + setting.mix.prompt_tokens - setting.mix.new_tokens),
+        pair_s=cost.prompt_token_s * pairs_share / pairs_per_token,
     )
 
 
@@ -177,45 +195,57 @@ def _token_s(setting: InstanceSetting, tokens: float) -> float:
 
 
 def _limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) -> EngineLimits:
-    """Bounds of the engine: typed, as seen, else the engine's defaults, which a note names."""
+    """Bounds of the engine: typed, or as measured, or else the engine's defaults, which a note is added about.
+
+    Raises ValueError where the size of the KV cache is not known.
+    """
+    kv_blocks = _kv_blocks(instance, scenario, mix)
+    seen = instance.seen
+    defaults = default_bounds(instance.gpu)
+    # Each data-parallel rank is an engine with these defaults; typed and measured bounds are of the whole instance.
+    default_tokens = defaults.max_num_batched_tokens * instance.dp
+    default_seqs = defaults.max_num_seqs * instance.dp
+    max_num_seqs = instance.workload.max_num_seqs
+    if not max_num_seqs and seen is not None:
+        max_num_seqs = seen.max_num_seqs
+    taken_defaults = []
+    if max_num_seqs is None:
+        max_num_seqs = default_seqs
+        taken_defaults.append(f"max_num_seqs {default_seqs:,}")
+    max_tokens = instance.workload.max_num_batched_tokens
+    if max_tokens is None:
+        max_tokens = default_tokens
+        taken_defaults.append(f"max_num_batched_tokens {default_tokens:,}")
+    if taken_defaults:
+        notes.append(f"{' and '.join(taken_defaults)}: vLLM's default for this GPU, not typed and not seen")
+    return EngineLimits(max_num_seqs, max_tokens, kv_blocks)
+
+
+def _kv_blocks(instance: Instance, scenario: Scenario, mix: Mix) -> int:
+    """Blocks of the KV cache, as requests of this mix fill them. Raises ValueError where its size is not known."""
     pool = kv_pool_tokens(instance, scenario)
     if pool is None or not math.isfinite(pool[0]):
         raise ValueError("the size of the KV cache is not known: give --kv-tokens (kv_pool_tokens)")
+    pool_tokens, _ = pool
     context = mix.prompt_tokens + mix.answer_tokens
+    # A request may take fewer tokens of the pool than it has: window attention keeps the last ones alone.
+    request_tokens = context
     if instance.llm is not None:
-        taken = memory.request_tokens(instance.llm, context, instance.tp)
-    else:
-        taken = context
-    if taken > 0.0:
-        blocks = int(pool[0] * context / taken / BLOCK)
-    else:
-        blocks = 0
-    seen = instance.seen
-    tokens, seqs = default_bounds(instance.gpu)
-    # Each data-parallel rank is an engine with these defaults; what is typed or seen is of the whole instance.
-    tokens *= instance.dp
-    seqs *= instance.dp
-    max_num_seqs = instance.workload.max_num_seqs or (seen.max_num_seqs if seen is not None else None)
-    defaults = []
-    if max_num_seqs is None:
-        max_num_seqs = seqs
-        defaults.append(f"max_num_seqs {seqs:,}")
-    max_tokens = instance.workload.max_num_batched_tokens
-    if max_tokens is None:
-        max_tokens = tokens
-        defaults.append(f"max_num_batched_tokens {tokens:,}")
-    if defaults:
-        notes.append(f"{' and '.join(defaults)}: vLLM's default for this GPU, not typed and not seen")
-    return EngineLimits(max_num_seqs, max_tokens, max(0, blocks))
+        request_tokens = memory.request_tokens(instance.llm, context, instance.tp)
+    if request_tokens <= 0.0:
+        return 0
+    return max(0, int(pool_tokens * context / request_tokens / BLOCK))
 
 
-def default_bounds(gpu: GpuSpec | None) -> tuple[int, int]:
-    """`max_num_batched_tokens` and `max_num_seqs` of vLLM's API server on a GPU."""
-    large = gpu is not None and gpu.memory_bytes >= LARGE_GPU_BYTES and "A100" not in gpu.name
-    return (_LARGE_TOKENS, _LARGE_SEQS) if large else (_SMALL_TOKENS, _SMALL_SEQS)
+def default_bounds(gpu: GpuSpec | None) -> DefaultBounds:
+    """Defaults of vLLM's API server on a GPU."""
+    if gpu is not None and gpu.memory_bytes >= LARGE_GPU_BYTES and "A100" not in gpu.name:
+        return _LARGE_GPU
+    return _SMALL_GPU
 
 
 def _why_no_curve(instance: Instance, catalogues: Catalogues) -> str:
+    """Why the time of a step is not known, and what would help."""
     unknown = unknown_model(instance.workload.model, catalogues)
     if unknown:
         return unknown
@@ -223,6 +253,7 @@ def _why_no_curve(instance: Instance, catalogues: Catalogues) -> str:
 
 
 def _estimate(instance: Instance) -> str:
+    """Basis of an estimated TTFT, with its error band."""
     band = instance.first.band
     basis = instance.first.basis or "estimate"
     if band:

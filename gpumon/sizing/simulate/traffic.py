@@ -1,4 +1,4 @@
-"""The traffic of engines as they were seen: arrivals over time and the lengths of requests, by model."""
+"""Recorded traffic of engines, by model: arrivals over time and the lengths of requests."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from gpumon.readings.frame import EngineReading, HistogramReading, Phase
 from gpumon.sizing.simulate.requests import ArrivalPace, Draw, RequestShape, constant, histogram
 
 MOST_GAP_S: Final = 86400.0
-"""A longer time without readings is left out: nobody knows when its requests came, and a clock that was set wrong for a
-moment would be decades of nothing."""
+"""Longest time between two readings, in seconds. A longer one is left out: nobody knows when its requests came, and a
+clock that was set wrong for a moment would be decades of nothing."""
 _STEP_S: Final = 10.0
-"""Arrivals are counted in steps of so long at least; within one they are random."""
+"""Shortest step in which arrivals are counted, in seconds; within one they are random."""
 _MOST_MODELS: Final = 64
+"""Models whose traffic is recorded: names come from outside."""
 _ROUNDING: Final = 1e-6
 """Share of a step that rounding of Unix times may add to a span."""
 
@@ -24,10 +25,10 @@ class RecordedTraffic(NamedTuple):
     """The traffic of one model."""
 
     paces: tuple[ArrivalPace, ...]
-    """Arrivals step by step, from time 0 on."""
+    """Arrivals in steps of one length, from time 0 on."""
     requests: float
     prompt: Draw | None
-    """None: the length of prompts was not seen."""
+    """Draws the length of a prompt; None: it is not known. So `answer`."""
     answer: Draw | None
     hit_ratio: float
     """Share of the prompt tokens that came from the prefix cache."""
@@ -36,8 +37,10 @@ class RecordedTraffic(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
-        return self.paces[-1].end_s if self.paces else 0.0
+        """Seconds that it lasts."""
+        if self.paces:
+            return self.paces[-1].end_s
+        return 0.0
 
     def busiest(self, seconds: float) -> RecordedTraffic:
         """The stretch of at most so many seconds in which most requests arrived."""
@@ -46,32 +49,36 @@ class RecordedTraffic(NamedTuple):
         step_s = self.paces[0].end_s - self.paces[0].start_s
         count = max(1, int(seconds / step_s))
         starts = range(len(self.paces) - count + 1)
-        first = max(starts, key=lambda at: sum(pace.rate for pace in self.paces[at : at + count]))
+        first = max(starts, key=lambda start: sum(pace.rate for pace in self.paces[start : start + count]))
         kept = self.paces[first : first + count]
         from_s = kept[0].start_s
         paces = tuple(ArrivalPace(pace.start_s - from_s, pace.end_s - from_s, pace.rate) for pace in kept)
         return self._replace(paces=paces, requests=sum(pace.rate for pace in kept) * step_s)
 
     def shape(self, longest: float) -> RequestShape:
-        """How its requests look. ValueError where their lengths were not seen."""
+        """The shape of its requests, up to `longest` tokens. Raises ValueError where their lengths are not known."""
         if self.prompt is None or self.answer is None:
             raise ValueError("the lengths of the recorded requests are not known: give --prompt and --answer")
         return RequestShape(self.prompt, self.answer, self.hit_ratio, longest=longest)
 
 
 class _Lengths:
-    """Growth of a histogram of lengths over all engines of a model, and of the tokens behind it."""
+    """Lengths of prompts, or of answers, of all engines of a model."""
 
     def __init__(self) -> None:
         self.bounds: tuple[float, ...] = ()
+        """Upper bounds of the buckets."""
         self.counts: list[float] = []
+        """Requests in each bucket alone."""
         self.tokens = 0.0
+        """Tokens of the requests in the histogram."""
         self.requests = 0.0
+        """Requests in the histogram."""
         self.counted_tokens = 0.0
-        """Tokens by a counter, where there is no histogram."""
+        """Tokens by a counter, for engines without a histogram."""
 
     def add(self, old: HistogramReading | None, new: HistogramReading | None) -> None:
-        """Take what a histogram grew by; a restart, and other buckets than before, are left out."""
+        """Add the growth of an engine's histogram. A restart, and other buckets than the first ones, are left out."""
         if old is None or new is None or old.bounds != new.bounds or new.count < old.count:
             return
         if self.bounds != new.bounds:
@@ -79,36 +86,39 @@ class _Lengths:
                 return
             self.bounds = new.bounds
             self.counts = [0.0] * len(new.counts)
-        below = 0.0
-        for at, (before, now) in enumerate(zip(old.counts, new.counts, strict=True)):
-            up_to = now - before
-            self.counts[at] += max(0.0, up_to - below)
+        below = 0.0  # growth of the buckets so far: those of a reading are cumulative
+        for place, (old_count, new_count) in enumerate(zip(old.counts, new.counts, strict=True)):
+            up_to = new_count - old_count
+            self.counts[place] += max(0.0, up_to - below)
             below = max(below, up_to)
         self.tokens += new.sum - old.sum
         self.requests += new.count - old.count
 
     def draw(self, ended: float) -> tuple[Draw | None, bool]:
-        """Draws a length, and whether it does so from a histogram; `ended`: requests that ended."""
+        """A draw of lengths (None: they are not known), and whether it is from a histogram. `ended`: requests that
+        ended, for the mean of engines that only count tokens."""
         if self.requests >= 1.0 and self.tokens > 0.0:
             mean = self.tokens / self.requests
             finite = []
             for bound in self.bounds:
                 if bound < math.inf:
                     finite.append(bound)
-            if not finite or sum(self.counts) <= 0.0:  # sum and number alone, as a summary has them
+            if not finite or sum(self.counts) <= 0.0:  # a summary has sum and number alone
                 return constant(mean), False
-            counts = [*self.counts[: len(finite)], sum(self.counts[len(finite) :])]
+            beyond = sum(self.counts[len(finite) :])
+            counts = [*self.counts[: len(finite)], beyond]
             return histogram(finite, counts, mean), True
         if self.counted_tokens > 0.0 and ended >= 1.0:
             return constant(self.counted_tokens / ended), False
         return None, False
 
 
-class _Last(NamedTuple):
-    """The last figures of one rank of an engine."""
+class _RankReading(NamedTuple):
+    """One reading of one rank of an engine."""
 
     wall_s: float
     ended: float
+    """Requests that ended, since the engine started."""
     in_flight: float
     prompt: HistogramReading | None
     answer: HistogramReading | None
@@ -116,48 +126,54 @@ class _Last(NamedTuple):
 
 
 class _Model:
-    """Traffic of one model, all its engines."""
+    """Traffic of one model over all its engines."""
 
     def __init__(self) -> None:
         self.arrivals: dict[int, float] = {}
+        """Number of a step -> requests that arrived in it."""
         self.ended = 0.0
+        """Requests that ended."""
         self.prompts = _Lengths()
         self.answers = _Lengths()
         self.prompt_tokens = 0.0
         self.cached_tokens = 0.0
-        self.last: dict[tuple[str, str, str, str], _Last] = {}
+        self.last: dict[tuple[str, str, str, str], _RankReading] = {}
+        """Host, URL, part and rank of an engine -> its last reading."""
 
 
-class TrafficSeen:
-    """Takes the readings of engines in their order of time, and tells what was asked of them."""
+class TrafficRecorder:
+    """Takes the readings of engines in their order of time, and makes their traffic of them."""
 
     def __init__(self, step_s: float = _STEP_S) -> None:
-        """`step_s`: at least as long as readings are apart."""
+        """`step_s`: seconds of a step in which arrivals are counted, not shorter than the time between two readings."""
         self._step_s = max(_STEP_S, step_s)
         self._models: dict[str, _Model] = {}
-        self._from_s: float | None = None
-        self._to_s = 0.0
+        self._begin_s: float | None = None
+        """Unix time of the begin; moved on by each time that is left out."""
+        self._newest_s = 0.0
+        """Unix time of the newest reading."""
 
     def take(self, wall_s: float, engines: Iterable[EngineReading], host: str = "") -> None:
-        """Take the engines of one moment (Unix time) in; `host`: the machine of a fleet that they are of."""
-        if self._from_s is None:
-            self._from_s = wall_s
-        elif wall_s - self._to_s > MOST_GAP_S:
-            self._from_s += wall_s - self._to_s
-        self._to_s = max(self._to_s, wall_s)
+        """Take the engines of one moment (Unix time); `host`: the machine of a fleet that they are on."""
+        if self._begin_s is None:
+            self._begin_s = wall_s
+        elif wall_s - self._newest_s > MOST_GAP_S:
+            self._begin_s += wall_s - self._newest_s
+        self._newest_s = max(self._newest_s, wall_s)
         for engine in engines:
             if not engine.model or engine.phase is not Phase.INFERENCE:
                 continue
             if engine.model not in self._models and len(self._models) >= _MOST_MODELS:
                 continue
-            self._take(wall_s, engine, host, self._models.setdefault(engine.model, _Model()))
+            self._take_engine(wall_s, engine, host, self._models.setdefault(engine.model, _Model()))
 
-    def _take(self, wall_s: float, engine: EngineReading, host: str, model: _Model) -> None:
+    def _take_engine(self, wall_s: float, engine: EngineReading, host: str, model: _Model) -> None:
+        """Count what each rank of an engine did since its reading before; not over a restart or a long gap."""
         for rank in engine.ranks:
             if q.REQUESTS not in rank.counters:
                 continue
             key = (host, engine.url, engine.part, rank.rank)
-            now = _Last(
+            now = _RankReading(
                 wall_s=wall_s,
                 ended=rank.counters[q.REQUESTS],
                 in_flight=rank.gauges.get(q.RUNNING, 0.0) + rank.gauges.get(q.WAITING, 0.0),
@@ -168,42 +184,45 @@ class TrafficSeen:
             last = model.last.get(key)
             model.last[key] = now
             if last is not None and now.ended >= last.ended and 0.0 < now.wall_s - last.wall_s <= MOST_GAP_S:
-                self._grown(model, last, now)
+                self._add_growth(model, last, now)
 
-    def _grown(self, model: _Model, last: _Last, now: _Last) -> None:
-        """Count arrivals, lengths and tokens of an engine between two readings."""
+    def _add_growth(self, model: _Model, last: _RankReading, now: _RankReading) -> None:
+        """Count arrivals, lengths and tokens of a rank between two readings."""
         ended = now.ended - last.ended
         arrived = max(0.0, ended + now.in_flight - last.in_flight)
-        self._spread(model, last.wall_s, now.wall_s, arrived)
+        self._spread_arrivals(model, last.wall_s, now.wall_s, arrived)
         model.ended += ended
         model.prompts.add(last.prompt, now.prompt)
         model.answers.add(last.answer, now.answer)
-        model.prompts.counted_tokens += _grew(last, now, q.PROMPT_TOKENS)
-        model.answers.counted_tokens += _grew(last, now, q.DECODE_TOKENS)
-        cached = _grew(last, now, q.PREFILL_CACHED)
-        computed = _grew(last, now, q.PREFILL_COMPUTED)
+        model.prompts.counted_tokens += _growth(last, now, q.PROMPT_TOKENS)
+        model.answers.counted_tokens += _growth(last, now, q.DECODE_TOKENS)
+        cached = _growth(last, now, q.PREFILL_CACHED)
+        computed = _growth(last, now, q.PREFILL_COMPUTED)
         model.cached_tokens += cached
-        model.prompt_tokens += cached + computed if computed else _grew(last, now, q.PROMPT_TOKENS)
+        if computed:
+            model.prompt_tokens += cached + computed
+        else:
+            model.prompt_tokens += _growth(last, now, q.PROMPT_TOKENS)
 
-    def _spread(self, model: _Model, last_s: float, now_s: float, arrived: float) -> None:
+    def _spread_arrivals(self, model: _Model, last_s: float, now_s: float, arrived: float) -> None:
         """Count arrivals evenly over the time between two readings, which may be many steps: an engine that was not
         reached for an hour had no burst at the middle of it."""
-        start_s = self._from_s if self._from_s is not None else 0.0
-        begin_s = last_s - start_s
-        end_s = now_s - start_s
+        origin_s = self._begin_s or 0.0
+        begin_s = last_s - origin_s
+        end_s = now_s - origin_s
         for step in range(int(begin_s // self._step_s), math.ceil(end_s / self._step_s - _ROUNDING)):
             inside_s = min(end_s, (step + 1) * self._step_s) - max(begin_s, step * self._step_s)
             model.arrivals[step] = model.arrivals.get(step, 0.0) + arrived * inside_s / (end_s - begin_s)
 
-    def found(self) -> dict[str, RecordedTraffic]:
-        """By served model name; of models of which no request was seen to arrive there is nothing."""
-        by_model = {}
+    def by_model(self) -> dict[str, RecordedTraffic]:
+        """Served model name -> its traffic, of the models for which a request arrived."""
+        traffic = {}
         for name, model in self._models.items():
             if sum(model.arrivals.values()) > 0:
-                by_model[name] = self._recorded(model)
-        return by_model
+                traffic[name] = self._traffic_of(model)
+        return traffic
 
-    def _recorded(self, model: _Model) -> RecordedTraffic:
+    def _traffic_of(self, model: _Model) -> RecordedTraffic:
         step_s = self._step_s
         last = max(model.arrivals)
         paces = []
@@ -215,15 +234,21 @@ class TrafficSeen:
         basis = "the engine's histograms"
         if not (prompt_bucketed and answer_bucketed):
             basis = "their means alone: the engine has no histogram of them"
+        hit_ratio = 0.0
         if model.prompt_tokens > 0.0:
-            hits = min(1.0, model.cached_tokens / model.prompt_tokens)
-        else:
-            hits = 0.0
-        return RecordedTraffic(tuple(paces), sum(model.arrivals.values()), prompt, answer, hits, basis)
+            hit_ratio = min(1.0, model.cached_tokens / model.prompt_tokens)
+        return RecordedTraffic(
+            paces=tuple(paces),
+            requests=sum(model.arrivals.values()),
+            prompt=prompt,
+            answer=answer,
+            hit_ratio=hit_ratio,
+            basis=basis,
+        )
 
 
-def _grew(last: _Last, now: _Last, counter: str) -> float:
-    """By how much a counter grew; 0 where it is not there or was set back."""
+def _growth(last: _RankReading, now: _RankReading, counter: str) -> float:
+    """Growth of a counter between two readings; 0 where it is absent or was set back."""
     if counter not in last.counters or counter not in now.counters:
         return 0.0
     return max(0.0, now.counters[counter] - last.counters[counter])
