@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.commands import command
-from gpumon.commands.options import UsageError, understood
-from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, USAGE, Failed, complain, forget_stdout, write
+from gpumon.commands.options import UsageError, parse_command_line
+from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Failed, complain, forget_stdout, write
 
-INTERRUPTED: Final = 130
-_NOT_HERE: Final = "Linux only, and this is {}: run it on the server, through ssh"
+EXIT_INTERRUPTED: Final = 130
+"""Exit code of Ctrl+C, as shells have it: 128 + SIGINT."""
+_NOT_LINUX: Final = "Linux only, and this is {}: run it on the server, through ssh"
 NO_PROC: Final = "Linux only, with /proc, and that is not mounted here"
-_MOST_TEXT: Final = 200
+_LONGEST_TEXT: Final = 200
 """Characters of an exception's text that are printed."""
 
 
@@ -22,19 +23,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code. Errors are one line on stderr."""
     _open_streams()
     if not sys.platform.startswith("linux"):
-        return complain(_NOT_HERE.format(sys.platform), EXIT_FAILED)
+        return complain(_NOT_LINUX.format(sys.platform), EXIT_FAILED)
     if arguments is None:
         arguments = sys.argv[1:]
     try:
         return _run(list(arguments))
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
         forget_stdout()
         return EXIT_OK
     except Exception as bug:  # whatever it is, the user has to see it, and no more of it than can be reported
         if isinstance(bug.__context__, KeyboardInterrupt):
-            return INTERRUPTED  # asyncio fails to close a loop that was interrupted as its work was done
+            return EXIT_INTERRUPTED  # asyncio fails to close a loop that was interrupted as its work was done
         return _report(bug)
 
 
@@ -48,23 +49,24 @@ def _open_streams() -> None:
 
 
 def _run(arguments: list[str]) -> int:
+    """Run the command that the arguments name; returns its exit code. Its refusals and failures become lines."""
     from gpumon.config.errors import ConfigError
 
     try:
         try:
-            chosen, name = understood(arguments)
+            chosen, name = parse_command_line(arguments)
             if not os.path.exists("/proc/self/stat"):  # noqa: PTH110 - pathlib is not imported for every command
                 return complain(NO_PROC, EXIT_FAILED)
             code = command(name).run(chosen)
         except SystemExit:  # argparse has printed --help or --version
             code = EXIT_OK
-        write(b"")
+        write(b"")  # a last flush, whose failure is the command's
     except UsageError as refused:
-        return complain(str(refused), USAGE)
+        return complain(str(refused), EXIT_USAGE)
     except ConfigError as refused:
         for line in refused.lines:
-            complain(line, USAGE)
-        return USAGE
+            complain(line, EXIT_USAGE)
+        return EXIT_USAGE
     except Failed as failure:
         return complain(str(failure), EXIT_FAILED)
     return code
@@ -80,5 +82,5 @@ def _report(bug: Exception) -> int:
         if file.startswith(package):
             place = f" ({file[len(package) + 1 :]}:{traceback.tb_lineno})"
         traceback = traceback.tb_next
-    text = " ".join(str(bug).split())[:_MOST_TEXT]
+    text = " ".join(str(bug).split())[:_LONGEST_TEXT]
     return complain(f"gpumon failed, please report: {type(bug).__name__}: {text}{place}", EXIT_FAILED, "")

@@ -7,7 +7,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import MOMENT, UsageError, add_config, add_forms, seconds_option, settings
+from gpumon.commands.options import MOMENT_METAVAR, UsageError, add_config, add_forms, seconds_option, settings
 from gpumon.commands.streams import EXIT_OK, tell_progress, width, write
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def options(parser: argparse.ArgumentParser) -> None:
     """Add options: both moments, of what, how long the spans are, and in which form."""
     times = "03:10, 2026-11-22T03:10Z, -10m (before the end), or a span: 03:00..03:10"
-    parser.add_argument("before", metavar=MOMENT, type=str.strip, help=f"moment before a change: {times}")
+    parser.add_argument("before", metavar=MOMENT_METAVAR, type=str.strip, help=f"moment before a change: {times}")
     parser.add_argument("after", metavar="TO", type=str.strip, help="moment after it, likewise")
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="recording, or folder of a bundle (default: this host's recording)"
@@ -39,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Compare, and print."""
-    from gpumon.outputs import before_after as printed
+    from gpumon.outputs import before_after
 
     if chosen.file and chosen.prometheus:
         raise UsageError("FILE and --prometheus are two pasts: give one of them")
@@ -47,26 +47,27 @@ def run(chosen: argparse.Namespace) -> int:
         raise UsageError(f"TO is missing before {chosen.after[:80]!a}: gpumon compare FROM TO FILE")
     config = settings(chosen).loaded.config
     if chosen.prometheus:
-        answer = asyncio.run(_of_prometheus(chosen, config))
+        comparison = asyncio.run(_compare_prometheus(chosen, config))
     else:
-        answer = _of_recording(chosen, config)
+        comparison = _compare_recording(chosen, config)
+    # The hosts of a Prometheus are many, and most of them did not change.
     only_changed = bool(chosen.prometheus)
     if chosen.form == "json":
-        write(printed.encode(answer).decode() + "\n")
+        write(before_after.encode(comparison).decode() + "\n")
     elif chosen.form == "markdown":
-        write(printed.markdown(answer, only_changed=only_changed))
+        write(before_after.markdown(comparison, only_changed=only_changed))
     else:
-        write(printed.report(answer, width(), only_changed=only_changed))
+        write(before_after.report(comparison, width(), only_changed=only_changed))
     return EXIT_OK
 
 
-def _of_recording(chosen: argparse.Namespace, config: Config) -> BeforeAfter:
+def _compare_recording(chosen: argparse.Namespace, config: Config) -> BeforeAfter:
     """The comparison of two spans of a recording. Raises ConfigError."""
     from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.history.compared import compare_spans
     from gpumon.session.build import maker
 
-    recording, held = open_recording(chosen.file, None, None)
+    recording, held = open_recording(chosen.file, since=None, until=None)
     before, after = _spans(chosen, held)
     answer = compare_spans(recording, maker(config), before, after)
     tell_damage(recording)
@@ -88,7 +89,7 @@ def _spans(chosen: argparse.Namespace, held: tuple[float, float]) -> tuple[Stret
 
 
 def _stretch(name: str, text: str, held: tuple[float, float]) -> Stretch:
-    """The moment or span that a word of the command line names. Raises ConfigError."""
+    """The moment or span that a word names; `held`: Unix times between which there is a past. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.readings.when import OutsideError, stretch_of
 
@@ -98,7 +99,7 @@ def _stretch(name: str, text: str, held: tuple[float, float]) -> Stretch:
         raise ConfigError(f"{name} {wrong}") from None
 
 
-async def _of_prometheus(chosen: argparse.Namespace, config: Config) -> BeforeAfter:
+async def _compare_prometheus(chosen: argparse.Namespace, config: Config) -> BeforeAfter:
     """The comparison of two spans of the hosts of a Prometheus. Raises ConfigError."""
     from gpumon.commands.past_load import LONGEST_S, prometheus_source
     from gpumon.config.errors import ConfigError

@@ -23,8 +23,23 @@ if TYPE_CHECKING:
 
 OTHER_OPTIONS: Final = {"--once": "gpumon snapshot", "--list": "--scenario list"}
 """Options that people try, and what they are here."""
+OTHER_WORDS: Final = {"fleet": "gpumon --host NAME, or gpumon --prometheus URL"}
+"""Words that look like commands, and what does what they promise."""
 LIST: Final = "list"
 """`--scenario list` prints all scenarios."""
+DEFAULT_ACTION: Final = "list"
+"""Action of a command with actions (`gpumon models`) where none is named."""
+MOMENT_METAVAR: Final = "FROM"
+"""Name of a word that is a moment, as `gpumon compare` has it."""
+_TIME_METAVAR: Final = "TIME"
+"""Name of the value of an option that is a moment."""
+_BEFORE_NOW: Final = re.compile(r"-\d")
+"""Beginning of a time before now, `-10m`."""
+_LONGEST_WORD: Final = 40
+"""Characters of a word of the command line in an error."""
+_DAY_S: Final = 86400.0
+_MOST_TAKERS: Final = 2
+"""Commands that a hint names."""
 
 
 class UsageError(Exception):
@@ -90,6 +105,7 @@ def parser_of(name: str) -> Parser:
 
 
 def _fill(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add help, version and the options of a command to its parser."""
     parser.add_argument("-h", "--help", action="help", help="show this and exit")
     parser.add_argument(
         "--version", action="version", version=f"gpumon {__version__}", help="show the version and exit"
@@ -97,43 +113,44 @@ def _fill(parser: argparse.ArgumentParser, name: str) -> None:
     command(name).options(parser)
 
 
-def understood(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
-    """The options, and the command. Options may stand before and after it. Raises UsageError."""
+def parse_command_line(arguments: Sequence[str]) -> tuple[argparse.Namespace, str]:
+    """The options, and the name of the command. Options may stand before and after it. Raises UsageError."""
     words = list(arguments)
-    of_screen = parser_of("")
-    name = _take_command(words, of_screen)
+    screen_parser = parser_of("")
+    name = _take_command(words, screen_parser)
     parser: argparse.ArgumentParser
-    above: argparse.ArgumentParser | None = None
+    parent: argparse.ArgumentParser | None = None
     if name:
-        parser, above = _parser_of_action(parser_of(name), words)
+        parser, parent = _parser_of_action(parser_of(name), words)
     elif _asks_help(words):
         parser = command_parser()
     else:
-        parser = of_screen
+        parser = screen_parser
     if _asks_help(words):
         parser.print_help()
         parser.exit()
     # Words may stand between options: `profiles add --tp 2 a.json`.
-    chosen, unknown = parser.parse_known_intermixed_args(_joined(parser, words))
+    guarded_words = _guard_moments(parser, _join_times(parser, words))
+    chosen, unknown = parser.parse_known_intermixed_args(guarded_words)
     if unknown:
         if not name:
-            above = command_parser()
-        parser.error(_unrecognized(unknown) + _hint(unknown, parser, above))
+            parent = command_parser()  # made only now: it imports every command
+        parser.error(_unrecognized(unknown) + _hint(unknown, parser, parent))
     return chosen, name
 
 
-def _take_command(words: list[str], of_screen: argparse.ArgumentParser) -> str:
+def _take_command(words: list[str], screen_parser: argparse.ArgumentParser) -> str:
     """The command, taken out of the words; empty: none, which is the screen. Raises UsageError."""
-    takes = _takes_value(of_screen)
-    place = _first_word(words, takes)
+    takes_value = _takes_value_by_option(screen_parser)
+    place = _first_word(words, takes_value)
     options = []
-    for word in words[:place]:
+    for word in words[:place]:  # all words, where none was found
         if word.startswith("-"):
             options.append(word)
-    if any(word.partition("=")[0] not in takes for word in options):
+    if any(word.partition("=")[0] not in takes_value for word in options):
         # An option that the screen has not may belong to the command behind it.
         everything = command_parser()
-        place = _first_word(words, _takes_value(everything))
+        place = _first_word(words, _takes_value_by_option(everything))
         _check_known(words[:place], everything)
     if place is None:
         return ""
@@ -145,103 +162,113 @@ def _take_command(words: list[str], of_screen: argparse.ArgumentParser) -> str:
 
 def _check_known(words: Sequence[str], everything: argparse.ArgumentParser) -> None:
     """Refuse an option that no command has. Raises UsageError."""
-    takes = _takes_value(everything)
+    takes_value = _takes_value_by_option(everything)
     for word in words:
-        if word.startswith("--") and word.partition("=")[0] not in takes:
+        if word.startswith("--") and word.partition("=")[0] not in takes_value:
             raise UsageError(f"{_unrecognized([word])}{_hint([word], None, everything)} (see gpumon --help)")
 
 
 def _parser_of_action(
     parser: argparse.ArgumentParser, words: list[str]
 ) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser | None]:
-    """The parser of a command's action (`profiles add`), which is taken out of the words, and the one above it.
-    Raises UsageError."""
-    above = None
+    """The parser of a command's action, `profiles add`, and its parent. Raises UsageError.
+
+    The action is taken out of the words. Without one it is `DEFAULT_ACTION`. A command without actions has no parent.
+    """
+    parent = None
     while nested := subcommands(parser):
-        place = _first_word(words, _takes_value(parser))
+        place = _first_word(words, _takes_value_by_option(parser))
         if place is None and _asks_help(words):
             break
-        action = LIST if place is None else words[place]
-        if action not in nested:
-            raise UsageError(f"{parser.prog}: {_no_such('action', action, nested)}")
+        action_name = DEFAULT_ACTION
+        if place is not None:
+            action_name = words[place]
+        if action_name not in nested:
+            raise UsageError(f"{parser.prog}: {_no_such('action', action_name, nested)}")
         if place is not None:
             del words[place]
-        above = parser
-        parser = nested[action]
-    return parser, above
+        parent = parser
+        parser = nested[action_name]
+    return parser, parent
 
 
 def _asks_help(words: Sequence[str]) -> bool:
     return not {"-h", "--help"}.isdisjoint(words)
 
 
-def _first_word(words: Sequence[str], takes: Mapping[str, bool]) -> int | None:
+def _first_word(words: Sequence[str], takes_value: Mapping[str, bool]) -> int | None:
     """Index of the first word that is no option and no option's value; None: there is none before a `--`."""
-    at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "--":
-        at += 2 if takes.get(words[at]) else 1
-    if at < len(words) and words[at] != "--":
-        return at
+    is_value = False
+    for index, word in enumerate(words):
+        if is_value:
+            is_value = False
+        elif word == "--":
+            return None
+        elif word.startswith("-"):
+            is_value = takes_value.get(word, False)
+        else:
+            return index
     return None
 
 
-def _takes_value(parser: argparse.ArgumentParser) -> dict[str, bool]:
-    """Its options, and those of its commands; whether each has a value."""
-    takes = {}
+def _takes_value_by_option(parser: argparse.ArgumentParser) -> dict[str, bool]:
+    """Option of a parser or of its commands -> whether it takes a value."""
+    takes_value = {}
     for action in actions(parser):
         for option in action.option_strings:
-            takes[option] = action.nargs != 0
+            takes_value[option] = action.nargs != 0
     for nested in subcommands(parser).values():
-        takes |= _takes_value(nested)
-    return takes
+        takes_value |= _takes_value_by_option(nested)
+    return takes_value
 
 
-MOMENT: Final = "FROM"
-"""Name of a word that is a moment, as `gpumon compare` has it."""
-
-
-_BEFORE: Final = re.compile(r"-\d")
-"""Beginning of a time before now, `-10m`."""
-
-
-def _joined(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
-    """`--at -10m` as one word: argparse takes what begins with a dash for an option. A blank in front of a `-10m` that
-    belongs to no option keeps it from being taken for one."""
-    times: set[str] = set()
+def _join_times(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """The words with `--at -10m` as one, `--at=-10m`: argparse takes what begins with a dash for an option."""
+    time_options: set[str] = set()
     for action in actions(parser):
-        if action.metavar == "TIME":
-            times.update(action.option_strings)
-    takes_moments = MOMENT in {action.metavar for action in actions(parser)}
+        if action.metavar == _TIME_METAVAR:
+            time_options.update(action.option_strings)
     joined: list[str] = []
     for word in words:
-        is_before = _BEFORE.match(word) is not None
-        if is_before and joined and joined[-1] in times:
+        if _BEFORE_NOW.match(word) and joined and joined[-1] in time_options:
             joined[-1] += f"={word}"
-        elif is_before and takes_moments:
-            joined.append(f" {word}")
         else:
             joined.append(word)
     return joined
 
 
+def _guard_moments(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
+    """The words with a blank in front of a `-10m` that is a word of its own: else argparse takes it for an option."""
+    if MOMENT_METAVAR not in {action.metavar for action in actions(parser)}:
+        return list(words)
+    guarded = []
+    for word in words:
+        if _BEFORE_NOW.match(word):
+            guarded.append(f" {word}")
+        else:
+            guarded.append(word)
+    return guarded
+
+
 def _unrecognized(words: Sequence[str]) -> str:
-    """Names the options and stray words, but no option's value: it may be a secret."""
+    """The error for unknown options and stray words; no option's value is in it: it may be a secret."""
     named = []
-    for word, before in zip(words, ("", *words), strict=False):
-        if word.startswith("-") or not before.startswith("-"):
-            if word.startswith("-"):
-                named.append(struck(word.partition("=")[0]))
-            else:
-                named.append(f"{struck(word)!a}")
+    previous = ""
+    for word in words:
+        if word.startswith("-"):
+            named.append(redacted(word.partition("=")[0]))
+        elif not previous.startswith("-"):
+            named.append(f"{redacted(word)!a}")
+        previous = word
     return f"unrecognized arguments: {' '.join(named)}"
 
 
-def _hint(words: Sequence[str], parser: argparse.ArgumentParser | None, above: argparse.ArgumentParser | None) -> str:
-    """The option or the commands that do what the first of these options promises; empty where none is known."""
+def _hint(words: Sequence[str], parser: argparse.ArgumentParser | None, parent: argparse.ArgumentParser | None) -> str:
+    """The end of an error: the option or the commands that the first of these options may have meant, if any."""
     option = _first_option(words)
-    meant = _other_option(option, parser, above)
-    if not meant and above is not None:
-        meant = ", or ".join(_takers(option, above)[:2])
+    meant = _other_option(option, parser, parent)
+    if not meant and parent is not None:
+        meant = ", or ".join(_commands_with(option, parent)[:_MOST_TAKERS])
     if meant:
         return f"; did you mean {meant}?"
     return ""
@@ -254,77 +281,79 @@ def _first_option(words: Sequence[str]) -> str:
     return ""
 
 
-def _other_option(option: str, parser: argparse.ArgumentParser | None, above: argparse.ArgumentParser | None) -> str:
-    """Its name here: an option that this parser has, or a command where some stand below the one above."""
+def _other_option(option: str, parser: argparse.ArgumentParser | None, parent: argparse.ArgumentParser | None) -> str:
+    """What the user meant by a common option of other tools, by `OTHER_OPTIONS`; empty where nothing fits.
+
+    An option of this parser, or a command if there are commands.
+    """
     other = OTHER_OPTIONS.get(option, "")
     if not other.startswith("--"):
-        if above is None:
+        if parent is None:
             return ""
         return other
-    if parser is not None and other.split()[0] in _takes_value(parser):
+    if parser is not None and other.split()[0] in _takes_value_by_option(parser):
         return other
     return ""
 
 
-def _takers(option: str, above: argparse.ArgumentParser) -> list[str]:
-    """The commands below a parser that take an option."""
-    takers = []
-    for name, nested in subcommands(above).items():
-        if option in _takes_value(nested):
-            takers.append(f"{above.prog} {name} {option}")
-    return takers
+def _commands_with(option: str, parent: argparse.ArgumentParser) -> list[str]:
+    """The commands below a parser that take an option, with it: `gpumon size --compare`."""
+    commands = []
+    for name, nested in subcommands(parent).items():
+        if option in _takes_value_by_option(nested):
+            commands.append(f"{parent.prog} {name} {option}")
+    return commands
 
 
-OTHER_WORDS: Final = {"fleet": "gpumon --host NAME, or gpumon --prometheus URL"}
-"""Words that look like commands, and what does what they promise."""
-
-
-def _no_such(what: str, name: str, names: Iterable[str]) -> str:
+def _no_such(kind: str, name: str, names: Iterable[str]) -> str:
+    """The error for an unknown command or action (`kind`), with what was meant or with those that are known."""
     import difflib
 
     names = list(names)
+    meant = OTHER_WORDS.get(name, "")
     nearest = difflib.get_close_matches(name, names, n=1)
-    meant = OTHER_WORDS.get(name) or (nearest[0] if nearest else "")
+    if not meant and nearest:
+        meant = nearest[0]
     if meant:
         hint = f"did you mean {meant}?"
     else:
         hint = f"known: {', '.join(names)}"
-    return f"no such {what}: {struck(name)!a}; {hint}"
+    return f"no such {kind}: {redacted(name)!a}; {hint}"
 
 
-def struck(word: str) -> str:
-    """A word of the command line, cut, and without what may be a password."""
+def redacted(word: str) -> str:
+    """A word of the command line as errors name it: cut, and without what may be a password."""
     from gpumon.config.urls import without_secrets
 
-    return without_secrets(word)[:40]
+    return without_secrets(word)[:_LONGEST_WORD]
 
 
 def number_option(low: float, high: float, kind: type[float] | type[int] = float) -> Callable[[str], float]:
-    """A type of option: a number in a range."""
+    """A converter for argparse: a text to a number in a range."""
 
     def read(text: str) -> float:
-        try:
+        with contextlib.suppress(ValueError):
             value = kind(text)
-        except ValueError:
-            value = high + 1
-        if not low <= value <= high:
-            word = "a whole number" if kind is int else "a number"
-            raise argparse.ArgumentTypeError(f"must be {word} from {low:g} to {high:.10g}, not {struck(text)!a}")
-        return value
+            if low <= value <= high:
+                return value
+        word = "a number"
+        if kind is int:
+            word = "a whole number"
+        raise argparse.ArgumentTypeError(f"must be {word} from {low:g} to {high:.10g}, not {redacted(text)!a}")
 
     return read
 
 
 def seconds_option(text: str) -> float:
-    """A type of option: seconds, with a unit as in `--at -10m` or without one."""
+    """A converter for argparse: a text to seconds, with a unit as in `--at -10m` or without one."""
     from gpumon.readings.when import length_of
 
     seconds = length_of(text)
     if seconds is None:
         with contextlib.suppress(ValueError):
             seconds = float(text)
-    if seconds is None or not 0.0 <= seconds <= 86400.0:
-        raise argparse.ArgumentTypeError(f"must be seconds, or such as 90s, 5m, 1h, up to 24h, not {struck(text)!a}")
+    if seconds is None or not 0.0 <= seconds <= _DAY_S:
+        raise argparse.ArgumentTypeError(f"must be seconds, or such as 90s, 5m, 1h, up to 24h, not {redacted(text)!a}")
     return seconds
 
 
@@ -353,29 +382,29 @@ class _Scenario(argparse.Action):
                 hint = f"did you mean {' or '.join(names)}?"
             else:
                 hint = f"`gpumon demo --scenario {LIST}` names them"
-            raise argparse.ArgumentError(self, f"no such scenario: {struck(values)!a}; {hint}") from None
+            raise argparse.ArgumentError(self, f"no such scenario: {redacted(values)!a}; {hint}") from None
         setattr(namespace, self.dest, values)
 
 
 def scenarios(columns: int) -> str:
-    """Every scenario: its name, the verdict that it shows, and what it is about."""
+    """The text of `--scenario list`: the name of each scenario, the verdict that it shows, and what it is about."""
     import textwrap
 
     from gpumon.sources.simulator.scenarios import SCENARIOS
 
-    names = max(len(play.name) for play in SCENARIOS)
-    verdicts = max(len(play.expected) for play in SCENARIOS)
+    name_width = max(len(scenario.name) for scenario in SCENARIOS)
+    verdict_width = max(len(scenario.expected) for scenario in SCENARIOS)
     lines = []
-    for play in SCENARIOS:
-        head = f"{play.name:<{names}}  {play.expected:<{verdicts}}  "
-        for line in textwrap.wrap(play.about, max(30, columns - len(head))):
+    for scenario in SCENARIOS:
+        head = f"{scenario.name:<{name_width}}  {scenario.expected:<{verdict_width}}  "
+        for line in textwrap.wrap(scenario.about, max(30, columns - len(head))):
             lines.append(head + line)
-            head = " " * len(head)
+            head = " " * len(head)  # of the further lines
     return "\n".join(lines) + "\n"
 
 
 def add_config(parser: argparse.ArgumentParser) -> None:
-    """The option of every command."""
+    """Add the option of the config file, which every command has."""
     parser.add_argument("--config", metavar="FILE", help="config file (default ~/.config/gpumon/config.toml)")
 
 
@@ -397,7 +426,7 @@ def add_monitor(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fleet(parser: argparse.ArgumentParser) -> None:
-    """A fleet in the place of this host."""
+    """Add the options that name a fleet in the place of this host."""
     parser.add_argument(
         "--host",
         metavar="HOST",
@@ -420,14 +449,14 @@ def add_fleet(parser: argparse.ArgumentParser) -> None:
 
 
 def add_screen(parser: argparse.ArgumentParser) -> None:
-    """How to draw."""
+    """Add the options that say how the screen is drawn."""
     parser.add_argument("--ascii", action="store_true", help="use ASCII characters only")
     parser.add_argument("--no-mouse", action="store_true", help="do not capture the mouse")
     parser.add_argument("--theme", metavar="NAME", help="colours: a file in themes/, without .toml")
 
 
 def add_demo(parser: argparse.ArgumentParser) -> None:
-    """The simulated server in the place of this host."""
+    """Add the options of the simulated server in the place of this host."""
     parser.add_argument("--demo", action="store_true", help="watch the simulated server")
     add_scenario(parser)
 
@@ -443,14 +472,14 @@ def add_scenario(parser: argparse.ArgumentParser) -> None:
 
 
 def add_recording(parser: argparse.ArgumentParser) -> None:
-    """A recording to read."""
+    """Add the recording to read."""
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="recording, or folder of a bundle (default: this host's recording)"
     )
 
 
 def add_span(parser: argparse.ArgumentParser) -> None:
-    """From when to when."""
+    """Add the options that say from when to when: `chosen.since` and `chosen.until`."""
     parser.add_argument(
         "--from", metavar="TIME", dest="since", help="03:10, 2026-11-22T03:10Z, or -10m (default: start)"
     )
@@ -458,13 +487,13 @@ def add_span(parser: argparse.ArgumentParser) -> None:
 
 
 def check_span(chosen: argparse.Namespace) -> None:
-    """Raises UsageError where a span is asked for without a recording or a Prometheus that has it."""
+    """Refuse a span without a recording or a Prometheus that has it. Raises UsageError."""
     if (chosen.since or chosen.until) and not (chosen.recording or chosen.scraped):
         raise UsageError("--from and --to are times of --from-recording FILE or --from-prometheus: give one of these")
 
 
 def add_action(nested: SubParsers, name: str, summary: str, run: Callable[..., object]) -> argparse.ArgumentParser:
-    """A further command below one (`gpumon models show`): `chosen.action` is what it runs."""
+    """Add an action of a command (`gpumon models show`): `chosen.action` is what it runs. Returns its parser."""
     parser = nested.add_parser(name, help=summary, description=summary, allow_abbrev=False, add_help=False)
     parser.add_argument("-h", "--help", action="help", help="show this and exit")
     parser.set_defaults(action=run)
@@ -473,27 +502,55 @@ def add_action(nested: SubParsers, name: str, summary: str, run: Callable[..., o
 
 
 def add_forms(parser: argparse.ArgumentParser, **forms: str) -> None:
-    """Switches of which one may be given: its name is `chosen.form`, empty without one."""
+    """Add switches of which one may be given: its name is `chosen.form`, empty without one."""
     group = parser.add_mutually_exclusive_group()
     for name, meaning in forms.items():
         group.add_argument(f"--{name}", action="store_const", dest="form", const=name, default="", help=meaning)
 
 
-_SETTINGS: Final = (
-    ("endpoint", "--endpoint", ("endpoint",), None),
-    ("interval", "--interval", ("general", "interval_s"), None),
-    ("dcgm", "--dcgm", ("dcgm", "url"), None),
-    ("prometheus", "--prometheus", ("prometheus", "url"), None),
-    ("host", "--host", ("host",), None),
-    ("no_discovery", "--no-discovery", ("discovery", "enabled"), False),
-    ("ascii", "--ascii", ("general", "ascii"), True),
-    ("no_mouse", "--no-mouse", ("general", "mouse"), False),
-    ("theme", "--theme", ("general", "theme"), None),
-    ("listen", "--listen", ("exporter", "listen"), None),
-    ("keep_days", "--keep-days", ("recorder", "keep_days"), None),
-    ("keep_gb", "--keep-gb", ("recorder", "keep_gb"), None),
+class _SettingOption(NamedTuple):
+    """An option that overrides a setting."""
+
+    option: str
+    path: tuple[str, ...]
+    """Key path of the setting."""
+    switch_value: bool | None = None
+    """Value that a switch stands for; None: the option has a value of its own."""
+
+    @property
+    def name(self) -> str:
+        """Its name in argparse's namespace."""
+        return self.option.removeprefix("--").replace("-", "_")
+
+
+_SETTING_OPTIONS: Final = (
+    _SettingOption("--endpoint", ("endpoint",)),
+    _SettingOption("--interval", ("general", "interval_s")),
+    _SettingOption("--dcgm", ("dcgm", "url")),
+    _SettingOption("--prometheus", ("prometheus", "url")),
+    _SettingOption("--host", ("host",)),
+    _SettingOption("--no-discovery", ("discovery", "enabled"), switch_value=False),
+    _SettingOption("--ascii", ("general", "ascii"), switch_value=True),
+    _SettingOption("--no-mouse", ("general", "mouse"), switch_value=False),
+    _SettingOption("--theme", ("general", "theme")),
+    _SettingOption("--listen", ("exporter", "listen")),
+    _SettingOption("--keep-days", ("recorder", "keep_days")),
+    _SettingOption("--keep-gb", ("recorder", "keep_gb")),
 )
-"""Options that override a setting: name, option, key path, and the value that a switch stands for."""
+_DEFAULTS: Final[Mapping[str, object]] = {
+    "interval": None,
+    "no_nvml": False,
+    "host": None,
+    "host_install": False,
+    "host_wheels": None,
+    "prometheus": None,
+    "demo": False,
+    "scenario": None,
+    "window": 2.0,
+    "count": 0,
+    "duration": 0.0,
+}
+"""Values that `settings` takes for options which a command does not have."""
 
 
 class Settings(NamedTuple):
@@ -506,9 +563,9 @@ class Settings(NamedTuple):
 def _with_guests(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
     """The settings with what the command line says of hosts without gpumon. Raises UsageError."""
     changes: dict[str, object] = {}
-    if getattr(chosen, "host_install", False):
+    if chosen.host_install:
         changes["install"] = True
-    if getattr(chosen, "host_wheels", None) is not None:
+    if chosen.host_wheels is not None:
         changes["wheels"] = chosen.host_wheels
     if not changes:
         return loaded
@@ -525,22 +582,21 @@ def settings(chosen: argparse.Namespace) -> Settings:
     from gpumon.config.load import load
     from gpumon.config.options import Options
 
-    if getattr(chosen, "host", None) and getattr(chosen, "prometheus", None):
+    chosen = argparse.Namespace(**{**_DEFAULTS, **vars(chosen)})
+    if chosen.host and chosen.prometheus:
         raise UsageError("--host and --prometheus are two ways to the same screen: give one of them")
     loaded = load(chosen.config or "", os.environ, _overrides(chosen))
     loaded = _with_fleet(loaded, chosen)
     loaded = _with_guests(loaded, chosen)
-    demo = getattr(chosen, "demo", False)
-    scenario = getattr(chosen, "scenario", None)
-    if scenario and not demo:
+    if chosen.scenario and not chosen.demo:
         raise UsageError("--scenario is for the simulated server: add --demo")
     options = Options(
-        nvml=not getattr(chosen, "no_nvml", False),
-        demo=demo,
-        scenario=scenario or "",
-        window_s=getattr(chosen, "window", 2.0),
-        count=getattr(chosen, "count", 0),
-        duration_s=getattr(chosen, "duration", 0.0),
+        nvml=not chosen.no_nvml,
+        demo=chosen.demo,
+        scenario=chosen.scenario or "",
+        window_s=chosen.window,
+        count=chosen.count,
+        duration_s=chosen.duration,
         config_file=loaded.file,
     )
     return Settings(loaded, options)
@@ -551,24 +607,24 @@ def _overrides(chosen: argparse.Namespace) -> list[Override]:
     from gpumon.config.environment import from_text
 
     overrides = []
-    for name, option, path, switched in _SETTINGS:
-        value = getattr(chosen, name, None)
+    for setting in _SETTING_OPTIONS:
+        value = getattr(chosen, setting.name, None)
         if value is None or value is False:
             continue
-        if switched is not None:
-            value = switched
-        overrides.append(from_text(option, path, value))
+        if setting.switch_value is not None:
+            value = setting.switch_value
+        overrides.append(from_text(setting.option, setting.path, value))
     return overrides
 
 
 def _with_fleet(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
-    """The settings with what the command line says of a Prometheus."""
+    """The settings with what the command line says of a fleet."""
     from msgspec.structs import replace
 
     config = loaded.config
-    if getattr(chosen, "interval", None) is not None:  # a fleet is asked so often, too; every second at most
+    if chosen.interval is not None:  # an interval also sets the fleet's, which is a second at least
         interval_s = max(1.0, config.general.interval_s)
         config = replace(config, prometheus=replace(config.prometheus, interval_s=interval_s))
-    if getattr(chosen, "prometheus", None):  # the option goes before [[host]] of the file
+    if chosen.prometheus:  # the option goes before [[host]] of the file
         config = replace(config, host=())
     return replace(loaded, config=config)

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from gpumon.commands.options import UsageError, add_action, number_option, settings
-from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, USAGE, complain, width, write
+from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, width, write
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.config.profile_store import (
@@ -77,8 +77,8 @@ def run(chosen: argparse.Namespace) -> int:
         chosen.action(chosen)
     except ImportRefused as refused:
         for line in (*str(refused).splitlines(), "nothing was imported"):
-            complain(line, USAGE)
-        return USAGE
+            complain(line, EXIT_USAGE)
+        return EXIT_USAGE
     except NotSavedError as failure:
         return complain(str(failure), EXIT_FAILED)
     return EXIT_OK

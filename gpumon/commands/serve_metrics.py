@@ -9,7 +9,7 @@ import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -30,14 +30,17 @@ from gpumon.readings.text import clean
 from gpumon.session.build import build, has_nothing_to_show, open_hardware
 
 MOST_PASSWORD: Final = 4096
+"""Bytes of a file that holds a password."""
 _NOTHING: Final = "nothing to monitor yet: no GPU was found and no endpoint is given; it goes on looking"
 FRONT: Final = (
     b'<!DOCTYPE html><html lang="en"><title>gpumon</title><h1>gpumon</h1>'
     b'<p><a href="/metrics">Metrics</a> for a Prometheus</p>'
     b'<p><a href="/snapshot.json">The snapshot</a> as JSON</p><p><a href="/healthz">Health</a></p></html>\n'
 )
-STRANGE: Final = HttpResponse(403, b"ask by an address or as localhost; a proxy has to set Host so, or give a login\n")
-_REFUSED: Final = {
+FOREIGN_HOST: Final = HttpResponse(
+    403, b"ask by an address or as localhost; a proxy has to set Host so, or give a login\n"
+)
+_LISTEN_ADVICE: Final = {
     errno.EADDRINUSE: "the port is in use: stop what listens there, or give another with --listen",
     errno.EADDRNOTAVAIL: "this host has no such address: give one of its own, 127.0.0.1, or 0.0.0.0 for all",
     errno.EACCES: "this user may not listen there: give a port of 1024 or more",
@@ -55,49 +58,65 @@ def run(chosen: argparse.Namespace) -> int:
     """Serve until a signal comes."""
     loaded, given = settings(chosen)
     config = loaded.config
-    exporter = loaded.config.exporter
+    exporter = config.exporter
     login = _login(exporter, os.environ)
     tls = _tls(exporter)
     listener = _listener(exporter.listen)
     address, port = listener.getsockname()[:2]
+    local_only = _is_loopback(address) and login is None
     page = MetricsPage()
-    told = False
 
-    def take(snapshot: Snapshot) -> None:
-        nonlocal told
-        page.take(snapshot)
-        empty = has_nothing_to_show(snapshot)
-        if empty and not told:
-            write(f"{_NOTHING}\n")
-        told = empty
-
-    alone = _is_loopback(address) and login is None
-
-    def answered(path: str, headers: Mapping[str, str]) -> HttpResponse:
-        if alone and not is_own(headers):
-            return STRANGE
+    def respond(path: str, headers: Mapping[str, str]) -> HttpResponse:
+        if local_only and not is_addressed_here(headers):
+            return FOREIGN_HOST
         return answer(page, path, headers)
 
-    server = HttpServer(listener, answered, tls=tls, login=login)
+    server = HttpServer(listener, respond, tls=tls, login=login)
     try:
-        if not _is_loopback(address) and login is None:
-            write(f"{address} is no loopback address: whoever reaches it reads the figures; set user in [exporter]\n")
-        if ":" in address:
-            shown = f"[{address}]"
-        else:
-            shown = address
+        _warn_if_open(address, login)
         server.start()
-        greeting = f"serving metrics at {'https' if tls else 'http'}://{shown}:{port}/metrics; Ctrl+C ends it\n"
-        asyncio.run(_collect(config, given, take, page, greeting))
+        greeting = f"serving metrics at {_url(address, port, tls)}; Ctrl+C ends it\n"
+        asyncio.run(_collect(config, given, page, greeting))
     finally:
         server.close()
     return 0
 
 
-async def _collect(
-    config: Config, given: Options, take: Callable[[Snapshot], None], page: MetricsPage, greeting: str
-) -> None:
-    """Snapshots until a signal, from the first moment on, even while there is nothing to monitor yet."""
+def _warn_if_open(address: str, login: Login | None) -> None:
+    """Say so if whoever reaches the address may read the figures."""
+    if not _is_loopback(address) and login is None:
+        write(f"{address} is no loopback address: whoever reaches it reads the figures; set user in [exporter]\n")
+
+
+def _url(address: str, port: int, tls: ssl.SSLContext | None) -> str:
+    """The URL of the metrics."""
+    scheme = "http"
+    if tls:
+        scheme = "https"
+    host = address
+    if ":" in address:
+        host = f"[{address}]"
+    return f"{scheme}://{host}:{port}/metrics"
+
+
+class _Intake:
+    """Takes snapshots for a page, and says so when there is nothing to monitor."""
+
+    def __init__(self, page: MetricsPage) -> None:
+        self._page = page
+        self._notice_shown = False
+
+    def take(self, snapshot: Snapshot) -> None:
+        """Take one snapshot; returns at once."""
+        self._page.take(snapshot)
+        is_empty = has_nothing_to_show(snapshot)
+        if is_empty and not self._notice_shown:
+            write(f"{_NOTHING}\n")
+        self._notice_shown = is_empty
+
+
+async def _collect(config: Config, given: Options, page: MetricsPage, greeting: str) -> None:
+    """Collect snapshots for the page until a signal, even while there is nothing to monitor yet."""
     done = asyncio.Event()
     stop_on_signals(done)
     write(greeting)
@@ -108,59 +127,64 @@ async def _collect(
         push = webhooks_of(config, given, note)
     if push is not None:
         page.count_also(push.samples)
+    # The page keeps each tick for the histograms of its engines, and takes the snapshot that is made of it.
     collector = build(config, given, await open_hardware(config, given), keepers=(page,), push=push)
-    ended = asyncio.create_task(done.wait())
+    stop_task = asyncio.create_task(done.wait())
     try:
-        await collector.start(take)
-        await asyncio.wait((ended, collector.ended()), return_when=asyncio.FIRST_COMPLETED)
+        await collector.start(_Intake(page).take)
+        ticks = collector.ended()
+        await asyncio.wait((stop_task, ticks), return_when=asyncio.FIRST_COMPLETED)
         if not done.is_set():
-            collector.ended().result()
+            ticks.result()  # raises what ended it
     finally:
-        ended.cancel()
+        stop_task.cancel()
         await collector.stop()
 
 
 def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> HttpResponse:
-    """The answer at a path."""
+    """The answer at a path. `headers`: the header lines of the request, by name in lower case."""
     if path == "/metrics":
-        shown = page.page(headers.get("accept", ""), headers.get("accept-encoding", ""))
-        encoding = {"Content-Encoding": shown.encoding} if shown.encoding else {}
-        varying = {"Vary": "Accept, Accept-Encoding", **encoding}
-        return HttpResponse(200, shown.body, shown.content_type, varying)
+        metrics = page.page(headers.get("accept", ""), headers.get("accept-encoding", ""))
+        answer_headers = {"Vary": "Accept, Accept-Encoding"}
+        if metrics.encoding:
+            answer_headers["Content-Encoding"] = metrics.encoding
+        return HttpResponse(200, metrics.body, metrics.content_type, answer_headers)
     if path == "/healthz":
         trouble = page.trouble()
-        return HttpResponse(503 if trouble else 200, f"{trouble or 'ok'}\n".encode())
+        if trouble:
+            return HttpResponse(503, f"{trouble}\n".encode())
+        return HttpResponse(200, b"ok\n")
     if path == "/snapshot.json":
         snapshot = page.newest
         if snapshot is None:
             return HttpResponse(503, f"{page.trouble()}\n".encode())
-        return HttpResponse(
-            200, encode(without_processes(snapshot)) + b"\n", "application/json", {"Server": f"gpumon/{__version__}"}
-        )
+        body = encode(without_processes(snapshot)) + b"\n"
+        # The screen of a fleet reads the version of this gpumon in the header.
+        return HttpResponse(200, body, "application/json", {"Server": f"gpumon/{__version__}"})
     if path == "/":
         return HttpResponse(200, FRONT, "text/html; charset=utf-8")
     return HttpResponse(404, b"there are /metrics, /snapshot.json and /healthz\n")
 
 
 def _listener(address: str) -> socket.socket:
-    """Raises ConfigError."""
+    """A socket that listens at `host:port`. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     try:
         return listening_socket(host.removeprefix("[").removesuffix("]"), int(port))
     except (OSError, UnicodeError, OverflowError) as failure:
-        number = None
+        number = 0
         if isinstance(failure, OSError):
-            number = failure.errno
+            number = failure.errno or 0
         why = getattr(failure, "strerror", None) or str(failure)
         if isinstance(failure, socket.gaierror):
             why = "no address of that name is known: give an IP address of this host"
         raise ConfigError(
-            f"exporter.listen = {clean(address, 80)!r}: {_REFUSED.get(number or 0, clean(why))}"
+            f"exporter.listen = {clean(address, 80)!r}: {_LISTEN_ADVICE.get(number, clean(why))}"
         ) from None
 
 
-def is_own(headers: Mapping[str, str]) -> bool:
-    """Whether `Host` is an address or localhost: a page elsewhere can point a name of its own at 127.0.0.1.
+def is_addressed_here(headers: Mapping[str, str]) -> bool:
+    """Whether `Host` is an address or localhost, against DNS rebinding: a page elsewhere can point a name at 127.0.0.1.
 
     Every browser sends a `Host`; what sends none is no browser.
     """
@@ -179,17 +203,17 @@ def _is_loopback(address: str) -> bool:
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def _login(settings: Exporter, environ: Mapping[str, str]) -> Login | None:
-    """Name and password; None where none are asked for. Raises ConfigError."""
-    if not settings.user:
+def _login(exporter: Exporter, environ: Mapping[str, str]) -> Login | None:
+    """Name and password that clients have to give; None where there is no `user`. Raises ConfigError."""
+    if not exporter.user:
         return None
-    if settings.password_env:
-        where = f"exporter.password_env: environment variable {settings.password_env}"
-        text = environ.get(settings.password_env)
+    if exporter.password_env:
+        where = f"exporter.password_env: environment variable {exporter.password_env}"
+        text = environ.get(exporter.password_env)
         if text is None:
             raise ConfigError(f"{where} is not set: export it before starting gpumon")
     else:
-        path = Path(settings.password_file).expanduser()
+        path = Path(exporter.password_file).expanduser()
         where = f"exporter.password_file: {file_name(path)}"
         try:
             if not path.is_file():
@@ -203,18 +227,18 @@ def _login(settings: Exporter, environ: Mapping[str, str]) -> Login | None:
     password = text.rstrip("\r\n")
     if not password:
         raise ConfigError(f"{where} holds no password: put one there, or leave user out")
-    return Login.of(settings.user, password)
+    return Login.of(exporter.user, password)
 
 
-def _tls(settings: Exporter) -> ssl.SSLContext | None:
-    """None where it speaks plain HTTP. Raises ConfigError."""
-    if not settings.tls_cert:
+def _tls(exporter: Exporter) -> ssl.SSLContext | None:
+    """The TLS context; None for plain HTTP. Raises ConfigError."""
+    if not exporter.tls_cert:
         return None
-    for key, text in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
+    for key, text in (("tls_cert", exporter.tls_cert), ("tls_key", exporter.tls_key)):
         path = Path(text).expanduser()
         try:
             with path.open("rb") as file:
-                file.read(1)
+                file.read(1)  # to name the key in the error: the context does not
         except OSError as failure:
             raise ConfigError(
                 f"exporter.{key}: {file_name(path)} cannot be read: {failure.strerror}: check path and permission"
@@ -223,8 +247,8 @@ def _tls(settings: Exporter) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
         # An encrypted key would ask at the terminal, which a service does not have.
-        certificate = Path(settings.tls_cert).expanduser()
-        key_file = Path(settings.tls_key).expanduser()
+        certificate = Path(exporter.tls_cert).expanduser()
+        key_file = Path(exporter.tls_key).expanduser()
         context.load_cert_chain(certificate, key_file, password=lambda: "")
     except (ssl.SSLError, ValueError) as failure:
         why = clean(getattr(failure, "reason", None) or str(failure), 80)

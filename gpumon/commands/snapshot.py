@@ -37,7 +37,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the snapshot; exit code 3: there is nothing to monitor."""
     loaded, given = settings(chosen)
     if chosen.prometheus or chosen.host:
         from msgspec.structs import replace
@@ -71,9 +71,10 @@ def _never(snapshot: Snapshot) -> bool:  # noqa: ARG001 - a test of snapshots
     return False
 
 
-async def take_snapshot(config: Config, given: Options, enough: Callable[[Snapshot], bool] = _never) -> Snapshot | None:
-    """After two readings `given.window_s` apart, or the first one that is `enough`; None where there is nothing to
-    monitor.
+async def take_snapshot(
+    config: Config, given: Options, is_enough: Callable[[Snapshot], bool] = _never
+) -> Snapshot | None:
+    """A snapshot after `given.window_s`, or the first one for which `is_enough` holds; None: nothing to monitor.
 
     Raises Failed if the GPUs cannot be asked for.
     """
@@ -83,11 +84,14 @@ async def take_snapshot(config: Config, given: Options, enough: Callable[[Snapsh
     try:
         await collector.open()
         await collector.any_ready(READY_S)
-        others = config.endpoint or config.feed or config.dcgm.url
-        await collector.ready(OTHERS_READY_S if others else READY_S)
+        has_others = config.endpoint or config.feed or config.dcgm.url
+        longest_s = READY_S
+        if has_others:
+            longest_s = OTHERS_READY_S
+        await collector.ready(longest_s)
         snapshot = await collector.tick()
         end_s = time.monotonic() + given.window_s
-        while (left_s := end_s - time.monotonic()) > 0 and not enough(snapshot):
+        while (left_s := end_s - time.monotonic()) > 0 and not is_enough(snapshot):
             await asyncio.sleep(min(left_s, collector.interval_s))
             snapshot = await collector.tick()
         if not has_nothing_to_show(snapshot):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import http.client
 import time
+from typing import Final
 
 import msgspec
 
@@ -26,6 +27,8 @@ _ANSWER_S = 0.3
 MOST_AGE_S = 15.0
 """A served snapshot that is older is not of now."""
 MOST_SHOT_BYTES = 16_000_000
+_LOOPBACK_OF_ALL: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Address of all interfaces -> the one to ask this host at."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -60,28 +63,28 @@ def run(chosen: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _served_shot(config: Config, options: Options, chosen: argparse.Namespace) -> Shot | None:
+def _served_shot(config: Config, given: Options, chosen: argparse.Namespace) -> Shot | None:
     """The snapshot of this host's `gpumon serve-metrics`, if it may be asked for what the options want."""
-    if options.demo or not options.nvml or chosen.endpoint:
+    if given.demo or not given.nvml or chosen.endpoint:
         return None
     exporter = config.exporter
     if exporter.tls_cert or exporter.user:
         return None
-    return _served(exporter.listen)
+    return _ask_server(exporter.listen)
 
 
-def _own_shot(config: Config, options: Options, window_s: float | None) -> Shot | None:
+def _own_shot(config: Config, given: Options, window_s: float | None) -> Shot | None:
     """A snapshot of two readings; None where there is nothing to monitor."""
     import asyncio
 
     from gpumon.commands.snapshot import take_snapshot
     from gpumon.outputs.json import encode
 
-    enough = _is_judged
+    is_enough = _is_judged
     if window_s is None:
-        window_s = config.general.engine_interval_s + 1.0
-        enough = _has_rates
-    snapshot = asyncio.run(take_snapshot(config, msgspec.structs.replace(options, window_s=window_s), enough))
+        window_s = config.general.engine_interval_s + 1.0  # two polls of an engine, and its answer
+        is_enough = _has_rates
+    snapshot = asyncio.run(take_snapshot(config, msgspec.structs.replace(given, window_s=window_s), is_enough))
     if snapshot is None:
         return None
     return msgspec.json.decode(encode(snapshot), type=Shot)
@@ -107,10 +110,14 @@ def _is_judged(snapshot: Snapshot) -> bool:
     return _has_rates(snapshot)
 
 
-def _served(address: str) -> Shot | None:
-    """The newest snapshot of the `gpumon serve-metrics` that runs here; it has seen enough for rates and verdicts."""
+def _ask_server(address: str) -> Shot | None:
+    """The newest snapshot of the `gpumon serve-metrics` that listens there; None where there is none of now.
+
+    Such a server has run for a while, so that its snapshots have rates and verdicts.
+    """
     host, _, port = address.rpartition(":")
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host.strip("[]"), host.strip("[]"))
+    host = host.strip("[]")
+    host = _LOOPBACK_OF_ALL.get(host, host)
     connection = http.client.HTTPConnection(host, int(port), timeout=_ANSWER_S)
     try:
         connection.request("GET", "/snapshot.json")
@@ -118,11 +125,17 @@ def _served(address: str) -> Shot | None:
         shot = None
         if answer.status == http.client.OK:
             shot = msgspec.json.decode(answer.read(MOST_SHOT_BYTES), type=Shot)
-        fresh = shot is not None and abs(time.time() - wall_of(shot.time)) < MOST_AGE_S and (shot.gpus or shot.engines)
+        is_of_now = shot is not None and _is_of_now(shot)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
         return None
     finally:
         connection.close()
-    if fresh:
+    if is_of_now:
         return shot
     return None
+
+
+def _is_of_now(shot: Shot) -> bool:
+    """Whether a served snapshot is new enough, and has something in it. Raises ValueError for a time that is none."""
+    age_s = abs(time.time() - wall_of(shot.time))
+    return age_s < MOST_AGE_S and bool(shot.gpus or shot.engines)

@@ -8,16 +8,21 @@ from typing import Final
 
 EXIT_OK = 0
 EXIT_FAILED = 1
-USAGE = 2
+"""Failed at run time."""
+EXIT_USAGE = 2
+"""Bad usage or config."""
 EXIT_NOTHING = 3
+"""Nothing to monitor."""
 EXIT_INFEASIBLE = 4
-"""Exit codes: done; failed at run time; bad usage or config; nothing to monitor; no plan meets what was asked."""
+"""No plan meets what was asked."""
 NOTHING_HERE: Final = (
     "nothing to monitor: no GPU was found and no endpoint is given (`gpumon doctor` says why; `gpumon demo` shows a "
     "simulated server)"
 )
-
-
+_ERASE_LINE: Final = "\x1b[K"
+_PIPE_WIDTH: Final = 160
+_WIDTHS: Final = (60, 500)
+"""Least and most columns that are printed, whatever the terminal has."""
 WORKER_FAILED: Final = "nothing is known of the GPUs, and no endpoint is given: "
 
 
@@ -36,7 +41,7 @@ def write(output: str | bytes) -> None:
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        raise
+        raise  # the reader has gone, which is no failure
     except OSError as failure:
         forget_stdout()
         raise Failed(f"cannot write the output: {failure.strerror}") from None
@@ -50,25 +55,25 @@ def forget_stdout() -> None:
 
 
 def complain(text: str, code: int, name: str = "gpumon: ") -> int:
-    """One line on stderr; returns the exit code."""
+    """Print one line on stderr, `name` in front; returns the exit code."""
     line = "".join(character if character.isprintable() else "?" for character in text)
     sys.stderr.write(f"{name}{line}\n")
     return code
 
 
 def note(text: str) -> None:
-    """One line on stderr about what goes wrong, or right again, while the command goes on."""
+    """Print one line on stderr about what goes wrong, or right again, while the command goes on."""
     complain(text, EXIT_OK)
 
 
-def tell_progress(done: int, of: int) -> None:
-    """How many hosts are done, in one line on a terminal that the next one overwrites."""
+def tell_progress(done: int, total: int) -> None:
+    """Say on a terminal how many hosts are done, in one line that the next one overwrites; it is erased at the end."""
     if not sys.stderr.isatty():
         return
-    if done < of:
-        sys.stderr.write(f"\rhost {done + 1} of {of}")
+    if done < total:
+        sys.stderr.write(f"\rhost {done + 1} of {total}")
     else:
-        sys.stderr.write("\r\x1b[K")
+        sys.stderr.write(f"\r{_ERASE_LINE}")
     sys.stderr.flush()
 
 
@@ -82,5 +87,6 @@ def width() -> int:
     import shutil
 
     if sys.stdout.isatty():
-        return min(max(60, shutil.get_terminal_size((100, 24)).columns), 500)
-    return 160
+        least, most = _WIDTHS
+        return min(max(least, shutil.get_terminal_size((100, 24)).columns), most)
+    return _PIPE_WIDTH

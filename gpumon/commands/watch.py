@@ -99,25 +99,25 @@ def run(chosen: argparse.Namespace) -> int:
 
 def watch(
     config: Config,
-    options: Options,
+    given: Options,
     sink: Callable[[Snapshot], None],
     keepers: Sequence[TickKeeper] = (),
     *,
     although_nothing: bool = False,
 ) -> int:
-    """Snapshots until `options.count` or `options.duration_s`; returns the exit code.
+    """Pass snapshots to `sink` until `given.count` or `given.duration_s`; returns the exit code.
 
     Where there is neither a GPU nor an engine it ends at once, unless `although_nothing`.
     """
-    watched = _Watched(sink, options.count, although_nothing=although_nothing)
-    return asyncio.run(_watch(config, options, keepers, watched))
+    this_run = _Run(sink, given.count, although_nothing=although_nothing)
+    return asyncio.run(_watch(config, given, keepers, this_run))
 
 
-class _Watched:
+class _Run:
     """The snapshots of one run: passes them on, counts them, and knows when it is over."""
 
-    def __init__(self, sink: Callable[[Snapshot], None], most: int, *, although_nothing: bool) -> None:
-        """`most`: snapshots to pass on; 0: no end."""
+    def __init__(self, sink: Callable[[Snapshot], None], most_snapshots: int, *, although_nothing: bool) -> None:
+        """`most_snapshots`: snapshots to pass on; 0: no end."""
         self.done = asyncio.Event()
         self.written = 0
         self.has_nothing = False
@@ -125,7 +125,7 @@ class _Watched:
         self.failure = ""
         """Why the driver worker could not start, if that is why there is nothing."""
         self._sink = sink
-        self._most = most
+        self._most_snapshots = most_snapshots
         self._although_nothing = although_nothing
 
     def take(self, snapshot: Snapshot) -> None:
@@ -145,7 +145,7 @@ class _Watched:
             self.done.set()
             raise
         self.written += 1
-        if self._most and self.written >= self._most:
+        if self._most_snapshots and self.written >= self._most_snapshots:
             self.done.set()
 
     def exit_code(self) -> int:
@@ -159,7 +159,7 @@ class _Watched:
         return EXIT_OK
 
 
-async def _watch(config: Config, options: Options, keepers: Sequence[TickKeeper], watched: _Watched) -> int:
+async def _watch(config: Config, given: Options, keepers: Sequence[TickKeeper], this_run: _Run) -> int:
     """Collect until the run is over."""
     from gpumon.session.build import build, open_hardware
 
@@ -167,20 +167,20 @@ async def _watch(config: Config, options: Options, keepers: Sequence[TickKeeper]
     if config.webhook:
         from gpumon.push.webhooks import webhooks_of
 
-        push = webhooks_of(config, options, note)
-    stop_on_signals(watched.done)
-    collector = build(config, options, await open_hardware(config, options), keepers=keepers, push=push)
-    end_s = time.monotonic() + (options.duration_s or math.inf)
+        push = webhooks_of(config, given, note)
+    stop_on_signals(this_run.done)
+    collector = build(config, given, await open_hardware(config, given), keepers=keepers, push=push)
+    end_s = time.monotonic() + (given.duration_s or math.inf)
     try:
         await collector.open()
         # One source is enough to begin: a driver that takes its time does not silence the engines.
-        first = asyncio.create_task(collector.any_ready(READY_S))
-        await _until(watched.done, first, end_s)
-        first.cancel()
-        if not watched.done.is_set() and time.monotonic() < end_s:
-            await collector.start(watched.take)
-            await _until(watched.done, collector.ended(), end_s)
-        return watched.exit_code()
+        ready_task = asyncio.create_task(collector.any_ready(READY_S))
+        await _wait_until(this_run.done, ready_task, end_s)
+        ready_task.cancel()
+        if not this_run.done.is_set() and time.monotonic() < end_s:
+            await collector.start(this_run.take)
+            await _wait_until(this_run.done, collector.ended(), end_s)
+        return this_run.exit_code()
     finally:
         await collector.stop()
 
@@ -193,39 +193,41 @@ def stop_on_signals(done: asyncio.Event) -> None:
             loop.add_signal_handler(name, done.set)
 
 
-async def _until(done: asyncio.Event, task: asyncio.Task[None], end_s: float) -> None:
+async def _wait_until(done: asyncio.Event, task: asyncio.Task[None], end_s: float) -> None:
     """Wait for `done`, for the end of `task` (and raise what ended it), or for the monotonic time `end_s`."""
     left_s: float | None = None
     if not math.isinf(end_s):
         left_s = end_s - time.monotonic()
-    waits = [asyncio.create_task(done.wait()), task]
+    stop_task = asyncio.create_task(done.wait())
     try:
-        await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({stop_task, task}, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
         if task.done() and not task.cancelled():
             task.result()
     finally:
-        waits[0].cancel()
+        stop_task.cancel()
 
 
-def _has_answered(host: HostShown) -> bool:
+def _ever_answered(host: HostShown) -> bool:
     """Whether a host's gpumon, or its nvidia-smi, ever told something."""
     return host.ready or bool(host.snapshot.gpus)
 
 
 def print_fleet(
-    config: Config, options: Options, form: str, sink: Callable[[str | bytes], None] = write, columns: int = 0
+    config: Config, given: Options, form: str, sink: Callable[[str | bytes], None] = write, columns: int = 0
 ) -> int:
-    """Print the fleet, `json` or else as a table, `options.count` times (0: until a signal); returns the exit code.
+    """Print the fleet, `json` or else as a table, `given.count` times (0: until a signal); returns the exit code.
 
     It is 1 if the Prometheus, or every host, never answered, 3 where the Prometheus has nothing of any host.
     """
-    code = asyncio.run(_fleet(config, options, form, sink, columns or width()))
+    code = asyncio.run(_print_fleet(config, given, form, sink, columns or width()))
     if code == EXIT_NOTHING:
         return complain("nothing to monitor: the Prometheus has nothing of any host now", EXIT_NOTHING)
     return code
 
 
-async def _fleet(config: Config, options: Options, form: str, sink: Callable[[str | bytes], None], columns: int) -> int:
+async def _print_fleet(
+    config: Config, given: Options, form: str, sink: Callable[[str | bytes], None], columns: int
+) -> int:
     from gpumon.fleet.snapshot import NOTHING_YET
     from gpumon.outputs.fleet import encode, report
     from gpumon.session.fleet import FleetSession
@@ -236,10 +238,10 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
     snapshot = NOTHING_YET
     stop_on_signals(done)
     slot_s = time.monotonic()
-    end_s = slot_s + (options.duration_s or math.inf)
+    end_s = slot_s + (given.duration_s or math.inf)
     try:
         while not done.is_set():
-            answer = await _unless(done, control.fleet.refreshed())
+            answer = await _wait_unless(done, control.fleet.refreshed())
             if answer is None:
                 break
             snapshot = answer
@@ -249,7 +251,7 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
                 sink(report(snapshot, control.prices, columns, config.fleet.owners))
             printed += 1
             slot_s = max(slot_s + control.interval_s, time.monotonic())
-            if printed == options.count or slot_s >= end_s:
+            if printed == given.count or slot_s >= end_s:
                 break
             with contextlib.suppress(asyncio.TimeoutError):
                 async with timeout(slot_s - time.monotonic()):
@@ -259,15 +261,15 @@ async def _fleet(config: Config, options: Options, form: str, sink: Callable[[st
     return _fleet_exit_code(config, snapshot)
 
 
-async def _unless(done: asyncio.Event, answer: Coroutine[Any, Any, T]) -> T | None:
-    """The answer; None where `done` is set before it comes."""
-    asked = asyncio.ensure_future(answer)
-    stopped = asyncio.ensure_future(done.wait())
-    await asyncio.wait({asked, stopped}, return_when=asyncio.FIRST_COMPLETED)
-    stopped.cancel()
-    if asked.done():
-        return asked.result()
-    asked.cancel()
+async def _wait_unless(done: asyncio.Event, answer: Coroutine[Any, Any, T]) -> T | None:
+    """Wait for an answer and return it; None where `done` is set before it comes."""
+    answer_task = asyncio.ensure_future(answer)
+    stop_task = asyncio.ensure_future(done.wait())
+    await asyncio.wait({answer_task, stop_task}, return_when=asyncio.FIRST_COMPLETED)
+    stop_task.cancel()
+    if answer_task.done():
+        return answer_task.result()
+    answer_task.cancel()
     return None
 
 
@@ -275,7 +277,7 @@ def _fleet_exit_code(config: Config, snapshot: FleetSnapshot) -> int:
     """Exit code by the last snapshot."""
     if not snapshot.wall_s:
         return EXIT_FAILED
-    if config.host and not any(map(_has_answered, snapshot.hosts)):
+    if config.host and not any(map(_ever_answered, snapshot.hosts)):
         return EXIT_FAILED
     if snapshot.hosts:
         return EXIT_OK

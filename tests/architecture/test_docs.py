@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.commands import COMMANDS
-from gpumon.commands.options import LIST, actions, parser_of, subcommands
+from gpumon.commands.options import DEFAULT_ACTION, actions, parser_of, subcommands
 from gpumon.config.keymap import COMMANDS as KEYED
 from gpumon.config.keymap import shown_key
 from tests.each_row import each_row
@@ -52,7 +52,7 @@ def options_of(name: str, words: str) -> set[str]:
     """The options that a command takes, those of its own commands included."""
     parser = parser_of(name)
     nested = subcommands(parser)
-    inner = [word for word in words.split() if word in nested] or ([LIST] if LIST in nested else [])
+    inner = [word for word in words.split() if word in nested] or ([DEFAULT_ACTION] if DEFAULT_ACTION in nested else [])
     parsers = [parser, *(nested[word] for word in inner)]
     if name and not nested:
         parsers.append(parser_of(""))

@@ -20,7 +20,7 @@ import psutil
 import pyte
 import pytest
 
-from gpumon.commands.options import understood
+from gpumon.commands.options import parse_command_line
 from gpumon.commands.web import is_loopback, public_url, screen_command
 from gpumon.config.errors import ConfigError
 from gpumon.web.admission import Admission
@@ -392,7 +392,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path, link: tuple[Started, str]
 
 
 def chosen(*words: str) -> argparse.Namespace:
-    return understood(["web", *words])[0]
+    return parse_command_line(["web", *words])[0]
 
 
 def test_a_tab_runs_the_options_chosen() -> None:
@@ -406,9 +406,9 @@ def test_a_tab_runs_the_options_chosen() -> None:
         "--no-nvml",
         "--config=a b.toml",
     }
-    again, command = understood(argv[3:])
+    again, command = parse_command_line(argv[3:])
     assert (command, again.endpoint) == ("", ["http://a:1/x;rm -rf /", "b:2"])
-    simulated, command = understood(screen_command(chosen("--demo", "--scenario", "thermal", *words))[3:])
+    simulated, command = parse_command_line(screen_command(chosen("--demo", "--scenario", "thermal", *words))[3:])
     assert (command, simulated.scenario, hasattr(simulated, "prometheus")) == ("demo", "thermal", False)
 
 
