@@ -15,15 +15,17 @@ import msgspec
 MOST_LINES: Final = 200_000
 """Lines looked at in one page."""
 MOST_LINE_BYTES: Final = 64 * 1024
+"""A longer line is skipped."""
 MOST_SAMPLES: Final = 20_000
 """Wanted samples taken from one page."""
 MOST_LABELS: Final = 128
+"""Labels of a series; a line with more is skipped."""
 MOST_LABEL_CHARS: Final = 1024
 """Characters kept of one label value; the rest is cut."""
-_MOST_KEPT_BYTES: Final = 256 * 1024
+_MOST_REPEATED_BYTES: Final = 256 * 1024
 """Size up to which a page is kept, to look at what is new in the next one."""
 MOST_KNOWN_BYTES: Final = 1024 * 1024
-"""Size of the line starts remembered from one page to the next."""
+"""Size of the line starts and labels that are remembered from page to page; beyond it all are forgotten."""
 
 
 class Series(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -52,6 +54,8 @@ class Scan(NamedTuple):
 
 
 class _Sample(NamedTuple):
+    """One line of a wanted series."""
+
     name: str
     labels: dict[str, str]
     value: float
@@ -60,9 +64,10 @@ class _Sample(NamedTuple):
 
 
 _UNSEEN: Final = Series("", {})
+"""Stands for a line start that is not remembered; None for one of a series that is not wanted."""
 _HASH: Final = ord("#")
-_NEAR: Final = 64
-"""So many bytes more that two pages may share are not looked for."""
+_CLOSE_ENOUGH_BYTES: Final = 64
+"""Bytes within which the end of what two pages share is searched for: a line of a page is longer."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?=[ \t{])")
 _QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _TERM = re.compile(rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_:]*)|{_QUOTED})\s*(?:=\s*{_QUOTED}\s*)?(,|(?=\}}))")
@@ -83,12 +88,14 @@ class Scanner:
     def __init__(self, names: Iterable[str]) -> None:
         self._names = frozenset(names)
         self._known: dict[bytes, Series | None] = {}
+        """Line start -> its series; None where it is not a wanted one."""
         self._known_bytes = 0
         self._series: dict[str, Series] = {}
-        """By name and labels in text: nothing that the garbage collector has to look at."""
+        """By name and labels as one text, which the garbage collector need not look into."""
         self._texts: dict[str, str] = {}
+        """Each name and label value once, however many series have it."""
         self._last: tuple[bytes, Scan] | None = None
-        """The last page, where each of its lines said something of its own."""
+        """The last page and its samples, if it was whole and without duplicates."""
         self._heads: list[bytes] = []
         """The text before the value in each of its lines; empty until the first time that the line changes."""
         self._wanted: list[Series | None] = []
@@ -103,20 +110,24 @@ class Scanner:
         """The wanted samples of a page (text format 0.0.4 or 1.0.0, or OpenMetrics)."""
         if self._known_bytes >= MOST_KNOWN_BYTES:
             self._forget()
-        repeated = self._again(body)
+        repeated = self._scan_repeated(body)
         if repeated is not None:
             return repeated
         lines = body.split(b"\n", MOST_LINES)
         is_too_long = len(lines) > MOST_LINES
         if is_too_long:
-            lines.pop()
-        scan = self._read(lines)
-        scan = scan._replace(cut=scan.cut or is_too_long, open_metrics=body[-16:].rstrip().endswith(b"# EOF"))
-        self._keep(body, scan, len(lines))
+            lines.pop()  # the rest of the page in one piece
+        scan = self._read_lines(lines)
+        is_open_metrics = body[-16:].rstrip().endswith(b"# EOF")
+        scan = scan._replace(cut=scan.cut or is_too_long, open_metrics=is_open_metrics)
+        self._keep_page(body, scan, len(lines))
         return scan
 
-    def _read(self, lines: Sequence[bytes]) -> Scan:
-        """The wanted samples of these lines, up to the bound."""
+    def _read_lines(self, lines: Sequence[bytes]) -> Scan:
+        """The wanted samples of these lines, up to the bound.
+
+        A remembered line start and a plain number need no parsing. float() would take `1_0`, which the format does not.
+        """
         values: dict[Series, float] = {}
         taken = 0
         skipped = 0
@@ -138,7 +149,7 @@ class Scanner:
                     taken += 1
                     continue
             try:
-                taken += self._take_first_seen(line, values)
+                taken += self._add_new_sample(line, values)
             except ValueError:
                 skipped += 1
                 continue
@@ -146,38 +157,39 @@ class Scanner:
                 return Scan(values, taken - len(values), skipped, cut=True)
         return Scan(values, taken - len(values), skipped, cut=False)
 
-    def _take_first_seen(self, line: bytes, values: dict[Series, float]) -> int:
-        """Add the sample of a line to the values; the number of samples that it was. Raises ValueError."""
-        sample = self._first_seen(line)
+    def _add_new_sample(self, line: bytes, values: dict[Series, float]) -> int:
+        """Add the sample of a line to the values. Returns 1, or 0 where it has no wanted one. Raises ValueError."""
+        sample = self._new_sample(line)
         if sample is None:
             return 0
-        values[sample[0]] = sample[1]
+        series, value = sample
+        values[series] = value
         return 1
 
-    def _keep(self, body: bytes, scan: Scan, lines: int) -> None:
-        """Keep the page for the next one, if each of its lines said something of its own."""
+    def _keep_page(self, body: bytes, scan: Scan, lines: int) -> None:
+        """Keep a page of so many lines to compare the next one with, if it was whole and without duplicates."""
         self._last = None
         self._heads = []
         self._wanted = []
-        if scan.cut or scan.skipped or scan.duplicates or len(body) > _MOST_KEPT_BYTES:
+        if scan.cut or scan.skipped or scan.duplicates or len(body) > _MOST_REPEATED_BYTES:
             return
         self._last = (body, scan)
         self._heads = [b""] * lines
         self._wanted = [None] * lines
 
-    def _again(self, body: bytes) -> Scan | None:
+    def _scan_repeated(self, body: bytes) -> Scan | None:
         """The samples of a page that differs from the last one in values only; None where it does not."""
         if self._last is None:
             return None
         last, scan = self._last
-        begin, end = _apart(last, body)
-        before = _lines(last[begin : len(last) - end])
-        lines = _lines(body[begin : len(body) - end])
-        if len(before) != len(lines):
+        same_begin, same_end = _shared_ends(last, body)
+        old_lines = _split_lines(last[same_begin : len(last) - same_end])
+        lines = _split_lines(body[same_begin : len(body) - same_end])
+        if len(old_lines) != len(lines):
             return None
-        changed = [*map(ne, before, lines)]
-        first = body.count(b"\n", 0, begin)
-        if not self._know_lines(first, before, changed):
+        changed = [*map(ne, old_lines, lines)]
+        first = body.count(b"\n", 0, same_begin)
+        if not self._learn_heads(first, old_lines, changed):
             return None
         new_values = self._new_values(first, lines, changed)
         if new_values is None:
@@ -188,83 +200,95 @@ class Scanner:
         self._last = (body, repeated)
         return repeated
 
-    def _know_lines(self, first: int, before: Sequence[bytes], changed: Sequence[bool]) -> bool:
-        """Whether all changed lines of the last page, from its line `first` on, are plain samples."""
-        heads = self._heads[first : first + len(before)]
+    def _learn_heads(self, first: int, old_lines: Sequence[bytes], changed: Sequence[bool]) -> bool:
+        """Note the heads of the changed lines of the last page, from its line `first` on.
+
+        Returns whether all of them are plain samples.
+        """
+        heads = self._heads[first : first + len(old_lines)]
         if all(compress(heads, changed)):
             return True
-        for offset in compress(range(len(before)), changed):
-            if not heads[offset] and not self._take_plain(first + offset, before[offset]):
+        for offset in compress(range(len(old_lines)), changed):
+            if not heads[offset] and not self._learn_head(first + offset, old_lines[offset]):
                 return False
         return True
 
     def _new_values(self, first: int, lines: Sequence[bytes], changed: Sequence[bool]) -> dict[Series, float] | None:
         """The values of the changed lines of a page, from its line `first` on; None where one is more than a value."""
         here = slice(first, first + len(lines))
-        new = [*compress(lines, changed)]
+        changed_lines = [*compress(lines, changed)]
         heads = [*compress(self._heads[here], changed)]
-        if not all(map(bytes.startswith, new, heads)) or max(map(len, new), default=0) > MOST_LINE_BYTES:
+        if not all(map(bytes.startswith, changed_lines, heads)):
+            return None
+        if max(map(len, changed_lines), default=0) > MOST_LINE_BYTES:
             return None
         wanted = []
         tails = []
-        for line, head, series in zip(new, heads, compress(self._wanted[here], changed), strict=True):
+        for line, head, series in zip(changed_lines, heads, compress(self._wanted[here], changed), strict=True):
             if series is not None:
                 wanted.append(series)
                 tails.append(line[len(head) :])
-        if b"_" in b"".join(tails):
+        if b"_" in b"".join(tails):  # float() would take it
             return None
         try:
             return dict(zip(wanted, map(float, tails), strict=True))
         except ValueError:
             return None
 
-    def _take_plain(self, index: int, line: bytes) -> bool:
-        """Note the series of a line that is a plain sample: another value of it may be read as it stands. Returns
-        whether it is one."""
+    def _learn_head(self, index: int, line: bytes) -> bool:
+        """Note head and series of a line, if it is a plain sample: from then on its value may be read as it stands.
+
+        Returns whether it is one.
+        """
         begin = line.rfind(b" ") + 1
         head = line[:begin]
         series = self._known.pop(head, _UNSEEN)
         if series is _UNSEEN:
             return False
-        self._known[head] = series  # under the new object: the old one need not be kept beside it
+        self._known[head] = series  # under the new bytes, which _heads keeps: not the same text twice
         if series is not None:
             try:
-                _number(_text(line[begin:]))
+                _parse_number(_decode(line[begin:]))
             except ValueError:
                 return False
         self._heads[index] = head
         self._wanted[index] = series
         return True
 
-    def _first_seen(self, line: bytes) -> tuple[Series, float] | None:
-        """The wanted sample of a line; None where it has none. ValueError where it is nothing that the format knows."""
-        sample = _parse(line, self._names)
+    def _new_sample(self, line: bytes) -> tuple[Series, float] | None:
+        """The wanted sample of a line that is not remembered, which it is from now on; None where it has none.
+
+        Raises ValueError where the line is nothing that the format knows.
+        """
+        sample = _parse_line(line, self._names)
         if sample is not None:
-            series = self._one(sample)
+            series = self._series_of(sample)
             if sample.head:
                 self._remember(sample.head, series)
             return series, sample.value
         head = line[: line.rfind(b" ") + 1]
         # Only a head with the whole name in it: else a wanted series could begin the same.
-        if _NAME.match(_text(head)):
+        if _NAME.match(_decode(head)):
             self._remember(head, None)
         return None
 
-    def _one(self, sample: _Sample) -> Series:
+    def _series_of(self, sample: _Sample) -> Series:
+        """The one object of a sample's series."""
         key = f"{sample.name} {sorted(sample.labels.items())!r}"
         series = self._series.get(key)
         if series is None:
-            same = self._texts.setdefault
+            intern = self._texts.setdefault
             labels = {}
             for name, value in sample.labels.items():
-                labels[same(name, name)] = same(value, value)
-            series = Series(same(sample.name, sample.name), labels)
+                labels[intern(name, name)] = intern(value, value)
+            series = Series(intern(sample.name, sample.name), labels)
             # Kept beyond the bound too: within one page, duplicates must meet the same object.
             self._series[key] = series
             self._known_bytes += sum(map(len, labels.values()))
         return series
 
     def _remember(self, head: bytes, series: Series | None) -> None:
+        """Remember the series of a line start, if there is room."""
         if self._known_bytes < MOST_KNOWN_BYTES:
             self._known[head] = series
             self._known_bytes += len(head)
@@ -277,14 +301,15 @@ class Scanner:
         self._last = None
 
 
-def _apart(old: bytes, new: bytes) -> tuple[int, int]:
-    """How many bytes of whole lines two pages share at their start, and how many from a line's end on at their end.
+def _shared_ends(old: bytes, new: bytes) -> tuple[int, int]:
+    """How many bytes two pages share at their start, in whole lines, and how many at their end, from a line's end on.
 
-    In the page of an engine that does nothing, a line or two change.
+    In the page of an engine that does nothing, a line or two change. Both are found by halving: a comparison of bytes
+    costs far less than one of lines.
     """
     begin = 0
     most = min(len(old), len(new))
-    while most - begin > _NEAR:
+    while most - begin > _CLOSE_ENOUGH_BYTES:
         middle = (begin + most + 1) // 2
         if old.startswith(new[begin:middle], begin):
             begin = middle
@@ -293,31 +318,33 @@ def _apart(old: bytes, new: bytes) -> tuple[int, int]:
     begin = new.rfind(b"\n", 0, begin) + 1
     end = 0
     most = min(len(old), len(new)) - begin
-    while most - end > _NEAR:
+    while most - end > _CLOSE_ENOUGH_BYTES:
         middle = (end + most + 1) // 2
         if old.endswith(new[len(new) - middle : len(new) - end], 0, len(old) - end):
             end = middle
         else:
             most = middle
     line_end = new.find(b"\n", len(new) - end)
-    return begin, len(new) - line_end if line_end >= 0 else 0
+    if line_end < 0:
+        return begin, 0
+    return begin, len(new) - line_end
 
 
-def _lines(text: bytes) -> list[bytes]:
+def _split_lines(text: bytes) -> list[bytes]:
     """The lines of a text with their ends, in half the time of `split`, which looks at each byte by itself."""
     return BytesIO(text).readlines()
 
 
-def _parse(line: bytes, names: frozenset[str]) -> _Sample | None:
-    """One line: its sample if it is a wanted one. ValueError where it is nothing that the format knows."""
+def _parse_line(line: bytes, names: frozenset[str]) -> _Sample | None:
+    """The sample of a line; None where it has no wanted one. Raises ValueError where the format does not know it."""
     if len(line) > MOST_LINE_BYTES:
         raise ValueError("too long")
-    text = _text(line).strip()
+    text = _decode(line).strip()
     if not text or text[0] == "#":
         return None
     match = _NAME.match(text)
     if match is None:
-        name, labels, rest = _labels(text)
+        name, labels, rest = _parse_labels(text)
         if not name:
             raise ValueError("no name")
     else:
@@ -327,12 +354,12 @@ def _parse(line: bytes, names: frozenset[str]) -> _Sample | None:
         labels = {}
         rest = text[match.end() :].lstrip()
         if rest.startswith("{"):
-            second_name, labels, rest = _labels(rest)
+            second_name, labels, rest = _parse_labels(rest)
             if second_name:
                 raise ValueError("two names")
     if name not in names:
         return None
-    return _Sample(name, labels, _value(rest), _plain_head(line, rest))
+    return _Sample(name, labels, _parse_value(rest), _plain_head(line, rest))
 
 
 def _plain_head(line: bytes, rest: str) -> bytes:
@@ -340,44 +367,60 @@ def _plain_head(line: bytes, rest: str) -> bytes:
     begin = line.rfind(b" ") + 1
     if begin == 0 or len(rest.split()) != 1:
         return b""
-    if _text(line[begin:]).strip() != rest.strip():
+    if _decode(line[begin:]).strip() != rest.strip():
         return b""
     return line[:begin]
 
 
-def _text(line: bytes) -> str:
+def _decode(line: bytes) -> str:
     return line.decode("utf-8", "replace")
 
 
-def _labels(text: str) -> tuple[str, dict[str, str], str]:
+def _parse_labels(text: str) -> tuple[str, dict[str, str], str]:
     """The metric name inside the braces (or empty), the labels, and the text after the braces. Raises ValueError."""
     if not text.startswith("{"):
         raise ValueError("no labels")
     labels: dict[str, str] = {}
-    name = ""
+    metric_name = ""
     position = 1
     while position < len(text):
         rest = text[position:].lstrip()
         if rest.startswith("}"):
-            return name, labels, rest[1:]
-        term = _TERM.match(text, position)
-        if term is None or len(labels) >= MOST_LABELS:
-            break
-        plain_key, quoted_key, value, _ = term.groups()
-        if value is None:
-            if plain_key is not None or name:
-                break
-            name = _unescaped(quoted_key)
+            return metric_name, labels, rest[1:]
+        if len(labels) >= MOST_LABELS:
+            raise ValueError("too many labels")
+        name, value, position = _parse_term(text, position)
+        if value is not None:
+            if name in labels:
+                raise ValueError("a label twice")
+            labels[name] = value[:MOST_LABEL_CHARS]
+        elif metric_name:
+            raise ValueError("two names")
         else:
-            key = _unescaped(quoted_key) if plain_key is None else plain_key
-            if key in labels:
-                break
-            labels[key] = _unescaped(value)[:MOST_LABEL_CHARS]
-        position = term.end()
-    raise ValueError("malformed labels")
+            metric_name = name
+    raise ValueError("no end of the labels")
 
 
-def _unescaped(text: str) -> str:
+def _parse_term(text: str, position: int) -> tuple[str, str | None, int]:
+    """One term inside the braces, and the position behind it. Raises ValueError.
+
+    It is a label with its value, or the metric's name in quotes, whose value is None.
+    """
+    term = _TERM.match(text, position)
+    if term is None:
+        raise ValueError("malformed labels")
+    plain_name, quoted_name, value, _ = term.groups()
+    if value is not None:
+        value = _unescape(value)
+    elif plain_name is not None:
+        raise ValueError("a label without a value")
+    if plain_name is not None:
+        return plain_name, value, term.end()
+    return _unescape(quoted_name), value, term.end()
+
+
+def _unescape(text: str) -> str:
+    """A label value or name in quotes without its escapes."""
     if "\\" not in text:
         return text
     return _ESCAPE.sub(_escaped_character, text)
@@ -387,18 +430,18 @@ def _escaped_character(match: re.Match[str]) -> str:
     return _ESCAPED[match[1]]
 
 
-def _value(rest: str) -> float:
+def _parse_value(rest: str) -> float:
     """The value of `value [timestamp] [# exemplar]`. Raises ValueError."""
-    first, *after = rest.split(None, 3) or [""]
-    value = _number(first)
-    if after and not after[0].startswith("#"):
-        _number(after.pop(0))
-    if after and not after[0].startswith("#"):
+    first, *behind = rest.split(None, 3) or [""]
+    value = _parse_number(first)
+    if behind and not behind[0].startswith("#"):
+        _parse_number(behind.pop(0))  # the timestamp
+    if behind and not behind[0].startswith("#"):
         raise ValueError("more than a value and a time")
     return value
 
 
-def _number(token: str) -> float:
+def _parse_number(token: str) -> float:
     """A number as exporters spell it: `1.0`, `1e+06`, `+Inf`, `NaN`, and C's `-nan(ind)`. Raises ValueError."""
     if "_" in token:
         raise ValueError("no number")

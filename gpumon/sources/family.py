@@ -14,14 +14,17 @@ from gpumon.readings.text import clean
 CLIMBS: Final = 3
 """Generations that are climbed from a listening worker to the main process of its server."""
 _MOST_ANCESTORS: Final = 64
+"""Generations of a process that are looked at: no server has so many, and /proc may change under the climb."""
 INIT_PID: Final = 1
 HOST_INITS: Final = frozenset({"systemd", "init"})
-"""Names of a host's first process: everybody's ancestor, which holds other processes' sockets. That of a container is
-often the very server."""
+"""Names of a host's first process, which is left out: it is everybody's ancestor and holds other processes' sockets.
+The first process of a container is often the very server."""
 MOST_ARGUMENTS_BYTES: Final = 64 * 1024
+"""Bytes of a command line that are read."""
 MOST_VARIABLES_BYTES: Final = 256 * 1024
+"""Bytes of an environment that are read."""
 _WORKER_MARKS: Final = ("multiprocessing.spawn", "multiprocessing.forkserver", "::")
-"""In the command line of a process that a server started as a part of itself (`VLLM::EngineCore` and the like)."""
+"""Parts of the command line of a process that a server started as a part of itself (such as `VLLM::EngineCore`)."""
 
 
 class ProcessRecord(NamedTuple):
@@ -44,7 +47,7 @@ class ProcessRecord(NamedTuple):
         return f"Process({self.pid})"
 
 
-def process(pid: int) -> ProcessRecord | None:
+def read_process(pid: int) -> ProcessRecord | None:
     """The process, or None where /proc has none of that pid. Fields by proc_pid_stat(5) and proc_pid_status(5)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
@@ -54,17 +57,25 @@ def process(pid: int) -> ProcessRecord | None:
     except OSError:
         return None
     name, _, rest = stat.partition("(")[2].rpartition(")")
-    fields = rest.split()
+    fields = rest.split()  # from the third of the file on: the state is fields[0]
     uids = next((line.split() for line in status.splitlines() if line.startswith(b"Uid:")), [])
     argv = tuple(word for word in command.decode("utf-8", "replace").split("\0") if word)
-    if len(uids) > 2:
+    if len(uids) > 2:  # `Uid:`, the real one, the effective one, ...
         uid = int(uids[2])
     else:
         uid = -1
-    return ProcessRecord(pid, int(fields[1]), int(fields[19]), name, argv, uid, int(fields[3]))
+    return ProcessRecord(
+        pid=pid,
+        parent=int(fields[1]),
+        started=int(fields[19]),
+        name=name,
+        argv=argv,
+        uid=uid,
+        session=int(fields[3]),
+    )
 
 
-def lives(server: ProcessRecord) -> bool:
+def is_alive(server: ProcessRecord) -> bool:
     """Whether that very process is still there."""
     try:
         stat = Path(f"/proc/{server.pid}/stat").read_bytes()
@@ -75,10 +86,10 @@ def lives(server: ProcessRecord) -> bool:
 
 
 class ReadOnce(dict[int, ProcessRecord | None]):
-    """Processes by pid, each read when it is asked for first: for one look."""
+    """Processes by pid, each read when it is first asked for. It lives for one look: a process may change."""
 
     def __missing__(self, pid: int) -> ProcessRecord | None:
-        record = process(pid)
+        record = read_process(pid)
         self[pid] = record
         return record
 
@@ -87,18 +98,22 @@ def ancestry(pid: int, read: ReadOnce | None = None) -> tuple[ProcessRecord, ...
     """The process and its ancestors, the nearest first, a host's init left out; empty where /proc does not have it."""
     if read is None:
         read = ReadOnce()
-    chain: list[ProcessRecord] = []
-    while pid > 0 and len(chain) < _MOST_ANCESTORS:
-        member = read[pid]
-        if member is None or (pid == INIT_PID and member.name in HOST_INITS) or (chain and _adopted(chain[-1], member)):
+    line: list[ProcessRecord] = []
+    while pid > 0 and len(line) < _MOST_ANCESTORS:
+        record = read[pid]
+        if record is None:
             break
-        chain.append(member)
-        pid = member.parent
-    return tuple(chain)
+        if pid == INIT_PID and record.name in HOST_INITS:
+            break
+        if line and _is_adopted(line[-1], record):
+            break
+        line.append(record)
+        pid = record.parent
+    return tuple(line)
 
 
-def _adopted(child: ProcessRecord, parent: ProcessRecord) -> bool:
-    """Whether the first process became its parent because the one that started it has ended."""
+def _is_adopted(child: ProcessRecord, parent: ProcessRecord) -> bool:
+    """Whether init is the parent of this process only because the one that started it has ended."""
     return parent.pid == INIT_PID and child.session != parent.session
 
 
@@ -112,21 +127,20 @@ def all_pids() -> list[int]:
 
 
 def descendants(pid: int) -> frozenset[int]:
-    """All that came of a process, itself left out. Looks at every process of the host: not for every tick."""
+    """The pids of all descendants of a process. Looks at every process of the host: not for every tick."""
     children: dict[int, list[int]] = {}
     for other in all_pids():
         with contextlib.suppress(OSError, IndexError, ValueError):
             stat = Path(f"/proc/{other}/stat").read_bytes()
-            children.setdefault(int(stat.rpartition(b")")[2].split()[1]), []).append(other)
+            parent = int(stat.rpartition(b")")[2].split()[1])
+            children.setdefault(parent, []).append(other)
     below: set[int] = set()
     waiting = [pid]
     while waiting:
-        fresh = []
         for child in children.get(waiting.pop(), ()):
             if child not in below:
-                fresh.append(child)
-        below.update(fresh)
-        waiting += fresh
+                below.add(child)
+                waiting.append(child)
     return frozenset(below)
 
 
@@ -157,24 +171,27 @@ class ProcessFamily:
 
 
 def server_process(pid: int, read: ReadOnce | None = None) -> int:
-    """The parent of a process that is a worker of it: same program, forked or started by multiprocessing; else 0."""
+    """The pid of the server that a process is a worker of, or 0.
+
+    It is the parent, if that runs the same program and forked the worker or started it by multiprocessing.
+    """
     if read is None:
         read = ReadOnce()
     worker = read[pid]
     if worker is None or worker.parent <= 0:
         return 0
     parent = read[worker.parent]
-    if parent is None or _adopted(worker, parent) or executable_path(pid) != executable_path(parent.pid):
+    if parent is None or _is_adopted(worker, parent) or executable_path(pid) != executable_path(parent.pid):
         return 0
     command = "\0".join(worker.argv)
-    marked = any(mark in command for mark in _WORKER_MARKS)
-    if marked or worker.argv == parent.argv:
+    is_marked = any(mark in command for mark in _WORKER_MARKS)
+    if is_marked or worker.argv == parent.argv:
         return parent.pid
     return 0
 
 
 def executable_path(pid: int) -> str:
-    """Path of what it executes; empty where Linux hides it from this user."""
+    """Path of the program that a process runs; empty where Linux hides it from this user."""
     try:
         return str(Path(f"/proc/{pid}/exe").readlink())
     except OSError:
@@ -189,16 +206,16 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def variables_of(pid: int, wanted: Collection[str]) -> dict[str, str] | None:
-    """The wanted variables that are set and not empty; None where Linux hides them from this user."""
+def variables_of(pid: int, names: Collection[str]) -> dict[str, str] | None:
+    """The variables of these names that are set and not empty; None where Linux hides them from this user."""
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as file:
             text = file.read(MOST_VARIABLES_BYTES).decode("utf-8", "replace")
     except OSError:
         return None
-    pairs = (entry.partition("=") for entry in text.split("\0"))
     variables = {}
-    for name, _, value in pairs:
-        if name in wanted and value:
+    for entry in text.split("\0"):
+        name, _, value = entry.partition("=")
+        if name in names and value:
             variables[name] = value
     return variables

@@ -18,7 +18,7 @@ from gpumon.sources.engine_log import follow, tails
 from gpumon.sources.engine_log.log import MOST_LOG_LINES, EngineLogReader, serving_origin
 from gpumon.sources.engine_log.places import LogAccessError, LogFile, NoLog, open_kept, places_of
 from gpumon.sources.engine_log.tails import MOST_LOG_BYTES, FileTail, log_tail, run_bounded
-from gpumon.sources.family import process
+from gpumon.sources.family import read_process
 from gpumon.sources.last_seen.processes import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.sources.model_files import ReadingUser
@@ -42,7 +42,7 @@ class Engine:
 
     def __init__(self, running: subprocess.Popen[str]) -> None:
         self.running = running
-        server = process(running.pid)
+        server = read_process(running.pid)
         assert server is not None
         self.origin = origin_of(server)
 
@@ -207,7 +207,7 @@ async def test_the_file_of_an_option_comes_first(tmp_path: Path) -> None:
         subprocess.Popen(words, stdin=subprocess.PIPE, stdout=out, stderr=out, cwd=tmp_path) as server,
     ):
         wait_for(lambda: (tmp_path / "llama.log").exists() and bool((tmp_path / "llama.log").read_text()))
-        found = process(server.pid)
+        found = read_process(server.pid)
         assert found is not None
         origin = origin_of(found)
         assert origin.output == str(tmp_path / "llama.log")
@@ -287,7 +287,7 @@ async def test_a_log_whose_descriptor_is_another_one_by_now_is_looked_for_again(
     ):
         assert server.stdin is not None
         wait_for(lambda: (tmp_path / "llama.log").exists() and bool((tmp_path / "llama.log").read_text()))
-        found = process(server.pid)
+        found = read_process(server.pid)
         assert found is not None
         log = log_of(origin_of(found))
         view = await log.read()

@@ -20,7 +20,7 @@ from gpumon.sources.family import (
     ProcessRecord,
     descendants,
     executable_path,
-    process,
+    read_process,
     variables_of,
 )
 from gpumon.sources.model_files import allowed, container_pid, is_blob, ollama_name, reader_of, root_of
@@ -652,7 +652,7 @@ def _wrapper_of(launches: Sequence[FoundEngine], kinds: set[EngineKind]) -> Foun
 def _serves_through_ray(wrapper: ProcessRecord) -> bool:
     """Whether Ray Serve runs below it: a server outside Ray may have its workers there, too."""
     for pid in descendants(wrapper.pid):
-        worker = process(pid)
+        worker = read_process(pid)
         if worker is not None and "".join(worker.argv[:1]).startswith(SERVE_REPLICA):
             return True
     return False

@@ -27,7 +27,7 @@ from gpumon.sources.discovery.chain import (
 )
 from gpumon.sources.discovery.look import DiscoveryLook
 from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.family import ProcessFamily, lives
+from gpumon.sources.family import ProcessFamily, is_alive
 from gpumon.sources.last_seen.looks import RunningServer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.ownership import Ownership
@@ -283,7 +283,7 @@ class EngineDiscovery:
         """Show an engine that no chain leads to as ended, unless its process lives. Returns whether it is gone for
         good."""
         server = engine.chain.server
-        if not has_moved and server is not None and lives(server):
+        if not has_moved and server is not None and is_alive(server):
             engine.gone_s = None
             return False
         if engine.gone_s is None:

@@ -12,7 +12,7 @@ from gpumon.sources.engine_log.follow import LogFollower, OneRead
 from gpumon.sources.engine_log.places import LOGS
 from gpumon.sources.engine_log.requests import EngineRequestsReader
 from gpumon.sources.engine_log.tails import Added, first_record
-from gpumon.sources.family import all_pids, process, server_process
+from gpumon.sources.family import all_pids, read_process, server_process
 from gpumon.sources.last_seen.processes import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.sources.sockets import LocalAddress, listening, locate, reached, socket_holders
@@ -109,7 +109,7 @@ def serving_origin(url: str) -> EngineOrigin:
     if not pids:
         return NO_ORIGIN
     pid = min(pids)
-    server = process(server_process(pid) or pid)
+    server = read_process(server_process(pid) or pid)
     if server is not None:
         return origin_of(server)
     return NO_ORIGIN

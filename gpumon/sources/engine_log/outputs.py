@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from gpumon.sources.family import all_pids, process
+from gpumon.sources.family import all_pids, read_process
 
 LOG_OPTIONS: Final = ("--log-file",)
 """Options of engines (llama.cpp) that name a file for the log."""
@@ -97,7 +97,7 @@ def _target(pid: int, descriptor: int) -> str:
 
 def _log_descriptors(pid: int) -> Iterator[int]:
     """Descriptors of the file that an option names."""
-    server = process(pid)
+    server = read_process(pid)
     if server is None:
         return
     for name in _named_logs(server.argv):

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final, NamedTuple, cast
 
 from gpumon.readings.text import clean
 from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
-from gpumon.sources.family import process, user_name
+from gpumon.sources.family import read_process, user_name
 from gpumon.sources.last_seen.processes import CONTAINER, UNIT, has_ended
 from gpumon.sources.last_seen.records import EngineOrigin
 from gpumon.sources.model_files import ReadingUser, kernel_devices, open_file, reader_of, reader_with, root_of
@@ -265,7 +265,7 @@ def _no_log(origin: EngineOrigin, outputs: list[Output], *, is_live: bool) -> st
     if not is_live:
         return "its process has ended, and where its output went is not known"
     if not outputs:
-        server = process(origin.pid)
+        server = read_process(origin.pid)
         whose = "another user"
         if server is not None:
             whose = f"user {user_name(server.uid)}"

@@ -13,7 +13,7 @@ from gpumon.readings.request_feed import RequestFeed, RequestView
 from gpumon.sources.engine_log.follow import LogFollower, OneRead
 from gpumon.sources.engine_log.places import LOGS
 from gpumon.sources.engine_log.tails import Added, first_record
-from gpumon.sources.family import process
+from gpumon.sources.family import read_process
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 
 
@@ -75,7 +75,7 @@ class EngineRequestsReader:
         origin = self._follower.origin
         if origin.id != self._asked:
             self._asked = origin.id
-            server = process(origin.pid) if origin.pid else None
+            server = read_process(origin.pid) if origin.pid else None
             if server is not None and server.started == origin.started:
                 self._silence = silence_of(self._kind, server.argv)
             else:

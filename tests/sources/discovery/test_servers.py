@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.look import DiscoveryLook, server_in
-from gpumon.sources.family import ProcessFamily, ProcessRecord, process
+from gpumon.sources.family import ProcessFamily, ProcessRecord, read_process
 from tests.each_row import each_row
 from tests.fakes.http_server import wait_until
 from tests.sources.discovery.servers import Servers, free_port
@@ -71,7 +71,7 @@ def test_workers_of_ray_whose_server_is_elsewhere_say_so(engines: Servers) -> No
         "raylet", f"--metrics_export_port={free_port()}", workers=["ray::RayWorkerWrapper", "ray::ServeReplica:app:LLM"]
     )
     (chain,) = DiscoveryLook()(ProcessFamily(frozenset(serves.workers[:1])))
-    assert (chain.broken, chain.server) == ("", process(serves.pid))
+    assert (chain.broken, chain.server) == ("", read_process(serves.pid))
 
 
 def test_a_socket_of_the_router_beside_the_worker_is_the_servers(engines: Servers) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.readings.frame import EndpointState, EngineReading
-from gpumon.sources.family import process
+from gpumon.sources.family import read_process
 from gpumon.sources.last_seen import causes
 from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause, look_up_cause, unit_cause
 from gpumon.sources.last_seen.memory import Cause
@@ -146,7 +146,7 @@ def test_a_real_process_is_seen_to_work_and_to_end(tmp_path: Path) -> None:
     log = tmp_path / "vllm.log"
     with log.open("w") as output:
         child = subprocess.Popen([sys.executable, "-c", "while True: pass"], stdout=output)
-    server = process(child.pid)
+    server = read_process(child.pid)
     assert server is not None
     origin = origin_of(server)
     assert origin.output == str(log)
