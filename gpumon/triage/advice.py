@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Action
+from gpumon.readings.verdict import Action, Parameters
 
 
 class Advice(NamedTuple):
@@ -19,6 +19,7 @@ class Advice(NamedTuple):
     length: str = "the longest context"
     """Most tokens of a request."""
     fp8_kv: str = "an 8-bit KV cache"
+    """KV cache with elements of 8 bit."""
     memory: str = "the KV cache's share of the memory"
     budget: str = "the tokens of a step"
     """Tokens that a step computes at most."""
@@ -30,7 +31,7 @@ class Advice(NamedTuple):
     prefix_since: tuple[int, int] | None = None
     """First release in which prefix caching is on by itself; None: in none."""
     chunked_since: tuple[int, int] | None = None
-    """The same of chunked prefill."""
+    """First release in which chunked prefill is on by itself; None: in none."""
     loras: str = "the number of LoRA adapters at once"
     """LoRA adapters that are served at once."""
     front_end: str = ""
@@ -161,7 +162,7 @@ _ADVICE: Final = {
 }
 
 ADVISED_OPTIONS: Final = frozenset(
-    word for known in (*_ADVICE.values(), _GENERIC) for word in known if isinstance(word, str) and word
+    option for options in (*_ADVICE.values(), _GENERIC) for option in options if isinstance(option, str) and option
 )
 """All words that actions name as an option: what a peer advises is held against them."""
 
@@ -178,29 +179,34 @@ _WIDE: Final = frozenset({"bf16", "fp16", "fp32"})
 """Formats of weights that can be halved."""
 
 
-def _since(engine: Engine, first: tuple[int, int] | None) -> bool:
-    """Whether this release has it on by itself; of a version that is not known: where any has."""
-    match = _VERSION.search(engine.version)
-    return first is not None and (match is None or (int(match[1]), int(match[2])) >= first)
+def _is_default(engine: Engine, first_release: tuple[int, int] | None) -> bool:
+    """Whether an engine's release has a setting on by itself; where its version is not known, whether any release
+    has."""
+    if first_release is None:
+        return False
+    version = _VERSION.search(engine.version)
+    return version is None or (int(version[1]), int(version[2])) >= first_release
 
 
 def fewer_prompt_tokens(engine: Engine, info: Mapping[str, str]) -> list[Action]:
     """Prefix caching and chunked prefill, where they are not on already: by its page, else by its version."""
     words = advice(engine.kind)
-    found = []
-    known = info.get(PREFIX_CACHING, "")
-    if words.prefix and (known == "False" or (known != "True" and not _since(engine, words.prefix_since))):
-        found.append(Action("prefix_caching", {"flag": words.prefix}))
+    actions = []
+    caching = info.get(PREFIX_CACHING, "")
+    is_caching = caching == "True" or (caching != "False" and _is_default(engine, words.prefix_since))
+    if words.prefix and not is_caching:
+        actions.append(Action("prefix_caching", {"flag": words.prefix}))
     if words.chunked:
-        on = _since(engine, words.chunked_since)
-        found.append(Action("smaller_chunks", {"flag": words.budget, **({} if on else {"chunked": words.chunked})}))
-    return found
+        parameters: Parameters = {"flag": words.budget}
+        if not _is_default(engine, words.chunked_since):
+            parameters["chunked"] = words.chunked
+        actions.append(Action("smaller_chunks", parameters))
+    return actions
 
 
 def quantise(engine: Engine) -> tuple[Action, ...]:
-    """Smaller weights, where they are 16 bit."""
+    """Smaller weights, where they are of 16 bit or more and the engine can."""
     words = advice(engine.kind)
-    known = engine.dimensions.weight_precision in _WIDE and words.fp8_weights
-    if known:
+    if engine.dimensions.weight_precision in _WIDE and words.fp8_weights:
         return (Action("quantise_weights", {"flag": words.fp8_weights}),)
     return ()

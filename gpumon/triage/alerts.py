@@ -35,11 +35,14 @@ _SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
 }
 _LISTS: Final[dict[str, type[msgspec.Struct]]] = {"gpus": Gpu, "engines": Engine, "replicas": Replicas, "host": Host}
-_LEVELS: Final = {level.value: at for at, level in enumerate(Level)}
+_LEVEL_ORDER: Final = {level.value: place for place, level in enumerate(Level)}
+"""Word of a level -> its place, the most urgent first."""
 _MOST_NAMED: Final = 8
+"""Fields that are named in an error."""
 _NUMBERS: Final = (Reading, float, int)
 """Types of fields that are numbers."""
 _FINE: Final = frozenset({Limit.HEALTHY.value, Limit.EVALUATING.value})
+"""Words of verdicts that no alert can be on."""
 _LIMITS: Final = frozenset(limit.value for limit in Limit)
 
 
@@ -47,7 +50,7 @@ class Sight(NamedTuple):
     """How a condition stands with one thing."""
 
     key: str
-    """Tells things apart for good."""
+    """Identity of the thing."""
     scope: str
     holds: bool | None
     """None: the figure is missing, so nobody knows."""
@@ -70,42 +73,47 @@ def parse(text: str) -> Condition:
     text = text.strip()
     figure = _FIGURE.fullmatch(text)
     if figure is not None:
-        return Condition(text, _figure(figure))
+        return Condition(text, _figure_look(figure))
     word = _WORD.fullmatch(text)
     if word is None:
         raise ValueError(f"must be {_FORMS}")
     name = word["word"]
     glob = word["glob"] or "*"
-    if name in _LEVELS and name != Level.OK.value:
-        return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda verdict: _at_least(verdict, name)))
+    if name in _LEVEL_ORDER and name != Level.OK.value:
+        return Condition(text, _verdict_look(glob, lambda verdict: _is_at_least(verdict, name)))
     if name in _LIMITS and name not in _FINE:
-        return Condition(text, lambda snapshot: _verdicts(snapshot, glob, lambda verdict: verdict.code.value == name))
-    known = sorted({*_LIMITS, *_LEVELS} - {*_FINE, Level.OK.value})
+        return Condition(text, _verdict_look(glob, lambda verdict: verdict.code.value == name))
+    known = sorted({*_LIMITS, *_LEVEL_ORDER} - {*_FINE, Level.OK.value})
     raise ValueError(f"no verdict has this word; known: {', '.join(known)}; or write {_FORMS.partition(', or ')[2]}")
 
 
-def _at_least(verdict: Verdict, level: str) -> bool:
-    return _LEVELS[verdict.level.value] <= _LEVELS[level]
+def _is_at_least(verdict: Verdict, level: str) -> bool:
+    """Whether a verdict is as urgent as a level, or more."""
+    return _LEVEL_ORDER[verdict.level.value] <= _LEVEL_ORDER[level]
 
 
-def _verdicts(snapshot: Snapshot, glob: str, wanted: Callable[[Verdict], bool]) -> Iterator[Sight]:
-    """One sight per thing: the first verdict of it that is wanted."""
-    seen: set[tuple[str, str]] = set()
-    for verdict in snapshot.verdicts:
-        thing = (verdict.kind.value, verdict.key)
-        if thing not in seen and fnmatchcase(verdict.scope, glob) and wanted(verdict):
-            seen.add(thing)
-            text = f"{verdict.code.value}: {verdict_text(verdict)}"
-            yield Sight("/".join(thing), verdict.scope, True, text, NOT_EXPOSED, verdict)
+def _verdict_look(glob: str, matches: Callable[[Verdict], bool]) -> Callable[[Snapshot], Iterator[Sight]]:
+    """The look at verdicts: one sight per thing of such a name, the first verdict on it that matches."""
+
+    def look(snapshot: Snapshot) -> Iterator[Sight]:
+        things: set[tuple[str, str]] = set()
+        for verdict in snapshot.verdicts:
+            thing = (verdict.kind.value, verdict.key)
+            if thing not in things and fnmatchcase(verdict.scope, glob) and matches(verdict):
+                things.add(thing)
+                text = f"{verdict.code.value}: {verdict_text(verdict)}"
+                yield Sight("/".join(thing), verdict.scope, True, text, NOT_EXPOSED, verdict)
+
+    return look
 
 
-def _figure(words: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
+def _figure_look(words: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
     """The look at a figure that a condition names. Raises ValueError where there is no such figure."""
     kind = _LISTS.get(words["list"])
     if kind is None:
         raise ValueError(f"must begin with {', '.join(_LISTS)} or a verdict's word")
     path = tuple(words["path"].split("."))
-    _check(kind, path)
+    _require_number(kind, path)
     try:
         limit = float(words["number"])
     except ValueError:
@@ -143,7 +151,7 @@ def _things(snapshot: Snapshot, name: str) -> Iterator[tuple[str, tuple[str, ...
         yield ("host", ("host", snapshot.host.name), snapshot.host)
 
 
-def _check(kind: type[msgspec.Struct], path: tuple[str, ...]) -> None:
+def _require_number(kind: type[msgspec.Struct], path: tuple[str, ...]) -> None:
     """Raises ValueError unless the path leads to a number."""
     field_type: Any = kind
     for depth, name in enumerate(path):
@@ -182,6 +190,7 @@ def _is_struct(field_type: Any) -> bool:
 
 _MOST_TEXT: Final = 300
 _MOST_ACTION: Final = 600
+"""Characters of an alert's sentence, and of its actions."""
 
 
 class AlertRule(NamedTuple):
@@ -205,8 +214,10 @@ class AlertChange(NamedTuple):
 
 
 class _State(NamedTuple):
+    """How an alert stands with one thing."""
+
     since_s: float
-    """Monotonic: since when it holds without a break; once raised, when it held last."""
+    """Monotonic: since when its condition holds without a break; once raised, when it held last."""
     since_wall_s: float
     """Unix time since when it holds, or held when it was raised."""
     held_s: float
@@ -219,12 +230,13 @@ class _State(NamedTuple):
 class Alerts:
     """Which alerts hold; knows no clock. A figure that is missing neither raises an alert nor ends one.
 
-    One that is missing for as long as an alert waits to be raised is waited for anew.
+    A figure that is missing for as long as its alert waits to be raised makes it wait anew.
     """
 
     def __init__(self, rules: Sequence[AlertRule] = ()) -> None:
         self._rules = tuple(rules)
         self._states: dict[tuple[int, str], _State] = {}
+        """(Number of a rule, key of a thing) -> how the alert stands."""
 
     def judge(self, frame: Frame, snapshot: Snapshot) -> tuple[Snapshot, tuple[AlertChange, ...]]:
         """The snapshot with the alerts that hold, and what changed since the one before."""
@@ -234,8 +246,8 @@ class Alerts:
         for number, rule in enumerate(self._rules):
             sights = {sight.key: sight for sight in rule.condition.look(snapshot)}
             keys = list(sights)
-            for known_number, key in self._states:
-                if known_number == number:
+            for rule_number, key in self._states:
+                if rule_number == number:
                     keys.append(key)
             for key in dict.fromkeys(keys):
                 change = self._step(number, rule, key, sights.get(key), frame)
@@ -248,21 +260,24 @@ class Alerts:
         return msgspec.structs.replace(snapshot, alerts=tuple(raised)), tuple(changes)
 
     def _step(self, number: int, rule: AlertRule, key: str, sight: Sight | None, frame: Frame) -> AlertChange | None:
+        """Take in how a rule stands with one thing (`sight`; None: it is gone). Returns what changed."""
         place = (number, key)
         state = self._states.get(place)
-        holds = False if sight is None else sight.holds
+        holds: bool | None = False
+        if sight is not None:
+            holds = sight.holds
         if holds is None:
             if state is not None:
                 self._states[place] = state._replace(missed=True)
             return None
         if state is not None and state.raised is not None:
-            return self._standing(place, rule, state, state.raised, holds=holds, now_s=frame.monotonic_s)
+            return self._step_raised(place, rule, state, state.raised, holds=holds, now_s=frame.monotonic_s)
         if not holds or sight is None:
             self._states.pop(place, None)
             return None
-        return self._coming(place, rule, state, sight, frame)
+        return self._step_not_raised(place, rule, state, sight, frame)
 
-    def _coming(
+    def _step_not_raised(
         self, place: tuple[int, str], rule: AlertRule, state: _State | None, sight: Sight, frame: Frame
     ) -> AlertChange | None:
         """Raise an alert whose condition has held for long enough."""
@@ -277,11 +292,11 @@ class Alerts:
         if now_s - since_s < rule.for_s:
             self._states[place] = _State(since_s, wall_s, now_s, missed=False, raised=None)
             return None
-        alert = _raised(rule, sight, wall_s)
+        alert = _raised_alert(rule, sight, wall_s)
         self._states[place] = _State(now_s, wall_s, now_s, missed=False, raised=alert)
         return AlertChange(rule, alert, raised=True)
 
-    def _standing(
+    def _step_raised(
         self, place: tuple[int, str], rule: AlertRule, state: _State, raised: RaisedAlert, *, holds: bool, now_s: float
     ) -> AlertChange | None:
         """Clear an alert whose condition has been gone for long enough."""
@@ -293,14 +308,14 @@ class Alerts:
         return None
 
 
-def _raised(rule: AlertRule, sight: Sight, since_wall_s: float) -> RaisedAlert:
-    """A verdict has held for a while before it is given, and so before it was seen."""
+def _raised_alert(rule: AlertRule, sight: Sight, since_wall_s: float) -> RaisedAlert:
+    """The alert that a sight raises. One on a verdict dates from the verdict's start, which is before it was given."""
     alert = RaisedAlert(
         name=clean(rule.name, 80),
         scope=clean(sight.scope, 80),
         text=clean(sight.text, _MOST_TEXT),
         since=rfc3339(since_wall_s),
-        value=NOT_EXPOSED if sight.value is None else sight.value,
+        value=sight.value,
         bell=rule.bell,
         title=rule.title,
     )

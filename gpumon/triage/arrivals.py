@@ -26,11 +26,14 @@ class RequestFlow(NamedTuple):
 
 
 class _Point(NamedTuple):
+    """Requests of an engine at one poll."""
+
     at_s: float
     """Monotonic."""
     waiting: float
     running: float
     finished: float
+    """Since its process began."""
 
     @property
     def total(self) -> float:
@@ -86,6 +89,7 @@ class Arrivals:
 
 
 def _flow(first: _Point, last: _Point) -> RequestFlow | None:
+    """Flow between two points; None where they are one."""
     seconds = last.at_s - first.at_s
     if seconds <= 0.0:
         return None
@@ -97,9 +101,13 @@ def _sum(reading: EngineReading, quantity: str, *, are_gauges: bool) -> float | 
     """Sum over the ranks; None where one of them lacks it."""
     total = 0.0
     for rank in reading.ranks:
-        counts = rank.gauges if are_gauges else rank.counters
-        value = counts.get(quantity)
+        if are_gauges:
+            value = rank.gauges.get(quantity)
+        else:
+            value = rank.counters.get(quantity)
         if value is None:
             return None
         total += value
-    return total if reading.ranks else None
+    if reading.ranks:
+        return total
+    return None

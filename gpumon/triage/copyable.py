@@ -37,11 +37,14 @@ class _Template(NamedTuple):
 
 def _setting(flag: str, *values: str) -> tuple[_Template, ...]:
     """Settings by the parameter that names the option: with the first of the `values` that is known, else without."""
-    texts = [f"{{{flag}:option}} {{{value}:count}}" for value in values]
-    setting = []
-    for at, text in enumerate([*texts, f"{{{flag}:option}}"]):
-        setting.append(_Template(text, "setting of the engine", unless="" if at == 0 else values[at - 1], runs=False))
-    return tuple(setting)
+    settings = []
+    unless = ""
+    for value in values:
+        text = f"{{{flag}:option}} {{{value}:count}}"
+        settings.append(_Template(text, "setting of the engine", unless=unless, runs=False))
+        unless = value
+    settings.append(_Template(f"{{{flag}:option}}", "setting of the engine", unless=unless, runs=False))
+    return tuple(settings)
 
 
 _JOURNAL: Final = _Template("{log=journal}journalctl _PID={pid:pid}", "its log, if systemd keeps it")
@@ -187,6 +190,7 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
 _WHOLE: Final = frozenset({"log_command", "start_command", "command_line", "option"})
 """Types whose text is several words of a shell: their form has none that a shell would interpret."""
 _MOST_COUNT: Final = 10_000_000.0
+"""Largest number in a command."""
 _PLACE: Final = re.compile(r"\{(\w+)([:=])(\w+)\}")
 
 
@@ -194,21 +198,25 @@ def to_copy(actions: Sequence[Action]) -> list[Copyable]:
     """All commands and settings of some actions, in their order, each once; none of another host's own words."""
     offered: dict[str, Copyable] = {}
     for action in actions:
-        for copyable in _of_action(action):
+        for copyable in _copyables_of(action):
             offered.setdefault(copyable.text, copyable)
     return list(offered.values())
 
 
-def _of_action(action: Action) -> Iterator[Copyable]:
+def _copyables_of(action: Action) -> Iterator[Copyable]:
+    """The commands and settings of one action whose parameters are all there."""
     for template in _TEMPLATES.get(action.code, ()):
         if template.unless and template.unless in action.parameters:
             continue
-        text = _filled(template.text, action.parameters)
-        if text:
-            yield Copyable(text if template.runs else _joined(text), template.does, template.runs)
+        text = _fill_template(template.text, action.parameters)
+        if not text:
+            continue
+        if not template.runs:
+            text = _join_value(text)
+        yield Copyable(text, template.does, template.runs)
 
 
-def _filled(template: str, parameters: Parameters) -> str:
+def _fill_template(template: str, parameters: Parameters) -> str:
     """The text of a template; empty where one of its parameters is not there, or not of its form."""
     pieces: list[str] = []
     end = 0
@@ -220,7 +228,7 @@ def _filled(template: str, parameters: Parameters) -> str:
             if value != place[3]:
                 return ""
             continue
-        written = _written(value, place[3])
+        written = _quoted_value(value, place[3])
         if not written:
             return ""
         pieces.append(written)
@@ -228,7 +236,7 @@ def _filled(template: str, parameters: Parameters) -> str:
     return "".join(pieces)
 
 
-def _written(value: float | str | None, form: str) -> str:
+def _quoted_value(value: float | str | None, form: str) -> str:
     """A parameter as a shell reads it; empty where it has not the form of its type."""
     if form == "count":
         is_count = isinstance(value, float | int) and 0.0 <= value <= _MOST_COUNT
@@ -242,17 +250,17 @@ def _written(value: float | str | None, form: str) -> str:
     return shlex.quote(value)
 
 
-_JOINED: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+_VALUE_FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
     (re.compile(r"([A-Z][A-Z0-9_]+) (\d+)"), lambda setting: f"{setting[1]}={setting[2]}"),
     (re.compile(r"([a-z][a-z0-9_.]+) (\d+)"), lambda setting: f"{setting[1]}: {setting[2]}"),
 )
 """Settings that are no options of a command line, and how those are given a value."""
 
 
-def _joined(setting: str) -> str:
+def _join_value(setting: str) -> str:
     """A setting with its value as its kind is written: `--max-num-seqs 256`, `OLLAMA_NUM_PARALLEL=8`."""
-    for pattern, joined in _JOINED:
-        whole = pattern.fullmatch(setting)
-        if whole is not None:
-            return joined(whole)
+    for pattern, join in _VALUE_FORMS:
+        match = pattern.fullmatch(setting)
+        if match is not None:
+            return join(match)
     return setting

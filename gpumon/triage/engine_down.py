@@ -29,8 +29,10 @@ from gpumon.triage.signals import Case, Finding, action, params
 
 CRASHED: Final = "crashed"
 _STOPPED: Final = "stopped"
-_APART_S: Final = 60.0
-"""An end that was found this long after the last answer is told with both times: it was somewhere between."""
+_FOUND_LATE_S: Final = 60.0
+"""Seconds after the last answer from which on an end is reported with both times: it was somewhere between."""
+_SOURCES: Final = {"read": "/proc/PID/io", "vram": "processes of its GPUs", "cores": "/proc/PID/stat"}
+"""Figure of a start -> where it is read."""
 _LOST: Final = frozenset({EndpointState.TIMEOUT, EndpointState.DNS})
 """States of an engine whose host may be gone."""
 _SIGNAL_CODES: Final = 128
@@ -39,18 +41,19 @@ _SIGNAL_CODES: Final = 128
 
 def departure_parameters(departure: Departure) -> Parameters:
     """Parameters of the sentence about an engine's end."""
-    found_late = not departure.source and departure.wall_s - departure.served_wall_s > _APART_S
+    found_late = not departure.source and departure.wall_s - departure.served_wall_s > _FOUND_LATE_S
     by_signal = departure.cause == "exit" and departure.number > _SIGNAL_CODES
-    return params(
-        down=departure.wall_s,
-        served=departure.served_wall_s if found_late and departure.served_wall_s else None,
-        pid=str(departure.pid) if departure.pid else None,
-        cause=departure.cause,
-        number=float(departure.number),
-        by_signal=float(departure.number - _SIGNAL_CODES) if by_signal else None,
-        idle="yes" if departure.planned and not departure.cause else None,
-        source=departure.source,
-    )
+    parameters = params(down=departure.wall_s)
+    if found_late and departure.served_wall_s:
+        parameters |= params(served=departure.served_wall_s)
+    if departure.pid:
+        parameters |= params(pid=str(departure.pid))
+    parameters |= params(cause=departure.cause, number=float(departure.number))
+    if by_signal:
+        parameters |= params(by_signal=float(departure.number - _SIGNAL_CODES))
+    if departure.planned and not departure.cause:
+        parameters |= params(idle="yes")
+    return parameters | params(source=departure.source)
 
 
 def ended_text(departure: Departure) -> str:
@@ -71,13 +74,12 @@ def down(case: Case) -> Finding | None:
     proof = (Evidence("no_answer", answered_s, source=engine.url),)
     if departure.planned:
         return Finding(Limit.DOWN, _STOPPED, parameters, proof, (start,), Level.WARN, began_s=began_s)
-    is_file = departure.log.startswith(FILE_LOG)
-    if is_file:
-        where = {"file": departure.log.removeprefix(FILE_LOG)}
+    if departure.log.startswith(FILE_LOG):
+        read_log = action("read_last_log", ended="yes", file=departure.log.removeprefix(FILE_LOG))
     else:
-        where = {"log": departure.log}
-    log = action("read_last_log", ended="yes", **where)
-    return Finding(Limit.DOWN, CRASHED, parameters, proof, (log, start), _level(case, engine), began_s=began_s)
+        read_log = action("read_last_log", ended="yes", log=departure.log)
+    fixes = (read_log, start)
+    return Finding(Limit.DOWN, CRASHED, parameters, proof, fixes, _level(case, engine), began_s=began_s)
 
 
 def _level(case: Case, engine: Engine) -> Level:
@@ -173,6 +175,3 @@ def starting_parameters(info: Mapping[str, str]) -> Parameters:
 def starting_text(info: Mapping[str, str]) -> str:
     """Sentence about a starting server: `loads its weights: reads 1.2 GB/s from disk, VRAM 14 GiB`."""
     return fill_template(TEXTS[info[STARTS]], starting_parameters(info))
-
-
-_SOURCES: Final = {"read": "/proc/PID/io", "vram": "processes of its GPUs", "cores": "/proc/PID/stat"}

@@ -7,16 +7,17 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState
-from gpumon.readings.missing import NOT_EXPOSED, number
+from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Verdict
 from gpumon.triage.samples import KEPT_S, Recent
 from gpumon.triage.signals import Case, Finding, action, finite, params
 
 _MOST_NAMED: Final = 4
+"""Pids that a sentence has."""
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED})
 _STEADY: Final = 0.9
-"""Part of the memory that stays in use while an engine hangs: one that loads fills it."""
+"""Part of the memory that stays in use while an engine hangs; one that loads its model fills it meanwhile."""
 
 
 def unresponsive(case: Case) -> Finding | None:
@@ -28,19 +29,20 @@ def unresponsive(case: Case) -> Finding | None:
     if seconds is None or seconds < case.thresholds.silent_s:
         return None
     processes = _remaining_processes(case)
-    if not processes or _loads(case, min(seconds, KEPT_S)):
+    if not processes or _was_started_anew(case, min(seconds, KEPT_S)):
         return None
     vram_bytes = _vram_bytes(processes)
+    held: Reading = NOT_EXPOSED
+    if vram_bytes is not None:
+        held = vram_bytes
+    pids = params(pids=pids_of(processes))
     proof = (
         Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),
-        Evidence(
-            "vram_held",
-            NOT_EXPOSED if vram_bytes is None else vram_bytes,
-            source="processes of its GPUs",
-            parameters=params(pids=pids_of(processes)),
-        ),
+        Evidence("vram_held", held, source="processes of its GPUs", parameters=pids),
     )
-    how = "refuses" if engine.state is EndpointState.REFUSED else "silent"
+    how = "silent"
+    if engine.state is EndpointState.REFUSED:
+        how = "refuses"
     parameters = params(seconds=seconds, how=how, vram_bytes=vram_bytes)
     fixes = (look_and_restart(processes),)
     began_s = case.now_s - seconds
@@ -67,10 +69,11 @@ def _vram_bytes(processes: Sequence[Process]) -> float | None:
     return total or None
 
 
-def _loads(case: Case, seconds: float) -> bool:
-    """Its GPUs work, or their memory came or went meanwhile: it has just been started anew."""
-    seen = case.activity()
-    if (seen.busy or 0.0) > case.thresholds.stalled_busy_ratio and (seen.dram is None or seen.dram > 0.0):
+def _was_started_anew(case: Case, seconds: float) -> bool:
+    """Whether its GPUs work, or their memory came or went in the last seconds: it loads its model."""
+    activity = case.activity()
+    is_busy = (activity.busy or 0.0) > case.thresholds.stalled_busy_ratio
+    if is_busy and (activity.dram is None or activity.dram > 0.0):
         return True
     for gpu in case.gpus:
         recent = case.recents.get(gpu.uuid)
@@ -88,23 +91,24 @@ def _is_steady(recent: Recent, seconds: float) -> bool:
 def restarting(case: Case) -> Finding | None:
     """Its process ends and begins anew again and again: whatever it serves between, requests are lost each time."""
     engine = case.engine
-    ago = case.restarts_s
-    if engine is None or engine.kind in FRONTENDS or len(ago) < case.thresholds.restarts:
+    ago_s = case.restarts_s
+    if engine is None or engine.kind in FRONTENDS or len(ago_s) < case.thresholds.restarts:
         return None
     if any(departure.planned for departure in engine.departure):
         return None
-    parameters = params(times=float(len(ago)), seconds=max(ago), last=min(ago))
-    proof = (Evidence("restarts", float(len(ago)), case.thresholds.restarts, engine.url, parameters=parameters),)
+    times = float(len(ago_s))
+    parameters = params(times=times, seconds=max(ago_s), last=min(ago_s))
+    proof = (Evidence("restarts", times, case.thresholds.restarts, engine.url, parameters=parameters),)
     level = Level.CRITICAL
     for other in case.snapshot.engines:
         if other.model == engine.model and other.key != engine.key:
             level = Level.WARN
     fixes = (action("read_last_log"),)
-    return Finding(Limit.UNRESPONSIVE, "restart_loop", parameters, proof, fixes, level, began_s=case.now_s - max(ago))
+    return Finding(Limit.UNRESPONSIVE, "restart_loop", parameters, proof, fixes, level, began_s=case.now_s - max(ago_s))
 
 
 def ended_again(case: Case) -> Finding | None:
-    """It is down once more in a crash loop, which says more than this end alone."""
+    """The restart loop of an engine that is down once more: that says more than this end alone."""
     if case.engine is None or not case.engine.departure:
         return None
     return restarting(case)
@@ -118,9 +122,11 @@ def degraded(case: Case) -> Finding | None:
     faults = _gpu_faults(case)
     if not faults:
         return None
-    worst = min(faults, key=_badness)
-    bad = float(len(faults))
-    parameters = params(gpu=f"gpu {worst.gpu.index}", fault=worst.verdict.cause, of=float(len(case.gpus)), bad=bad)
+    worst = min(faults, key=_fault_order)
+    faulty_gpus = float(len(faults))
+    parameters = params(
+        gpu=f"gpu {worst.gpu.index}", fault=worst.verdict.cause, of=float(len(case.gpus)), bad=faulty_gpus
+    )
     for name in ("clock_hz", "clock_max_hz", "xid"):
         if name in worst.verdict.parameters:
             parameters[name] = worst.verdict.parameters[name]
@@ -155,7 +161,7 @@ def _gpu_faults(case: Case) -> list[_GpuFault]:
     return faults
 
 
-def _badness(fault: _GpuFault) -> tuple[bool, int]:
+def _fault_order(fault: _GpuFault) -> tuple[bool, int]:
     """Order of faults, the worst first: by level, then in the order of `Limit`."""
     return (fault.verdict.level is not Level.CRITICAL, list(Limit).index(fault.verdict.code))
 
@@ -171,7 +177,7 @@ def processes_of(case: Case, engine: Engine) -> list[Process]:
 
 
 def processes_on_gpus(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]:
-    """By pid the processes of an engine on these GPUs; where it has them alone, whatever runs there."""
+    """Pid -> process of an engine on these GPUs; where it has them alone, whatever runs there."""
     by_pid = {}
     for gpu in gpus:
         for process in gpu.processes:
@@ -186,13 +192,13 @@ def processes_on_gpus(engine: Engine, gpus: Sequence[Gpu]) -> dict[int, Process]
     return by_pid
 
 
-def busiest_cpu(holding: Iterable[Process]) -> float | None:
+def busiest_cpu(processes: Iterable[Process]) -> float | None:
     """CPU of the busiest of these processes or of what it started, where 1 is one core.
 
     A compiler works in a child while the engine's own process sleeps. None where it is not known of all of them.
     """
     busiest: float | None = None
-    for process in holding:
+    for process in processes:
         own = finite(process.cpu_ratio)
         if own is None:
             return None
@@ -201,13 +207,13 @@ def busiest_cpu(holding: Iterable[Process]) -> float | None:
     return busiest
 
 
-def pids_of(holding: Sequence[Process]) -> str:
+def pids_of(processes: Sequence[Process]) -> str:
     """Pids of the first ones, for a sentence: `pid 4711, 4712 and 6 more`; empty where there is none."""
-    shown = ", ".join(str(process.pid) for process in holding[:_MOST_NAMED])
+    shown = ", ".join(str(process.pid) for process in processes[:_MOST_NAMED])
     more = ""
-    if len(holding) > _MOST_NAMED:
-        more = f" and {len(holding) - _MOST_NAMED} more"
-    if holding:
+    if len(processes) > _MOST_NAMED:
+        more = f" and {len(processes) - _MOST_NAMED} more"
+    if processes:
         return f"pid {shown}{more}"
     return ""
 
@@ -218,17 +224,19 @@ def log_of(process: Process | None) -> str:
         return ""
     if not process.container:
         return "journal"
-    return "crictl" if process.pod else "docker"
+    if process.pod:
+        return "crictl"
+    return "docker"
 
 
-def look_and_restart(holding: Sequence[Process]) -> Action:
+def look_and_restart(processes: Sequence[Process]) -> Action:
     """Save what tells of the hang, then restart; the log is where the process's cgroup says."""
-    if not holding:
+    if not processes:
         return action("save_stacks_and_restart")
-    first = holding[0]
+    first = processes[0]
     return action(
         "save_stacks_and_restart",
-        pids=pids_of(holding),
+        pids=pids_of(processes),
         pid=str(first.pid),
         log=log_of(first),
         container=first.container[:12],

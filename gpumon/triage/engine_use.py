@@ -17,7 +17,7 @@ from gpumon.triage.advice import advice, quantise
 from gpumon.triage.gpu import slowed_lately
 from gpumon.triage.host import rhythm_of
 from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comparison
-from gpumon.triage.samples import KEPT_S, REASONS
+from gpumon.triage.samples import CLOCK_REASONS, KEPT_S
 from gpumon.triage.savings import with_savings
 from gpumon.triage.signals import (
     NEEDED_SIGNALS,
@@ -716,7 +716,7 @@ def _clock(case: Case) -> float:
         clock = case.gpu_mean(gpu, "sm_clock_hz")
         most = finite(gpu.sm_clock_max_hz)
         busy = finite(gpu.busy_ratio)
-        held = any(reason in REASONS for reason in gpu.throttle)
+        held = any(reason in CLOCK_REASONS for reason in gpu.throttle)
         if clock and most and (held or (busy or 0.0) >= case.thresholds.loaded_ratio):
             shares.append(clock / most)
     return min(shares)

@@ -11,14 +11,14 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
-from gpumon.triage.failing import LEAST, MOST_FAIL, ended_in, errors_of, rejections_of
+from gpumon.triage.failing import LEAST_REQUESTS, MOST_FAIL, ended_in, errors_of, rejections_of
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, Finding, action, finite, params
 
-NONE_S: Final = 30.0
-"""So long no backend must have got requests: circuit breakers let one through sooner."""
+NONE_READY_S: Final = 30.0
+"""Seconds for which no backend must have got requests: circuit breakers let one through sooner."""
 OUT_S: Final = 60.0
-"""So long a backend must have got none: a restart of a small one is over by then."""
+"""Seconds for which a backend must have got none: a restart of a small one is over by then."""
 FAILS: Final = 0.5
 """Share of a backend's requests from which on it fails, where the others fail next to none."""
 OTHERS_FAIL: Final = 0.1
@@ -38,8 +38,9 @@ class _Failing(NamedTuple):
 
     name: str
     share: float
+    """Share of its requests that failed."""
     failed: float
-    """Requests in a minute."""
+    """Requests that failed in a minute."""
 
 
 def no_backend(case: Case) -> Finding | None:
@@ -48,21 +49,21 @@ def no_backend(case: Case) -> Finding | None:
     if engine is None or not _none_ready(case):
         return None
     failed = ended_in(case, "failures_per_s")
-    refused = ended_in(case, "rejections_per_s", apart=True)
+    rejected = ended_in(case, "rejections_per_s", counted_apart=True)
     requests = 0.0
     share = 0.0
-    for ended in (failed, refused):
+    for ended in (failed, rejected):
         if ended is not None:
             requests += ended.requests
             share += ended.share
-    if requests < LEAST or share < MOST_FAIL:
+    if requests < LEAST_REQUESTS or share < MOST_FAIL:
         return None
     share = min(1.0, share)
-    known = finite(engine.load.backends_known)
+    backends_known = finite(engine.load.backends_known)
     seconds = min(MINUTE_S, case.recent.seconds)
-    parameters = params(known=known, share=share, failed=requests, seconds=seconds)
+    parameters = params(known=backends_known, share=share, failed=requests, seconds=seconds)
     proof = (
-        case.evidence("backends_ready", "backends_ready", 0.0, "", known),
+        case.evidence("backends_ready", "backends_ready", 0.0, "", backends_known),
         case.evidence("failed_requests", "failures_per_s", share, "", MOST_FAIL, requests=requests, seconds=seconds),
     )
     fixes = (action("check_backends"),)
@@ -71,8 +72,8 @@ def no_backend(case: Case) -> Finding | None:
 
 def _none_ready(case: Case) -> bool:
     """Whether for some time no backend got requests."""
-    samples = case.recent.values("backends_ready", NONE_S)
-    if not samples or case.recent.seconds < NONE_S:
+    samples = case.recent.values("backends_ready", NONE_READY_S)
+    if not samples or case.recent.seconds < NONE_READY_S:
         return False
     return all(ready == 0.0 for _, ready in samples)
 
@@ -89,10 +90,12 @@ def requests_fail(case: Case) -> Finding | None:
     if backend is not None:
         parameters = finding.parameters | params(backend=backend.name, at=backend.share)
         fixes = (action("check_backend", backend=backend.name), *finding.actions)
-        return finding._replace(parameters=parameters, evidence=(*finding.evidence, _proof(backend)), actions=fixes)
-    well = _polled_and_well(case, engine)
-    if well:
-        evidence = (*finding.evidence, Evidence("backends_well", float(well)))
+        return finding._replace(
+            parameters=parameters, evidence=(*finding.evidence, _failing_evidence(backend)), actions=fixes
+        )
+    well_backends = _polled_and_well(case, engine)
+    if well_backends:
+        evidence = (*finding.evidence, Evidence("backends_well", float(well_backends)))
         return finding._replace(evidence=evidence, actions=(*finding.actions, action("check_way_to_backends")))
     return finding
 
@@ -115,29 +118,29 @@ def backend_fails(case: Case) -> Finding | None:
         return None
     parameters = params(backend=backend.name, share=backend.share, failed=backend.failed)
     fixes = (action("check_backend", backend=backend.name),)
-    return Finding(Limit.FAILING, "backend_fails", parameters, (_proof(backend),), fixes, Level.WARN)
+    return Finding(Limit.FAILING, "backend_fails", parameters, (_failing_evidence(backend),), fixes, Level.WARN)
 
 
 def _failing_backend(engine: Engine) -> _Failing | None:
     """The one backend that fails most of its requests while the others, as far as there are any, fail next to none."""
-    worst = max(engine.backends, key=_share, default=None)
-    if worst is None or _share(worst) < FAILS:
+    worst = max(engine.backends, key=_failed_share, default=None)
+    if worst is None or _failed_share(worst) < FAILS:
         return None
     failed = (finite(worst.failures_per_s) or 0.0) * MINUTE_S
     others = [backend for backend in engine.backends if backend is not worst]
-    if failed < LEAST or not _are_well(others):
+    if failed < LEAST_REQUESTS or not _are_well(others):
         return None
-    return _Failing(_name_of(worst), _share(worst), failed)
+    return _Failing(_name_of(worst), _failed_share(worst), failed)
 
 
 def _are_well(backends: Sequence[Backend]) -> bool:
     """Whether some of these backends get requests, and all fail next to none."""
-    if any(_share(backend) > OTHERS_FAIL for backend in backends):
+    if any(_failed_share(backend) > OTHERS_FAIL for backend in backends):
         return False
     return any(finite(backend.requests_per_s) for backend in backends)
 
 
-def _share(backend: Backend) -> float:
+def _failed_share(backend: Backend) -> float:
     """Share of its requests that failed; 0 where that is not known or it gets none."""
     requests = finite(backend.requests_per_s)
     failures = finite(backend.failures_per_s)
@@ -146,7 +149,8 @@ def _share(backend: Backend) -> float:
     return min(1.0, failures / requests)
 
 
-def _proof(backend: _Failing) -> Evidence:
+def _failing_evidence(backend: _Failing) -> Evidence:
+    """Evidence of a backend that fails requests."""
     return Evidence(
         "failing_backend", backend.share, FAILS, parameters=params(backend=backend.name, failed=backend.failed)
     )
@@ -181,7 +185,7 @@ def backend_out(case: Case) -> Finding | None:
     out = backends - newest - len(loading)
     if out <= 0.0:
         return None
-    parameters: Parameters = params(out=out, known=backends, backend=_listed(_idle_backends(engine, loading)))
+    parameters: Parameters = params(out=out, known=backends, backend=_listed_names(_idle_backends(engine, loading)))
     if out == 1.0:
         parameters["one"] = "yes"
     proof = (case.evidence("backends_ready", "backends_ready", newest, "", backends),)
@@ -203,7 +207,7 @@ def _idle_backends(engine: Engine, loading: Sequence[Backend]) -> list[str]:
     return names
 
 
-def _listed(names: Sequence[str]) -> str:
+def _listed_names(names: Sequence[str]) -> str:
     """The first of the names, and how many more there are."""
     text = ", ".join(names[:_MOST_NAMED])
     if len(names) > _MOST_NAMED:

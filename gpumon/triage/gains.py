@@ -27,23 +27,25 @@ from gpumon.triage.samples import Recent
 _LOOK_S: Final = 10.0
 """Seconds between two looks at an engine: settings change seldom, and reading them at each poll is dear."""
 _SETTLE_S: Final = 90.0
-"""After a change for so long latencies are not believed: their window is 60 s, and a queue needs some time to go."""
+"""Seconds after a change in which latencies are not believed: their window is 60 s, and a queue needs some time to
+go."""
 _LOAD_S: Final = 60.0
 """Window of the loads that are compared."""
 ENDS_S: Final = 180.0
-"""A verdict that still stands so long after the change was not ended by it."""
+"""Seconds after a change within which a verdict must end to have been ended by it."""
 _KEPT_S: Final = 1800.0
-"""For so long the figures of a verdict that is over are kept, for the change that may have ended it."""
+"""Seconds for which the figures of a verdict that is over are kept, for the change that may have ended it."""
 DIFFERS: Final = 0.2
-"""Share by which a p95 has to differ to be told: it is of one minute on each side."""
+"""Share by which a p95 has to differ to be reported: it is of one minute on each side."""
 
 RAISED: Final = 1
 _LOWERED: Final = -1
 EITHER: Final = 0
+"""Ways in which a number is advised to change."""
 
 
 class _Remedy(NamedTuple):
-    """Settings that an action means, and which way."""
+    """Settings that an action advises to change, and which way."""
 
     codes: tuple[str, ...]
     """Facts, beside the options that the action names."""
@@ -73,8 +75,10 @@ _REMEDIES: Final[Mapping[str, _Remedy]] = {
     "restore_power_limit": _Remedy(("power_limit",), RAISED),
     "lower_power_limit": _Remedy(("power_limit",), _LOWERED),
 }
-"""Actions that change a setting which is seen. Traffic that is moved elsewhere is another load: nothing is compared."""
-_FLAGS: Final = ("flag", "tp_flag", "pp_flag", "chunked")
+"""Code of an action that changes a setting which is seen -> that setting. Traffic that is moved elsewhere is another
+load, so that nothing is compared."""
+_FLAG_PARAMETERS: Final = ("flag", "tp_flag", "pp_flag", "chunked")
+"""Parameters of actions that name an option."""
 _ON_GPU: Final = "gpu "
 """Before the index of a GPU and the code of a fact of it."""
 
@@ -93,10 +97,10 @@ class _Trial(NamedTuple):
     actions: Sequence[Action]
     facts: Facts
     measured: _Measured
-    seen_s: float
+    stood_s: float
     """Unix time at which it stood last, with these settings."""
     changed_s: float = 0.0
-    """Unix time at which a setting that it advises was first seen changed; 0: none was."""
+    """Unix time at which a setting was changed as it advises; 0: none was."""
 
 
 class _Look(NamedTuple):
@@ -123,16 +127,16 @@ _Place = tuple[str, Family]
 
 
 class Gains:
-    """Remembers verdicts with their advice, and tells what came of it. Knows no clock."""
+    """Remembers verdicts with their advice, and reports what came of it. Knows no clock."""
 
     def __init__(self) -> None:
         self._trials: dict[str, dict[_Place, _Trial]] = {}
-        """By engine."""
+        """`Engine.key` -> the verdicts on it and its GPUs that advise to change a setting."""
         self._looked_s: dict[str, float] = {}
         """When each engine was looked at last (Unix time)."""
 
     def between(self, frame: Frame, snapshot: Snapshot, recents: Mapping[str, Recent]) -> list[Event]:
-        """Events on actions whose effect can be told since this snapshot."""
+        """Events on actions whose effect is known since this snapshot."""
         advised = _advised(snapshot)
         if not advised and not self._trials:
             return []
@@ -143,8 +147,9 @@ class Gains:
             for uuid in reading.gpus:
                 standing += advised.get(uuid, ())
             if standing or engine.key in self._trials:
-                cards = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
-                events += self._of_engine(frame.wall_s, reading, engine, cards, standing, recents.get(engine.key))
+                own_gpus = [gpus[uuid] for uuid in reading.gpus if uuid in gpus]
+                recent = recents.get(engine.key)
+                events += self._engine_gains(frame.wall_s, reading, engine, own_gpus, standing, recent)
         self._forget_others(snapshot)
         return events
 
@@ -155,7 +160,7 @@ class Gains:
             del self._trials[key]
             self._looked_s.pop(key, None)
 
-    def _of_engine(
+    def _engine_gains(
         self,
         wall_s: float,
         reading: EngineReading,
@@ -164,19 +169,19 @@ class Gains:
         standing: Sequence[Verdict],
         recent: Recent | None,
     ) -> Iterator[Event]:
-        """Take note of the verdicts on one engine and its GPUs; tells of those that a change has ended."""
+        """Note the verdicts on one engine and its GPUs. Returns events on those that a change has ended."""
         was_looked_at = 0.0 <= wall_s - self._looked_s.get(engine.key, -_LOOK_S) < _LOOK_S
         if engine.state is not EndpointState.OK or was_looked_at or recent is None:
             return
         self._looked_s[engine.key] = wall_s
-        look = _Look(wall_s, engine, reading, _facts(engine, reading, gpus), _measured(engine, recent))
+        look = _Look(wall_s, engine, reading, _settings_of(engine, reading, gpus), _latencies_now(engine, recent))
         trials = self._trials.setdefault(engine.key, {})
-        stands: set[_Place] = set()
+        standing_places: set[_Place] = set()
         for verdict in standing:
             place = (verdict.key, verdict.family)
-            stands.add(place)
-            trials[place] = _renewed(trials.get(place), verdict, look)
-        for place in [place for place in trials if place not in stands]:
+            standing_places.add(place)
+            trials[place] = _updated_trial(trials.get(place), verdict, look)
+        for place in [place for place in trials if place not in standing_places]:
             yield from _follow_up(trials, place, look)
         if not trials:
             del self._trials[engine.key]
@@ -193,24 +198,24 @@ def _advised(snapshot: Snapshot) -> dict[str, list[Verdict]]:
 
 
 def _follow_up(trials: dict[_Place, _Trial], place: _Place, look: _Look) -> Iterator[Event]:
-    """Go on with a verdict that does not stand any more; tells what a change brought once the load has settled."""
+    """Events on a verdict that does not stand any more: what a change brought, once the load has settled."""
     trial = trials[place]
-    applied = _applied(trial, look.facts)
+    applied = _applied_setting(trial, look.facts)
     if applied is not None and trial.changed_s == 0.0:
-        trials[place] = trial._replace(changed_s=_when(trial, look.reading, look.wall_s))
-    elif applied is not None and look.wall_s - max(trial.changed_s, trial.seen_s) >= _SETTLE_S:
+        trials[place] = trial._replace(changed_s=_changed_at_s(trial, look.reading, look.wall_s))
+    elif applied is not None and look.wall_s - max(trial.changed_s, trial.stood_s) >= _SETTLE_S:
         del trials[place]
-        yield from _gain(trial, applied, look)
-    elif look.wall_s - trial.seen_s > _KEPT_S:
+        yield from _gain_event(trial, applied, look)
+    elif look.wall_s - trial.stood_s > _KEPT_S:
         del trials[place]
 
 
-def _renewed(trial: _Trial | None, verdict: Verdict, look: _Look) -> _Trial:
+def _updated_trial(trial: _Trial | None, verdict: Verdict, look: _Look) -> _Trial:
     """The trial of a verdict that stands: with what it is measured now, unless what it advises was changed by now."""
     fresh = _Trial(verdict.actions, look.facts, look.measured, look.wall_s)
     if trial is None:
         return fresh
-    if _applied(trial, look.facts) is None:
+    if _applied_setting(trial, look.facts) is None:
         if verdict.until:
             return trial
         return fresh
@@ -221,7 +226,7 @@ def _renewed(trial: _Trial | None, verdict: Verdict, look: _Look) -> _Trial:
     return trial
 
 
-def _facts(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) -> Facts:
+def _settings_of(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) -> Facts:
     """Settings of an engine and of its GPUs, those with the index of the GPU before their code."""
     processes: list[Process] = []
     for gpu in gpus:
@@ -237,7 +242,8 @@ def _facts(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) -> Facts
     return facts
 
 
-def _measured(engine: Engine, recent: Recent) -> _Measured:
+def _latencies_now(engine: Engine, recent: Recent) -> _Measured:
+    """Latencies of an engine, and its load: requests that end and those that are turned away."""
     requests_per_s = recent.mean("requests_per_s", _LOAD_S)
     rejections_per_s = recent.mean("rejections_per_s", _LOAD_S)
     if requests_per_s is not None and rejections_per_s is not None:
@@ -245,26 +251,26 @@ def _measured(engine: Engine, recent: Recent) -> _Measured:
     return _Measured(engine.latency.itl_s, engine.latency.ttft_s, requests_per_s)
 
 
-def _when(trial: _Trial, reading: EngineReading, wall_s: float) -> float:
+def _changed_at_s(trial: _Trial, reading: EngineReading, wall_s: float) -> float:
     """When a change was made: with the start of the process, where that is newer than the verdict and in the past."""
-    if trial.seen_s < reading.started_wall_s <= wall_s:
+    if trial.stood_s < reading.started_wall_s <= wall_s:
         return reading.started_wall_s
     return wall_s
 
 
-def _applied(trial: _Trial, facts: Facts) -> _Applied | None:
+def _applied_setting(trial: _Trial, facts: Facts) -> _Applied | None:
     """The first setting that was changed as one of the actions advises."""
     for code, before, after in differing(trial.facts, facts):
         if code == STARTED:
             continue
         for action in trial.actions:
-            applied = _as_advised(action, code, before, after)
+            applied = _setting_as_advised(action, code, before, after)
             if applied is not None:
                 return applied
     return None
 
 
-def _as_advised(action: Action, code: str, before: str, after: str) -> _Applied | None:
+def _setting_as_advised(action: Action, code: str, before: str, after: str) -> _Applied | None:
     """A changed setting, where an action advises to change it, and this way."""
     remedy = _REMEDIES.get(action.code)
     if remedy is None:
@@ -274,10 +280,10 @@ def _as_advised(action: Action, code: str, before: str, after: str) -> _Applied 
         index, _, code = code.removeprefix(_ON_GPU).partition(" ")
         gpu = float(index)
     setting = code.removeprefix(f"{OPTION} ")
-    is_meant = code in remedy.codes
+    is_advised = code in remedy.codes
     if code.startswith(f"{OPTION} "):
-        is_meant = setting in _named_options(action)
-    if not is_meant or not _is_way(remedy.way, before, after):
+        is_advised = setting in _named_options(action)
+    if not is_advised or not _goes_way(remedy.way, before, after):
         return None
     if gpu is not None and action.parameters.get("index", gpu) != gpu:
         return None
@@ -287,14 +293,14 @@ def _as_advised(action: Action, code: str, before: str, after: str) -> _Applied 
 def _named_options(action: Action) -> set[str]:
     """Options that an action names: `--kv-cache-dtype` of `--kv-cache-dtype fp8`."""
     options = set()
-    for parameter in _FLAGS:
+    for parameter in _FLAG_PARAMETERS:
         option = action.parameters.get(parameter, "")
         if isinstance(option, str) and option:
             options.add(option.split()[0])
     return options
 
 
-def _is_way(way: int, before: str, after: str) -> bool:
+def _goes_way(way: int, before: str, after: str) -> bool:
     """Whether a number rose or fell as it was to; what is no number, or was not given, may be anything."""
     try:
         rise = float(after.split()[0]) - float(before.split()[0])
@@ -303,16 +309,18 @@ def _is_way(way: int, before: str, after: str) -> bool:
     return way == EITHER or rise * way > 0.0
 
 
-def _gain(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event]:
+def _gain_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event]:
     """The event, where both sides were measured and the loads allow to compare them."""
     ways, latencies = _latencies(trial.measured, look.measured)
     load = _load_ratio(trial.measured, look.measured)
     if not ways or load is None or not _is_comparable(load, sum(ways)):
         return
-    parameters = {"changed": trial.changed_s} | _as_parameters(applied) | latencies
+    parameters = {"changed": trial.changed_s} | _setting_parameters(applied) | latencies
     if not 1.0 / LOADS_ALIKE <= load <= LOADS_ALIKE:
         parameters["load"] = load
-    level = Level.OK if sum(ways) > 0 else Level.NOTE
+    level = Level.NOTE
+    if sum(ways) > 0:
+        level = Level.OK
     yield Event(look.wall_s, EventKind.GAIN, look.engine.name, "applied", level, look.engine.key, parameters)
 
 
@@ -321,7 +329,7 @@ def _latencies(before: _Measured, now: _Measured) -> tuple[list[int], Parameters
     ways = []
     latencies: Parameters = {}
     for name, old, new in (("itl", before.itl_s, now.itl_s), ("ttft", before.ttft_s, now.ttft_s)):
-        way = _difference(old, new)
+        way = _way_of_latency(old, new)
         if way is None:
             continue
         ways.append(way)
@@ -331,7 +339,7 @@ def _latencies(before: _Measured, now: _Measured) -> tuple[list[int], Parameters
     return ways, latencies
 
 
-def _as_parameters(applied: _Applied) -> Parameters:
+def _setting_parameters(applied: _Applied) -> Parameters:
     """A changed setting as parameters of its event."""
     parameters: Parameters = {"setting": applied.setting}
     if applied.gpu is not None:
@@ -343,7 +351,7 @@ def _as_parameters(applied: _Applied) -> Parameters:
     return parameters
 
 
-def _difference(old: Quantiles, new: Quantiles) -> int | None:
+def _way_of_latency(old: Quantiles, new: Quantiles) -> int | None:
     """1: the p95 is far lower now; -1: far higher; 0: about the same; None: one of them is not known."""
     before = number(old.p95)
     after = number(new.p95)
@@ -352,19 +360,23 @@ def _difference(old: Quantiles, new: Quantiles) -> int | None:
     is_same_bucket = (old.p95_low, old.p95_high) == (new.p95_low, new.p95_high) and not isinstance(old.p95_low, Missing)
     if is_same_bucket or abs(after - before) < DIFFERS * max(before, after):
         return 0
-    return 1 if after < before else -1
+    if after < before:
+        return 1
+    return -1
 
 
 def _load_ratio(before: _Measured, now: _Measured) -> float | None:
+    """Load now / load before; None where one is not known."""
     if not before.requests_per_s or now.requests_per_s is None:
         return None
     return now.requests_per_s / before.requests_per_s
 
 
-def _is_comparable(load: float, better: int) -> bool:
-    """Whether the loads are about the same; or the difference is in spite of them: lower latencies at a higher load."""
+def _is_comparable(load: float, way: int) -> bool:
+    """Whether the loads are about the same; or the difference is in spite of them: lower latencies (`way` above 0) at a
+    higher load."""
     if load > LOADS_ALIKE:
-        return better > 0
+        return way > 0
     if load < 1.0 / LOADS_ALIKE:
-        return better < 0
+        return way < 0
     return True

@@ -11,8 +11,8 @@ from typing import Final
 from gpumon.readings.verdict import Level, Limit
 from gpumon.triage.marks import URGENCY
 
-_SAME_S: Final = 2.0
-"""Up to so far apart two beginnings are that of one cause: it is known by samples of a second."""
+_SAME_ONSET_S: Final = 2.0
+"""Seconds up to which two beginnings are that of one cause: they are known by samples of a second."""
 
 
 class Hold:
@@ -22,59 +22,66 @@ class Hold:
         self._stand(None, wall_s, now_s, wall_s)
 
     def _stand(self, limit: Limit | None, since_wall_s: float, now_s: float, wall_s: float) -> None:
+        """Make a finding the verdict that stands."""
         self.limit = limit
+        """The verdict that stands; None: nothing."""
         self.coming = limit
-        """The verdict that stands, and what was found last; None: nothing."""
+        """What was found last; None: nothing."""
         self.since_wall_s = since_wall_s
+        """Since when the verdict that stands was found."""
         self._coming_s = now_s
         self._coming_wall_s = wall_s
-        """Since when it was found without a break."""
+        """Since when `coming` was found without a break, on both clocks."""
         self._before: dict[Limit | None, float] = {}
-        """Seconds for which each other finding came since the verdict that stands was found last."""
+        """Finding before `coming` -> seconds for which it came since the verdict that stands was found last."""
         self._level: Level | None = None
+        """Level of the verdict that stands."""
         self._lower_s: float | None = None
         """Since when it was found at a lower level."""
         self._onset: tuple[float, float] | None = None
-        """When the cause of the verdict that stands began: monotonic, and the Unix time that is told."""
+        """When the cause of the verdict that stands began: monotonic, and the Unix time that is shown."""
 
-    def _turns(self, now_s: float) -> dict[Limit | None, float]:
-        """Seconds for which each was found since the verdict that stands was."""
+    def _found_s(self, now_s: float) -> dict[Limit | None, float]:
+        """Finding -> seconds for which it came since the verdict that stands was found last."""
         return {**self._before, self.coming: self._before.get(self.coming, 0.0) + now_s - self._coming_s}
 
-    def take(self, found: Limit | None, hold_s: float, now_s: float, wall_s: float) -> Limit | None:
-        """The verdict that stands after this finding."""
-        if found is self.limit:
-            self.coming = found
+    def take(self, limit: Limit | None, hold_s: float, now_s: float, wall_s: float) -> Limit | None:
+        """Take in a finding (None: nothing). Returns the verdict that stands then."""
+        if limit is self.limit:
+            self.coming = limit
             self._before = {}
-            return found
-        if found is not self.coming:
+            return limit
+        if limit is not self.coming:
             if self.coming is self.limit:
                 self._before = {}
             else:
-                self._before = self._turns(now_s)
-            self.coming = found
+                self._before = self._found_s(now_s)
+            self.coming = limit
             self._coming_s = now_s
             self._coming_wall_s = wall_s
-        turns = self._turns(now_s)
-        most = sum(turns.values()) >= hold_s and turns[found] >= max(turns.values())
-        if most or now_s - self._coming_s >= hold_s:
-            self._stand(found, self._coming_wall_s, now_s, wall_s)
+        found_s = self._found_s(now_s)
+        is_most_frequent = sum(found_s.values()) >= hold_s and found_s[limit] >= max(found_s.values())
+        if is_most_frequent or now_s - self._coming_s >= hold_s:
+            self._stand(limit, self._coming_wall_s, now_s, wall_s)
         return self.limit
 
     def coming_s(self, now_s: float) -> float:
         """Seconds for which a finding has come without a break that is not the verdict that stands; 0 without one."""
-        return 0.0 if self.coming is self.limit else now_s - self._coming_s
+        if self.coming is self.limit:
+            return 0.0
+        return now_s - self._coming_s
 
     def gone_s(self, now_s: float) -> float:
         """For how long the verdict that stands has not been found."""
         if self.coming is self.limit:
             return 0.0
-        return sum(self._turns(now_s).values())
+        return sum(self._found_s(now_s).values())
 
     def level(self, found: Level, hold_s: float, now_s: float) -> Level:
         """The level of the verdict that stands, after it was found at this one."""
         if self._level is not None and URGENCY[found] > URGENCY[self._level]:
-            self._lower_s = now_s if self._lower_s is None else self._lower_s
+            if self._lower_s is None:
+                self._lower_s = now_s
             if now_s - self._lower_s < hold_s:
                 return self._level
         self._level = found
@@ -84,14 +91,15 @@ class Hold:
     def onset_s(self, began_s: float, ahead_s: float) -> float:
         """Unix time at which the cause of the verdict that stands began, where that was before it was found.
 
-        `began_s` is monotonic, `ahead_s` how far Unix time is ahead of that. It is told in whole seconds, and worked
-        out once: clocks drift, and are set.
+        `began_s` is monotonic, `ahead_s` how far Unix time is ahead of that. It is in whole seconds, and worked out
+        once: clocks drift, and are set.
         """
-        if self._onset is None or abs(began_s - self._onset[0]) > _SAME_S:
+        if self._onset is None or abs(began_s - self._onset[0]) > _SAME_ONSET_S:
             wall_s = began_s + ahead_s
             if wall_s < self.since_wall_s:
-                told_s = float(round(wall_s))
+                shown_s = float(round(wall_s))
             else:
-                told_s = self.since_wall_s
-            self._onset = began_s, told_s
-        return self._onset[1]
+                shown_s = self.since_wall_s
+            self._onset = (began_s, shown_s)
+        _, onset_wall_s = self._onset
+        return onset_wall_s

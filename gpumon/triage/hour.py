@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 SLOT_S: Final = 20.0
 """Length of a slot: three of them are the minute over which rates of requests are judged."""
-_KEPT: Final = 180
+_MOST_SLOTS: Final = 180
 """Slots of an hour."""
 HOUR_FIELDS: Final = (
     *("requests_per_s", "acceptance_ratio", "cached_ratio", "itl_mean_s", "ttft_s.mean"),
@@ -18,13 +18,13 @@ HOUR_FIELDS: Final = (
 )
 """Sampled fields of an engine whose means are kept."""
 LEAST_BEFORE: Final = 3
-"""Slots of before that make a level: a minute."""
+"""Slots before a change that make a level: a minute."""
 EXTREME: Final = 0.9
 """Quantile that stands for the level of before while it is not known yet which slots are of before."""
 SWINGS: Final = 0.25
 """Share of the slots of before that may lie as far off as now: with more of them the figure always swings so."""
 JOINED: Final = 1.5
-"""Slots that begin later than this many lengths after the one before do not follow it."""
+"""Lengths of a slot after which the next one must have ended to follow it without a gap."""
 
 MeanOfField = Callable[[str, float], "float | None"]
 """Mean of a sampled field over the last seconds; None where it was not known."""
@@ -45,6 +45,7 @@ class Arrived(NamedTuple):
     """Requests that came in one slot."""
 
     end_s: float
+    """Monotonic."""
     requests: float
 
 
@@ -52,7 +53,7 @@ class Hour:
     """The slots of the last hour; knows no clock."""
 
     def __init__(self) -> None:
-        self.slots: deque[HourSlot] = deque(maxlen=_KEPT)
+        self.slots: deque[HourSlot] = deque(maxlen=_MOST_SLOTS)
         self._began_s: float | None = None
 
     def is_due(self, now_s: float) -> bool:
@@ -71,17 +72,18 @@ class Hour:
         place = HOUR_FIELDS.index(field)
         return [value for slot in self.slots if (value := slot.means[place]) is not None]
 
-    def before_fall(self, field: str, now: float, most: float) -> float | None:
-        """The level that a field had before it fell to `most` of it or less; None where it did not fall so."""
+    def before_fall(self, field: str, now: float, largest_share: float) -> float | None:
+        """The level that a field had before it fell to `largest_share` of it or less; None where it did not fall so."""
         level = _level_before(self.values(field), now)
-        if level is not None and now <= most * level:
+        if level is not None and now <= largest_share * level:
             return level
         return None
 
-    def before_rise(self, field: str, now: float, least: float) -> float | None:
-        """The level that a field had before it rose to `least` times of it or more; None where it did not rise so."""
+    def before_rise(self, field: str, now: float, least_factor: float) -> float | None:
+        """The level that a field had before it rose to `least_factor` times of it or more; None where it did not rise
+        so."""
         level = _level_before([-value for value in self.values(field)], -now)
-        if level is not None and now >= least * -level:
+        if level is not None and now >= least_factor * -level:
             return -level
         return None
 
@@ -101,12 +103,12 @@ class Hour:
         return arrivals
 
 
-def begin_of_now(values: Sequence[float], now: float, looked_back: int = _KEPT) -> int:
-    """Index from which on all values lie nearer to now than to the high ones of the last `looked_back`."""
-    ranked = sorted(values[-looked_back:])
-    if not ranked:
+def begin_of_now(values: Sequence[float], now: float, looked_back: int = _MOST_SLOTS) -> int:
+    """Index from which on all values lie nearer to `now` than to the high ones of the last `looked_back` values."""
+    sorted_values = sorted(values[-looked_back:])
+    if not sorted_values:
         return 0
-    high = ranked[int(EXTREME * (len(ranked) - 1))]
+    high = sorted_values[int(EXTREME * (len(sorted_values) - 1))]
     middle = (high + now) / 2.0
     begin = len(values)
     while begin and values[begin - 1] < middle:

@@ -22,10 +22,12 @@ NARROW_FORMATS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
 LITTLE_SHARE: Final = 0.8
 """Share of the GPU's memory given to an engine below which more of it is the first thing to do: 0.9 is usual."""
 _MOST_SHARE: Final = 0.95
-"""The same from which on there is nothing left to give: activations and graphs need the rest."""
+"""Share of the GPU's memory from which on there is nothing left to give: activations and graphs need the rest."""
+_LEAST_USAGE_WITHOUT_ROOM: Final = 0.5
+"""KV use below which the cache is not what a prompt waits for, however long the prompt is."""
 KV_ROOM: Final = 0.85
 """KV use that more slots or instances may lead to."""
-LONG: Final = 0.5
+LONG_CONTEXT: Final = 0.5
 """Mean context, of the longest that is allowed, from which on a lower limit frees room: shorter ones never meet it."""
 GIANT: Final = 0.5
 """Share of the KV pool that one request holds, from which on it keeps the others out."""
@@ -47,13 +49,13 @@ def kv_cache(case: Case) -> Finding | None:
         return None
     running = case.mean("running") or 0.0
     waiting = case.waiting_mean()
-    thrown = case.mean("preemptions_per_s") or 0.0
+    preemptions_per_s = case.mean("preemptions_per_s") or 0.0
     parameters = params(usage=usage, running=running, tokens=running_request_tokens(engine))
     if waiting:
         parameters |= params(waiting=waiting)
     else:
-        parameters |= params(thrown=thrown)
-    proof = (*_evidence(case, engine, usage, waiting, thrown), *case.late_latencies())
+        parameters |= params(thrown=preemptions_per_s)
+    proof = (*_evidence(case, engine, usage, waiting, preemptions_per_s), *case.late_latencies())
     confidence = Confidence.HIGH if is_full else Confidence.MEDIUM
     actions = more_kv(case, engine, running + waiting, kv_requests(engine))
     finding = Finding(Limit.KV_CACHE_FULL, "kv_full", parameters, proof, actions, Level.WARN, confidence)
@@ -70,8 +72,8 @@ def _costs_requests(case: Case) -> bool:
 
     Where requests pile up behind the arithmetic, a larger cache would only hold more of them.
     """
-    thrown = case.mean("preemptions_per_s") or 0.0
-    if thrown >= case.thresholds.kv_preemptions_per_s:
+    preemptions_per_s = case.mean("preemptions_per_s") or 0.0
+    if preemptions_per_s >= case.thresholds.kv_preemptions_per_s:
         return True
     return case.waiting_mean() > 0.0 and not arithmetic_is_full(case, case.activity())
 
@@ -90,7 +92,7 @@ def _lacks_room(engine: Engine, usage: float) -> bool:
     prompt = finite(engine.load.prompt_tokens_mean)
     if not pool or not prompt:
         return False
-    return usage >= 0.5 and (1.0 - usage) * pool < prompt
+    return usage >= _LEAST_USAGE_WITHOUT_ROOM and (1.0 - usage) * pool < prompt
 
 
 def _has_other_limit(case: Case) -> bool:
@@ -98,14 +100,16 @@ def _has_other_limit(case: Case) -> bool:
     return case.is_pinned() or is_mute(case) or arithmetic_is_full(case, case.activity())
 
 
-def _evidence(case: Case, engine: Engine, usage: float, waiting: float, thrown: float) -> list[Evidence]:
+def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preemptions_per_s: float) -> list[Evidence]:
     """Figures that show a full cache, and how many requests it holds."""
     limits = case.thresholds
     proof = [case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio)]
     if waiting > 0.0:
         proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
-    if thrown > 0.0:
-        proof.append(case.evidence("preemptions", "preemptions_per_s", thrown, "preempt", limits.kv_preemptions_per_s))
+    if preemptions_per_s > 0.0:
+        proof.append(
+            case.evidence("preemptions", "preemptions_per_s", preemptions_per_s, "preempt", limits.kv_preemptions_per_s)
+        )
     fits = kv_requests(engine)
     tokens = running_request_tokens(engine)
     if fits is not None and tokens is not None:
@@ -118,9 +122,9 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     """Actions that make room for `load` requests at once, and for what is turned away beside them; one instance's pool
     holds `fits`."""
     words = advice(engine.kind)
-    actions = [Action("more_instances", _instances(case, engine, load, fits))]
+    actions = [Action("more_instances", _instances_parameters(case, engine, load, fits))]
     tokens = running_request_tokens(engine)
-    if tokens and tokens >= LONG * _longest_context(case.info):
+    if tokens and tokens >= LONG_CONTEXT * _longest_context(case.info):
         actions.append(action("lower_context", flag=words.length))
     precision = engine.dimensions.kv_precision or case.info.get("cache_dtype", "")
     if words.fp8_kv and not precision.startswith(NARROW_FORMATS):
@@ -145,18 +149,18 @@ def _with_more_memory(case: Case, flag: str, actions: Sequence[Action]) -> list[
     return [*actions, more]
 
 
-def _instances(case: Case, engine: Engine, load: float, fits: float | None) -> Parameters:
+def _instances_parameters(case: Case, engine: Engine, load: float, fits: float | None) -> Parameters:
     """Instances that `load` requests need, as parameters of the action; empty where the load does not tell it."""
     if not fits:
         return {}
-    now = max(1, engine.hardware.ranks)
-    away = turned_away(case)
-    wanted = steady_count(case, "kv", min((load + away) / fits * now / KV_ROOM, 1e6))
-    if not now < wanted <= MOST_TIMES * now:
+    instances_now = max(1, engine.hardware.ranks)
+    rejected = turned_away(case)
+    instances = steady_count(case, "kv", min((load + rejected) / fits * instances_now / KV_ROOM, 1e6))
+    if not instances_now < instances <= MOST_TIMES * instances_now:
         return {}
-    parameters = params(instances=float(wanted), now=float(now), requests=load + away)
-    if away >= 0.5:
-        parameters |= params(turned_away=away)
+    parameters = params(instances=float(instances), now=float(instances_now), requests=load + rejected)
+    if rejected >= 0.5:
+        parameters |= params(turned_away=rejected)
     return parameters
 
 
@@ -184,12 +188,14 @@ def one_prompt(case: Case) -> Finding | None:
     if engine is None or not case.recent.mean("waiting", KEPT_S):
         return None
     shares = _shares_of_largest(case)
-    giant = [share for share in shares if share >= GIANT]
-    if len(giant) < GIANT_SAMPLES or len(giant) < SPLIT * len(shares):
+    giant_shares = [share for share in shares if share >= GIANT]
+    if len(giant_shares) < GIANT_SAMPLES or len(giant_shares) < SPLIT * len(shares):
         return None
-    share = sum(giant) / len(giant)
+    share = sum(giant_shares) / len(giant_shares)
     pool = finite(engine.load.kv_pool_tokens)
-    tokens = share * pool if pool else None
+    tokens = None
+    if pool:
+        tokens = share * pool
     waiting = max(while_waiting(case, "waiting"))
     usage = max(while_waiting(case, "kv_usage_ratio"))
     source = "KV usage - the usual of the others"
@@ -205,15 +211,18 @@ def one_prompt(case: Case) -> Finding | None:
 
 
 def _shares_of_largest(case: Case) -> list[float]:
-    """Share of the KV pool that the largest request held, of each sample of the last minutes with a queue and a full
-    pool: what is in use, less what the other requests usually take."""
+    """Share of the KV pool that the largest request held, at each sample of the last minutes with a queue and a full
+    pool.
+
+    It is what is in use, less what the other requests usually take.
+    """
     waits = moments_of_waiting(case)
     running = dict(case.recent.values("running", KEPT_S))
     usual = _usual_share(case)
     shares: list[float] = []
-    for at_s, usage in case.recent.values("kv_usage_ratio", KEPT_S):
-        count = running.get(at_s, 0.0)
-        if usage < case.thresholds.kv_full_ratio or at_s not in waits or count < 1.0:
+    for sampled_s, usage in case.recent.values("kv_usage_ratio", KEPT_S):
+        count = running.get(sampled_s, 0.0)
+        if usage < case.thresholds.kv_full_ratio or sampled_s not in waits or count < 1.0:
             continue
         others = usage * (1.0 - 1.0 / count)
         if usual is not None:

@@ -20,7 +20,7 @@ _CONNECTOR: Final = "--kv-transfer-config"
 EXPIRED: Final = 3.0
 """Requests of a minute whose KV cache nobody fetched that make a verdict: one may be a client that hung up."""
 EXPIRED_STILL: Final = 1.0
-"""The same while the verdict stands."""
+"""Requests of a minute whose KV cache nobody fetched from which on the verdict goes on to stand."""
 
 
 def waiting_for_kv(case: Case) -> float:
@@ -29,17 +29,17 @@ def waiting_for_kv(case: Case) -> float:
     vLLM counts those that wait for a LoRA slot among the same: without a KV connector, and beside requests that run,
     it is not known what they wait for. Before 0.20 they are not counted apart: while none runs, all wait for it.
     """
-    if case.now("waiting_deferred") is None and _connected(case) and case.now("running") == 0.0:
+    if case.now("waiting_deferred") is None and _exchanges_kv(case) and case.now("running") == 0.0:
         return case.mean("waiting") or 0.0
     deferred = case.mean("waiting_deferred") or 0.0
     if deferred < case.thresholds.queue_waiting:
         return 0.0
-    if _connected(case) or not case.mean("running"):
+    if _exchanges_kv(case) or not case.mean("running"):
         return deferred
     return 0.0
 
 
-def _connected(case: Case) -> bool:
+def _exchanges_kv(case: Case) -> bool:
     """Whether the engine exchanges KV cache with others, by its metrics, its role or its command line."""
     reading = case.reading
     if reading is not None and (KV_TRANSFERRED_BYTES in reading.live or ROLE in reading.info):
@@ -77,14 +77,17 @@ def transfer_waits(case: Case) -> Finding | None:
         proof.append(case.evidence("no_token", "decode_tokens_per_s", seconds, "decode"))
         began_s = case.now_s - seconds
     parameters |= params(role=case.info.get(ROLE))
+    confidence = Confidence.LOW
+    if _exchanges_kv(case):
+        confidence = Confidence.HIGH
     return Finding(
         Limit.KV_TRANSFER,
         "kv_transfer_waits",
         parameters,
-        (*proof, *_transfers(case, engine), *case.late_latencies()),
+        (*proof, *_transfer_evidence(case, engine), *case.late_latencies()),
         (check_other_side(case),),
         Level.WARN,
-        Confidence.HIGH if _connected(case) else Confidence.LOW,
+        confidence,
         began_s,
     )
 
@@ -107,23 +110,24 @@ def cache_expires(case: Case) -> Finding | None:
     late_reads = finite(engine.rates.kv_late_reads_per_s)
     if late_reads:
         proof.append(case.evidence("kv_late_reads", "kv_late_reads_per_s", late_reads))
-    proof += (*_failures(case, engine), *case.late_latencies())
+    proof += _failure_evidence(case, engine)
+    proof += case.late_latencies()
     parameters = params(expired=expired, seconds=seconds)
     return Finding(
         Limit.KV_TRANSFER, "kv_expires", parameters, tuple(proof), (_check_side(case, prefills=True),), Level.WARN
     )
 
 
-def _transfers(case: Case, engine: Engine) -> list[Evidence]:
+def _transfer_evidence(case: Case, engine: Engine) -> list[Evidence]:
     """Evidence of its transfers: bytes that move, and transfers that failed."""
     links = []
     for sign in work_signs(case, engine):
         if sign.name in ("kv", "nvlink", "pcie"):
             links.append(sign)
-    return [*sign_evidence(links), *_failures(case, engine)]
+    return [*sign_evidence(links), *_failure_evidence(case, engine)]
 
 
-def _failures(case: Case, engine: Engine) -> list[Evidence]:
+def _failure_evidence(case: Case, engine: Engine) -> list[Evidence]:
     """Evidence of transfers that failed; empty where none did."""
     failures = finite(engine.rates.kv_transfer_failures_per_s)
     if failures:
@@ -140,10 +144,13 @@ def _check_side(case: Case, *, prefills: bool) -> Action:
     """Look at the engines that are the other half of one that prefills, or that does not."""
     names = []
     for engine, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
-        halved = any(role in reading.info for role in ROLES)
-        if halved and engine.key != case.key and _is_prefill(reading) is not prefills:
+        is_half = any(role in reading.info for role in ROLES)
+        if is_half and engine.key != case.key and _is_prefill(reading) is not prefills:
             names.append(engine.name)
-    code = "check_decode_side" if prefills else "check_prefill_side"
+    if prefills:
+        code = "check_decode_side"
+    else:
+        code = "check_prefill_side"
     if len(names) == 1:
         return action(code, engine=names[0])
     return action(code)

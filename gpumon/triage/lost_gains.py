@@ -16,7 +16,7 @@ ACCEPTED_LEAST: Final = 0.2
 PER_STEP_LEAST: Final = 1.3
 """Tokens per step and sequence from which on speculation pays all the same: drafts and checks cost 10 % to 30 %."""
 HITS_FELL: Final = 0.5
-"""Part of its share of cached prompt tokens of before to which it falls where the prefixes are lost."""
+"""Part of the share of cached prompt tokens before down to which it falls where the prefixes are lost."""
 HITS_MATTER: Final = 0.2
 """Share of cached prompt tokens that has to be lost: less is hardly felt."""
 LEAST_PROMPTS: Final = 10.0
@@ -32,30 +32,31 @@ COLD_S: Final = 300.0
 def lost_speculation(case: Case) -> Finding | None:
     """The draft's tokens are accepted far less than they were, or hardly ever."""
     engine = case.served()
-    now = case.mean("acceptance_ratio")
-    if engine is None or now is None or not case.mean("running"):
+    acceptance = case.mean("acceptance_ratio")
+    if engine is None or acceptance is None or not case.mean("running"):
         return None
     per_step = finite(engine.rates.tokens_per_step)
-    before = case.recent.hour.before_fall("acceptance_ratio", now, ACCEPTANCE_FELL)
-    if before is None and not _is_hardly_accepted(case, now, per_step):
+    before = case.recent.hour.before_fall("acceptance_ratio", acceptance, ACCEPTANCE_FELL)
+    if before is None and not _is_hardly_accepted(case, acceptance, per_step):
         return None
-    parameters = params(now=now, before=before, per_step=per_step)
+    parameters = params(now=acceptance, before=before, per_step=per_step)
     slower = slower_tokens(case)
-    evidence = _speculation_proof(case, now, before, per_step, slower)
+    evidence = _speculation_proof(case, acceptance, before, per_step, slower)
     if before is None:
         fixes = (action("stop_speculation"),)
         return Finding(Limit.SPECULATION_LOW, "acceptance_low", parameters, evidence, fixes, Level.NOTE)
-    is_felt = bool(case.late_latencies()) or slower is not None
-    level = Level.WARN if is_felt else Level.NOTE
+    level = Level.NOTE
+    if case.late_latencies() or slower is not None:
+        level = Level.WARN
     fixes = (action("check_draft_model"),)
     return Finding(Limit.SPECULATION_LOW, "acceptance_fell", parameters, evidence, fixes, level)
 
 
 def _speculation_proof(
-    case: Case, now: float, before: float | None, per_step: float | None, slower: Evidence | None
+    case: Case, acceptance: float, before: float | None, per_step: float | None, slower: Evidence | None
 ) -> tuple[Evidence, ...]:
     """Acceptance beside its own of before, tokens of a step, and latencies that are longer or late."""
-    proof = [case.evidence("acceptance", "acceptance_ratio", now, limit=before)]
+    proof = [case.evidence("acceptance", "acceptance_ratio", acceptance, limit=before)]
     if per_step is not None:
         proof.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
     if slower is not None:
@@ -72,32 +73,32 @@ def _is_hardly_accepted(case: Case, acceptance: float, per_step: float | None) -
 
 def slower_tokens(case: Case) -> Evidence | None:
     """The time per token beside its own of before, where it is far longer."""
-    now = case.mean("itl_mean_s")
-    if now is None:
+    itl_s = case.mean("itl_mean_s")
+    if itl_s is None:
         return None
-    before = case.recent.hour.before_rise("itl_mean_s", now, SLOWER)
-    if before is None:
+    itl_before_s = case.recent.hour.before_rise("itl_mean_s", itl_s, SLOWER)
+    if itl_before_s is None:
         return None
-    return case.evidence("itl_before", "itl_mean_s", now, "itl", before)
+    return case.evidence("itl_before", "itl_mean_s", itl_s, "itl", itl_before_s)
 
 
 def prefix_hits(case: Case) -> Finding | None:
     """The prefix cache knows far fewer of the prompts' tokens than it did."""
-    now = case.mean("cached_ratio")
-    if case.served() is None or now is None or _has_few_prompts(case) or _thrown_out(case):
+    cached_share = case.mean("cached_ratio")
+    if case.served() is None or cached_share is None or _has_few_prompts(case) or _are_preempted(case):
         return None
-    before = case.recent.hour.before_fall("cached_ratio", now, HITS_FELL)
-    if before is None or before - now < HITS_MATTER:
+    before = case.recent.hour.before_fall("cached_ratio", cached_share, HITS_FELL)
+    if before is None or before - cached_share < HITS_MATTER:
         return None
-    parameters = params(now=now, before=before)
-    proof = [case.evidence("prefix_hits", "cached_ratio", now, limit=before)]
+    parameters = params(now=cached_share, before=before)
+    proof = [case.evidence("prefix_hits", "cached_ratio", cached_share, limit=before)]
     computed = case.mean("prefill_tokens_per_s")
     if computed is not None:
         proof.append(case.evidence("prefill_rate", "prefill_tokens_per_s", computed, "prefill"))
     restarted_s = min(case.restarts_s, default=None)
     if restarted_s is not None and restarted_s < COLD_S:
-        return _cold_cache(case, parameters, proof, restarted_s)
-    return _fewer_hits(case, parameters, proof)
+        return _cold_cache_finding(case, parameters, proof, restarted_s)
+    return _fewer_hits_finding(case, parameters, proof)
 
 
 def _has_few_prompts(case: Case) -> bool:
@@ -106,14 +107,14 @@ def _has_few_prompts(case: Case) -> bool:
     return requests_per_s is not None and requests_per_s * MINUTE_S < LEAST_PROMPTS
 
 
-def _cold_cache(case: Case, parameters: Parameters, proof: Sequence[Evidence], restarted_s: float) -> Finding:
+def _cold_cache_finding(case: Case, parameters: Parameters, proof: Sequence[Evidence], restarted_s: float) -> Finding:
     """The engine restarted a moment ago: the cache fills by itself."""
     cold = parameters | params(restarted=restarted_s, heals_s=HEALS_S)
     fixes = (action("wait_for_cache"),)
     return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", cold, (*proof, *case.late_latencies()), fixes, Level.NOTE)
 
 
-def _fewer_hits(case: Case, parameters: Parameters, proof: Sequence[Evidence]) -> Finding:
+def _fewer_hits_finding(case: Case, parameters: Parameters, proof: Sequence[Evidence]) -> Finding:
     """Prompts or their routing have changed; more urgent where users feel it."""
     late = case.late_latencies()
     first_late = later_first_tokens(case)
@@ -121,24 +122,28 @@ def _fewer_hits(case: Case, parameters: Parameters, proof: Sequence[Evidence]) -
     if first_late is not None:
         shown.append(first_late)
     is_felt = bool(late) or first_late is not None or case.waiting_mean() >= case.thresholds.queue_waiting
-    level = Level.WARN if is_felt else Level.NOTE
-    confidence = Confidence.HIGH if is_felt else Confidence.MEDIUM
+    level = Level.NOTE
+    confidence = Confidence.MEDIUM
+    if is_felt:
+        level = Level.WARN
+        confidence = Confidence.HIGH
     fixes = (action("check_prefix_routing"),)
     evidence = (*shown, *late)
     return Finding(Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", parameters, evidence, fixes, level, confidence)
 
 
-def _thrown_out(case: Case) -> bool:
-    """Requests are thrown out of a full KV cache, and their prefixes with them: that has a verdict of its own."""
+def _are_preempted(case: Case) -> bool:
+    """Whether requests are thrown out of a full KV cache, and their prefixes with them: that has a verdict of its
+    own."""
     return (case.mean("preemptions_per_s") or 0.0) >= case.thresholds.kv_preemptions_per_s
 
 
 def later_first_tokens(case: Case) -> Evidence | None:
     """The time to first token beside its own of before, where it is far longer."""
-    now = case.mean("ttft_s.mean")
-    if now is None:
+    ttft_s = case.mean("ttft_s.mean")
+    if ttft_s is None:
         return None
-    before = case.recent.hour.before_rise("ttft_s.mean", now, GROWN)
-    if before is None:
+    ttft_before_s = case.recent.hour.before_rise("ttft_s.mean", ttft_s, GROWN)
+    if ttft_before_s is None:
         return None
-    return case.evidence("ttft_before", "ttft_s", now, "ttft", before)
+    return case.evidence("ttft_before", "ttft_s", ttft_s, "ttft", ttft_before_s)

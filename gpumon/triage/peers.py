@@ -60,8 +60,10 @@ MOST_TIME_S: Final = 253_402_214_400.0
 MOST_WHOLE: Final = {"tp": 4096, "pp": 4096, "ranks": 4096, "index": 100_000, "answering": 4096, "mapped": 4096}
 """Largest whole number of a field; beyond it stands 0, which is `not known`."""
 _LIMITS: Final = frozenset(limit.value for limit in Limit)
+"""Codes of verdicts."""
 _REASONS: Final = frozenset(reason.value for reason in Reason)
 WHO: Final = "its gpumon"
+"""Who says a figure that cannot be true, in the reason for its lack."""
 
 
 class PeerError(ValueError):
@@ -78,7 +80,7 @@ class SnapshotSize(NamedTuple):
     """Counted by opening brackets."""
 
     def grown_by(self, other: SnapshotSize) -> SnapshotSize:
-        """The most that a snapshot of this size has after a difference of the other size."""
+        """The largest size of a snapshot of this size after a difference of the other size is applied."""
         return SnapshotSize(self.bytes + other.bytes, self.values + other.values, self.objects + other.objects)
 
     @property
@@ -152,7 +154,9 @@ def bounded_time(text: str) -> str:
         wall_s = wall_of(text)
     except (ValueError, OverflowError):
         return ""
-    return text if 0.0 <= wall_s <= MOST_TIME_S else ""
+    if 0.0 <= wall_s <= MOST_TIME_S:
+        return text
+    return ""
 
 
 def bounded_parameters(parameters: Parameters) -> Parameters:
@@ -166,7 +170,9 @@ def bounded_parameters(parameters: Parameters) -> Parameters:
 
 def bounded_signal(signal: Signal) -> Signal:
     """A missing signal; a reason that is not known is left out."""
-    reason = signal.reason if signal.reason in _REASONS else ""
+    reason = signal.reason
+    if reason not in _REASONS:
+        reason = ""
     return msgspec.structs.replace(signal, reason=reason, parameters=bounded_parameters(signal.parameters))
 
 
@@ -190,8 +196,8 @@ _PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
     for name in names
 }
 """Parameter of an action -> what it may be. A sentence with a command has no name that a shell would interpret."""
-_OTHER: Final = re.compile(_TOKEN, re.ASCII)
-"""Pattern of all other parameters: one word."""
+_OTHER_PATTERN: Final = re.compile(_TOKEN, re.ASCII)
+"""What all other parameters may be: one word."""
 
 
 def vetted(action: Action) -> Action:
@@ -220,7 +226,7 @@ def _is_sound(name: str, value: float | str, formats: frozenset[str]) -> bool:
         return False
     if value in ADVISED_OPTIONS:
         return True
-    return _PATTERNS.get(name, _OTHER).fullmatch(value) is not None
+    return _PATTERNS.get(name, _OTHER_PATTERN).fullmatch(value) is not None
 
 
 def vetted_verdict(verdict: Verdict) -> Verdict:
@@ -251,11 +257,11 @@ def bounded_event(event: Event) -> Event:
     return msgspec.structs.replace(event, parameters=parameters)
 
 
-def bounded_evidence(one: Evidence) -> Evidence:
+def bounded_evidence(evidence: Evidence) -> Evidence:
     """Evidence whose figures can be written; their unit depends on the quantity."""
-    changes: dict[str, Any] = {"parameters": bounded_parameters(one.parameters)}
+    changes: dict[str, Any] = {"parameters": bounded_parameters(evidence.parameters)}
     for field in ("value", "limit"):
-        value = getattr(one, field)
+        value = getattr(evidence, field)
         if not isinstance(value, Missing) and not abs(value) <= LARGEST:
             changes[field] = Missing(Reason.INVALID)
-    return msgspec.structs.replace(one, **changes)
+    return msgspec.structs.replace(evidence, **changes)

@@ -437,7 +437,8 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
 }
 """Sentences of evidence, by quantity; `value` and `limit` are its figures, in the unit of the format."""
 
-_APART: Final = frozenset(quantity for quantity in QUANTITY_SENTENCES if quantity.startswith("replica_"))
+_REPLICA_QUANTITIES: Final = frozenset(quantity for quantity in QUANTITY_SENTENCES if quantity.startswith("replica_"))
+"""Quantities in which an engine is compared with its replicas."""
 ACTIONS: Final[Mapping[str, str]] = {
     "save_stacks_and_restart": "[{otherwise=yes}else ]save its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})] and the stacks[ of {pids}] (py-spy dump[ --pid {pid}]), look for Xid and NCCL errors, then restart it",
     "read_error_log": "read the errors in its log[ ({log=journal}journalctl _PID={pid}, or where its output goes)| ({log} logs {container})], and send it one request by hand",
@@ -685,21 +686,21 @@ def verdict_text(verdict: Verdict) -> str:
         if verdict.level in (Level.CRITICAL, Level.WARN) and verdict.evidence:
             sentence = f"{evidence_text(verdict.evidence[0])}; {sentence}"
     elif verdict.cause:
-        sentence = _of(TEXTS, verdict.cause, verdict.parameters)
-    else:  # of another host's exporter, which tells codes and figures
+        sentence = _filled_sentence(TEXTS, verdict.cause, verdict.parameters)
+    else:  # of another host's exporter, which has codes and figures
         sentence = ", ".join(evidence_text(evidence) for evidence in verdict.evidence[:2])
-    apart = _apart(verdict)
-    if apart is not None:
-        sentence += f"; unlike its replicas: {evidence_text(apart)}"
+    difference = _difference_from_replicas(verdict)
+    if difference is not None:
+        sentence += f"; unlike its replicas: {evidence_text(difference)}"
     if verdict.until:
         return f"until {clock_utc(wall_of(verdict.until))}: {sentence}"
     return sentence
 
 
-def _apart(verdict: Verdict) -> Evidence | None:
+def _difference_from_replicas(verdict: Verdict) -> Evidence | None:
     """The first figure in which an engine differs from its replicas."""
     for evidence in verdict.evidence:
-        if evidence.quantity in _APART:
+        if evidence.quantity in _REPLICA_QUANTITIES:
             return evidence
     return None
 
@@ -720,7 +721,7 @@ def _unknown_text(signals: Sequence[Signal]) -> str:
     return "; ".join(stated)
 
 
-def _of(table: Mapping[str, str], code: str, parameters: Parameters) -> str:
+def _filled_sentence(table: Mapping[str, str], code: str, parameters: Parameters) -> str:
     """A sentence by its code; a code of a newer gpumon stands for itself."""
     if code in table:
         return fill_template(table[code], parameters)
@@ -733,24 +734,24 @@ def evidence_text(evidence: Evidence) -> str:
     for name, value in (("value", evidence.value), ("limit", evidence.limit)):
         if not isinstance(value, Missing):
             figures[name] = value
-    return _of(QUANTITY_SENTENCES, evidence.quantity, {**evidence.parameters, **figures})
+    return _filled_sentence(QUANTITY_SENTENCES, evidence.quantity, {**evidence.parameters, **figures})
 
 
 def action_text(action: Action) -> str:
-    """Actions to try, with option names and figures."""
-    return _of(ACTIONS, action.code, action.parameters)
+    """The sentence of an action, with option names and figures."""
+    return _filled_sentence(ACTIONS, action.code, action.parameters)
 
 
 @lru_cache(maxsize=256)
 def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
     """Parameters that the sentence of an action names -> their formats; `=word` where it asks for a word."""
     formats: dict[str, frozenset[str]] = {}
-    waiting: list[TemplatePart] = list(_parsed(ACTIONS[code]))
-    while waiting:
-        part = waiting.pop()
+    to_visit: list[TemplatePart] = list(_parse_template(ACTIONS[code]))
+    while to_visit:
+        part = to_visit.pop()
         if isinstance(part, list):
             for alternative in part:
-                waiting += alternative
+                to_visit += alternative
         elif isinstance(part, tuple):
             name, sign, word = part
             if sign == "=":
@@ -762,35 +763,35 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
 
 
 def team_of(action: Action) -> Team:
-    """Who can do it."""
+    """The team that can do an action."""
     return TEAMS.get(action.code, Team.ENGINE)
 
 
 def team_note(action: Action) -> str:
     """`hardware: ` before what another team has to do; empty before all else."""
-    return _TEAMS[team_of(action)]
+    return _TEAM_NOTES[team_of(action)]
 
 
 def actions_text(verdict: Verdict) -> str:
-    """All that there is to try, the best first; with the team that can do it, where that is another one."""
+    """All actions of a verdict in one line, the best first (`action_texts`)."""
     return "; ".join(action_texts(verdict))
 
 
 def action_texts(verdict: Verdict) -> list[str]:
-    """Each thing to try, the best first; the first one of another team's names it."""
+    """Sentences of a verdict's actions, the best first; the first action of another team has its note before it."""
     texts = []
-    before = ""
+    note_before = ""
     for action in verdict.actions:
         note = team_note(action)
         text = action_text(action)
-        if note != before:
+        if note != note_before:
             text = f"{note}{text}"
         texts.append(text)
-        before = note
+        note_before = note
     return texts
 
 
-_TEAMS: Final = {
+_TEAM_NOTES: Final = {
     Team.ENGINE: "",
     Team.HARDWARE: "hardware: ",
     Team.HOST: "host: ",
@@ -798,15 +799,16 @@ _TEAMS: Final = {
     Team.CLIENT: "client: ",
     Team.OWNER: "owner: ",
 }
+"""Team -> note before its first action."""
 
 
 def signal_text(signal: Signal) -> str:
     """A missing signal, with why and what would give it: `memory bandwidth (needs Hopper or newer, ...)`."""
-    what = _of(_SIGNALS, signal.code, signal.parameters)
+    what = _filled_sentence(_SIGNALS, signal.code, signal.parameters)
     notes = []
     if signal.reason:
         notes.append(missing_phrase(Missing(Reason(signal.reason))))
-    fix = _of(FIXES, signal.fix, signal.parameters)
+    fix = _filled_sentence(FIXES, signal.fix, signal.parameters)
     if fix:
         notes.append(fix)
     if notes:
@@ -817,7 +819,7 @@ def signal_text(signal: Signal) -> str:
 def event_text(event: Event) -> str:
     """An event in one line."""
     if event.kind is not EventKind.VERDICT or event.verdict is None:
-        return _of(_EVENTS, event.code, event.parameters)
+        return _filled_sentence(_EVENTS, event.code, event.parameters)
     name = LIMIT_NAMES[event.verdict.code]
     if event.code == "verdict_over":
         return f"{name} is over"
@@ -946,11 +948,12 @@ _NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
     "quantity": lambda code, _: _QUANTITIES.get(code) or clean(code, _MOST),
     "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),
     "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST)).removeprefix("is "),
-    "signals": lambda codes, _: ", ".join(_of(_SIGNALS, code, {}) for code in codes.split()),
+    "signals": lambda codes, _: ", ".join(_filled_sentence(_SIGNALS, code, {}) for code in codes.split()),
     "setting": lambda code, _: FACT_NAMES.get(code) or clean(code, _MOST),
     "host_part": lambda code, of: _HOST_PARTS.get(code, "the host").format(_host_figure(code, of.get("value", 0.0))),
 }
 _TOKEN: Final = re.compile(r"\{(\w+)(?:(:)(\w+)|(=)(\w+))?\}|([\[\]|])")
+"""A parameter (`{name:format}`, `{name=word}`), or a sign of alternatives."""
 _MOST: Final = 300
 """Characters of one name in a sentence."""
 
@@ -959,6 +962,7 @@ TemplatePart: TypeAlias = "str | tuple[str, str, str] | list[list[TemplatePart]]
 
 
 def _host_figure(code: str, value: float | str) -> str:
+    """A figure of the host: bytes per second of the network, else a share."""
     if isinstance(value, float):
         number = value
     else:
@@ -969,7 +973,7 @@ def _host_figure(code: str, value: float | str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _parsed(template: str) -> list[TemplatePart]:
+def _parse_template(template: str) -> list[TemplatePart]:
     """The parts of a template. Brackets that are not of the language are written as they are: `[[model]]`, `[dcgm]`."""
     plain = template
     if "[[endpoint" in template:
@@ -1021,22 +1025,26 @@ def fill_template(template: str, parameters: Parameters) -> str:
     """The sentence of a template; a parameter that it must have and has not is `?`."""
     if "{" not in template:
         return template
-    sentence = "".join(_written(part, parameters) or "" for part in _parsed(template))
+    sentence = "".join(_part_text(part, parameters) or "" for part in _parse_template(template))
     return sentence.replace("\x01", "[[").replace("\x02", "]]")
 
 
-def _written(part: TemplatePart, parameters: Parameters, *, must: bool = False) -> str | None:
-    """A part as text; None where `must` is set and a parameter of it is not there, or another."""
+def _part_text(part: TemplatePart, parameters: Parameters, *, must: bool = False) -> str | None:
+    """A part as text; None where a word that it asks for is another, or a parameter that it `must` have is not there."""
     if isinstance(part, str):
         return part
     if isinstance(part, list):
-        return _first_whole(part, parameters)
+        return _first_complete(part, parameters)
     name, sign, spec = part
     value = parameters.get(name)
     if value is None:
-        return None if must else "?"
+        if must:
+            return None
+        return "?"
     if sign == "=":
-        return "" if value == spec else None
+        if value == spec:
+            return ""
+        return None
     if not isinstance(value, str):
         return _number_text(value, spec)
     if spec in _NAMES:
@@ -1054,10 +1062,10 @@ def _number_text(value: float, spec: str) -> str:
         return "?"
 
 
-def _first_whole(alternatives: list[list[TemplatePart]], parameters: Parameters) -> str:
+def _first_complete(alternatives: list[list[TemplatePart]], parameters: Parameters) -> str:
     """The first alternative of which all parameters are there; empty where there is none."""
     for alternative in alternatives:
-        pieces = [_written(part, parameters, must=True) for part in alternative]
+        pieces = [_part_text(part, parameters, must=True) for part in alternative]
         if None not in pieces:
             return "".join([piece for piece in pieces if piece])
     return ""

@@ -50,13 +50,13 @@ SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
 }
 """Fields of `Engine`, `Gpu` and `Host` that rules look back at; with a dot those of what stands in a field."""
 AWAKE: Final = 0.05
-"""Busy share of a GPU above which it does something: a driver's own housekeeping stays below."""
-REASONS: Final = (
+"""Busy share of a GPU above which it does something: the driver's own housekeeping stays below."""
+CLOCK_REASONS: Final = (
     *("applications_clocks_setting", "sw_power_cap", "hw_slowdown"),
     *("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
 )
 """Clock event reasons: their mean is the share of time in which they were active."""
-_SIGNS: Final = ("awake", *REASONS)
+_SIGNS: Final = ("awake", *CLOCK_REASONS)
 """Signs of a GPU, sampled as 1 or 0; `awake`: its busy share, or under MIG its SM activity, is above `AWAKE`."""
 
 
@@ -64,22 +64,25 @@ _TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.
 _READERS: Final = {
     kind: attrgetter(*(flat_path(_TYPES[kind], field) for field in fields)) for kind, fields in SAMPLED.items()
 }
+"""Kind -> getter of all its sampled fields at once."""
 _BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (PROCESS_CPU, STALLED), Kind.GPU: _SIGNS, Kind.HOST: ()}
 """Sampled values of a thing beside its own fields."""
-_COLUMNS: Final[Mapping[Kind, Mapping[str, int]]] = {
-    kind: {field: at for at, field in enumerate((*fields, *_BESIDE[kind]))} for kind, fields in SAMPLED.items()
+_PLACES: Final[Mapping[Kind, Mapping[str, int]]] = {
+    kind: {field: place for place, field in enumerate((*fields, *_BESIDE[kind]))} for kind, fields in SAMPLED.items()
 }
+"""Sampled field -> place of its column."""
 
 
 class Recent:
     """The last minutes of one thing's sampled fields, on the monotonic clock."""
 
     def __init__(self, kind: Kind) -> None:
-        self._at = _COLUMNS[kind]
+        self._places = _PLACES[kind]
+        """Sampled field -> place of its column."""
         self._read = _READERS[kind]
         self._times: list[float] = []
-        self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._at)
-        self._since = [0.0] * len(self._at)
+        self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._places)
+        self._since = [0.0] * len(self._places)
         """When each field took the value that it has."""
         self._began_s = math.inf
         """When the first sample was taken."""
@@ -133,6 +136,7 @@ class Recent:
         return figures
 
     def _append(self, now_s: float, values: Sequence[float | None]) -> None:
+        """Append a sample, and note which fields have changed."""
         for index, (column, value) in enumerate(zip(self._columns, values, strict=True)):
             if not column or column[-1] != value:
                 self._since[index] = now_s
@@ -140,11 +144,11 @@ class Recent:
         self._times.append(now_s)
 
     def _forget(self, before_s: float) -> None:
-        """Drop the samples before a time."""
-        gone = bisect_left(self._times, before_s)
-        del self._times[:gone]
+        """Drop the samples before a time (monotonic)."""
+        old = bisect_left(self._times, before_s)
+        del self._times[:old]
         for column in self._columns:
-            del column[:gone]
+            del column[:old]
 
     def _in_flight(self) -> float | None:
         """Requests that run or wait in an engine."""
@@ -162,11 +166,11 @@ class Recent:
         if not self._times:
             return []
         first = self._first(seconds)
-        pairs = zip(self._times[first:], self._columns[self._at[field]][first:], strict=True)
+        pairs = zip(self._times[first:], self._columns[self._places[field]][first:], strict=True)
         values = []
-        for at_s, value in pairs:
+        for sampled_s, value in pairs:
             if value is not None:
-                values.append((at_s, value))
+                values.append((sampled_s, value))
         return values
 
     def mean(self, field: str, seconds: float) -> float | None:
@@ -175,13 +179,13 @@ class Recent:
         if key not in self._means:
             column: list[float | None] = []
             if self._times:
-                column = self._columns[self._at[field]][self._first(seconds) :]
+                column = self._columns[self._places[field]][self._first(seconds) :]
             self._means[key] = mean_known(column)
         return self._means[key]
 
     def last(self, field: str) -> float | None:
         """The newest sample of a field; None where it was missing."""
-        column = self._columns[self._at[field]]
+        column = self._columns[self._places[field]]
         if column:
             return column[-1]
         return None
@@ -189,7 +193,7 @@ class Recent:
     def steady_s(self, field: str) -> float:
         """For how long a field has had the value that it has (or has been missing), as far back as it was sampled."""
         if self._times:
-            return self._times[-1] - self._since[self._at[field]]
+            return self._times[-1] - self._since[self._places[field]]
         return 0.0
 
     @property
@@ -208,6 +212,6 @@ def _signs(gpu: Gpu) -> list[float | None]:
     signs: list[float | None] = [None]
     if busy is not None:
         signs = [float(busy > AWAKE)]
-    for reason in REASONS:
+    for reason in CLOCK_REASONS:
         signs.append(float(reason in gpu.throttle))
     return signs

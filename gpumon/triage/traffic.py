@@ -18,15 +18,15 @@ _MOST_SLOTS: Final = 9
 LEAST_SLOTS: Final = 3
 """Slots of before that tell how much traffic there was."""
 LOOKED_BACK: Final = 24
-"""Slots in which the fall is looked for: those of before, and as long as it is told."""
+"""Slots in which the fall is looked for: those before it, and as long as it is reported."""
 _EXPECTED: Final = 20.0
-"""Requests that would have come from which on none is no chance: e^-20."""
+"""Requests that would have come, from which on it is no chance that none did: e^-20."""
 THIRD: Final = 1.0 / 3.0
 """Part of the requests that would have come from which on traffic fell."""
 _CHANCE: Final = 1e-3
 """Chance of so few requests at the traffic of before below which it is no chance."""
-TOLD_S: Final = 300.0
-"""Traffic that stopped is told for so long: then the engine is one without work."""
+REPORTED_S: Final = 300.0
+"""Seconds for which traffic that stopped or fell is reported: after that the engine is one with little or no work."""
 
 
 _NO_REASON: Final = frozenset({Limit.BANDWIDTH_BOUND})
@@ -36,26 +36,26 @@ _NO_REASON: Final = frozenset({Limit.BANDWIDTH_BOUND})
 def fell(case: Case) -> Finding | None:
     """Requests stopped, or fell to a third, while nothing is wrong with the engine."""
     engine = case.served()
-    slowed = any(limit not in _NO_REASON for limit in case.found_limits)
-    if engine is None or slowed or engine.asleep or case.restarts_s:
+    is_held_back = any(limit not in _NO_REASON for limit in case.found_limits)
+    if engine is None or is_held_back or engine.asleep or case.restarts_s:
         return None
     quiet_s = idle_s(case)
     if quiet_s is not None:
-        return _stopped(case, quiet_s)
-    return _fallen(case)
+        return _stopped_finding(case, quiet_s)
+    return _fallen_finding(case)
 
 
-def _stopped(case: Case, quiet_s: float) -> Finding | None:
+def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
     """No request for long enough to be no chance, at the traffic that there was."""
     slots = case.recent.hour.arrived()
-    before, since = _split(slots, 0.0)
-    if quiet_s > TOLD_S or len(before) < LEAST_SLOTS or _pauses(before):
+    before, since = _split_at_fall(slots, 0.0)
+    if quiet_s > REPORTED_S or len(before) < LEAST_SLOTS or _comes_in_batches(before):
         return None
     least = min(slot.requests for slot in before[-_MOST_SLOTS:]) / SLOT_S
     expected = least * quiet_s
     came = sum(slot.requests for slot in since)
     gone_s = case.now_s - before[-1].end_s
-    if expected < _EXPECTED or _chance(came, least * gone_s) >= _CHANCE:
+    if expected < _EXPECTED or _chance_of_at_most(came, least * gone_s) >= _CHANCE:
         return None
     usual = _usual_per_s(before)
     parameters = params(seconds=quiet_s, before_per_s=usual)
@@ -69,18 +69,18 @@ def _stopped(case: Case, quiet_s: float) -> Finding | None:
     return Finding(Limit.TRAFFIC_FELL, "traffic_stopped", parameters, proof, fixes, Level.WARN, began_s=began_s)
 
 
-def _fallen(case: Case) -> Finding | None:
+def _fallen_finding(case: Case) -> Finding | None:
     """At most a third of the requests of before came in the last minute."""
     slots = case.recent.hour.arrived()
     newest = slots[-MINUTE_SLOTS:]
     came = sum(slot.requests for slot in newest)
-    before, since = _split(slots, came / MINUTE_SLOTS)
-    if not MINUTE_SLOTS <= len(since) <= TOLD_S / SLOT_S or len(before) < LEAST_SLOTS:
+    before, since = _split_at_fall(slots, came / MINUTE_SLOTS)
+    if not MINUTE_SLOTS <= len(since) <= REPORTED_S / SLOT_S or len(before) < LEAST_SLOTS:
         return None
     least = min(slot.requests for slot in before[-_MOST_SLOTS:]) * MINUTE_SLOTS
     usual = _usual_per_s(before)
     expected = usual * MINUTE_S
-    if least < _EXPECTED or came > THIRD * expected or _chance(came, least) >= _CHANCE:
+    if least < _EXPECTED or came > THIRD * expected or _chance_of_at_most(came, least) >= _CHANCE:
         return None
     parameters = params(now_per_s=came / MINUTE_S, before_per_s=usual)
     source = "requests/s x time + requests in flight"
@@ -89,7 +89,7 @@ def _fallen(case: Case) -> Finding | None:
     return Finding(Limit.TRAFFIC_FELL, "traffic_fell", parameters, proof, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
-def _split(slots: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:
+def _split_at_fall(slots: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:
     """The slots before the last ones with as few requests as now, and those last ones.
 
     The last slot of before is left out of both, as it may have the fall in it.
@@ -103,14 +103,14 @@ def _usual_per_s(before: list[Arrived]) -> float:
     return median(slot.requests for slot in before[-_MOST_SLOTS:]) / SLOT_S
 
 
-def _pauses(before: list[Arrived]) -> bool:
+def _comes_in_batches(before: list[Arrived]) -> bool:
     """Whether there was a pause before, after its first request: its traffic comes in batches."""
     counts = [slot.requests for slot in before]
     first = next((at for at, count in enumerate(counts) if count >= 1.0), len(counts))
     return any(count < 1.0 for count in counts[first:])
 
 
-def _chance(came: float, expected: float) -> float:
+def _chance_of_at_most(came: float, expected: float) -> float:
     """Chance of at most so many requests where so many are expected (Poisson)."""
     most = math.floor(came)
     logs = []

@@ -12,7 +12,7 @@ from gpumon.readings.frame import EndpointState, EngineKind, GpuProcess, GpuStat
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Kind, Level, Limit
 from gpumon.triage.render import actions_text, event_text, verdict_text
-from gpumon.triage.samples import REASONS
+from gpumon.triage.samples import CLOCK_REASONS
 from gpumon.triage.xid import XIDS
 from tests.triage.stage import START_S, Of, Stage, engine, gpu
 
@@ -25,7 +25,7 @@ GPU_FIELDS: dict[str, st.SearchStrategy[Any]] = {
     **dict.fromkeys(("busy_ratio", "sm_active_ratio", "tensor_active_ratio"), SHARE),
     **dict.fromkeys(("vram_used_bytes", "vram_total_bytes", "sm_clock_hz", "sm_clock_max_hz", "power_w"), BYTES),
     **dict.fromkeys(("ecc_uncorrected", "remap_pending", "remap_failed", "power_limit_w", "temperature_c"), BYTES),
-    "throttle": st.lists(st.sampled_from(REASONS), max_size=3, unique=True).map(tuple),
+    "throttle": st.lists(st.sampled_from(CLOCK_REASONS), max_size=3, unique=True).map(tuple),
     "state": st.sampled_from(GpuState),
     "state_text": TEXT,
     "mig": st.booleans(),
