@@ -236,7 +236,7 @@ TEXTS: Final[Mapping[str, str]] = {
     + "[ at batch {batch:requests}][: room to batch {wider:requests}, which [meets {goal_s:latency}|takes about "
     "{then_s:latency} a token]]" + _SPARE,
     "waits_for_host": "[busy drops every {period:seconds} from {upper:percent} to {lower:percent}|busy {busy:percent}] "
-    "with {pending} pending: waits for {part:host_part}[; {process} uses {cores:requests} cores]",
+    "with {pending} pending: waits for {part:host_part}[; {process} uses {cores:cores}]",
     "offline_batch": "offline batch: {queued:thousands} queued, [{arrived:requests} arrived in {window_s:lasting}|none arriving]"
     "[; done in about {left_s:lasting}[ at {rate:requests} requests/s]]",
     # use of an engine
@@ -291,7 +291,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "gpu_hardly_used": "{busy:percent} busy over 3 min[, with {processes} on it|{free=yes}, nothing runs on it]",
     "gpu_at_work": "{processes}: SM active {sm:percent}",
     # host
-    "cpu_full": "all cores at work ({cpu:percent})[: {process} uses {cores:requests} cores]"
+    "cpu_full": "all cores at work ({cpu:percent})[: {process} uses {cores:cores}]"
     "[; tasks wait for a core {pressure:percent} of the time][{felt=no}; GPUs unaffected]",
     "disk_full": "tasks wait for a disk {pressure:percent} of the time",
     "host_memory_full": "memory {share:percent} used, {left:gib} left: the kernel may soon kill a process",
@@ -427,7 +427,7 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "cpu": "CPU {value:percent} of all cores, mean of 60 s",
     "busiest_core": "busiest core {value:percent}, mean of 60 s",
     "cpu_pressure": "tasks wait for a core {value:percent} of the time, mean of 60 s",
-    "cpu_process": "{process} uses {value:requests} cores",
+    "cpu_process": "{process} uses {value:cores}",
     "iowait": "iowait {value:percent} of all cores, mean of 60 s",
     "io_pressure": "tasks wait for a disk {value:percent} of the time, mean of 60 s",
     "disk_busy": "busiest disk {value:percent} busy, mean of 60 s",
@@ -483,7 +483,7 @@ ACTIONS: Final[Mapping[str, str]] = {
     "lower_context": "lower {flag}",
     "fp8_kv": "{flag} (holds twice as many)",
     "more_kv_memory": "raise {flag}[ (now {now})]",
-    "raise_slots": "raise {flag}[ from {now:count}][ to {wanted:count}][: the KV cache at {usage:percent} has no room for more]",
+    "raise_slots": "raise {flag}[ from {now:count}][ to {wanted:count}][: more do not fit into the KV cache, {usage:percent} full now]",
     "bigger_steps": "raise {flag}, so that a step takes more prompts",
     "bigger_batch": "a larger batch (send it more requests at once)[: up to {wider:requests}]",
     "quantise_weights": "{flag} halves the weights"
@@ -900,6 +900,14 @@ def price_per_hour_text(per_hour: float) -> str:
     return f"{per_hour:.2f} $/h"
 
 
+def _cores(value: float) -> str:
+    """`5.6 cores`, `1 core`."""
+    number = requests(value)
+    if number == "1":
+        return "1 core"
+    return f"{number} cores"
+
+
 def _bytes(value: float) -> str:
     """`14.2 GB`, in decimal units."""
     if value >= 9.995e8:
@@ -923,6 +931,7 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "clock": clock_utc,
     "minute": lambda value: f"{clock_utc(value)[:5]} UTC",
     "count": lambda value: f"{value:.0f}",
+    "cores": _cores,
     "rate": lambda value: f"{value:,.2f}",
     "factor": lambda value: f"{value:.1f}x",
     "seconds": lambda value: f"{value:.1f} s",

@@ -133,7 +133,8 @@ def test_a_queue_goes_no_further_than_the_kv_cache() -> None:
     """0.85 / 0.7 x 24 = 29.1."""
     found = only(judged(scene({**QUEUED, "kv_usage_ratio": 0.7}, slots=24.0)))
     assert actions_text(found) == (
-        "raise --max-num-seqs from 24 to 29: the KV cache at 70 % has no room for more; more instances for the rest"
+        "raise --max-num-seqs from 24 to 29: more do not fit into the KV cache, 70 % full now; "
+        "more instances for the rest"
     )
 
 

@@ -53,6 +53,12 @@ def test_a_full_cpu_names_who_uses_it() -> None:
     assert "cc1plus (pid 7) of build uses 5.6 cores" in verdict_text(found)
 
 
+def test_one_core_is_a_core() -> None:
+    reading = {"consumers": (HostProcess(8, "rsync", "ops", 1.0),)}
+    found = said(Stage().play(60, (), reading=reading, **FULL), Family.LIMIT, Kind.HOST)
+    assert "rsync (pid 8) of ops uses 1 core;" in verdict_text(found)
+
+
 def test_a_full_cpu_of_which_nobody_is_known_names_nobody() -> None:
     found = said(Stage().play(60, (), **FULL), Family.LIMIT, Kind.HOST)
     assert found.cause == "cpu_full"
