@@ -15,7 +15,7 @@ from gpumon.efficiency.deriver import Deriver, snapshot_without_things
 from gpumon.history.frame_store import Tick
 from gpumon.readings.frame import EngineReading, Fault, Frame, GpuReading, HostReading
 from gpumon.readings.history import History
-from gpumon.readings.merge import merge_dcgm, told_apart
+from gpumon.readings.merge import disambiguate_engines, merge_dcgm
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.source import AtHand, Contribution, PcieMeter, Round, Source
 from gpumon.triage.alerts import AlertChange, Alerts
@@ -363,7 +363,7 @@ class Collector:
         gpus, gpu_faults = self._remembered_gpus(gpus, driver, polled)
         if self._see_gpus is not None:
             self._see_gpus(gpus)
-        engines, faults = told_apart(self._attached(parts, gpus))
+        engines, faults = disambiguate_engines(self._attached(parts, gpus))
         engines, engine_faults = self._remembered(engines, gpus, polled)
         faults += (*gpu_faults, *engine_faults, *self._trouble_faults(polled.wall_s))
         return Frame(

@@ -6,11 +6,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gpumon.readings.flat import replaced
+from gpumon.readings.flat import replace_fields
 
 RecordT = TypeVar("RecordT", bound=msgspec.Struct)
 
 
 def replace(record: RecordT, **values: Any) -> RecordT:
     """The record with other values: fields of its parts go by their own names."""
-    return replaced(record, values)
+    return replace_fields(record, values)

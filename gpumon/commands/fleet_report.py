@@ -167,7 +167,7 @@ async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], wor
                 snapshot=moment.snapshot,
                 state=moment.state,
                 worker_gpus=frame.worker_gpus,
-                ready=frame.ready is not None,
+                ready=frame.exported_snapshot is not None,
                 owners=frame.owners,
             )
             sums.take(HostLook(at_s, shown, frame.engines, frame.gpus, GAP * frame.interval_s))

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.efficiency.served import all_missing
-from gpumon.readings.flat import flat_fields, replaced
+from gpumon.readings.flat import flat_fields, replace_fields
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Group, Quantiles, Snapshot
@@ -58,7 +58,7 @@ def _blank_engine(engine: Engine, why: Missing, older_s: float) -> Engine:
         "uneven": (),
         **_missing_fields(Engine, why),
     }
-    return replaced(engine, fields)  # unlike those of a GPU, an engine's fields lie in groups
+    return replace_fields(engine, fields)  # unlike those of a GPU, an engine's fields lie in groups
 
 
 @lru_cache(maxsize=16)

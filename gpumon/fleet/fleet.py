@@ -51,7 +51,7 @@ class Fleet:
         for host in frame.hosts:
             self._take(host, frame.wall_s)
             yield
-        for name in frame.moved:
+        for name in frame.merged_hosts:
             self._shown.pop(name, None)
             self._pipelines.pop(name, None)
         self._age_out({host.name for host in frame.hosts}, frame.wall_s)
@@ -89,7 +89,7 @@ class Fleet:
             pipeline = HostPipeline(self._make, charted=False)
             self._pipelines[host.name] = pipeline
         moment = pipeline.take(host, wall_s, max(host.interval_s, self.interval_s))
-        ready = host.ready is not None
+        ready = host.exported_snapshot is not None
         latencies: dict[str, Latencies] = {}
         if not ready:
             latencies = _latencies(pipeline, moment.snapshot)

@@ -13,7 +13,7 @@ from gpumon.fleet.blank import without_figures
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.frame import EndpointState, Fault, Frame, GpuState, HostReading
-from gpumon.readings.merge import unique
+from gpumon.readings.merge import with_unique_names
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
 from gpumon.readings.text import clean
@@ -57,9 +57,9 @@ class HostPipeline:
         self._last_s = wall_s
         frame = self._frame(host, wall_s, interval_s)
         try:
-            if host.ready is None:
+            if host.exported_snapshot is None:
                 return self._derived(host, frame)
-            ready = host.ready
+            ready = host.exported_snapshot
             if host.engines:
                 ready = self._with_engines(ready, frame)
             return self._ready(host, ready, wall_s, interval_s)
@@ -78,7 +78,7 @@ class HostPipeline:
             interval_s=interval_s,
             host=HostReading(name=host.name),
             gpus=host.gpus,
-            engines=unique(host.engines),
+            engines=with_unique_names(host.engines),
             faults=host.faults,
         )
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 import msgspec
 
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
-from gpumon.readings.flat import replaced
+from gpumon.readings.flat import replace_fields
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Engine, Gpu, Host, Self, Snapshot
 
@@ -59,4 +59,4 @@ def _engines(host: HostShown, first: int) -> Iterator[Engine]:
     for engine in host.snapshot.engines:
         gpus = tuple(indices[index] for index in engine.hardware.gpus if index in indices)
         names = {"name": f"{host.name}/{engine.name}", "url": f"{host.name}/{engine.url}"}
-        yield replaced(engine, {**names, "gpus": gpus})
+        yield replace_fields(engine, {**names, "gpus": gpus})

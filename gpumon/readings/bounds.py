@@ -87,7 +87,7 @@ LARGEST: Final = 1e22
 
 
 @lru_cache(maxsize=1024)
-def most_of(field: str) -> float:
+def largest_number(field: str) -> float:
     """The largest number that a field of this name can have."""
     if field in OTHERS:
         return OTHERS[field]
@@ -103,7 +103,7 @@ def with_dependents(fields: Iterable[str]) -> list[str]:
     return names
 
 
-def excess(field: str, values: MutableMapping[str, Any]) -> str:
+def why_impossible(field: str, values: MutableMapping[str, Any]) -> str:
     """Why the number of this GPU's field cannot be true; empty where it can, or where there is none."""
     value = values.get(field, NOT_SUPPORTED)
     bound = BOUNDS[field]
@@ -121,6 +121,6 @@ def excess(field: str, values: MutableMapping[str, Any]) -> str:
     return f"more than {times}its {bound.relative_to.rpartition('_')[0].replace('_', ' ')} of {most:.10g}"
 
 
-def invalid(value: float, why: str, source: str = "the driver") -> Missing:
+def invalid_reading(value: float, why: str, source: str = "the driver") -> Missing:
     """Stands for a number that cannot be true, and quotes it. `source` is who told it."""
     return Missing(Reason.INVALID, f"{source} says {value:.10g}: {why}")

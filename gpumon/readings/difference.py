@@ -50,7 +50,7 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
     return ((str(index), item) for index, item in enumerate(value))
 
 
-def patched(before: Any, changes: Any, depth: int = 0) -> Any:
+def apply_difference(before: Any, changes: Any, depth: int = 0) -> Any:
     """The value after a difference, which comes from outside. `before` stays as it is. Raises ValueError."""
     if depth > DEEPEST:
         raise ValueError("no difference")
@@ -63,7 +63,7 @@ def patched(before: Any, changes: Any, depth: int = 0) -> Any:
     for key, further in inner.items():
         if key not in before:
             raise ValueError("a difference of nothing")
-        now[key] = patched(before[key], further, depth + 1)
+        now[key] = apply_difference(before[key], further, depth + 1)
     for key in gone:
         if not isinstance(key, str):
             raise ValueError("no key")
@@ -88,7 +88,7 @@ def _patched_list(before: list[Any], changed: dict[str, Any], inner: dict[str, A
         now[_index(key, now)] = value
     for key, further in inner.items():
         index = _index(key, now)
-        now[index] = patched(before[index], further, depth + 1)
+        now[index] = apply_difference(before[index], further, depth + 1)
     return now
 
 

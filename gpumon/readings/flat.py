@@ -47,7 +47,7 @@ def value_of(record: msgspec.Struct, path: str) -> Any:
     return getter(type(record), path)(record)
 
 
-def nested(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
+def make_record(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
     """A record from its fields by flat name. Raises KeyError of a name that it does not have."""
     types = _part_types(kind)
     if not types:
@@ -67,7 +67,7 @@ def _part_types(kind: type[msgspec.Struct]) -> dict[str, type[Part]]:
     return types
 
 
-def replaced(record: RecordT, values: Mapping[str, Any]) -> RecordT:
+def replace_fields(record: RecordT, values: Mapping[str, Any]) -> RecordT:
     """The record with other values of fields by flat name. Raises KeyError of a name that it does not have."""
     own, parts = _by_part(type(record), values)
     inner = {}

@@ -15,17 +15,17 @@ class HostFrame(msgspec.Struct, frozen=True):
     """Text from outside: escape before showing."""
     gpus: tuple[GpuReading, ...] = ()
     engines: tuple[EngineReading, ...] = ()
-    ready: Snapshot | None = None
+    exported_snapshot: Snapshot | None = None
     """Snapshot that a gpumon on that machine exports; `gpus` are then empty, and `engines` are those it lacks."""
     labels: dict[str, str] = {}
     """Labels of its scrape targets that all of them share, for filters. Text from outside."""
     interval_s: float = 15.0
-    """Seconds between two scrapes of it."""
+    """Seconds between two scrapes of this machine."""
     faults: tuple[Fault, ...] = ()
     worker_gpus: dict[str, tuple[str, ...]] = {}
     """`EngineReading.key` -> UUIDs of the GPUs of its worker pods, most of them on other hosts."""
     exporters_down: int = 0
-    """Exporters of it (its own gpumon is one) that do not answer."""
+    """Exporters of this machine (its own gpumon is one) that do not answer."""
     owners: dict[str, dict[str, str]] = {}
     """UUID of a GPU or `EngineReading.key` -> labels of its pod and its series. Text from outside."""
 
@@ -37,13 +37,13 @@ class FleetFrame(msgspec.Struct, frozen=True):
     interval_s: float
     """Seconds between two scrapes, as most targets have it."""
     hosts: tuple[HostFrame, ...] = ()
-    """By name."""
+    """Sorted by name."""
     faults: tuple[Fault, ...] = ()
     queries: int = 0
-    """Requests that it took."""
+    """Requests that the frame took."""
     cost_s: float = 0.0
     """Seconds from the first request to the last answer."""
     answered: bool = True
     """False where the Prometheus gave no usable answer: the hosts may be as they were; `faults` say why."""
-    moved: tuple[str, ...] = ()
+    merged_hosts: tuple[str, ...] = ()
     """Hosts of the frame before whose targets are now known to be of others: they were never machines of their own."""

@@ -116,7 +116,7 @@ def _lacks(own: GpuReading, field: str) -> bool:
     return isinstance(value, Missing) and value.reason is not Reason.WARMING_UP
 
 
-def told_apart(
+def disambiguate_engines(
     parts: Iterable[tuple[Sequence[EngineReading], Sequence[Fault]]],
 ) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
     """The engines of all sources, each with a name of its own, and the sources' faults under those names."""
@@ -124,7 +124,7 @@ def told_apart(
     readings: list[EngineReading] = []
     for engines, _ in parts:
         readings += engines
-    named = unique(readings)
+    named = with_unique_names(readings)
     renamed: list[Fault] = []
     start = 0
     for engines, faults in parts:
@@ -134,7 +134,7 @@ def told_apart(
     return named, tuple(renamed)
 
 
-def unique(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
+def with_unique_names(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
     """The readings, each with a name of its own: those of one name get host and path into theirs, then a number."""
     engines = tuple(readings)
     counts = Counter(engine.name for engine in engines)

@@ -16,15 +16,15 @@ def program_text(process: Process) -> str:
     user = ""
     if process.user:
         user = f" of {clean(process.user, 24)}"
-    return f"{titled(process)} (pid {process.pid}){user}"
+    return f"{program_title(process)} (pid {process.pid}){user}"
 
 
-def briefly(process: Process) -> str:
+def program_and_pid(process: Process) -> str:
     """`python (pid 4711)`."""
     return f"{clean(process.name.rpartition('/')[2], 32)} (pid {process.pid})"
 
 
-def titled(process: Process) -> str:
+def program_title(process: Process) -> str:
     """The program and its script: an interpreter's name alone says nothing."""
     name = clean(process.name.rpartition("/")[2], 32) or "a process"
     words = process.command.split()[1:]

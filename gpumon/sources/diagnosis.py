@@ -19,7 +19,7 @@ from gpumon.readings import quantities as q
 from gpumon.readings.check import Check, CheckState
 from gpumon.readings.format import amount, counted, ratio
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Fault, GpuReading, Phase
-from gpumon.readings.merge import merge_dcgm, told_apart
+from gpumon.readings.merge import disambiguate_engines, merge_dcgm
 from gpumon.readings.missing import WARMING_UP
 from gpumon.sources.attachment import NAMELESS, NAMELESS_FEED, EngineFacts
 from gpumon.sources.dcgm import DcgmSource
@@ -438,7 +438,7 @@ async def _poll(sources: _Sources, facts: EngineFacts, now_s: float) -> _Host:
     for part in polled:
         engines = [facts.attach(engine, gpus) for engine in part.engines]
         attached.append((engines, part.faults))
-    readings, faults = told_apart(attached)
+    readings, faults = disambiguate_engines(attached)
     return _Host(driver, exporter, gpus, readings, faults)
 
 

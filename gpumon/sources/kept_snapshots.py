@@ -110,5 +110,5 @@ def _changed(document: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
     """The snapshot after a line: a whole one, or a difference."""
     if difference.KEY not in line:
         return line
-    changed: dict[str, Any] = difference.patched(document, line[difference.KEY])
+    changed: dict[str, Any] = difference.apply_difference(document, line[difference.KEY])
     return changed

@@ -230,7 +230,7 @@ class Remote:
         if self._told is None:
             raise ValueError("its gpumon tells what changed since a snapshot that it did not send")
         try:
-            document: dict[str, Any] = difference.patched(self._told, changes)
+            document: dict[str, Any] = difference.apply_difference(self._told, changes)
         except ValueError:
             raise ValueError("its gpumon tells a difference that makes no sense: update the older of the two") from None
         return document
@@ -261,7 +261,9 @@ class Remote:
         """The host as it is now where its gpumon found nothing to watch: it is there, and has no GPU."""
         wall_s = self._wall()
         nothing = Frame(0, wall_s, wall_s, self._every_s, HostReading(name=self.name))
-        return HostFrame(self.name, ready=snapshot_without_things(nothing), interval_s=self._every_s, faults=faults)
+        return HostFrame(
+            self.name, exported_snapshot=snapshot_without_things(nothing), interval_s=self._every_s, faults=faults
+        )
 
     def at(self, wall_s: float | None) -> HostFrame | None:
         """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""
@@ -305,7 +307,7 @@ class Remote:
     def _shown(self, received_s: float, ready: Snapshot, faults: tuple[Fault, ...]) -> HostFrame:
         """A snapshot of the host under this machine's clock."""
         shown = msgspec.structs.replace(ready, time=rfc3339(received_s))
-        return HostFrame(self.name, ready=shown, interval_s=max(ready.interval_s, 0.25), faults=faults)
+        return HostFrame(self.name, exported_snapshot=shown, interval_s=max(ready.interval_s, 0.25), faults=faults)
 
     def between(self, start_s: float, end_s: float, step_s: float) -> list[tuple[float, HostFrame]]:
         """The host at what is kept of this time, at most one moment a step."""

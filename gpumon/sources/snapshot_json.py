@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 import msgspec
 
 from gpumon.readings.bounds import with_dependents
-from gpumon.readings.flat import flat_fields, nested
+from gpumon.readings.flat import flat_fields, make_record
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Gpu, Snapshot
@@ -78,7 +78,7 @@ _UNREAD: Final = _Read({}, {}, {}, {}, {}, None)
 
 class SnapshotReader:
     """Reads the snapshots that one peer sends one after the other. An object or a value that is in two of them as the
-    very same Python object (`readings.difference.patched` keeps what did not change) is read once."""
+    very same Python object (`readings.difference.apply_difference` keeps what did not change) is read once."""
 
     def __init__(self) -> None:
         self._before = _UNREAD
@@ -120,7 +120,7 @@ def _read_object(kind: type[msgspec.Struct], document: Any, before: _Read, more:
                 again.append(fields[key])
         _read_fields(again, newest, before)
         _hold_against_bounds(kind, newest, with_dependents(field.name for field in again if field.is_reading))
-    record = nested(kind, newest.values | newest.figures)
+    record = make_record(kind, newest.values | newest.figures)
     return newest._replace(record=_within_bounds(record))
 
 

@@ -15,7 +15,7 @@ import msgspec
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EngineKind, Phase
 from gpumon.readings.missing import number
-from gpumon.readings.process_words import name_processes, program_text, titled
+from gpumon.readings.process_words import name_processes, program_text, program_title
 from gpumon.readings.snapshot import Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Kind, Level, Limit, Parameters, Signal
@@ -393,7 +393,7 @@ def profile_action(case: Case) -> Action:
 
 def has_name(pattern: re.Pattern[str], process: Process) -> bool:
     """Whether a process has such a name, title or script."""
-    return bool(pattern.search(process.name) or pattern.search(titled(process)))
+    return bool(pattern.search(process.name) or pattern.search(program_title(process)))
 
 
 def _spins(case: Case) -> bool:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EngineReading
-from gpumon.readings.process_words import titled
+from gpumon.readings.process_words import program_title
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
@@ -189,7 +189,7 @@ def _process_neighbours(case: Case, engine: Engine, *, suspected: bool) -> list[
             is_at_work = _is_at_work(case, gpu, process)
             holds_unseen = suspected and finite(process.sm_ratio) is None and _holds(case, gpu, process)
             if is_at_work or holds_unseen:
-                names = params(process=titled(process), pid=str(process.pid), owner=clean(process.user, 24))
+                names = params(process=program_title(process), pid=str(process.pid), owner=clean(process.user, 24))
                 neighbours.append(Neighbour(gpu, names, finite(process.sm_ratio), is_at_work))
     return neighbours
 

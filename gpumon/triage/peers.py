@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from gpumon.readings import bounds
-from gpumon.readings.bounds import BOUNDS, LARGEST, invalid, most_of
+from gpumon.readings.bounds import BOUNDS, LARGEST, invalid_reading, largest_number
 from gpumon.readings.format import wall_of
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
@@ -121,22 +121,22 @@ def bounded_figures(values: dict[str, Any], fields: Iterable[str]) -> None:
     by name."""
     for field in fields:
         value = values[field]
-        if value.__class__ is float and not 0.0 <= value <= most_of(field):
-            values[field] = invalid(value, f"0 to {most_of(field):g} is possible", WHO)
+        if value.__class__ is float and not 0.0 <= value <= largest_number(field):
+            values[field] = invalid_reading(value, f"0 to {largest_number(field):g} is possible", WHO)
 
 
 def bounded_gpu(values: dict[str, Any], fields: Sequence[str]) -> None:
     """Bound a GPU's figures as `bounded_figures` does, and by the bounds for readings of the local driver."""
     bounded_figures(values, fields)
     for field in fields:
-        if field in BOUNDS and (why := bounds.excess(field, values)):
-            values[field] = invalid(values[field], why, WHO)
+        if field in BOUNDS and (why := bounds.why_impossible(field, values)):
+            values[field] = invalid_reading(values[field], why, WHO)
 
 
 def bounded_number(field: str, value: float) -> float:
     """A number that has to be there, such as an age, within what its unit can have."""
     if not math.isnan(value):
-        return min(max(value, 0.0), most_of(field))
+        return min(max(value, 0.0), largest_number(field))
     return 0.0
 
 

@@ -17,7 +17,7 @@ from gpumon.efficiency.service import BY_NATURE, FRONTENDS, ROUTER_KINDS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReading, Phase
 from gpumon.readings.goals import PROMISED, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.process_words import briefly
+from gpumon.readings.process_words import program_and_pid
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, Snapshot
 from gpumon.readings.verdict import (
@@ -323,7 +323,7 @@ class Case(NamedTuple):
                 continue
             for process in gpu.processes:
                 if not process.engine and self._may_work(gpu, process):
-                    return briefly(process)
+                    return program_and_pid(process)
         return ""
 
     def _may_work(self, gpu: Gpu, process: Process) -> bool:

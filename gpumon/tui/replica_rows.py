@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from gpumon.readings.flat import flat_fields, replaced
+from gpumon.readings.flat import flat_fields, replace_fields
 from gpumon.readings.frame import EndpointState, EngineKind, Phase
 from gpumon.readings.snapshot import Efficiency, Engine, Goodput, Hardware, Replicas, Snapshot
 from gpumon.readings.verdict import Evidence
@@ -89,7 +89,7 @@ def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
         ),
         efficiency=Efficiency(peak_unverified=partial, bandwidth_peak_unverified=partial),
     )
-    return replaced(sums, figures)
+    return replace_fields(sums, figures)
 
 
 def is_sums(engine: Engine) -> bool:

@@ -19,7 +19,7 @@ import pytest
 from gpumon import __version__
 from gpumon.config.schema import Config, Host
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
-from gpumon.readings.difference import patched
+from gpumon.readings.difference import apply_difference
 from gpumon.session.fleet import FleetSession
 from tests.fakes.prometheus import free_port
 from tests.fakes.sshd import Sshd
@@ -173,7 +173,7 @@ def test_trouble_is_told_in_the_first_seconds_where_a_fleet_waits_for_it():
         end_s = time.monotonic() + LONG_S
         while "kv_cache_full" not in codes(snapshot):
             assert time.monotonic() < end_s, codes(snapshot)
-            snapshot = patched(snapshot, json.loads(fleet.stdout.readline())["difference"])
+            snapshot = apply_difference(snapshot, json.loads(fleet.stdout.readline())["difference"])
     finally:
         fleet.terminate()
         fleet.communicate(timeout=LONG_S)

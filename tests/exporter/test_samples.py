@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from gpumon.outputs.samples import MOST_EXPORTED, SILENT_GPU, gpu_key, samples
 from gpumon.readings import exported as table
-from gpumon.readings.bounds import BOUNDS, LARGEST, most_of
+from gpumon.readings.bounds import BOUNDS, LARGEST, largest_number
 from gpumon.readings.exported import EXPORTED_METRICS, SAMPLE_NAMES, ExportedSample
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import rfc3339
@@ -54,7 +54,7 @@ AGES = st.floats(0.0, 1e6)
 def figures(field: str) -> st.SearchStrategy[Any]:
     """Any figure that a field can have: others do not come back from an exporter."""
     bound = BOUNDS.get(field)
-    most = most_of(field) if bound is None else min(bound.most, most_of(field))
+    most = largest_number(field) if bound is None else min(bound.most, largest_number(field))
     if bound is not None and bound.relative_to:
         most = 1.0
     return st.floats(1.0 if field in UPPER_BOUNDS else 0.0, most) | MISSING

@@ -129,14 +129,14 @@ def test_a_host_of_which_no_engine_answers_is_unreachable():
 
 def test_what_a_hosts_own_gpumon_worked_out_is_shown_as_it_is():
     ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
-    own = HostFrame("gpu01", ready=ready, interval_s=15.0)
+    own = HostFrame("gpu01", exported_snapshot=ready, interval_s=15.0)
     host = fed(FleetFrame(ready.wall_s + 10.0, 15.0, (own,))).hosts[0]
     assert (host.snapshot, host.state, host.ready) == (ready, HostState.OK, True)
 
 
 def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():
     ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
-    own = HostFrame("gpu01", ready=ready, interval_s=15.0, faults=(Fault("gpumon", "old", ready.wall_s),))
+    own = HostFrame("gpu01", exported_snapshot=ready, interval_s=15.0, faults=(Fault("gpumon", "old", ready.wall_s),))
     host = fed(FleetFrame(ready.wall_s + 46.0, 15.0, (own,))).hosts[0]
     assert host.state is HostState.STALE
     assert all(gpu.busy_ratio == Missing(Reason.STALE) for gpu in host.snapshot.gpus)
@@ -150,7 +150,9 @@ def test_a_host_whose_gpumon_answers_is_there_though_its_only_engine_is_down():
     ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
     down = replace(ready.engines[0], state=EndpointState.REFUSED, fault="connection refused")
     ready = replace(ready, gpus=(), engines=(down,))
-    row = by_host(fed(FleetFrame(ready.wall_s + 1.0, 15.0, (HostFrame("gpu01", ready=ready, interval_s=15.0),))), {})[0]
+    row = by_host(
+        fed(FleetFrame(ready.wall_s + 1.0, 15.0, (HostFrame("gpu01", exported_snapshot=ready, interval_s=15.0),))), {}
+    )[0]
     assert (row.state, row.silent, row.engines) == (HostState.OK, 1, 1)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.readings.flat import nested
+from gpumon.readings.flat import make_record
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.snapshot import (
@@ -72,7 +72,7 @@ def gpu(index: int = 0, **changed: Any) -> Gpu:
 
 def engine(**changed: Any) -> Engine:
     """A vLLM that serves."""
-    whole = nested(
+    whole = make_record(
         Engine,
         {
             "name": "vllm:8000",
@@ -131,7 +131,7 @@ def bare() -> Snapshot:
         self_cost=Self(NOT_SUPPORTED, NOT_SUPPORTED),
         gpus=(Gpu(7, "GPU-7", "", GpuState.LOST, 14.0, "fallen off the bus"),),
         engines=(
-            nested(
+            make_record(
                 Engine,
                 {
                     "name": "engine:1",

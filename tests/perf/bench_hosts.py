@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from gpumon.readings.difference import KEY, patched
+from gpumon.readings.difference import KEY, apply_difference
 from tests.fakes.sshd import Sshd
 from tests.perf.contestants import BIN
 from tests.terminal import Terminal
@@ -62,7 +62,7 @@ def snapshot_at(lines: list[bytes], place: int) -> bytes:
     """The whole snapshot that a line stands for."""
     told = json.loads(lines[0])
     for line in map(json.loads, lines[1 : place + 1]):
-        told = patched(told, line[KEY]) if KEY in line else line
+        told = apply_difference(told, line[KEY]) if KEY in line else line
     return json.dumps(told, separators=(",", ":")).encode()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.readings.bounds import excess
+from gpumon.readings.bounds import why_impossible
 from tests.each_row import each_row
 
 
@@ -20,4 +20,4 @@ from tests.each_row import each_row
 )
 def test_why_a_number_can_not_be_true(field: str, value: float, why: str) -> None:
     beside = {"power_limit_w": 400.0, "vram_total_bytes": 80e9}
-    assert excess(field, {**beside, field: value}) == why
+    assert why_impossible(field, {**beside, field: value}) == why

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpumon.readings.frame import EndpointState, EngineReading, Fault, part_of_name
-from gpumon.readings.merge import told_apart, unique
+from gpumon.readings.merge import disambiguate_engines, with_unique_names
 from tests.each_row import each_row
 
 
@@ -36,11 +36,12 @@ LONG = "acme/a-model-whose-name-is-longer-than-what-stands-in-a-name"
     named=["hosts", "models", "paths", "files", "the same"],
 )
 def test_no_two_engines_have_one_name(readings: list[EngineReading], names: list[str]) -> None:
-    assert [reading.name for reading in unique(readings)] == names
+    assert [reading.name for reading in with_unique_names(readings)] == names
 
 
 def test_models_whose_names_differ_at_the_end_are_told_apart() -> None:
-    names = [reading.name for reading in unique([one("ray:8080", A, LONG + "1"), one("ray:8080", A, LONG + "2")])]
+    readings = [one("ray:8080", A, LONG + "1"), one("ray:8080", A, LONG + "2")]
+    names = [reading.name for reading in with_unique_names(readings)]
     assert len(set(names)) == 2
     assert all(len(name) < 140 for name in names)
 
@@ -54,7 +55,7 @@ def test_what_a_server_calls_its_model_is_cleaned_in_the_name() -> None:
 def test_a_fault_follows_the_name_of_its_engine() -> None:
     a, b, fault = one("vllm:8000", A), one("vllm:8000", B), Fault("vllm:8000", "x", 1.0)
     driver = Fault("nvml", "x", 1.0)
-    engines, faults = told_apart([((a,), (fault,)), ((b,), (fault,)), ((), (driver,))])
+    engines, faults = disambiguate_engines([((a,), (fault,)), ((b,), (fault,)), ((), (driver,))])
     assert [engine.name for engine in engines] == ["vllm:a:8000", "vllm:b:8000"]
     assert faults == (Fault("vllm:a:8000", "x", 1.0), Fault("vllm:b:8000", "x", 1.0), driver)
-    assert told_apart([((a, b), (fault,))])[1] == (fault,), "it may be of either"
+    assert disambiguate_engines([((a, b), (fault,))])[1] == (fault,), "it may be of either"

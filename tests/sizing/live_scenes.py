@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.readings.flat import nested
+from gpumon.readings.flat import make_record
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Host, Process, Quantiles, Self, Snapshot, Window
@@ -49,7 +49,7 @@ def engine(running: float, name: str = "vllm:8000", **facts: Any) -> Engine:
         "itl_s": Quantiles(p95=0.03, mean=0.02, p95_low=0.025, p95_high=0.05),
         "window": Window(10.0, running - spread / 2, running + spread / 2, running, 0.1),
     }
-    return nested(Engine, dict(name=name, url=f"http://{name}", **{**base, **facts}))
+    return make_record(Engine, dict(name=name, url=f"http://{name}", **{**base, **facts}))
 
 
 def gone(name: str = "vllm:8000", state: EndpointState = EndpointState.REFUSED) -> Engine:

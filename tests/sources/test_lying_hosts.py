@@ -19,7 +19,7 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.outputs.fleet import encode as encode_fleet
 from gpumon.outputs.fleet import report
 from gpumon.outputs.json import encode
-from gpumon.readings.difference import object_difference, patched
+from gpumon.readings.difference import apply_difference, object_difference
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
@@ -56,7 +56,7 @@ def read(snapshot: Any) -> Snapshot:
 def shown(*snapshots: Snapshot) -> Fleet:
     """The fleet of these hosts, derived twice and printed in every form."""
     fleet = Fleet(MAKE)
-    hosts = tuple(HostFrame(f"gpu-{at}", ready=one) for at, one in enumerate(snapshots))
+    hosts = tuple(HostFrame(f"gpu-{at}", exported_snapshot=one) for at, one in enumerate(snapshots))
     for wall_s in (WALL_S, WALL_S + 1.0):
         for _ in fleet.steps(FleetFrame(wall_s, 1.0, hosts)):
             pass
@@ -266,7 +266,7 @@ def test_what_is_read_from_differences_is_what_is_read_from_the_whole(steps: lis
             # apart, and Python does not.
             if not (is_twin(value_at(before, place), lie) or is_twin(value_at(sent, place), lie)):
                 put(sent, place, lie)
-        received = patched(received, json.loads(json.dumps(object_difference(before, sent))))
+        received = apply_difference(received, json.loads(json.dumps(object_difference(before, sent))))
         assert outcome(reader, received) == outcome(SnapshotReader(), json.loads(json.dumps(sent)))
 
 
@@ -284,9 +284,9 @@ def test_a_figure_is_held_again_against_the_one_that_bounds_it() -> None:
     before = told()
     before["gpus"][0] |= {"vram_used_bytes": 8e10, "vram_total_bytes": 8.5e10}
     assert reader.read(before, WALL_S).gpus[0].vram_used_bytes == 8e10
-    smaller = patched(before, [{}, {"gpus": [{}, {"0": [{"vram_total_bytes": 4e10}]}]}])
+    smaller = apply_difference(before, [{}, {"gpus": [{}, {"0": [{"vram_total_bytes": 4e10}]}]}])
     assert isinstance(reader.read(smaller, WALL_S).gpus[0].vram_used_bytes, Missing)
-    again = patched(smaller, [{}, {"gpus": [{}, {"0": [{"vram_total_bytes": 8.5e10}]}]}])
+    again = apply_difference(smaller, [{}, {"gpus": [{}, {"0": [{"vram_total_bytes": 8.5e10}]}]}])
     assert reader.read(again, WALL_S).gpus[0].vram_used_bytes == 8e10
 
 
@@ -296,5 +296,5 @@ def test_another_reason_why_a_figure_is_missing_is_read() -> None:
     before["gpus"][0]["power_w"] = None
     before["gpus"][0]["missing"] = {"power_w": "stale"}
     assert reader.read(before, WALL_S).gpus[0].power_w == Missing(Reason.STALE)
-    lost = patched(before, [{}, {"gpus": [{}, {"0": [{}, {"missing": [{"power_w": "lost"}]}]}]}])
+    lost = apply_difference(before, [{}, {"gpus": [{}, {"0": [{}, {"missing": [{"power_w": "lost"}]}]}]}])
     assert reader.read(lost, WALL_S).gpus[0].power_w == Missing(Reason.LOST)

@@ -28,7 +28,7 @@ from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import HostState
 from gpumon.outputs.fleet import report
 from gpumon.outputs.json import Differences, encode
-from gpumon.readings.difference import KEY, object_difference, patched
+from gpumon.readings.difference import KEY, apply_difference, object_difference
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault, Frame, HostReading
 from gpumon.readings.missing import Missing
@@ -195,7 +195,7 @@ def test_what_is_of_another_type_costs_its_own_host_alone(begin: int) -> None:
         place[key] = before
         host = remote.at(None)
         assert host is not None
-        for gpu in host.ready.gpus if host.ready is not None else ():
+        for gpu in host.exported_snapshot.gpus if host.exported_snapshot is not None else ():
             assert isinstance(gpu.busy_ratio, Missing) or math.isfinite(gpu.busy_ratio)
 
 
@@ -248,16 +248,25 @@ async def test_differences_are_read_as_the_snapshots_that_they_stand_for(
     assert wire[0].startswith(b'{"schema":')
     assert all(line.startswith(b'{"difference":') for line in wire[1:])
     assert sum(map(len, wire[1:])) / len(wire[1:]) < len(wire[0]) / 2
-    times = [frame.ready.interval_s for frame in seen if frame.ready is not None]
+    times = [frame.exported_snapshot.interval_s for frame in seen if frame.exported_snapshot is not None]
     assert times == [0.25] * len(seen)
     told = json.loads(wire[0])
     for line, frame in zip(wire[1:], seen[1:], strict=True):
-        told = patched(told, json.loads(line)["difference"])
-        assert frame.ready is not None
-        again = json.loads(encode(frame.ready))
+        told = apply_difference(told, json.loads(line)["difference"])
+        assert frame.exported_snapshot is not None
+        again = json.loads(encode(frame.exported_snapshot))
         assert again["gpus"] == told["gpus"]
         assert [one["name"] for one in again["engines"]] == [one["name"] for one in told["engines"]]
-    assert len({json.dumps(json.loads(encode(frame.ready))["gpus"]) for frame in seen if frame.ready}) > 4
+    assert (
+        len(
+            {
+                json.dumps(json.loads(encode(frame.exported_snapshot))["gpus"])
+                for frame in seen
+                if frame.exported_snapshot
+            }
+        )
+        > 4
+    )
     kept = len(remote.between(0.0, math.inf, 0.0))
     # the end may come between a line that is kept and the note of it
     assert kept in (len(seen), len(seen) + 1), "each of them can be gone back to"
@@ -289,7 +298,7 @@ async def test_a_gpumon_that_knows_no_differences_is_asked_for_whole_snapshots_a
     await run_until(remote, lambda: remote.lines > 0)
     frame = remote.at(None)
     assert frame is not None
-    assert frame.ready is not None
+    assert frame.exported_snapshot is not None
     assert [fault.text for fault in frame.faults if "clock" not in fault.text] == [words] * bool(words)
 
 
@@ -369,8 +378,8 @@ def lines_of_a_host(count: int) -> list[bytes]:
 
 def watts(frame: HostFrame | None) -> Any:
     assert frame is not None
-    assert frame.ready is not None
-    return frame.ready.gpus[0].power_w
+    assert frame.exported_snapshot is not None
+    return frame.exported_snapshot.gpus[0].power_w
 
 
 def test_each_difference_can_be_gone_back_to() -> None:
@@ -416,7 +425,7 @@ JSON_VALUES = st.recursive(
 @given(st.dictionaries(st.text(max_size=2), JSON_VALUES), st.dictionaries(st.text(max_size=2), JSON_VALUES))
 def test_a_difference_makes_the_one_value_of_the_other(before: dict[str, Any], now: dict[str, Any]) -> None:
     kept = json.dumps(before)
-    assert patched(before, json.loads(json.dumps(object_difference(before, now)))) == now
+    assert apply_difference(before, json.loads(json.dumps(object_difference(before, now)))) == now
     assert json.dumps(before) == kept
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import fields
 
 from gpumon.efficiency.provenance import MEMORY_V2, Spans, engine_sources, gpu_sources
 from gpumon.efficiency.service import Service
-from gpumon.readings.flat import flat_fields, nested
+from gpumon.readings.flat import flat_fields, make_record
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reason, or_nan
@@ -106,7 +106,7 @@ def engine(number: int, tick: int = 0, **others: object) -> Engine:
     model = ("meta-llama/Llama-3.3-70B", "Qwen/Qwen3-30B-A3B", "mistralai/Mistral-Small-3.2-24B-Instruct-2506")[
         number % 3
     ]
-    values = nested(
+    values = make_record(
         Engine,
         {
             "name": f"vllm:{8000 + number}",

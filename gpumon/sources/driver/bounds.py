@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.readings.bounds import BOUNDS, excess, invalid
+from gpumon.readings.bounds import BOUNDS, invalid_reading, why_impossible
 from gpumon.readings.missing import NOT_SUPPORTED, Missing
 
 ENERGY_TIMES = 2.0
@@ -14,9 +14,9 @@ ENERGY_TIMES = 2.0
 
 def implausible(field: str, values: dict[str, Any]) -> Missing | None:
     """Why the number of this field cannot be true, with the number itself; None where it can, or there is none."""
-    why = excess(field, values)
+    why = why_impossible(field, values)
     if why:
-        return invalid(values[field], why)
+        return invalid_reading(values[field], why)
     return None
 
 
@@ -62,4 +62,4 @@ class Energy:
             most_w = limit_w
         growth_j = energy_j - last_j
         if growth_j > ENERGY_TIMES * most_w * (read_s - last_read_s + 1.0):
-            values["energy_j"] = invalid(energy_j, f"{growth_j:.6g} J more than the last time")
+            values["energy_j"] = invalid_reading(energy_j, f"{growth_j:.6g} J more than the last time")

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.frame import EngineReading, GpuReading
-from gpumon.readings.merge import unique
+from gpumon.readings.merge import with_unique_names
 from gpumon.sources.last_seen.causes import cause_of
 from gpumon.sources.last_seen.gpus import LastListed
 from gpumon.sources.last_seen.looks import SERVER_LOOK_S, ServerLooks, Servers
@@ -98,7 +98,7 @@ class LastSeenKeeper:
         around = self._looks.around(rebooted=self._has_rebooted)
         if self._looks.is_due(now_s):
             self._look()
-        shown = unique(self.memory.take(engines, gpus, around, wall_s, now_s))
+        shown = with_unique_names(self.memory.take(engines, gpus, around, wall_s, now_s))
         self._save(now_s)
         return shown
 

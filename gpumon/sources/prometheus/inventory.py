@@ -96,10 +96,10 @@ def _engine_sizes(hosts: Sequence[HostFrame]) -> tuple[dict[str, Counter[int]], 
 
 def _own_sizes(host: HostFrame) -> list[tuple[str, int]]:
     """Model and number of GPUs of each engine that a host's own gpumon tells of."""
-    if host.ready is None:
+    if host.exported_snapshot is None:
         return []
     sizes: list[tuple[str, int]] = []
-    for engine in host.ready.engines:
+    for engine in host.exported_snapshot.engines:
         count = engine.hardware.gpu_count
         if engine.model and not isinstance(count, Missing):
             sizes.append((engine.model, round(count)))

@@ -80,7 +80,7 @@ def build_frame(
         interval_s=memory.intervals.most(scraped.here),
         hosts=tuple(sorted(hosts, key=lambda host: host.name)),
         faults=faults,
-        moved=_moved(targets_before, memory.hosts, machines.values()),
+        merged_hosts=_moved(targets_before, memory.hosts, machines.values()),
     )
 
 
@@ -206,7 +206,7 @@ def _host(
         gpus=gpus,
         engines=tuple(engines),
         worker_gpus=workers,
-        ready=machine.snapshot,
+        exported_snapshot=machine.snapshot,
         labels=_shared_labels(machine.targets),
         interval_s=memory.intervals.most(machine.targets),
         faults=tuple(faults),

@@ -16,7 +16,7 @@ import msgspec
 from gpumon.readings import exported
 from gpumon.readings.bounds import LARGEST
 from gpumon.readings.exported import PREFIX, ExportedSample, Field
-from gpumon.readings.flat import nested
+from gpumon.readings.flat import make_record
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Departure, EndpointState, EngineKind, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -343,7 +343,7 @@ def _engines(page: OwnScrape) -> Iterator[Engine]:
         }
         for doubt in exported.DOUBTS:
             known[doubt] = (Evidence("own_gpumon"),) if doubt in doubts else ()
-        yield nested(Engine, {**known, **texts, **figures})
+        yield make_record(Engine, {**known, **texts, **figures})
 
 
 def _accepted(page: OwnScrape, labels: Mapping[str, str]) -> tuple[float, ...]:

@@ -258,13 +258,13 @@ async def test_a_host_with_its_own_gpumon_is_shown_as_that_sees_it():
     frame = await framed(api)
     (host,) = frame.hosts
     assert host.name == "big"
-    assert host.ready is not None
-    assert host.ready.host.name == "big"
+    assert host.exported_snapshot is not None
+    assert host.exported_snapshot.host.name == "big"
     assert (host.gpus, host.engines) == ((), ())
     stale = api_again(api)
     stale.up[0] = (target, 1.0, 900.0)
     (host,) = (await framed(stale)).hosts
-    assert host.ready is None
+    assert host.exported_snapshot is None
     assert len(host.gpus) == 1
 
 

@@ -119,7 +119,7 @@ async def test_a_machine_under_three_names_is_one_host():
     (frame,) = await moments(api)
     (host,) = frame.hosts
     assert host.name == "gpu01.example"
-    assert host.ready is not None
+    assert host.exported_snapshot is not None
     assert "1 hosts have two names, such as gpu01 and gpu01.example" in texts(frame)
 
 
@@ -130,7 +130,7 @@ async def test_engines_that_a_hosts_own_gpumon_does_not_see_stay_and_their_gpus_
     api.engine(api.target({"job": "llm", "instance": "gpu01:8000"}))
     (frame,) = await moments(api)
     (host,) = frame.hosts
-    assert host.ready is not None
+    assert host.exported_snapshot is not None
     assert [engine.url for engine in host.engines] == ["gpu01:8000"]
     assert "sees none of the 1 engines that this Prometheus scrapes here" in host.faults[0].text
 
@@ -139,7 +139,7 @@ async def test_engines_that_a_hosts_own_gpumon_does_not_see_stay_and_their_gpus_
         api.gpu(exporter, uuid, index, Hostname="gpu01")
     (frame,) = await moments(api)
     (host,) = frame.hosts
-    assert host.ready is None
+    assert host.exported_snapshot is None
     assert [gpu.uuid for gpu in host.gpus] == ["GPU-a", "GPU-b"]
     assert len(host.engines) == 1
     assert "sees none of the 1 engines" in host.faults[0].text
@@ -170,7 +170,7 @@ async def test_a_name_stays_while_an_exporter_pauses():
         api.series["own"] = []
         second = await watched.at(1015.0)
     assert [host.name for host in (*first.hosts, *second.hosts)] == ["gpu01.example"] * 2
-    assert second.hosts[0].ready is None
+    assert second.hosts[0].exported_snapshot is None
     assert len(second.hosts[0].gpus) == 1
     assert "cannot scrape this host's gpumon" in second.hosts[0].faults[0].text
 
@@ -232,14 +232,14 @@ async def test_a_host_whose_own_gpumon_is_down_stays_and_says_so():
         api.series["own"] = [item for item in api.series["own"] if item[0]["instance"] == "10.0.0.6:9454"]
         second = await watched.at(2005.0)
         third = await watched.at(2020.0)
-    assert [(host.name, host.ready is None) for host in first.hosts] == [
+    assert [(host.name, host.exported_snapshot is None) for host in first.hosts] == [
         ("10.0.0.7", True),
         ("big", False),
         ("small", False),
     ]
     for frame in (second, third):
         gone = frame.hosts[1]
-        assert (gone.name, gone.ready, gone.gpus) == ("big", None, ())
+        assert (gone.name, gone.exported_snapshot, gone.gpus) == ("big", None, ())
         assert "cannot scrape this host's gpumon serve-metrics" in gone.faults[0].text
         assert gone.faults[0].since_wall_s == second.wall_s
 
@@ -313,7 +313,7 @@ async def test_a_host_that_was_another_under_its_address_is_no_phantom():
         second = await source.frame()
         await source.close()
     assert [host.name for host in first.hosts] == ["10.0.0.7"]
-    assert ([host.name for host in second.hosts], second.moved) == (["n1"], ("10.0.0.7",))
+    assert ([host.name for host in second.hosts], second.merged_hosts) == (["n1"], ("10.0.0.7",))
 
 
 async def test_the_day_before_tells_since_when_a_gpu_is_idle_and_which_xid_stands():
