@@ -59,8 +59,9 @@ class CounterGrowth:
 
     __slots__ = ("last", "seconds", "total")
 
-    def __init__(self) -> None:
-        self.last: float | None = None
+    def __init__(self, begins_at: float | None = None) -> None:
+        """`begins_at`: what it had before the first value, where that is known."""
+        self.last = begins_at
         self.total = 0.0
         self.seconds = 0.0
 

@@ -34,6 +34,8 @@ _LEAST_GAP_S: Final = 3.0
 """Shortest pause that starts the windows over: an engine that is polled more often may take a second for one answer."""
 RANK_GONE_S: Final = 10.0
 """A rank that no answer held for this long is gone."""
+START_TOLERANCE_S: Final = 1.0
+"""Start times of one process differ by so much: pages have them rounded, or from the age of the process."""
 RESTARTED_BELOW: Final = 0.5
 """Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
 # The order is that of `TokensTotal`: `engine.known_engine` unpacks it.
@@ -419,8 +421,7 @@ class Track:
         started = reading.started_wall_s
         if not started:
             return False
-        # Start times are read to about a second: pages have them rounded, or from the age of a process.
-        same = [abs(started - earlier) <= 1.0 for earlier in self._started]
+        same = [abs(started - earlier) <= START_TOLERANCE_S for earlier in self._started]
         self.several_servers = self.several_servers or (any(same) and not same[-1])
         if not any(same):
             self._started.append(started)

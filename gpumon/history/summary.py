@@ -25,9 +25,10 @@ from gpumon.efficiency.sums import (
     sum_of_all,
     sum_of_known,
 )
+from gpumon.efficiency.tracks import START_TOLERANCE_S
 from gpumon.history.frame_store import FrameStore, Points
 from gpumon.readings.format import rfc3339
-from gpumon.readings.frame import Frame
+from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.period import EnginePeriod, GpuPeriod, Incident, Period
@@ -92,6 +93,49 @@ class _Sample(NamedTuple):
     """Time before it is not recorded: what was counted there is left out."""
 
 
+class _UncountedTime:
+    """Time of an engine after its last answer and before its end: what it counted then is not known."""
+
+    def __init__(self) -> None:
+        self._total_s = 0.0
+        self._last: EngineReading | None = None
+        """Last answer."""
+        self._last_s = 0.0
+        """When that was (Unix time); so `_end_s`."""
+        self._end_s: float | None = None
+        """When the process that gave it ended, where that is known."""
+
+    def begin_anew(self) -> None:
+        """Take the next answer as the first one."""
+        self._last = None
+
+    def add(self, reading: EngineReading, wall_s: float) -> None:
+        """Take in a reading."""
+        if reading.state is EndpointState.OK:
+            if self._last is not None and _has_restarted(self._last, reading):
+                self._total_s += self._silent_s(min(wall_s, max(self._last_s, reading.started_wall_s or wall_s)))
+            self._last = reading
+            self._last_s = wall_s
+            self._end_s = None
+        elif reading.departure is not None:
+            self._end_s = reading.departure.wall_s
+
+    def seconds(self, to_s: float) -> float:
+        """All of it up to a time; an engine that answers again and is the same process has counted on."""
+        return self._total_s + self._silent_s(to_s)
+
+    def _silent_s(self, to_s: float) -> float:
+        """Seconds from the last answer to the end of the process, or to `to_s`; 0 if no poll is missing there."""
+        if self._last is None:
+            return 0.0
+        if self._end_s is not None:
+            to_s = min(to_s, self._end_s)
+        seconds = to_s - self._last_s
+        if seconds > GAP_S:
+            return seconds
+        return 0.0
+
+
 class _Counts:
     """Figures of the sampled frames: the things there were, for how long, and the growth of their counters."""
 
@@ -109,6 +153,8 @@ class _Counts:
         self.unused: dict[str, UnusedTime] = {}
         self.tokens: dict[tuple[str, str], CounterGrowth] = {}
         """Key of an engine and field of `TOKEN_FIELDS` -> its tokens."""
+        self.uncounted: dict[str, _UncountedTime] = {}
+        """By key of the engine."""
         self.goodput_counts: dict[str, GoodputCount] = {}
         self.goodput_sums: dict[str, GoodputSum] = {}
         self.host = ""
@@ -120,6 +166,8 @@ class _Counts:
             counter.last = None
         for unused in self.unused.values():
             unused.begin_anew()
+        for uncounted in self.uncounted.values():
+            uncounted.begin_anew()
         for goodput in self.goodput_counts.values():
             goodput.begin_anew()
 
@@ -142,11 +190,15 @@ class _Counts:
             self.unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, own_engines, readings, seconds)
         for reading, engine in zip(frame.engines, engines, strict=True):
             self.engines[engine.key] = engine
+            self.uncounted.setdefault(engine.key, _UncountedTime()).add(reading, frame.wall_s)
             goodput = self.goodput_counts.setdefault(engine.key, GoodputCount(self.goals))
             self.goodput_sums.setdefault(engine.key, GoodputSum()).add_sum(goodput.growth(reading))
-            for field, total in TOKEN_FIELDS.items():
-                tokens = self.tokens.setdefault((engine.key, field), CounterGrowth())
-                tokens.add(getattr(engine.tokens_total, total), seconds)
+            for field, total_field in TOKEN_FIELDS.items():
+                # The deriver's totals begin at 0: an engine that started within the period counts from its first token.
+                tokens = self.tokens.setdefault((engine.key, field), CounterGrowth(begins_at=0.0))
+                total = getattr(engine.tokens_total, total_field)
+                if not isinstance(total, Missing):
+                    tokens.add(total, seconds)
 
 
 def summary_of(
@@ -172,7 +224,12 @@ def summary_of(
         # Where a card took the place of another, the series of their index are of both.
         shares_index = cards_by_index[gpu.index] > 1
         gpus.append(_gpu_period(gpu, counts, means, shares_index=shares_index))
-    engines = [_engine_period(engine, counts, means, gpus, to_s - from_s) for engine in counts.engines.values()]
+    last_s = _last_at_or_before(past, to_s) or to_s
+    engines = []
+    for engine in counts.engines.values():
+        period = _engine_period(engine, counts, means, gpus, to_s - from_s)
+        uncounted_s = counts.uncounted[engine.key].seconds(last_s)
+        engines.append(msgspec.structs.replace(period, uncounted_s=uncounted_s))
     worst, left_out = incidents(past.events(from_s, to_s), to_s)
     whole = Period(
         begin=rfc3339(from_s),
@@ -299,8 +356,8 @@ def _derive_samples(samples: Iterable[_Sample], make: Callable[[], Deriver]) -> 
 
 
 def _samples(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[float, float]]) -> Iterator[_Sample]:
-    """The first frame, one per minute from there on, and the last one; all of a minute in which an engine or a GPU came
-    or went, or with a gap, as what was counted there is in none of the others."""
+    """The first frame, one per minute from there on, and the last one; all of a minute with a gap, or in which an
+    engine or a GPU came, went or began anew, as what was counted there is in none of the others."""
     last: Frame | None = None
     for minute_s in _minutes(past, from_s, to_s):
         frames = past.frames(minute_s, minute_s)
@@ -315,10 +372,10 @@ def _samples(past: FrameStore, from_s: float, to_s: float, gaps: Sequence[tuple[
 
 
 def _has_changed(last: Frame, frame: Frame, gaps: Sequence[tuple[float, float]]) -> bool:
-    """Whether an engine or a GPU came or went between two frames, or nothing was recorded for a while."""
+    """Whether an engine or a GPU came, went or began anew between two frames, or nothing was recorded for a while."""
     if any(begin_s < frame.wall_s and last.wall_s < end_s for begin_s, end_s in gaps):
         return True
-    return _things_with_counters(frame) != _things_with_counters(last)
+    return _counting_things(frame) != _counting_things(last) or _any_restarted(last, frame)
 
 
 def _samples_between(past: FrameStore, last: Frame, to_s: float) -> list[_Sample]:
@@ -348,16 +405,37 @@ def _minutes(past: FrameStore, from_s: float, to_s: float) -> Iterator[float]:
             frame_s = next_s
 
 
-def _things_with_counters(frame: Frame) -> frozenset[str]:
-    """Keys of engines that answer, UUIDs of GPUs that count their energy."""
+def _counting_things(frame: Frame) -> frozenset[str]:
+    """Keys of engines that answer, UUIDs of GPUs that count their energy.
+
+    An engine that does not answer is in the frame with the counters of its last answer.
+    """
     things = set()
     for reading in frame.engines:
-        if reading.ranks:
+        if reading.ranks and reading.state is EndpointState.OK:
             things.add(reading.key)
     for gpu in frame.gpus:
         if not isinstance(gpu.energy_j, Missing):
             things.add(gpu.uuid)
     return frozenset(things)
+
+
+def _any_restarted(last: Frame, frame: Frame) -> bool:
+    """Whether an engine is another process than in an earlier frame."""
+    earlier = {reading.key: reading for reading in last.engines}
+    return any(reading.key in earlier and _has_restarted(earlier[reading.key], reading) for reading in frame.engines)
+
+
+def _has_restarted(before: EngineReading, now: EngineReading) -> bool:
+    """Whether an engine's process started since, or a counter fell: not every engine tells when it started."""
+    if abs(now.started_wall_s - before.started_wall_s) > START_TOLERANCE_S:
+        return True
+    counters_before = {rank.rank: rank.counters for rank in before.ranks}
+    for rank in now.ranks:
+        earlier = counters_before.get(rank.rank, {})
+        if any(value < earlier.get(counter, value) for counter, value in rank.counters.items()):
+            return True
+    return False
 
 
 def _gpu_period(gpu: Gpu, counts: _Counts, means: _Means, *, shares_index: bool) -> GpuPeriod:

@@ -16,7 +16,7 @@ from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lin
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE
 from gpumon.readings import format as human
 from gpumon.readings.fleet_period import FleetIncident, GroupPeriod
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.period import REPORT_SCHEMA, EnginePeriod, GpuPeriod, Incident, Period
 from gpumon.readings.prices import KWH_J, NO_PRICE
 from gpumon.readings.text import clean
@@ -103,7 +103,7 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
         gaps = f", {human.counted(period.gaps, 'gap')}"
     yield "recorded", f"{duration_text(period.covered_s)} of {duration_text(period.seconds)}{gaps}"
     yield "use", ", ".join(f"{name} {_use_text(period, field)}" for name, field in _USE_FIELDS.items())
-    yield "tokens", tokens_text(period)
+    yield "tokens", tokens_text(period) + _uncounted_text(period)
     served = goodput_text(period.goodput)
     if served:
         yield "goodput", served
@@ -111,6 +111,18 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     cost = _cost(period)
     if cost:
         yield "cost", cost
+
+
+def _uncounted_text(period: Period) -> str:
+    """Engines of whose tokens some are not known: `; not known: those of llama-8b in 40 s without an answer`."""
+    parts = []
+    for engine in period.engines:
+        seconds = number(engine.uncounted_s)
+        if seconds:
+            parts.append(f"those of {clean(engine.name, 28)} in {duration_text(seconds)} without an answer")
+    if parts:
+        return f"; not known: {', '.join(parts)}"
+    return ""
 
 
 def tokens_text(period: Period | GroupPeriod) -> str:
@@ -298,9 +310,9 @@ def duration_text(seconds: float) -> str:
     whole = round(seconds)
     parts = ((whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
     words = []
-    for number, unit in parts:
-        if number:
-            words.append(f"{number} {unit}")
+    for amount, unit in parts:
+        if amount:
+            words.append(f"{amount} {unit}")
     return " ".join(words[:2]) or "0 s"  # the two largest units
 
 

@@ -97,6 +97,9 @@ class EnginePeriod(msgspec.Struct, frozen=True):
     cost_per_million_all_tokens: Reading = NO_PRICE
     """`cost` per 10^6 prompt tokens, cached ones included, and decode tokens."""
     goodput: GoodputPeriod = GoodputPeriod()
+    uncounted_s: Reading = 0.0
+    """Time in which it did not answer before its process ended or the stretch did: its tokens of that time are in no
+    figure. Less than 10 s in one piece are left out."""
 
 
 class Incident(msgspec.Struct, frozen=True):

@@ -10,9 +10,10 @@ import pytest
 
 from gpumon.history.recorder import Recorder
 from gpumon.outputs import before_after
-from tests.accuracy.triage import frames
+from gpumon.sources.simulator.scenarios import scenario
+from tests.accuracy.triage import WALL_S, frames
 from tests.history.changed import EVERY_S, MORE_SLOTS
-from tests.history.pasts import lived
+from tests.history.pasts import lived, paced
 from tests.outputs.validator import problems
 from tests.program import run_gpumon
 
@@ -55,6 +56,19 @@ def test_text_markdown_and_json_say_the_same(recording: Path, told: dict[str, An
     assert "Effect: better: waiting -100%, TTFT mean -" in table
     assert "| TTFT p95 |" in table
     assert "--max-num-seqs 12 -&gt; 64" in table
+
+
+def test_an_engine_restarted_after_it_was_gone(tmp_path: Path) -> None:
+    """Its process ended a minute after 08:00:00, and another answers 30 s later: it started between the two."""
+    path = tmp_path / "a.gpumon"
+    recorder = Recorder(path, {"host": "box"})
+    played = (frame for _, frame in frames(scenario("engine-restart"), 200.0, every_s=2))
+    lived(paced(played, recorder), recorder)
+    recorder.close()
+    told = json.loads(run("compare", "-170s", "-30s", path, "--for", "30s", "--json"))
+    (engine,) = [thing for thing in told["things"] if thing["kind"] == "engine"]
+    (start,) = [change for change in engine["changes"] if change["code"] == "started"]
+    assert WALL_S + 60.0 <= float(start["after"]) <= WALL_S + 90.0
 
 
 def test_the_json_keeps_its_schema_which_is_that_of_the_types(told: dict[str, Any]) -> None:

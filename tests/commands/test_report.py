@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from gpumon.history.recorder import Recorder
+from gpumon.readings.quantities import DECODE_TOKENS
+from gpumon.sources.simulator.scenario import EngineEffect, Scenario
 from gpumon.sources.simulator.scenarios import DEMO
+from gpumon.sources.simulator.scenarios import scenario as named_scenario
+from tests.accuracy.triage import frames
+from tests.history.changed import play
 from tests.history.frames import served
-from tests.history.pasts import lived
+from tests.history.pasts import lived, paced
 from tests.program import run_gpumon
 from tests.records import replace
 
@@ -134,3 +140,61 @@ def test_what_cannot_be_is_said_in_one_line(recording: Path, arguments: tuple[st
     text = run(*(each.format(recording) for each in arguments), code=2)
     assert text.startswith(f"gpumon: {said}")
     assert text.count("\n") == 1
+
+
+class Restarted(NamedTuple):
+    """A recording of an engine that ended and was started again."""
+
+    path: Path
+    tokens: float
+    """What its counter grew by, before the restart and since."""
+
+
+def recorded(scenario: Scenario, path: Path, seconds: float) -> Restarted:
+    """A play of one engine, recorded in virtual time."""
+    recorder = Recorder(path, {"host": "box"})
+    played = [frame for _, frame in frames(scenario, seconds)]
+    lived(paced(played, recorder), recorder)
+    recorder.close()
+    tokens = 0.0
+    last = None
+    for frame in played:
+        (engine,) = frame.engines
+        count = sum(rank.counters[DECODE_TOKENS] for rank in engine.ranks)
+        if last is not None:
+            tokens += count - last if count >= last else count
+        last = count
+    return Restarted(path, tokens)
+
+
+def report_of(path: Path, *arguments: str) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads(run("report", path, "--json", *arguments))
+    return report
+
+
+def test_tokens_of_both_lives_of_a_restarted_engine_count_and_the_parts_are_the_whole(tmp_path: Path) -> None:
+    """It is down from 60 to 90 s: no minute's first frame but one sees that."""
+    recording = recorded(named_scenario("engine-restart"), tmp_path / "a.gpumon", 197.0)
+    whole = report_of(recording.path)
+    assert whole["decode_tokens"] == pytest.approx(recording.tokens)
+    assert whole["engines"][0]["decode_tokens_per_s"] == pytest.approx(recording.tokens / 197.0)
+    assert whole["engines"][0]["uncounted_s"] == 0.0
+    for ends in ((0, 60, 197), (0, 30, 80, 197), (0, 60, 120, 180, 197), (0, 45, 100, 197)):
+        parts = 0.0
+        for begin, end in itertools.pairwise(ends):
+            span = ("--from", f"-{197 - begin}s", "--to", f"-{197 - end}s")
+            parts += report_of(recording.path, *span)["decode_tokens"] or 0.0
+        assert parts == pytest.approx(recording.tokens), ends
+
+
+def test_the_time_of_which_no_tokens_are_known_is_named(tmp_path: Path) -> None:
+    """It answers nothing for 30 s before it ends."""
+    effects = (
+        EngineEffect(engine="llama-8b", mute=True, from_s=20.0, to_s=50.0),
+        EngineEffect(engine="llama-8b", down=True, from_s=50.0, to_s=70.0),
+    )
+    recording = recorded(play("mute", engine_effects=effects), tmp_path / "a.gpumon", 130.0)
+    whole = report_of(recording.path)
+    assert whole["decode_tokens"] == pytest.approx(recording.tokens)
+    assert whole["engines"][0]["uncounted_s"] == pytest.approx(30.0, abs=3.0)
+    assert "decode; not known: those of llama-8b in 3" in run("report", recording.path)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from gpumon.collector import TickKeeper
 from gpumon.efficiency.deriver import Deriver
 from gpumon.history.frame_store import Tick
+from gpumon.history.recorder import Recorder
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
 from gpumon.sources.packaged import gpu_catalogue
@@ -32,6 +34,17 @@ def lived(frames: Iterable[Frame], *keepers: TickKeeper) -> list[Snapshot]:
         for keeper in keepers:
             keeper.keep(Tick(frame, points, snapshot.events, snapshot.verdicts))
     return shown
+
+
+def paced(frames: Iterable[Frame], recorder: Recorder) -> Iterator[Frame]:
+    """The frames, no faster than they are written: the queue of the recorder is bounded."""
+    end_s = time.monotonic() + 60.0
+    for number, frame in enumerate(frames):
+        while recorder.written < number - 30:
+            assert recorder.fault() is None
+            assert time.monotonic() < end_s
+            time.sleep(0.01)
+        yield frame
 
 
 LONGER = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import msgspec
@@ -13,7 +14,7 @@ from gpumon.sources.simulator.scenario import Actor, EngineCondition, EngineEffe
 from gpumon.sources.simulator.server import NOT_FOUND, PageAnswer
 from gpumon.sources.simulator.speculation import DraftSettings
 from gpumon.sources.simulator.traffic import ArrivalQueue, Handover, Traffic, TrafficDemand
-from gpumon.sources.simulator.vllm_page import VllmPage
+from gpumon.sources.simulator.vllm_page import STARTING_S, VllmPage
 
 ASLEEP_VRAM = 0.03
 """Share of its memory that a vLLM worker keeps while it sleeps: context, CUDA graphs, NCCL buffers."""
@@ -60,6 +61,8 @@ class SimulatedEngine:
         self._seen_s = start_s
         self.life = 0
         """Number of its process: another one serves after a restart."""
+        self._free_s = -math.inf
+        """Since when no other process was in its place: its own cannot be older."""
         self._start(start_s)
 
     def _start(self, at_s: float) -> None:
@@ -78,7 +81,7 @@ class SimulatedEngine:
         self.ranks = tuple(ranks)
         self._paces = (GpuPace(),) * len(self.ranks)
         self._seen = (Meter(),) * len(self.ranks)
-        self._page = VllmPage(actor, self.ranks, self._started_wall_s)
+        self._page = VllmPage(actor, self.ranks, self._started_wall_s, min(STARTING_S, at_s - self._free_s))
 
     def _arrivals(self, demand: TrafficDemand, seed: int, at_s: float) -> ArrivalQueue:
         """Who asks a new process: clients, or the engine that prefills for it."""
@@ -102,11 +105,15 @@ class SimulatedEngine:
         """Begin and end what happens at this moment."""
         before = self._now
         was_starting = self.starts
+        was_up = self.up
         self._now = effects_at(self._effects, at_s)
         self.up = not any(effect.ends_process for effect in self._now)
         self.mute = any(effect.mute for effect in self._now)
+        if was_up:
+            self._free_s = at_s
         if self.starts and not was_starting:
             self.life += 1
+            self._free_s = at_s
         has_slept = all(effect.asleep for effect in before)
         if not self._now and not has_slept:
             self._start(at_s)

@@ -130,7 +130,11 @@ class VllmPage:
     exporter, which has neither, and puts gauges and histograms before the counters.
     """
 
-    def __init__(self, actor: Actor, ranks: Sequence[EngineModel], started_wall_s: float) -> None:
+    def __init__(
+        self, actor: Actor, ranks: Sequence[EngineModel], started_wall_s: float, loading_s: float = STARTING_S
+    ) -> None:
+        """It serves since `started_wall_s`, and its process started `loading_s` before."""
+        self._loading_s = loading_s
         self._actor = actor
         self._ranks = tuple(ranks)
         self._started_wall_s = started_wall_s
@@ -188,7 +192,7 @@ class VllmPage:
         version: PageLabels = (("implementation", "CPython"), ("major", "3"), ("minor", "12"), ("version", "3.12.11"))
         yield _block("python_info", "Python platform information", "gauge", (version,), lambda: (1.0,))
         text = "Start time of the process since unix epoch in seconds."
-        started_s = self._started_wall_s - STARTING_S
+        started_s = self._started_wall_s - self._loading_s
         yield _block("process_start_time_seconds", text, "gauge", ((),), lambda: (started_s,))
 
     def _of_family(self, family: PageFamily) -> Iterable[PageBlock]:

@@ -151,7 +151,7 @@ def test_a_new_process_starts_with_empty_counters() -> None:
     assert engine.up
     assert 0 <= engine_truth(engine).decode_tokens < 1000
     page = engine.answer("/metrics").body.decode()
-    assert "process_start_time_seconds 1.799999955e+09\n" in page  # a process starts 75 s before it answers
+    assert "process_start_time_seconds 1.80000002e+09\n" in page  # 75 s before it answers, or once there is room for it
 
 
 def test_the_host_holds_an_engine_in_a_rhythm() -> None:
