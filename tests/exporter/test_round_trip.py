@@ -21,7 +21,7 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action, Kind, Limit, Verdict
 from gpumon.session.build import build, open_hardware
-from gpumon.sources.prometheus.own import rebuilt
+from gpumon.sources.prometheus.own import rebuild_snapshot
 from gpumon.triage.advice import advice
 from gpumon.triage.render import actions_text, verdict_text
 from tests.each_row import each_row
@@ -58,7 +58,7 @@ async def snapshots(scenario: str, wanted: int, folder: Path) -> list[Snapshot]:
 
 
 def assert_comes_back(shot: Snapshot, samples: list[ExportedSample]) -> None:
-    back = rebuilt(samples, shot.wall_s, shot.interval_s)
+    back = rebuild_snapshot(samples, shot.wall_s, shot.interval_s)
     assert back is not None
     shot = without_processes(shot)
     assert (back.time, back.simulated, len(back.gpus)) == (shot.time, shot.simulated, len(shot.gpus))
@@ -133,6 +133,6 @@ def test_what_is_not_known_is_said_without_the_signals_that_stay_on_the_host() -
 def through(verdict: Verdict) -> Verdict:
     """The verdict as another host sees it."""
     shot = snapshot(verdicts=(verdict,))
-    back = rebuilt(samples(shot), shot.wall_s, shot.interval_s)
+    back = rebuild_snapshot(samples(shot), shot.wall_s, shot.interval_s)
     assert back is not None
     return back.verdicts[0]

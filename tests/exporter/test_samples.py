@@ -39,7 +39,7 @@ from gpumon.readings.snapshot import (
 )
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Evidence
-from gpumon.sources.prometheus.own import rebuilt
+from gpumon.sources.prometheus.own import rebuild_snapshot
 from gpumon.triage.render import actions_text, verdict_text
 from tests.outputs import shots
 
@@ -162,7 +162,7 @@ def again(shot: Snapshot) -> Snapshot:
         for name, labels, value in samples(shot)
     ]
     random.Random(1).shuffle(page)
-    back = rebuilt(page, shot.wall_s, shot.interval_s)
+    back = rebuild_snapshot(page, shot.wall_s, shot.interval_s)
     assert back is not None
     return back
 
@@ -273,11 +273,11 @@ def test_no_process_no_user_no_command_line_and_no_sentence_is_exported() -> Non
 
 
 def test_a_page_of_another_program_is_no_snapshot() -> None:
-    assert rebuilt([ExportedSample("node_cpu_seconds_total", {"cpu": "0"}, 1.0)], 0.0, 15.0) is None
+    assert rebuild_snapshot([ExportedSample("node_cpu_seconds_total", {"cpu": "0"}, 1.0)], 0.0, 15.0) is None
 
 
 def test_a_collector_that_is_stuck_says_so() -> None:
-    back = rebuilt([ExportedSample("gpumon_source_up", {"source": "collector"}, 0.0)], 1e9, 15.0)
+    back = rebuild_snapshot([ExportedSample("gpumon_source_up", {"source": "collector"}, 0.0)], 1e9, 15.0)
     assert back is not None
     assert [fault.source for fault in back.faults] == ["gpumon"]
     assert back.gpus == ()
@@ -302,7 +302,7 @@ HOSTILE_LABELS = st.dictionaries(
 )
 def test_no_page_breaks_the_way_back(page: list[ExportedSample]) -> None:
     up = ExportedSample("gpumon_source_up", {"source": "collector"}, 1.0)
-    back = rebuilt([up, *page], 1e9, 15.0)
+    back = rebuild_snapshot([up, *page], 1e9, 15.0)
     assert back is not None
     assert list(samples(back))
     assert all(isinstance(verdict_text(one) + actions_text(one), str) for one in back.verdicts)

@@ -22,7 +22,7 @@ from gpumon.outputs.openmetrics import MetricsPage
 from gpumon.outputs.samples import samples
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.session.build import build, open_hardware
-from gpumon.sources.prometheus.own import rebuilt
+from gpumon.sources.prometheus.own import rebuild_snapshot
 from tests.exporter.served import MODERN, Served, get, modern, quiet, ups
 from tests.records import replace
 
@@ -147,8 +147,8 @@ def main() -> None:
         print(f"  {'a further scrape':20} {(time.thread_time() - began_s):7.3f} ms CPU")
         read = modern(page.page(MODERN, "").body)
         began_s = time.thread_time()
-        rebuilt(read, large.wall_s, large.interval_s)
-        print(f"  {'rebuilt':20} {(time.thread_time() - began_s) * 1e3:7.1f} ms CPU")
+        rebuild_snapshot(read, large.wall_s, large.interval_s)
+        print(f"  {'rebuild_snapshot':20} {(time.thread_time() - began_s) * 1e3:7.1f} ms CPU")
     print("\nserve-metrics --demo (8 GPUs, 3 engines; the simulated engines are in the same process)")
     for rate in RATES:
         load_ = served(seconds, rate)

@@ -113,8 +113,8 @@ class Chain(NamedTuple):
             return launch.stored_as or launch.served_name or launch.model
         return ""
 
-    def hints(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Storage and place of the model by the command line, without what its server tells itself (`known`)."""
+    def hints(self, server_info: Mapping[str, str]) -> dict[str, str]:
+        """Storage and place of the model by the command line, without what `server_info` has."""
         launch = self.launch
         if launch is None:
             return {}
@@ -130,16 +130,16 @@ class Chain(NamedTuple):
         }
         entries = {}
         for key, word in by_command.items():
-            if word and key not in known:
+            if word and key not in server_info:
                 entries[key] = word
         # A relative path means nothing without its folder, even where the server tells the path.
-        if self.folder and known.get(hints.MODEL_PATH, launch.model) == launch.model:
+        if self.folder and server_info.get(hints.MODEL_PATH, launch.model) == launch.model:
             entries[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
         return entries
 
-    def info_entries(self, known: Mapping[str, str]) -> dict[str, str]:
-        """Entries for the `info` of its readings: the hints that are not `known` yet, and the command line."""
-        entries = self.hints(known)
+    def info_entries(self, server_info: Mapping[str, str]) -> dict[str, str]:
+        """Entries for the `info` of its readings, which is `server_info` so far: the hints, and the command line."""
+        entries = self.hints(server_info)
         if self.server is not None and len(self.server.argv) > 1:
             entries[SERVER_COMMAND] = _shown_argv(self.server.argv)
         return entries

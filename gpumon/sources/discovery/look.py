@@ -235,12 +235,12 @@ class Places:
             return _spot_at(server, launched, port, (), foreign=is_foreign)
         # The usual port is not this server's while another process has it.
         usual_port = 0 if at_port.listeners else port
-        if not at_port.hidden:
-            spot = self._search(server, table, gpu_pids)
-            return _spot_of_search(server, launched, spot, usual_port, foreign=is_foreign)
-        if not usual_port:
+        if at_port.hidden and usual_port:
+            return _spot_at(server, launched, usual_port, (), foreign=is_foreign)
+        if at_port.hidden:
             return Spot(broken=_HIDDEN)
-        return _spot_at(server, launched, usual_port, (), foreign=is_foreign)
+        spot = self._search(server, table, gpu_pids)
+        return _spot_of_search(server, launched, spot, usual_port, foreign=is_foreign)
 
     def _at_port(self, server: ProcessRecord, table: Sequence[Listener], port: int) -> _AtPort:
         """The sockets at a port (0: none); where Linux hides whose they are, those of the server's user are its own."""

@@ -175,12 +175,12 @@ class Child:
 
     def silent_s(self, now_s: float) -> float:
         """For how long it has not answered, or has had no reading of any GPU to answer with."""
-        silent_s = 0.0
+        waited_s = 0.0
         if self.asked_s is not None:
-            silent_s = now_s - self.asked_s
-        if self.report is not None:
-            silent_s = max(silent_s, self.report.silent_s)
-        return silent_s
+            waited_s = now_s - self.asked_s
+        if self.report is None:
+            return waited_s
+        return max(waited_s, self.report.silent_s)
 
     def last_words(self) -> str:
         """The last line that it, or the driver library in it, printed; safe to show."""

@@ -635,11 +635,11 @@ class Adapter:
 
     def _without_ignored(self, samples: FoundSeries) -> FoundSeries:
         """The samples without those whose labels say that they are to be left out."""
-        kept = []
+        counted = []
         for series, value in samples:
             if not any(series.labels.get(label) == ignored for label, ignored in self.tables.ignored):
-                kept.append((series, value))
-        return kept
+                counted.append((series, value))
+        return counted
 
     def _plan_number(self, plan: _Plan, page: Mapping[str, FoundSeries], number: Rule, put: _Put) -> None:
         """Plan a counter or gauge: the series of its metric, and of the metrics that are added to it."""
@@ -652,8 +652,10 @@ class Adapter:
             rank = plan.add_rank(self._rank_of(series))
             if rank is not None:
                 plan.parts.append(_Part(put, rank, number.quantity, series))
-        others = sum(name in page for name in number.also)
-        plan.live[number.quantity] = f"{metric} + {others} others" if others else str(metric)
+        plan.live[number.quantity] = str(metric)
+        added_count = sum(name in page for name in number.also)
+        if added_count:
+            plan.live[number.quantity] = f"{metric} + {added_count} others"
         if metric.advance is not Advance.LIVE:
             plan.advance[number.quantity] = metric.advance
 

@@ -185,8 +185,8 @@ def _refusal_of_names(names: list[str], kind: EngineKind) -> Refusal:
     engine = _engine_of(names)
     if engine is not None:
         return _refusal_of_engine(engine, kind)
-    others = [name for name in names if not name.startswith(_WEB_SERVER_PREFIXES)]
-    if not others:
+    unclaimed = [name for name in names if not name.startswith(_WEB_SERVER_PREFIXES)]
+    if not unclaimed:
         return Refusal(
             EndpointState.METRICS_OFF,
             "the server answers without engine metrics: start vLLM without --disable-log-stats",
@@ -195,7 +195,7 @@ def _refusal_of_names(names: list[str], kind: EngineKind) -> Refusal:
         return NO_ENGINE_YET
     return Refusal(
         EndpointState.WRONG_ENGINE,
-        f"metrics of no engine that gpumon knows (such as {clean(others[0], 60)}): check the port, or describe them "
+        f"metrics of no engine that gpumon knows (such as {clean(unclaimed[0], 60)}): check the port, or describe them "
         "in a [[feed]] of the config",
     )
 

@@ -32,6 +32,7 @@ _STATE: Final = "litellm_deployment_state"
 """State of a deployment: 0 after a request that it served, 1 after one that failed. 2 is written under another model's
 name when it is cooled down, and is never taken back: it tells nothing of now."""
 LAST_FAILED: Final = 1.0
+"""State of a deployment whose last request failed."""
 BACKEND_FAILED: Final = "litellm_deployment_failure_responses_total"
 IN_FLIGHT: Final = "litellm_in_flight_requests"
 OWN_REQUEST: Final = 1.0

@@ -27,7 +27,7 @@ _PREFIX: Final = "ray_vllm_"
 RAYS_OWN: Final = frozenset(("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"))
 """Labels that Ray adds to those of the engine."""
 _ID_CHARS: Final = 12
-"""Characters kept of the id of a replica or a worker, which is random."""
+"""Characters replica_ids of the id of a replica or a worker, which is random."""
 
 
 _Replicas = dict[tuple[str, str], dict[Series, float]]
@@ -71,10 +71,10 @@ class RayAdapter(Adapter):
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A reading for each model; replicas that write none of their engine's figures are left out."""
         replicas = self._by_replica(scan)
-        kept = sorted(replicas)[:MOST_RANKS]
-        self._replicas = {replica_id: self._replicas.get(replica_id) or _Replica() for replica_id in kept}
+        replica_ids = sorted(replicas)[:MOST_RANKS]
+        self._replicas = {replica_id: self._replicas.get(replica_id) or _Replica() for replica_id in replica_ids}
         models: dict[str, dict[str, EngineReading]] = {}
-        for model, replica in kept:
+        for model, replica in replica_ids:
             page = self._replicas[model, replica].read(scan._replace(values=replicas[model, replica]), bodies)
             if page.ranks:
                 models.setdefault(model, {})[replica] = page

@@ -44,11 +44,11 @@ _INFO_FIELDS: Final = {
 """Field of /info -> key in `info`."""
 
 
-def add_info(figures: PageFigures, kept: Mapping[str, str]) -> None:
+def add_info(figures: PageFigures, keys: Mapping[str, str]) -> None:
     """Put the answer of /info into the figures: model (id, or the folder that it was loaded from), version, and the
-    fields `kept`, each under its key in `info`."""
+    fields that `keys` has, each under its key in `info`."""
     answer = json_body.mapping(json_body.parse_json(figures.bodies.get(INFO.path, b"")))
-    for field, key in kept.items():
+    for field, key in keys.items():
         text = json_body.text(answer.get(field))
         if text:
             figures.info[key] = text

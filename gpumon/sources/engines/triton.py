@@ -54,12 +54,12 @@ def _join_rules(first: tuple[Rule, ...], second: tuple[Rule, ...]) -> tuple[Rule
     first_by_quantity = {vllm_rule.quantity: vllm_rule for vllm_rule in first}
     in_second = {triton_rule.quantity for triton_rule in second}
     joined = [vllm_rule for vllm_rule in first if vllm_rule.quantity not in in_second]
-    for other in second:
-        same = first_by_quantity.get(other.quantity)
-        if same is None:
-            joined.append(other)
+    for triton_rule in second:
+        vllm_rule = first_by_quantity.get(triton_rule.quantity)
+        if vllm_rule is None:
+            joined.append(triton_rule)
         else:
-            joined.append(other._replace(metrics=same.metrics + other.metrics))
+            joined.append(triton_rule._replace(metrics=vllm_rule.metrics + triton_rule.metrics))
     return tuple(joined)
 
 

@@ -20,6 +20,7 @@ _VLLM: Final = "vllm_router_"
 OPEN: Final = 1.0
 """State of a circuit breaker that keeps all requests from its worker; 0: closed, 2: it lets one through."""
 PORT: Final = 29000
+"""Default port of their metrics."""
 HEALTH: Final = (f"{SMG}worker_health", f"{SGL}worker_health", f"{_VLLM}worker_health")
 BREAKERS: Final = (f"{SMG}worker_cb_state", f"{SGL}cb_state", f"{_VLLM}cb_state")
 AGES: Final = f"{SMG}http_inflight_request_age_count"

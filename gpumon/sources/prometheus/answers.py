@@ -16,19 +16,22 @@ MOST_SERIES: Final = 1_000_000
 """Series taken from one answer."""
 _MOST_KNOWN: Final = 2_000_000
 """Series remembered from one answer to the next."""
-_SLICE_S: Final = 0.01
-"""Work in a thread lets the event loop in after so long."""
+_LONGEST_HOLD_S: Final = 0.01
+"""Seconds after which work in a thread lets the event loop in."""
 VALUE: Final = b',"value":['
+"""Between the labels and the value of an item of an instant query."""
 VALUES: Final = b',"values":['
+"""Between the labels and the points of an item of a range query."""
 BEGIN: Final = b'"result":['
+"""Before the first item."""
 ITEM: Final = b'{"metric":{'
-"""No text in JSON holds it: a quotation mark in one has a backslash before it."""
+"""Beginning of an item. No text in JSON holds it: a quotation mark in one has a backslash before it."""
 PIECE_BYTES: Final = 512 * 1024
-"""Decoded at once: the decoder lets no other thread in."""
+"""Bytes that are decoded at once: the decoder lets no other thread in."""
 _PARTIAL: Final = (
     "its answer is partial (isPartial): some of its storage nodes do not answer, so figures may be missing"
 )
-_SHOWN: Final = 200
+_MOST_TEXT: Final = 200
 """Characters of a server's own text that are shown."""
 
 
@@ -62,14 +65,14 @@ class QueryResult(NamedTuple):
     """It has more than `MOST_SERIES`."""
 
 
-class _Found(msgspec.Struct):
+class _Data(msgspec.Struct):
     resultType: str = ""  # noqa: N815 (Prometheus spells it so)
     result: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _Body(msgspec.Struct):
     status: str
-    data: _Found | None = None
+    data: _Data | None = None
     errorType: str = ""  # noqa: N815 (Prometheus spells it so)
     error: str = ""
     warnings: list[str] | None = None
@@ -100,13 +103,13 @@ def envelope_of(body: bytes) -> QueryResult | None:
     last = _last_item(body, begin)
     try:
         envelope = _BODY.decode(body[:begin] + body[last:])
-        result = envelope.data or _Found()
+        result = envelope.data or _Data()
         items = [result.result]
         if result.resultType in ("vector", "matrix"):
             items = [*_items(body, begin, last), *_ITEMS.decode(result.result)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    warnings = [clean(text, _SHOWN) for text in (envelope.warnings or ())[:8]]
+    warnings = [clean(text, _MOST_TEXT) for text in (envelope.warnings or ())[:8]]
     if envelope.isPartial:
         warnings.append(_PARTIAL)
     is_cut = len(items) > MOST_SERIES
@@ -125,7 +128,7 @@ def _error_of(envelope: _Body) -> str:
     """The server's reason why there are no data; empty where there are."""
     if envelope.status == "success":
         return ""
-    return clean(envelope.error or envelope.errorType or "it gives no reason", _SHOWN)
+    return clean(envelope.error or envelope.errorType or "it gives no reason", _MOST_TEXT)
 
 
 def _items(body: bytes, begin: int, end: int) -> Iterator[msgspec.Raw]:
@@ -150,46 +153,51 @@ class AnswerDecoder:
     """
 
     def __init__(self) -> None:
-        self._known: dict[bytes, Series] = {}
+        self._earlier: dict[bytes, Series] = {}
+        """Start of an item -> its series, of answers before the last `forget`."""
         self._used: dict[bytes, Series] = {}
+        """The same of answers since then."""
         self._texts: dict[str, str] = {}
+        """Labels' names and values, so that equal ones are one object."""
         self._lock = threading.Lock()
 
     def vectors(self, result: QueryResult) -> list[Vector]:
         """The series of an instant query; a scalar is one without labels. Native histograms are left out."""
         if result.type == "scalar":
-            return [Vector(Series("", {}), *_numbers(_PAIR.decode(result.items[0])))]
+            return [Vector(Series("", {}), *_time_and_value(_PAIR.decode(result.items[0])))]
         with self._lock:
-            vectors: list[Vector] = []
+            decoded: list[Vector] = []
             pause = _Pause()
             for number, raw in enumerate(result.items):
+                # Not at each item: a vector's is decoded in a microsecond.
                 if not number % 256:
                     pause()
                 vector = self._vector(bytes(raw))
                 if vector is not None:
-                    vectors.append(vector)
-            return vectors
+                    decoded.append(vector)
+            return decoded
 
     def matrices(self, result: QueryResult) -> list[Matrix]:
         """The series of a range query."""
         with self._lock:
             pause = _Pause()
-            matrices: list[Matrix] = []
+            decoded: list[Matrix] = []
             for raw in result.items:
                 pause()
                 matrix = self._matrix(bytes(raw))
                 if matrix is not None:
-                    matrices.append(matrix)
-            return matrices
+                    decoded.append(matrix)
+            return decoded
 
     def forget(self) -> None:
         """Leave out of the memory what no answer had since the last call."""
         with self._lock:
-            self._known = self._used
+            self._earlier = self._used
             self._used = {}
             self._texts = {}
 
     def _vector(self, raw: bytes) -> Vector | None:
+        """An item of an instant query; None where it has no value."""
         head, _, tail = raw.rpartition(VALUE)
         series = self._used.get(head) or self._series(head)
         if series is not None and tail.endswith(b'"]}'):
@@ -198,56 +206,57 @@ class AnswerDecoder:
                 return Vector(series, float(at_text), float(text[:-3]))
             except ValueError:
                 pass
-        item = _decoded(raw)
+        item = _decode_item(raw)
         if item is None or item.value is None:
             return None
-        at_s, value = _numbers(item.value)
-        return Vector(self._plain(item.metric), at_s, value)
+        at_s, value = _time_and_value(item.value)
+        return Vector(self._series_of_labels(item.metric), at_s, value)
 
     def _matrix(self, raw: bytes) -> Matrix | None:
+        """An item of a range query; None where it has no points."""
         head, _, tail = raw.rpartition(VALUES)
         series = self._used.get(head) or self._series(head)
         if series is not None:
             try:
-                return Matrix(series, [_numbers(pair) for pair in _PAIRS.decode(b"[" + tail[:-1])])
+                return Matrix(series, [_time_and_value(pair) for pair in _PAIRS.decode(b"[" + tail[:-1])])
             except (msgspec.DecodeError, UnicodeDecodeError):
                 pass
-        item = _decoded(raw)
+        item = _decode_item(raw)
         if item is None or not item.values:
             return None
-        return Matrix(self._plain(item.metric), [_numbers(pair) for pair in item.values])
+        return Matrix(self._series_of_labels(item.metric), [_time_and_value(pair) for pair in item.values])
 
     def _series(self, head: bytes) -> Series | None:
         """The series of an item's start; None where that is no start of one."""
-        series = self._known.get(head)
+        series = self._earlier.get(head)
         if series is None:
-            try:
-                metric = None
-                if head:
-                    metric = _HEAD.decode(head + b"}")
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                metric = None
-            if metric is None:
+            if not head:
                 return None
-            series = self._made(metric.metric)
+            try:
+                labels = _HEAD.decode(head + b"}").metric
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                return None
+            series = self._new_series(labels)
         if len(self._used) < _MOST_KNOWN:
             self._used[head] = series
         return series
 
-    def _plain(self, metric: dict[str, str]) -> Series:
+    def _series_of_labels(self, metric: dict[str, str]) -> Series:
+        """The series with these labels, of an item in another form."""
         head = repr(sorted(metric.items())).encode("utf-8", "replace")
-        series = self._used.get(head) or self._known.get(head) or self._made(metric)
+        series = self._used.get(head) or self._earlier.get(head) or self._new_series(metric)
         if len(self._used) < _MOST_KNOWN:
             self._used[head] = series
         return series
 
-    def _made(self, metric: dict[str, str]) -> Series:
-        same = self._texts.setdefault
+    def _new_series(self, metric: dict[str, str]) -> Series:
+        """A series with these labels, its name among them, within the bounds of a page."""
+        shared_text = self._texts.setdefault
         labels: dict[str, str] = {}
         for name, value in list(metric.items())[:MOST_LABELS]:
             text = value[:MOST_LABEL_CHARS]
             if text:
-                labels[same(name, name)] = same(text, text)
+                labels[shared_text(name, name)] = shared_text(text, text)
         name = labels.pop("__name__", "")
         return Series(name, labels)
 
@@ -259,19 +268,21 @@ class _Pause:
         self._since_s = time.perf_counter()
 
     def __call__(self) -> None:
-        if time.perf_counter() - self._since_s > _SLICE_S:
+        if time.perf_counter() - self._since_s > _LONGEST_HOLD_S:
             time.sleep(0)
             self._since_s = time.perf_counter()
 
 
-def _decoded(raw: bytes) -> _Item | None:
+def _decode_item(raw: bytes) -> _Item | None:
+    """An item as any JSON; None where it is none."""
     try:
         return _ITEM.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
-def _numbers(pair: tuple[float, str]) -> tuple[float, float]:
+def _time_and_value(pair: tuple[float, str]) -> tuple[float, float]:
+    """A point as Unix time and value; NaN where its text is no number."""
     try:
         return pair[0], float(pair[1])
     except ValueError:

@@ -23,9 +23,11 @@ from gpumon.sources.prometheus.answers import AnswerDecoder, Matrix, QueryResult
 
 T = TypeVar("T")
 _CONNECT_S: Final = 5.0
+"""Longest time to connect."""
 _MOST_ANSWER_BYTES: Final = 256 * 1024 * 1024
 """Largest answer."""
 CONNECTIONS: Final = 8
+"""Queries at once: one for each of a frame, and some to spare."""
 LATENCY_OFFSET: Final = "1s"
 """VictoriaMetrics answers as of 30 s ago unless it is told this; a Prometheus does not know the parameter."""
 _MOST_POINTS: Final = 11_000
@@ -68,7 +70,7 @@ class PrometheusApi:
     def __init__(self, config: Prometheus, clock: Callable[[], float] = time.monotonic) -> None:
         """Raises ValueError where the URL is malformed."""
         self.url: EndpointUrl = parse_url(config.url)
-        self.base = _base(config.url, self.url)
+        self.base = _base_url(config.url, self.url)
         self.requests = 0
         """Sent so far."""
         self.date_s: float | None = None
@@ -77,7 +79,10 @@ class PrometheusApi:
         self.reader = AnswerDecoder()
         self._config = config
         limits = Limits(min(_CONNECT_S, config.timeout_s), config.timeout_s, _MOST_ANSWER_BYTES)
-        env, file = ("password_env", "password_file") if config.user else ("api_key_env", "api_key_file")
+        if config.user:
+            env, file = "password_env", "password_file"
+        else:
+            env, file = "api_key_env", "api_key_file"
         self._secret = Endpoint(
             url=config.url,
             api_key_env=getattr(config, env),
@@ -97,113 +102,122 @@ class PrometheusApi:
             secret=self._secret,
         )
         self._login: dict[str, str] | None = None
-        self._get = False
+        """The headers that say who asks; None: to be read, again."""
+        self._uses_get = False
+        """Queries go by GET, as POST is not allowed."""
 
     def __repr__(self) -> str:
         return f"PrometheusApi({self.base!r})"
 
     async def query(self, promql: str, at_s: float | None = None) -> list[Vector]:
         """The series of an instant query at `at_s` (Unix time; None: the server's now). Raises ApiFault."""
-        form = {"query": promql} | ({} if at_s is None else {"time": f"{at_s:.3f}"})
-        return await self._series("query", form, ("vector", "scalar"), self.reader.vectors)
+        form = {"query": promql}
+        if at_s is not None:
+            form["time"] = f"{at_s:.3f}"
+        return await self._query_series("query", form, ("vector", "scalar"), self.reader.vectors)
 
     async def samples(self, promql: str, at_s: float) -> list[Matrix]:
         """The stored samples of an instant query for a range, such as `up[5m]`. Raises ApiFault."""
         form = {"query": promql, "time": f"{at_s:.3f}"}
-        return await self._series("query", form, ("matrix",), self.reader.matrices)
+        return await self._query_series("query", form, ("matrix",), self.reader.matrices)
 
     async def query_range(self, promql: str, start_s: float, end_s: float, step_s: float) -> list[Matrix]:
         """The series of a range query, a point every `step_s`. Raises ApiFault; ValueError for an impossible range."""
         if not (step_s > 0.0 and start_s <= end_s and (end_s - start_s) / step_s < _MOST_POINTS):
             raise ValueError(f"a range has 1 to {_MOST_POINTS} points: {start_s} to {end_s} by {step_s} s")
         form = {"query": promql, "start": f"{start_s:.3f}", "end": f"{end_s:.3f}", "step": f"{step_s:.3f}"}
-        return await self._series("query_range", form, ("matrix",), self.reader.matrices)
+        return await self._query_series("query_range", form, ("matrix",), self.reader.matrices)
 
     async def close(self) -> None:
         """Hang up."""
         await self._fetcher.close()
 
-    def taken_warnings(self) -> tuple[str, ...]:
-        """The server's words on partial answers since the last call."""
+    def take_warnings(self) -> tuple[str, ...]:
+        """The server's words on partial answers since the last call; each is given once."""
         warnings = tuple(self.warnings)
         self.warnings = {}
         return warnings
 
-    async def _series(
+    async def _query_series(
         self, path: str, form: Mapping[str, str], types: tuple[str, ...], decode: Callable[[QueryResult], list[T]]
     ) -> list[T]:
         """The decoded answer. In a thread, however small: another one may hold the reader for long."""
         words = urlencode({**form, "latency_offset": LATENCY_OFFSET})
-        answer = await self._asked(f"{self.base}/api/v1/{path}", words.encode("ascii"))
-        result = self._judged(answer, await asyncio.to_thread(envelope_of, answer.body), types)
+        answer = await self._send_query(f"{self.base}/api/v1/{path}", words.encode("ascii"))
+        result = self._check_result(answer, await asyncio.to_thread(envelope_of, answer.body), types)
         return await asyncio.to_thread(decode, result)
 
-    def _judged(self, answer: HttpAnswer, result: QueryResult | None, types: tuple[str, ...]) -> QueryResult:
-        """The result if it is one of these types. Raises ApiFault."""
+    def _check_result(self, answer: HttpAnswer, result: QueryResult | None, types: tuple[str, ...]) -> QueryResult:
+        """The result, if it is one of these types; what the server warns of is noted. Raises ApiFault."""
         if answer.status != 200:
             refused = answer.status in (400, 422) and result is not None and bool(result.error)
-            raise ApiFault(self._refusal(answer, result), refused=refused)
+            raise ApiFault(self._refusal_text(answer, result), refused=refused)
         if result is None:
-            raise ApiFault(self._no_api(answer))
+            raise ApiFault(self._no_api_text(answer))
         if result.error:
-            raise ApiFault(f"{self._at} refuses the query: {result.error}", refused=True)
+            raise ApiFault(f"{self._server} refuses the query: {result.error}", refused=True)
         if result.type not in types:
             kind = clean(result.type, 20) or "nothing"
-            raise ApiFault(f"{self._at} answered a query with a {kind}, not with a {types[0]}: is it a Prometheus?")
+            raise ApiFault(f"{self._server} answered a query with a {kind}, not with a {types[0]}: is it a Prometheus?")
         self.warnings |= dict.fromkeys(result.warnings)
         if result.cut:
             self.warnings["an answer has more series than gpumon reads: narrow [prometheus].match"] = None
         return result
 
     @property
-    def _at(self) -> str:
+    def _server(self) -> str:
+        """Host and port of the server, safe to show."""
         return clean(f"{self.url.host}:{self.url.port}", 90)
 
-    def _refusal(self, answer: HttpAnswer, result: QueryResult | None) -> str:
+    def _refusal_text(self, answer: HttpAnswer, result: QueryResult | None) -> str:
         """The fault behind a status other than 200."""
         status = answer.status
         if status in WITH_REASON and result is not None and result.error:
-            return f"{status}: {self._at} refuses the query: {result.error}"
+            return f"{status}: {self._server} refuses the query: {result.error}"
         if 300 <= status < 400:
-            to = clean(answer.location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
-            return f"{status}: redirected to {to}, which gpumon does not follow: give the final URL (a login page?)"
+            # Without query and password, which may be secret.
+            target = clean(answer.location.split("?")[0].split("#")[0].rpartition("@")[2], 80) or "another place"
+            return f"{status}: redirected to {target}, which gpumon does not follow: give the final URL (a login page?)"
         if status == 401 and "Authorization" in (self._login or {}):
             what = "the login of user and password" if self._config.user else "the key"
             return f"401: [prometheus] {key_refused(self._secret, what)}"
-        text = _BY_STATUS.get(status, f"{status}: {self._at} does not answer the query: see its log")
+        text = _BY_STATUS.get(status, f"{status}: {self._server} does not answer the query: see its log")
         return text.format(base=clean(self.base, 120))
 
-    def _no_api(self, answer: HttpAnswer) -> str:
+    def _no_api_text(self, answer: HttpAnswer) -> str:
+        """The fault of an answer that is none of Prometheus' API."""
         start = answer.body[:500].lstrip(b"\xef\xbb\xbf \t\r\n")
         if start[:1] == b"<" or "html" in answer.content_type:
-            return f"{self._at} answers with a web page: a login in front of it? Else {_PREFIX}"
-        return (
-            f"the answer of {self._at} is not that of a Prometheus API: check host, port and path in [prometheus].url"
-        )
+            return f"{self._server} answers with a web page: a login in front of it? Else {_PREFIX}"
+        fix = "check host, port and path in [prometheus].url"
+        return f"the answer of {self._server} is not that of a Prometheus API: {fix}"
 
-    async def _asked(self, url: str, form: bytes) -> HttpAnswer:
+    async def _send_query(self, url: str, form: bytes) -> HttpAnswer:
         """The answer to a query, by POST, or by GET where that is not allowed; a login is read anew once refused."""
         try:
-            fresh = self._login is None
-            answer = await self._sent(url, form)
-            if answer.status in NO_POST and not self._get:
-                self._get = True
-                again = await self._sent(url, form)
-                self._get = answer.status != 403 or again.status == 200
-                answer = again if self._get else answer
-            if answer.status in (401, 403) and not fresh:
+            login_is_fresh = self._login is None
+            answer = await self._send(url, form)
+            if answer.status in NO_POST and not self._uses_get:
+                self._uses_get = True
+                answer_to_get = await self._send(url, form)
+                # A GET that is forbidden as well: it was not the method.
+                self._uses_get = answer.status != 403 or answer_to_get.status == 200
+                if self._uses_get:
+                    answer = answer_to_get
+            if answer.status in (401, 403) and not login_is_fresh:
                 self._login = None
-                answer = await self._sent(url, form)
+                answer = await self._send(url, form)
             return answer
         except FetchError as fault:
-            raise ApiFault(self._fetch_fault(fault)) from None
+            raise ApiFault(self._fetch_fault_text(fault)) from None
 
-    async def _sent(self, url: str, form: bytes) -> HttpAnswer:
+    async def _send(self, url: str, form: bytes) -> HttpAnswer:
+        """Send a query once. Raises FetchError; ApiFault where the login cannot be had."""
         if self._login is None:
             self._login = await self._read_login()
-        headers = {**self._login, "Accept": "application/json", "Accept-Encoding": self._packing}
+        headers = {**self._login, "Accept": "application/json", "Accept-Encoding": self._accepted_encoding}
         self.requests += 1
-        if self._get:
+        if self._uses_get:
             answer = await self._fetcher.send("GET", f"{url}?{form.decode('ascii')}", headers)
         else:
             answer = await self._fetcher.send("POST", url, {**headers, "Content-Type": _FORM}, form)
@@ -211,35 +225,38 @@ class PrometheusApi:
         return answer
 
     @property
-    def _packing(self) -> str:
-        """Packing costs the server more time than loopback takes."""
+    def _accepted_encoding(self) -> str:
+        """Value of Accept-Encoding: packing costs the server more time than loopback takes."""
         try:
-            near = ipaddress.ip_address(self.url.host).is_loopback
+            is_loopback = ipaddress.ip_address(self.url.host).is_loopback
         except ValueError:
-            near = self.url.host == "localhost"
-        return "identity" if near else "gzip"
+            is_loopback = self.url.host == "localhost"
+        return "identity" if is_loopback else "gzip"
 
     async def _read_login(self) -> dict[str, str]:
         """The headers that say who asks. Raises ApiFault where the config names a secret that cannot be had."""
         config = self._config
         headers = {"X-Scope-OrgID": config.tenant} if config.tenant else {}
         if config.user:
-            password, wrong = await api_key(self._secret, "password")
+            password, fault = await api_key(self._secret, "password")
             pair = base64.b64encode(f"{config.user}:{password}".encode()).decode("ascii")
             headers["Authorization"] = f"Basic {pair}"
         else:
-            key, wrong = await api_key(self._secret)
+            key, fault = await api_key(self._secret)
             if key:
                 headers["Authorization"] = f"Bearer {key}"
-        if wrong:
-            raise ApiFault(f"[prometheus] {wrong}")
+        if fault:
+            raise ApiFault(f"[prometheus] {fault}")
         return headers
 
-    def _fetch_fault(self, fault: FetchError) -> str:
+    def _fetch_fault_text(self, fault: FetchError) -> str:
+        """The fault of a query that got no answer, with the fix."""
         if fault.state is EndpointState.REFUSED:
-            return f"nothing listens on {self._at}: is the Prometheus up? Its port is 9090 unless it was told another"
+            return (
+                f"nothing listens on {self._server}: is the Prometheus up? Its port is 9090 unless it was told another"
+            )
         if fault.state is EndpointState.TIMEOUT and "complete answer" in fault.text:
-            return TOO_SLOW.format(at=self._at, limit=self._config.timeout_s)
+            return TOO_SLOW.format(at=self._server, limit=self._config.timeout_s)
         if fault.state is EndpointState.TOO_LARGE:
             return _TOO_LARGE
         return fault.text
@@ -253,7 +270,7 @@ def _date_s(text: str) -> float | None:
         return None
 
 
-def _base(text: str, url: EndpointUrl) -> str:
+def _base_url(text: str, url: EndpointUrl) -> str:
     """Scheme, host, port and path prefix, whichever page below it the user copied."""
     path = urlsplit(with_scheme(text.strip())).path.rstrip("/")
     for page in ("/api/v1", "/query", "/graph"):

@@ -19,13 +19,13 @@ from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.prometheus.own import rebuilt
+from gpumon.sources.prometheus.own import rebuild_snapshot
 from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.targets import Target
 from gpumon.triage.peers import PeerError
 
 OFTEN: Final = 3
-"""A page that was not scraped for so many intervals is old."""
+"""Intervals without a scrape after which a page is old."""
 
 
 OwnPages = dict[LabelPairs, tuple[float, Snapshot | None]]
@@ -38,6 +38,7 @@ class ScrapedExporter(NamedTuple):
     target: Target
     exporter: ExporterTarget
     down: bool
+    """The Prometheus cannot scrape it: its GPUs are as they were."""
 
 
 class ScrapedEngine(NamedTuple):
@@ -63,7 +64,8 @@ class Contents(NamedTuple):
 
     exporters: Sequence[ScrapedExporter]
     """Exporters that answer come first."""
-    owns: Sequence[OwnGpumon]
+    own_gpumons: Sequence[OwnGpumon]
+    """Hosts' own gpumon, those that answer first."""
     engines: Sequence[ScrapedEngine]
     """Engines by the labels of their targets."""
 
@@ -72,13 +74,14 @@ def read_pages(scraped: Scraped, memory: Memory, models: Models, labels: HostLab
     """The contents of all pages. The memory keeps the readers of the pages, and learns the jobs."""
     return Contents(
         exporters=_read_exporters(scraped, memory, labels),
-        owns=_read_owns(scraped, memory, labels),
+        own_gpumons=_read_own_gpumons(scraped, memory, labels),
         engines=_read_engines(scraped, memory, models),
     )
 
 
 def _read_exporters(scraped: Scraped, memory: Memory, labels: HostLabels) -> list[ScrapedExporter]:
-    kept: dict[LabelPairs, ExporterTarget] = {}
+    """The GPUs of the dcgm-exporters; those of one that is down are as they were."""
+    by_key: dict[LabelPairs, ExporterTarget] = {}
     exporters: list[ScrapedExporter] = []
     for target in _exporter_targets(scraped, memory):
         exporter = memory.exporters.get(target.key) or ExporterTarget(memory.intervals.of(target))
@@ -87,9 +90,9 @@ def _read_exporters(scraped: Scraped, memory: Memory, labels: HostLabels) -> lis
             exporter.miss()
         elif target not in scraped.moving or not exporter.gpus:
             exporter.take(scraped.scrape(target, scraped.gpus[target]), labels)
-        kept[target.key] = exporter
+        by_key[target.key] = exporter
         exporters.append(ScrapedExporter(target, exporter, down))
-    memory.exporters = kept
+    memory.exporters = by_key
     answering = [target for target, exporter, down in exporters if exporter.gpus and not down]
     _learn_jobs(memory.exporter_jobs, answering, scraped)
     return exporters
@@ -99,7 +102,7 @@ def _exporter_targets(scraped: Scraped, memory: Memory) -> list[Target]:
     """The targets with GPUs on their pages, and those that had some before they went down; those that are up first."""
     silent = [target for target in scraped.down if target.key in memory.exporters]
     targets = {*scraped.gpus, *silent} & scraped.counted
-    return sorted(targets, key=lambda target: (scraped.is_down(target), not target.known, target.key))
+    return sorted(targets, key=lambda target: (scraped.is_down(target), not target.has_up, target.key))
 
 
 def _learn_jobs(jobs: set[str], answering: Iterable[Target], scraped: Scraped) -> None:
@@ -109,37 +112,38 @@ def _learn_jobs(jobs: set[str], answering: Iterable[Target], scraped: Scraped) -
     jobs.update(job for job, count in counts.items() if count == scraped.answering[job])
 
 
-def _read_owns(scraped: Scraped, memory: Memory, labels: HostLabels) -> list[OwnGpumon]:
+def _read_own_gpumons(scraped: Scraped, memory: Memory, labels: HostLabels) -> list[OwnGpumon]:
     """The snapshots that hosts' own gpumon export, each with its host."""
     pages = _read_own_pages(scraped, memory)
-    owns = _answering_owns(pages, scraped, memory, labels)
+    own_gpumons = _answering_gpumons(pages, scraped, memory, labels)
     readable = [target for target in scraped.own if scraped.is_readable(target)]
     _learn_jobs(memory.own_jobs, readable, scraped)
     for target in scraped.down:
-        before = memory.ready.get(target.key)
-        if before is not None:
-            pages[target.key] = before
-            owns.append(OwnGpumon(target, _own_host(target, before[1], labels), None))
+        last_page = memory.own_pages.get(target.key)
+        if last_page is not None:
+            pages[target.key] = last_page
+            _, snapshot = last_page
+            own_gpumons.append(OwnGpumon(target, _own_host(target, snapshot, labels), None))
         elif job_of(target) in memory.own_jobs:
-            owns.append(OwnGpumon(target, _own_host(target, None, labels), None))
-    memory.ready = pages
-    return owns
+            own_gpumons.append(OwnGpumon(target, _own_host(target, None, labels), None))
+    memory.own_pages = pages
+    return own_gpumons
 
 
-def _answering_owns(pages: OwnPages, scraped: Scraped, memory: Memory, labels: HostLabels) -> list[OwnGpumon]:
+def _answering_gpumons(pages: OwnPages, scraped: Scraped, memory: Memory, labels: HostLabels) -> list[OwnGpumon]:
     """Hosts' own gpumon that answer: each with a snapshot that is not old, or with why its page is refused."""
-    owns: list[OwnGpumon] = []
+    own_gpumons: list[OwnGpumon] = []
     for target in scraped.own:
         if not scraped.is_readable(target):
             continue
         scraped_s, snapshot = pages[target.key]
-        old = scraped.at_s - scraped_s > OFTEN * memory.intervals.of(target)
+        is_old = scraped.at_s - scraped_s > OFTEN * memory.intervals.of(target)
         refusal = memory.refused.get(target.key, "")
-        if snapshot is not None and not old:
-            owns.append(OwnGpumon(target, _own_host(target, snapshot, labels), snapshot))
+        if snapshot is not None and not is_old:
+            own_gpumons.append(OwnGpumon(target, _own_host(target, snapshot, labels), snapshot))
         elif refusal:
-            owns.append(OwnGpumon(target, _own_host(target, None, labels), None, refusal))
-    return owns
+            own_gpumons.append(OwnGpumon(target, _own_host(target, None, labels), None, refusal))
+    return own_gpumons
 
 
 def _read_own_pages(scraped: Scraped, memory: Memory) -> OwnPages:
@@ -147,34 +151,37 @@ def _read_own_pages(scraped: Scraped, memory: Memory) -> OwnPages:
     pages: OwnPages = {}
     for target, values in scraped.own.items():
         if scraped.is_readable(target):
-            pages[target.key] = _snapshot(scraped.scrape(target, values), target in scraped.moving, memory)
+            scrape = scraped.scrape(target, values)
+            pages[target.key] = _dated_snapshot(scrape, memory, is_moving=target in scraped.moving)
     return pages
 
 
-def _snapshot(scrape: Scrape, moving: bool, memory: Memory) -> tuple[float, Snapshot | None]:
-    """The snapshot of a page with the time of its scrape; that of before while the page may mix two scrapes."""
-    before = memory.ready.get(scrape.target.key)
-    if before is not None and (moving or before[0] == scrape.scraped_s):
-        return before
-    return scrape.scraped_s, _rebuilt(scrape, memory)
+def _dated_snapshot(scrape: Scrape, memory: Memory, *, is_moving: bool) -> tuple[float, Snapshot | None]:
+    """The snapshot of a page with the time of its scrape; the last one while the page may mix two scrapes
+    (`is_moving`)."""
+    last_page = memory.own_pages.get(scrape.target.key)
+    if last_page is not None and (is_moving or last_page[0] == scrape.scraped_s):
+        return last_page
+    return scrape.scraped_s, _rebuild(scrape, memory)
 
 
-def _rebuilt(scrape: Scrape, memory: Memory) -> Snapshot | None:
+def _rebuild(scrape: Scrape, memory: Memory) -> Snapshot | None:
     """Snapshot that a host's own gpumon exports; None for other exporters, or where it exceeds the limits."""
     samples = (ExportedSample(series.name, series.labels, value) for series, value in scrape.values.items())
     memory.refused.pop(scrape.target.key, None)
     try:
-        return rebuilt(samples, scrape.scraped_s, scrape.interval_s)
+        return rebuild_snapshot(samples, scrape.scraped_s, scrape.interval_s)
     except PeerError as error:
         memory.refused[scrape.target.key] = str(error)
         return None
 
 
 def _own_host(target: Target, snapshot: Snapshot | None, labels: HostLabels) -> str:
-    own = {}
+    """Host of a gpumon, by the labels of its target, else by what it says itself."""
+    page_labels = {}
     if snapshot is not None:
-        own = {"Hostname": snapshot.host.name}
-    return host_of(target.labels, own, labels.hosts)
+        page_labels = {"Hostname": snapshot.host.name}
+    return host_of(target.labels, page_labels, labels.hosts)
 
 
 def _read_engines(scraped: Scraped, memory: Memory, models: Models) -> list[ScrapedEngine]:
@@ -182,7 +189,7 @@ def _read_engines(scraped: Scraped, memory: Memory, models: Models) -> list[Scra
     engines = _read_answering(scraped, memory, models)
     _learn_engine_jobs(engines, scraped, memory)
     for target in scraped.down:
-        engine = memory.engines.get(target.key) or _engine_of(memory.jobs.get(job_of(target)))
+        engine = memory.engines.get(target.key) or _new_engine(memory.jobs.get(job_of(target)))
         if engine is not None:
             engine.fail(target, scraped.at_s, memory.intervals.of(target))
             engines.append(ScrapedEngine(target, engine))
@@ -204,7 +211,8 @@ def _read_answering(scraped: Scraped, memory: Memory, models: Models) -> list[Sc
     return engines
 
 
-def _engine_of(row: EngineRow | None) -> EngineTarget | None:
+def _new_engine(row: EngineRow | None) -> EngineTarget | None:
+    """A reader of this kind of engine; None where the kind is not known."""
     if row is None:
         return None
     return EngineTarget(row)
@@ -215,7 +223,7 @@ def _read(engine: EngineTarget | None, scrape: Scrape, models: Models) -> Engine
     try:
         return _read_page(engine, scrape, models)
     except Exception as error:  # a fault of gpumon's own costs this row only
-        failed = engine or _engine_of(kind_of(scrape.values))
+        failed = engine or _new_engine(kind_of(scrape.values))
         if failed is not None:
             text = f"gpumon failed on this page ({type(error).__name__}): please report"
             failed.fail(scrape.target, scrape.scraped_s, scrape.interval_s, Refusal(EndpointState.ERROR, text))
@@ -223,16 +231,17 @@ def _read(engine: EngineTarget | None, scrape: Scrape, models: Models) -> Engine
 
 
 def _read_page(engine: EngineTarget | None, scrape: Scrape, models: Models) -> EngineTarget | None:
+    """The engine with this scrape read, or a new one of the kind that the page is of; None where no engine reads it."""
     if engine is not None and engine.take(scrape, models):
         return engine
-    fresh = _engine_of(kind_of(scrape.values))
+    fresh = _new_engine(kind_of(scrape.values))
     if fresh is not None and fresh.take(scrape, models):
         return fresh
     return None
 
 
 def _learn_engine_jobs(engines: Sequence[ScrapedEngine], scraped: Scraped, memory: Memory) -> None:
-    """A target that is down is taken for an engine only in a job where all that is up is one."""
+    """Learn the jobs all of whose targets that are up are engines of one kind: what is down in them is one, too."""
     rows: dict[str, list[EngineRow]] = {}
     for target, engine in engines:
         rows.setdefault(job_of(target), []).append(engine.row)

@@ -24,7 +24,7 @@ _FOUND_BY: Final = SCRAPED
 _DOWN: Final = Refusal(
     EndpointState.REFUSED, "the Prometheus cannot scrape it (up is 0): see its page /targets for the reason"
 )
-_OF_COUNTS: Final = {name[: -len(ENDS[0])] + ENDS[1]: name for name in left_out(FLEET_BUCKETS)}
+_BUCKETS_OF_COUNT: Final = {name[: -len(ENDS[0])] + ENDS[1]: name for name in left_out(FLEET_BUCKETS)}
 """Name of a histogram's count -> that of its buckets, where a fleet is not asked for these."""
 TOO_MANY_SERIES: Final = "more series than gpumon reads: figures may be too low"
 
@@ -52,16 +52,18 @@ class EngineTarget:
         self.readings: tuple[EngineReading, ...] = ()
         """The newest, one for each model; what stands in them of GPUs is another's."""
         self.cut = False
+        """The newest page has more series than are read."""
         self._adapter: Adapter = row.adapter()
-        self._read_last = (0.0, 0)
-        """Time of the scrape, and its series: more of the same one are asked for where a host is looked at."""
+        self._last_scrape = (0.0, 0)
+        """Time and number of series of the scrape that was read last: of the same one there are more once its host is
+        looked at."""
         self._open: dict[Series, Series] = {}
         """A histogram's count -> the bucket +Inf, which is as high, where no bucket was asked for."""
 
     def take(self, scrape: Scrape, models: Models) -> bool:
-        """Read a scrape into `readings`, unless it is the last one; whether it is a page of this engine."""
-        asked = scrape.scraped_s, len(scrape.values)
-        if asked == self._read_last and self.readings and self.readings[0].state is EndpointState.OK:
+        """Read a scrape into `readings`, unless it is the last one. Returns whether it is a page of this engine."""
+        scrape_id = (scrape.scraped_s, len(scrape.values))
+        if scrape_id == self._last_scrape and self.readings and self.readings[0].state is EndpointState.OK:
             return True
         self.cut = len(scrape.values) > MOST_SAMPLES
         if self.cut:
@@ -75,18 +77,19 @@ class EngineTarget:
         if restarted(self.readings, pages):
             self._adapter = self.row.adapter()
             pages = self._read(scan)
-        self._read_last = asked
+        self._last_scrape = scrape_id
         endpoint = models.endpoint(scrape.target.instance)
-        self.readings = tuple(models.attach(self._reading(page, scrape, endpoint), endpoint) for page in pages)
+        self.readings = tuple(models.attach(self._named_reading(page, scrape, endpoint), endpoint) for page in pages)
         return True
 
     @property
     def read_s(self) -> float:
         """Unix time of the newest scrape that was read; 0 where none was."""
-        return self._read_last[0]
+        return self._last_scrape[0]
 
     def fail(self, target: Target, at_s: float, interval_s: float, why: Refusal = _DOWN) -> None:
-        """Nothing was read of the target: what was read last stays, as of then. `at_s` is that of a first failure."""
+        """Note that nothing was read of the target: what was read last stays, as of then. `at_s` is the time of the row
+        where nothing was ever read."""
         blank = EngineReading(
             name=self._name(target, Endpoint(url="http://nothing")),
             url=target_identity(target),
@@ -107,26 +110,26 @@ class EngineTarget:
     def _with_buckets(self, values: dict[Series, float]) -> dict[Series, float]:
         """The page, in which each histogram has a bucket: without one an adapter takes it for none."""
         names = {series.name for series in values}
-        counts = []
+        without_buckets = []
         for series in values:
-            if series.name in _OF_COUNTS:
-                counts.append(series)
-        lacking = []
-        for count in counts:
-            if _OF_COUNTS[count.name] not in names:
-                lacking.append(count)
-        if not lacking:
+            if series.name in _BUCKETS_OF_COUNT and _BUCKETS_OF_COUNT[series.name] not in names:
+                without_buckets.append(series)
+        if not without_buckets:
             return values
-        self._open = {count: self._open.get(count) or _open_bucket(count) for count in lacking}
+        self._open = {count: self._open.get(count) or _open_bucket(count) for count in without_buckets}
         return values | {bucket: values[count] for count, bucket in self._open.items()}
 
     def _read(self, scan: Scan) -> tuple[EngineReading, ...]:
+        """A reading for each model of a page, by name."""
         return tuple(sorted(self._adapter.read_all(scan), key=lambda page: page.part))
 
     def _name(self, target: Target, endpoint: Endpoint, part: str = "") -> str:
-        return (endpoint.name or named_port(self.row.kind.value, port_of(target.instance))) + part_of_name(part)
+        """Name of the engine: the config's, else its kind and port; with the model where the server has several."""
+        name = endpoint.name or named_port(self.row.kind.value, port_of(target.instance))
+        return name + part_of_name(part)
 
-    def _reading(self, page: EngineReading, scrape: Scrape, endpoint: Endpoint) -> EngineReading:
+    def _named_reading(self, page: EngineReading, scrape: Scrape, endpoint: Endpoint) -> EngineReading:
+        """The reading with its name, its address, and the time of its scrape."""
         return msgspec.structs.replace(
             page,
             name=self._name(scrape.target, endpoint, page.part),
@@ -139,7 +142,8 @@ class EngineTarget:
 
 
 def _open_bucket(count: Series) -> Series:
-    return Series(_OF_COUNTS[count.name], {**count.labels, "le": "+Inf"})
+    """The bucket +Inf of the histogram that a count is of."""
+    return Series(_BUCKETS_OF_COUNT[count.name], {**count.labels, "le": "+Inf"})
 
 
 def target_identity(target: Target) -> str:

@@ -40,7 +40,7 @@ _TOO_LARGE: Final = (
     "its weights take {:.0f} GB, and the {} that labels give it have {:.0f}: has it worker pods? Give its model in "
     "[prometheus] gpus_per_engine, or gpu_type and gpu_count in [[endpoint]]"
 )
-_HELD: Final = 0.3
+_LEAST_HELD_RATIO: Final = 0.3
 """Share of a GPU's memory in use from which an engine, and no stray process, holds it."""
 _LEADER: Final = (
     (re.compile(r"(.+)-head-[a-z0-9-]+"), r"{}-(.+-)?worker-.+"),  # KubeRay
@@ -73,11 +73,14 @@ class Seats:
 
     def __init__(self) -> None:
         self._hosts: dict[Pod, dict[str, None]] = {}
+        """Pod -> hosts of its GPUs."""
         self._gpus: dict[User, dict[str, None]] = {}
+        """Pod and container -> UUIDs of its GPUs."""
         self._containers: dict[Pod, set[str]] = {}
+        """Pod -> its containers that have GPUs."""
 
     def take(self, user: User, host: str, uuid: str) -> None:
-        """A GPU that a pod uses."""
+        """Note a GPU that a pod uses, and its host."""
         self._hosts.setdefault(user.pod, {})[host] = None
         self._gpus.setdefault(user, {})[uuid] = None
         self._containers.setdefault(user.pod, set()).add(user.container)
@@ -98,7 +101,7 @@ class Seats:
             return tuple(self._gpus[user]), FROM_POD
         if engines > 1:
             return (), SHARED_POD
-        return self._of_pod(user.pod), FROM_POD
+        return self._gpus_of_pod(user.pod), FROM_POD
 
     def of_workers(self, leader: Pod, engines: Mapping[Pod, int]) -> tuple[str, ...]:
         """GPUs of the worker pods of a multi-node engine: pods of its name that serve nothing themselves."""
@@ -108,7 +111,7 @@ class Seats:
                 continue
             pods = self._pods_named(leader, re.compile(workers.format(re.escape(match[1]))), engines)
             if pods:
-                return tuple(dict.fromkeys(chain.from_iterable(map(self._of_pod, sorted(pods)))))
+                return tuple(dict.fromkeys(chain.from_iterable(map(self._gpus_of_pod, sorted(pods)))))
         return ()
 
     def _pods_named(self, leader: Pod, name: re.Pattern[str], engines: Mapping[Pod, int]) -> list[Pod]:
@@ -120,7 +123,8 @@ class Seats:
                 pods.append(pod)
         return pods
 
-    def _of_pod(self, pod: Pod) -> tuple[str, ...]:
+    def _gpus_of_pod(self, pod: Pod) -> tuple[str, ...]:
+        """UUIDs of the GPUs of all containers of a pod."""
         uuids: dict[str, None] = {}
         for container in sorted(self._containers[pod]):
             uuids.update(self._gpus[User(pod, container)])
@@ -139,15 +143,16 @@ class Seated(NamedTuple):
 class EngineGpus:
     """Answers for all engines of a frame: `by_labels` for every host first, as the others learn from it."""
 
-    def __init__(self, seats: Seats, given: Mapping[str, int], pods: Mapping[Pod, int]) -> None:
-        """`given`: GPUs of one engine by a glob of its model's name. `pods`: how many engines each pod has."""
+    def __init__(self, seats: Seats, sizes: Mapping[str, int], pods: Mapping[Pod, int]) -> None:
+        """`sizes`: GPUs of one engine by a glob of its model's name. `pods`: how many engines each pod has."""
         self._seats = seats
-        self._given = given
+        self._configured_sizes = sizes
         self._pods = pods
         self._learned: dict[str, Counter[int]] = {}
+        """Model -> GPUs of an engine -> how many of its engines have so many."""
 
-    def by_labels(self, engine: Seated, gpus: Sequence[GpuReading], known: Mapping[str, GpuReading]) -> Placing:
-        """By the config and by pods; `gpus` are those of its host, `known` all of the fleet by UUID."""
+    def by_labels(self, engine: Seated, gpus: Sequence[GpuReading], all_gpus: Mapping[str, GpuReading]) -> Placing:
+        """By the config and by pods; `gpus` are those of its host, `all_gpus` those of the whole fleet by UUID."""
         endpoint = engine.endpoint
         if endpoint.gpus != "auto":
             return self._by_indices(engine, endpoint.gpus, gpus)
@@ -162,7 +167,7 @@ class EngineGpus:
             return Placing((), why)
         if not {gpu.uuid for gpu in gpus}.issuperset(uuids):
             return Placing((), NO_POD)
-        return self._by_pod(engine, engine.user.pod, uuids, known)
+        return self._by_pod(engine, engine.user.pod, uuids, all_gpus)
 
     def _by_indices(self, engine: Seated, indices: Sequence[int], gpus: Sequence[GpuReading]) -> Placing:
         """The GPUs of the host that the config names."""
@@ -175,7 +180,7 @@ class EngineGpus:
                 return Placing((), f"the config names GPU {index}, its host has {sorted(by_index)}")
         return self._learn(engine, Placing(tuple(by_index[index] for index in indices), BY_CONFIG))
 
-    def _by_pod(self, engine: Seated, pod: Pod, uuids: tuple[str, ...], known: Mapping[str, GpuReading]) -> Placing:
+    def _by_pod(self, engine: Seated, pod: Pod, uuids: tuple[str, ...], all_gpus: Mapping[str, GpuReading]) -> Placing:
         """The GPUs of a pod, with those of its worker pods on other hosts, unless the weights are not on so many."""
         if self._pods[pod] == 1:
             workers = self._seats.of_workers(pod, self._pods)
@@ -183,18 +188,18 @@ class EngineGpus:
             workers = ()
         gpus = []
         for uuid in (*uuids, *workers):
-            if uuid in known:
-                gpus.append(known[uuid])
+            if uuid in all_gpus:
+                gpus.append(all_gpus[uuid])
         placing = Placing(uuids, FROM_POD)
         if workers:
             placing = Placing(uuids, FROM_WORKERS, len({*uuids, *workers}), _type_of(gpus), workers)
-        given = self._size_given(engine.reading)
-        if given > placing.gpus:
-            gpu_type = _type_of([known[uuid] for uuid in uuids])
-            placing = Placing(uuids, "[prometheus] gpus_per_engine", given, gpu_type)
-        wrong = _too_large(engine.reading, gpus, placing.gpus)
-        if wrong:
-            return Placing((), wrong)
+        size = self._configured_size(engine.reading)
+        if size > placing.gpus:
+            gpu_type = _type_of([all_gpus[uuid] for uuid in uuids])
+            placing = Placing(uuids, "[prometheus] gpus_per_engine", size, gpu_type)
+        fault = _too_large_text(engine.reading, gpus, placing.gpus)
+        if fault:
+            return Placing((), fault)
         return self._learn(engine, placing)
 
     def by_number(
@@ -214,40 +219,37 @@ class EngineGpus:
     def _by_free_gpus(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
         """The placings of engines that labels tell nothing of; none where nothing else tells of them either."""
         if len(readings) == 1:
-            alone = self._alone(readings[0], free)
-            if alone is not None:
-                return [alone]
-        return self._shares(readings, free)
+            placing = self._only_engine(readings[0], free)
+            if placing is not None:
+                return [placing]
+        return self._share_free_gpus(readings, free)
 
-    def _alone(self, reading: EngineReading, free: Sequence[GpuReading]) -> Placing | None:
+    def _only_engine(self, reading: EngineReading, free: Sequence[GpuReading]) -> Placing | None:
         """The GPUs of the only engine that labels tell nothing of, by how many it has or by the memory in use; None
         where neither tells."""
         size, _ = self._size(reading)
-        held = []
-        for gpu in free:
-            if _is_in_use(gpu):
-                held.append(gpu)
+        in_use = [gpu for gpu in free if _is_in_use(gpu)]
         if size:
-            for gpus in (free, held):
+            for gpus in (free, in_use):
                 if size == len(gpus):
                     return _placed_on(reading, gpus, FROM_COUNT)
             return None
-        if held and reading.llm is not None:
-            return _placed_on(reading, held, FROM_MEMORY)
+        if in_use and reading.llm is not None:
+            return _placed_on(reading, in_use, FROM_MEMORY)
         return None
 
-    def _shares(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
+    def _share_free_gpus(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
         """How many of the free GPUs each of these engines has, of all of them or, where one is not known, of none."""
         placings: list[Placing] = []
-        wanted = 0
+        total = 0
         for reading in readings:
             size, why = self._size(reading)
             if not size:
                 return []
-            wanted += size
+            total += size
             placing = Placing((), SHARE_OF.format(size, why), size, _type_of(free))
-            placings.append(_checked(reading, placing, free[:size]))
-        if wanted > len(free):
+            placings.append(_unless_too_large(reading, placing, free[:size]))
+        if total > len(free):
             return []
         return placings
 
@@ -256,21 +258,23 @@ class EngineGpus:
         return self._learned
 
     def _learn(self, engine: Seated, placing: Placing) -> Placing:
+        """Note how many GPUs an engine of this model has; returns the placing. Slices tell nothing of that."""
         if placing.gpus and engine.reading.model and not any(uuid.startswith("MIG-") for uuid in placing.uuids):
             self._learned.setdefault(engine.reading.model, Counter())[placing.gpus] += 1
         return placing
 
-    def _size_given(self, reading: EngineReading) -> int:
-        for glob, size in self._given.items():
+    def _configured_size(self, reading: EngineReading) -> int:
+        """GPUs of one engine of this model by the config; 0 where it does not say."""
+        for glob, size in self._configured_sizes.items():
             if fnmatchcase(reading.model, glob):
                 return size
         return 0
 
     def _size(self, reading: EngineReading) -> tuple[int, str]:
         """GPUs of one engine, and who says so; 0: nobody."""
-        given = self._size_given(reading)
-        if given:
-            return given, "[prometheus] gpus_per_engine"
+        size = self._configured_size(reading)
+        if size:
+            return size, "[prometheus] gpus_per_engine"
         ranks = reading.tp * (reading.pp or 1) * (reading.dp or 1)
         if ranks:
             return ranks, "its own page"
@@ -282,52 +286,45 @@ class EngineGpus:
 
 def _free_gpus(placings: Sequence[Placing], gpus: Sequence[GpuReading]) -> list[GpuReading]:
     """The GPUs of a host that no engine is known to have."""
-    taken: set[str] = set()
+    used: set[str] = set()
     for placing in placings:
-        taken.update(placing.uuids)
-    result = []
-    for gpu in gpus:
-        if gpu.uuid not in taken and not gpu.parent_uuid:
-            result.append(gpu)
-    return result
+        used.update(placing.uuids)
+    return [gpu for gpu in gpus if gpu.uuid not in used and not gpu.parent_uuid]
 
 
 def _is_in_use(gpu: GpuReading) -> bool:
     """Whether much of its memory is in use."""
     used = gpu.vram_used_bytes
     total = gpu.vram_total_bytes
-    return not isinstance(used, Missing) and not isinstance(total, Missing) and used > _HELD * total
+    return not isinstance(used, Missing) and not isinstance(total, Missing) and used > _LEAST_HELD_RATIO * total
 
 
 def _placed_on(reading: EngineReading, gpus: Sequence[GpuReading], source: str) -> Placing:
     """The placing on these GPUs, if they hold the model's weights."""
-    return _checked(reading, Placing(tuple(gpu.uuid for gpu in gpus), source), gpus)
+    return _unless_too_large(reading, Placing(tuple(gpu.uuid for gpu in gpus), source), gpus)
 
 
-def _checked(reading: EngineReading, placing: Placing, gpus: Sequence[GpuReading]) -> Placing:
+def _unless_too_large(reading: EngineReading, placing: Placing, gpus: Sequence[GpuReading]) -> Placing:
     """The placing; none where the GPUs do not hold the model's weights, or their type is not known."""
-    wrong = _too_large(reading, gpus, placing.gpus)
-    if wrong or (placing.number and not placing.gpu_type):
-        return Placing((), wrong)
+    fault = _too_large_text(reading, gpus, placing.gpus)
+    if fault or (placing.number and not placing.gpu_type):
+        return Placing((), fault)
     return placing
 
 
-def _too_large(reading: EngineReading, gpus: Sequence[GpuReading], count: int) -> str:
+def _too_large_text(reading: EngineReading, gpus: Sequence[GpuReading], count: int) -> str:
     """Why the weights are not on so many GPUs, of which these are some; empty where they may be, as far as is known."""
     llm = reading.llm
-    totals = [gpu.vram_total_bytes for gpu in gpus]
-    known = []
-    for total in totals:
-        if not isinstance(total, Missing):
-            known.append(total)
-    if llm is None or len(known) < len(totals) or not known:
+    sizes_bytes = [gpu.vram_total_bytes for gpu in gpus if not isinstance(gpu.vram_total_bytes, Missing)]
+    if llm is None or len(sizes_bytes) < len(gpus) or not sizes_bytes:
         return ""
-    room = sum(known) * max(count, len(known)) / len(known)
-    weights = llm.stored_bytes or llm.read_bytes
-    what = f"{count} GPU{'' if count == 1 else 's'}"
-    if weights > room:
-        return _TOO_LARGE.format(weights / 1e9, what, room / 1e9)
-    return ""
+    mean_bytes = sum(sizes_bytes) / len(sizes_bytes)
+    room_bytes = mean_bytes * max(count, len(sizes_bytes))
+    weights_bytes = llm.stored_bytes or llm.read_bytes
+    if weights_bytes <= room_bytes:
+        return ""
+    gpus_text = "1 GPU" if count == 1 else f"{count} GPUs"
+    return _TOO_LARGE.format(weights_bytes / 1e9, gpus_text, room_bytes / 1e9)
 
 
 def _type_of(gpus: Sequence[GpuReading]) -> str:

@@ -26,16 +26,19 @@ class ExporterTarget:
         """Each GPU with its host's name."""
         self.users: dict[str, tuple[User, ...]] = {}
         """UUID -> pods that use it."""
-        self.here: frozenset[str] = frozenset()
-        """UUIDs of what stood on its newest page; `gpus` has some of before, too."""
+        self.uuids_on_page: frozenset[str] = frozenset()
+        """UUIDs of the GPUs and slices on its newest page; `gpus` has some of earlier pages, too."""
         self.cut = False
-        self._followed = ExporterGpus(interval_s)
+        """The newest page has more GPUs than are read."""
+        self._exporter_gpus = ExporterGpus(interval_s)
         self._scraped_s = 0.0
+        """Unix time of the newest scrape that was read; 0 where it did not answer since."""
         self._hosts: dict[str, str] = {}
+        """UUID -> name of the host."""
 
     def miss(self) -> None:
-        """The exporter did not answer: its GPUs stay as they were, with their moment."""
-        self._followed.miss()
+        """Note that the exporter did not answer: its GPUs stay as they were, with their moment."""
+        self._exporter_gpus.miss()
         self._scraped_s = 0.0
 
     def take(self, scrape: Scrape, names: HostLabels) -> None:
@@ -47,14 +50,14 @@ class ExporterTarget:
         if not page.gpus:
             return
         self._scraped_s = scrape.scraped_s
-        self._followed.follow(page, scrape.scraped_s, scrape.scraped_s)
-        self._place(scrape, names)
-        # Empty in a reading of this machine, and within a host of the fleet every GPU is of that machine.
-        readings = (msgspec.structs.replace(reading, host="") for reading in self._followed.readings)
+        self._exporter_gpus.follow(page, scrape.scraped_s, scrape.scraped_s)
+        self._read_labels(scrape, names)
+        # Within a host of the fleet every GPU is of that machine: as in a reading of this one, `host` is empty.
+        readings = (msgspec.structs.replace(reading, host="") for reading in self._exporter_gpus.readings)
         self.gpus = tuple((self._hosts.get(reading.uuid, ""), reading) for reading in readings)
 
-    def _place(self, scrape: Scrape, names: HostLabels) -> None:
-        """Host and users of each GPU and slice, by the labels of its series."""
+    def _read_labels(self, scrape: Scrape, names: HostLabels) -> None:
+        """Note host and users of each GPU and slice, by the labels of its series."""
         cluster = names.cluster(scrape.target.labels)
         users: dict[str, dict[User, None]] = {}
         for series in scrape.values:
@@ -67,10 +70,12 @@ class ExporterTarget:
             else:
                 name = uuid
             if name not in users:
-                self._hosts[name] = self._hosts[uuid] = host_of(scrape.target.labels, series.labels, names.hosts)
+                host = host_of(scrape.target.labels, series.labels, names.hosts)
+                self._hosts[name] = host
+                self._hosts[uuid] = host
                 users[name] = {}
             user = user_of(series.labels, names.cluster(series.labels) or cluster)
             if user is not None:
                 users[name][user] = None
-        self.here = frozenset(users)
+        self.uuids_on_page = frozenset(users)
         self.users = {name: tuple(users_of_gpu) for name, users_of_gpu in users.items()}

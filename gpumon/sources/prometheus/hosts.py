@@ -16,7 +16,8 @@ PODS: Final = (
     ("pod_namespace", "pod_name", "container_name"),
     ("kubernetes_namespace", "kubernetes_pod_name", "kubernetes_container_name"),
 )
-"""How engines' targets and dcgm-exporters call a pod: today, before 2.0, and in Prometheus' example of annotations."""
+"""Labels for namespace, pod and container, of engines' targets and dcgm-exporters: today, before 2.0, and in
+Prometheus' example of annotations."""
 _OF_ONE_THING: Final = frozenset(
     {
         *("job", "instance", "endpoint", "service", "node", "nodename", "host", "hostname", "Hostname"),
@@ -60,15 +61,17 @@ class HostLabels(NamedTuple):
         return ""
 
 
-def host_of(target: Mapping[str, str], own: Mapping[str, str], ladder: Sequence[str]) -> str:
+def host_of(target: Mapping[str, str], page: Mapping[str, str], ladder: Sequence[str]) -> str:
     """Name of the machine: by the first label of the ladder that the target or else its page has.
+
+    `target`, `page`: labels that Prometheus has added, and those that the page wrote.
 
     Of an address the port is left out: a pod's address stays, as there is no better name. The id of a container is no
     name where a later label has one: an exporter in docker knows no other name of its machine.
     """
     container = ""
     for label in ladder:
-        value = target.get(label) or own.get(label, "")
+        value = target.get(label) or page.get(label, "")
         if label == INSTANCE:
             value = without_port(value)
         if _CONTAINER_ID.fullmatch(value):
@@ -94,8 +97,9 @@ def port_of(instance: str) -> str:
     """Port of an address; empty where it names none."""
     bare = (instance.partition("://")[2] or instance).partition("/")[0]
     host, colon, port = bare.rpartition(":")
-    single = ":" not in host or host.endswith("]")
-    if colon and port.isdecimal() and len(port) <= 5 and single:
+    # Several colons without brackets: an IPv6 address without a port.
+    has_port = ":" not in host or host.endswith("]")
+    if colon and port.isdecimal() and len(port) <= 5 and has_port:
         return port
     return ""
 
@@ -127,10 +131,10 @@ def owner_of(labels: Mapping[str, str]) -> dict[str, str]:
     return owner
 
 
-def same_pod(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+def same_pod(labels: Mapping[str, str], other_labels: Mapping[str, str]) -> bool:
     """Whether the labels of two targets may be of one pod: what one of them does not say is no contradiction."""
-    user = user_of(one, "")
-    other_user = user_of(other, "")
+    user = user_of(labels, "")
+    other_user = user_of(other_labels, "")
     if user is None or other_user is None:
         return True
     for name, other_name in zip(user.pod, other_user.pod, strict=True):

@@ -16,6 +16,7 @@ from gpumon.sources.prometheus.source import FleetSource
 _MOST_STEPS: Final = 5000
 """Moments at which it is asked what held; between two of them nothing is missed, but lengths are rounded up to them."""
 _LEAST_STEP_S: Final = 60.0
+"""Seconds between two of these moments, at least."""
 VERDICTS: Final = "gpumon_verdict{{{}}}"
 URGENT_VERDICTS: Final = 'level=~"critical|warn"'
 ALERTS: Final = "ALERTS{{{}}}"
@@ -24,26 +25,31 @@ _RULES: Final = ("gpumon:engine_target:known", "gpumon:gpu_target:known", "gpumo
 """Series of which gpumon's rules record one at least where there is anything to judge."""
 _SEVERITIES: Final = {"critical": Level.CRITICAL, "warning": Level.WARN}
 _LEVELS: Final = {"critical": Level.CRITICAL, "warn": Level.WARN}
-_LATE: Final = 1.5
+_MOST_GAP_STEPS: Final = 1.5
 """A point that comes after more than so many steps begins another incident."""
 
 
 class _Span(NamedTuple):
+    """A time in Unix seconds, and the step at which it is asked what held."""
+
     begin_s: float
     end_s: float
     step_s: float
 
 
 async def recorded_incidents(source: FleetSource, match: str, begin_s: float, end_s: float) -> RecordedIncidents:
-    """All that stood between two Unix times. Raises ApiFault, but not where the server refuses one of the queries."""
+    """All incidents between two Unix times, and whether gpumon's rules were evaluated then. Raises ApiFault."""
     step_s = max(_LEAST_STEP_S, (end_s - begin_s) / _MOST_STEPS)
     span = _Span(begin_s, end_s, step_s)
     incidents: list[IncidentSeen] = []
-    for template, urgent, read in ((VERDICTS, URGENT_VERDICTS, _verdict), (ALERTS, URGENT_ALERTS, _alert)):
+    for template, urgent, read in (
+        (VERDICTS, URGENT_VERDICTS, _incident_of_verdict),
+        (ALERTS, URGENT_ALERTS, _incident_of_alert),
+    ):
         series = template.format(join_matchers(urgent, match))
         # The largest of a step, so that nothing falls between two of them.
-        asked = f"max_over_time({series}[{round(step_s * 1000)}ms])"
-        for matrix in await source.api.query_range(asked, begin_s, end_s, step_s):
+        promql = f"max_over_time({series}[{round(step_s * 1000)}ms])"
+        for matrix in await source.api.query_range(promql, begin_s, end_s, step_s):
             incidents += _incidents(matrix, span, source, read)
     return RecordedIncidents(tuple(incidents), await _has_rules(source, match, span))
 
@@ -60,31 +66,34 @@ async def _has_rules(source: FleetSource, match: str, span: _Span) -> bool:
         raise
 
 
-_Read = Callable[[str, Mapping[str, str], float, float, bool], IncidentSeen]
+_MakeIncident = Callable[[str, Mapping[str, str], float, float, bool], IncidentSeen]
 """An incident from its host, labels, begin, end, and whether it ended."""
 
 
-def _incidents(matrix: Matrix, span: _Span, source: FleetSource, read: _Read) -> Iterator[IncidentSeen]:
+def _incidents(matrix: Matrix, span: _Span, source: FleetSource, read: _MakeIncident) -> Iterator[IncidentSeen]:
     """The stretches of time in which one verdict or alert held."""
     labels = matrix.series.labels
     host = source.host_of_series(labels)
-    for first_s, last_s in _runs([at_s for at_s, _ in matrix.points], span.step_s):
+    for first_s, last_s in _stretches([at_s for at_s, _ in matrix.points], span.step_s):
         ended = last_s < span.end_s - span.step_s
         yield read(host, labels, max(span.begin_s, first_s - span.step_s), last_s, ended)
 
 
-def _runs(times: Sequence[float], step_s: float) -> list[tuple[float, float]]:
+def _stretches(times: Sequence[float], step_s: float) -> list[tuple[float, float]]:
     """First and last time of each stretch without a gap."""
-    runs: list[tuple[float, float]] = []
+    stretches: list[tuple[float, float]] = []
     for at_s in times:
-        if runs and at_s - runs[-1][1] <= _LATE * step_s:
-            runs[-1] = (runs[-1][0], at_s)
+        if stretches and at_s - stretches[-1][1] <= _MOST_GAP_STEPS * step_s:
+            stretches[-1] = (stretches[-1][0], at_s)
         else:
-            runs.append((at_s, at_s))
-    return runs
+            stretches.append((at_s, at_s))
+    return stretches
 
 
-def _verdict(host: str, labels: Mapping[str, str], begin_s: float, end_s: float, ended: bool) -> IncidentSeen:
+def _incident_of_verdict(
+    host: str, labels: Mapping[str, str], begin_s: float, end_s: float, ended: bool
+) -> IncidentSeen:
+    """The incident of a verdict that a host's own gpumon exported."""
     code = labels.get("code", "")
     cause = labels.get("cause", "")
     what = code.replace("_", " ")
@@ -104,7 +113,8 @@ def _verdict(host: str, labels: Mapping[str, str], begin_s: float, end_s: float,
     )
 
 
-def _alert(host: str, labels: Mapping[str, str], begin_s: float, end_s: float, ended: bool) -> IncidentSeen:
+def _incident_of_alert(host: str, labels: Mapping[str, str], begin_s: float, end_s: float, ended: bool) -> IncidentSeen:
+    """The incident of an alert of gpumon's rules."""
     model = labels.get("model_name", "")
     gpu = labels.get("gpu", "")
     key = labels.get("instance", "")

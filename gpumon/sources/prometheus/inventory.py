@@ -22,6 +22,10 @@ _SERVED: Final = (
 )
 
 
+_MOST_SIZE: Final = 1e15
+"""No pool has so many tokens or blocks."""
+
+
 class KvPool(NamedTuple):
     """KV pool of one rank."""
 
@@ -47,7 +51,7 @@ class ScrapedThings(NamedTuple):
 
 
 async def ask_inventory(config: Config) -> ScrapedThings:
-    """Ask it. Raises ApiFault; ValueError where the URL is malformed."""
+    """Ask the Prometheus of the config. Raises ApiFault; ValueError where its URL is malformed."""
     match = config.prometheus.match.strip().strip(",")
     more_labels = ""
     if match:
@@ -69,12 +73,12 @@ async def ask_inventory(config: Config) -> ScrapedThings:
     for host in frame.hosts:
         gpu_types.update(gpu.name for gpu in host.gpus)
     return ScrapedThings(
-        tuple(sorted(models - {""})),
-        tuple(sorted(gpu_types - {""})),
-        _pools(pools, engines),
-        bool(served),
-        sizes,
-        frozenset(sliced),
+        models=tuple(sorted(models - {""})),
+        gpus=tuple(sorted(gpu_types - {""})),
+        pools=_common_pools(pools, engines),
+        served=bool(served),
+        sizes=sizes,
+        sliced=frozenset(sliced),
     )
 
 
@@ -84,7 +88,7 @@ def _engine_sizes(hosts: Sequence[HostFrame]) -> tuple[dict[str, Counter[int]], 
     sliced: set[str] = set()
     for host in hosts:
         for reading in host.engines:
-            size = _gpus_of(reading)
+            size = _gpu_count(reading)
             if any(uuid.startswith("MIG-") for uuid in reading.gpus):
                 sliced.add(reading.model)
             elif size and reading.model:
@@ -106,7 +110,7 @@ def _own_sizes(host: HostFrame) -> list[tuple[str, int]]:
     return sizes
 
 
-def _gpus_of(reading: EngineReading) -> int:
+def _gpu_count(reading: EngineReading) -> int:
     """Number of its GPUs, or of its ranks if the GPUs are not known."""
     gpus = max(len(reading.gpus), reading.gpu_count)
     if gpus:
@@ -114,8 +118,8 @@ def _gpus_of(reading: EngineReading) -> int:
     return reading.tp * (reading.pp or 1) * (reading.dp or 1)
 
 
-def _pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[str, KvPool]:
-    """The pools as the engines say them, else blocks x block size over the ranks of a page."""
+def _common_pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[str, KvPool]:
+    """Model -> KV pool of a rank, where all of its engines have the same."""
     models = {_target_of(engine): engine.labels.get("model_name", "") for engine in engines}
     pages: dict[tuple[str | None, str | None], list[Mapping[str, str]]] = {}
     for config in configs:
@@ -133,19 +137,25 @@ def _pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[str, Kv
 
 
 def _target_of(series: Series) -> tuple[str | None, str | None]:
+    """Job and address of the target that a series is of."""
     return series.labels.get("job"), series.labels.get("instance")
 
 
 def _pool(labels: Mapping[str, str], ranks: int) -> KvPool:
+    """The pool as the engine says it, else blocks x block size over the ranks of its page."""
     size = _positive(labels.get("kv_cache_size_tokens", ""))
     if size or any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS):
         return KvPool(size, told=True)
-    return KvPool(_positive(labels.get("num_gpu_blocks", "")) * _positive(labels.get("block_size", "")) / ranks)
+    blocks = _positive(labels.get("num_gpu_blocks", ""))
+    return KvPool(blocks * _positive(labels.get("block_size", "")) / ranks)
 
 
 def _positive(text: str) -> float:
+    """The number of a label; 0 where it is none, or cannot be a size."""
     try:
         value = float(text)
     except ValueError:
         return 0.0
-    return value if 0.0 < value < 1e15 else 0.0
+    if 0.0 < value < _MOST_SIZE:
+        return value
+    return 0.0

@@ -19,13 +19,14 @@ from gpumon.sources.prometheus.exporters import ExporterTarget
 from gpumon.sources.prometheus.hosts import Pod
 from gpumon.sources.prometheus.targets import Placer, ReplicaChoice, Target
 
-_USUAL_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_USUAL_INTERVALS_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 NEAR: Final = 0.08
 """Scrapes come a little early or late: what is so near to a usual interval is that one."""
-_LEAST_S: Final = 0.1
+_LEAST_INTERVAL_S: Final = 0.1
+"""What is shorter is no time between two scrapes."""
 NEWEST: Final = 5
-"""So many of the newest times between two scrapes are looked at: a scrape may be left out, an interval may change."""
-_MOST: Final = 20_000
+"""Newest times between two scrapes that are looked at: a scrape may be left out, and an interval may change."""
+_MOST_NAMES: Final = 20_000
 """Names that are remembered."""
 LabelPairs = tuple[tuple[str, str], ...]
 ValuesByTarget = dict[Target, dict[Series, float]]
@@ -45,15 +46,15 @@ class Intervals:
         return other
 
     def learn(self, matrices: Iterable[Matrix]) -> None:
-        """The scrapes of a target or two of each job: the median of the newest times between."""
+        """Learn from the scrapes of a target or two of each job: the median of the newest times between two of them."""
         for matrix in matrices:
             times = [at_s for at_s, _ in matrix.points]
             gaps = []
-            for before, after in pairwise(times):
-                if after - before > _LEAST_S:
-                    gaps.append(after - before)
+            for earlier_s, later_s in pairwise(times):
+                if later_s - earlier_s > _LEAST_INTERVAL_S:
+                    gaps.append(later_s - earlier_s)
             if gaps:
-                self._learned[matrix.series.labels.get("job", "")] = _usual(median(gaps[-NEWEST:]))
+                self._learned[matrix.series.labels.get("job", "")] = _usual_interval(median(gaps[-NEWEST:]))
 
     def of(self, target: Target) -> float:
         """Seconds between two scrapes of a target."""
@@ -63,19 +64,20 @@ class Intervals:
         """Whether nothing was learned of one of these jobs."""
         return any(job not in self._learned for job in jobs)
 
-    def most(self, targets: Iterable[Target]) -> float:
-        """The interval that most of these have."""
+    def most_common(self, targets: Iterable[Target]) -> float:
+        """The interval that most of these targets have."""
         counts = Counter(self.of(target) for target in targets)
         if counts:
             return counts.most_common(1)[0][0]
         return self._default_s
 
 
-def _usual(seconds: float) -> float:
-    nearest = min(_USUAL_S, key=lambda usual_s: abs(usual_s - seconds) / usual_s)
+def _usual_interval(seconds: float) -> float:
+    """The usual interval that is near to these seconds; where none is, the seconds themselves."""
+    nearest = min(_USUAL_INTERVALS_S, key=lambda usual_s: abs(usual_s - seconds) / usual_s)
     if abs(nearest - seconds) <= NEAR * nearest:
         return nearest
-    return max(_LEAST_S, seconds)
+    return max(_LEAST_INTERVAL_S, seconds)
 
 
 class MachinePlace(NamedTuple):
@@ -90,62 +92,65 @@ class KnownMachines:
     """Which names are of one machine. What was found stays, so that a host is not renamed when an exporter pauses."""
 
     def __init__(self) -> None:
-        self._kept: dict[MachinePlace, MachinePlace] = {}
+        self._shown: dict[MachinePlace, MachinePlace] = {}
+        """Name that is another's -> the name under which that machine is shown."""
 
     def copy(self) -> KnownMachines:
         """The machines as known now."""
         other = KnownMachines()
-        other._kept = dict(self._kept)
+        other._shown = dict(self._shown)
         return other
 
     def of(self, place: MachinePlace) -> MachinePlace:
         """The name under which this machine is shown."""
-        return self._kept.get(place, place)
+        return self._shown.get(place, place)
 
     def pairs(self) -> tuple[tuple[MachinePlace, MachinePlace], ...]:
-        """Each name that is another's, and that one."""
-        return tuple(self._kept.items())
+        """Each name that is another's, and the name under which that machine is shown."""
+        return tuple(self._shown.items())
 
-    def see(
+    def take(
         self, gpus: Mapping[MachinePlace, Collection[str]], best: Collection[MachinePlace]
     ) -> list[tuple[MachinePlace, MachinePlace]]:
-        """Take in the UUIDs that each name's exporters tell of now; which names are another's now, and whose.
+        """Take in the UUIDs that each name's exporters tell of now; returns which names are another's now, and whose.
 
         Two names whose GPUs were found to differ since are two machines again. The name that is kept is one of `best`,
         else one with a cluster, else the first. Two of `best` (where a gpumon runs, which knows its machine) are two.
         """
-        self._part(gpus)
+        self._separate(gpus)
         for places in _places_by_uuid(gpus).values():
             if len(places) > 1 and sum(place in best for place in places) < 2:
-                self._join(places, best)
-        see = []
-        for alias, kept in self._kept.items():
-            if alias in gpus and alias.name != kept.name:
-                see.append((alias, kept))
-        return see
+                self._merge(places, best)
+        renamed = []
+        for alias, shown in self._shown.items():
+            if alias in gpus and alias.name != shown.name:
+                renamed.append((alias, shown))
+        return renamed
 
-    def _part(self, gpus: Mapping[MachinePlace, Collection[str]]) -> None:
+    def _separate(self, gpus: Mapping[MachinePlace, Collection[str]]) -> None:
         """Forget that two names are one machine where no GPU of theirs is the same."""
-        for alias, kept in list(self._kept.items()):
-            if alias in gpus and kept in gpus and set(gpus[alias]).isdisjoint(gpus[kept]):
-                del self._kept[alias]
+        for alias, shown in list(self._shown.items()):
+            if alias in gpus and shown in gpus and set(gpus[alias]).isdisjoint(gpus[shown]):
+                del self._shown[alias]
 
-    def lend(self, alias: MachinePlace, kept: MachinePlace) -> None:
-        """These two are one machine, shown under the second name."""
-        if alias != kept and len(self._kept) < _MOST:
-            for other, shown in self._kept.items():
-                if shown == alias:
-                    self._kept[other] = kept
-            self._kept[alias] = kept
+    def show_under(self, alias: MachinePlace, shown: MachinePlace) -> None:
+        """Take two names for one machine, which is shown under the second one."""
+        if alias != shown and len(self._shown) < _MOST_NAMES:
+            # What was shown under the alias has to follow it.
+            for other_alias, other_shown in self._shown.items():
+                if other_shown == alias:
+                    self._shown[other_alias] = shown
+            self._shown[alias] = shown
 
-    def _join(self, several: Collection[MachinePlace], best: Collection[MachinePlace]) -> None:
-        known = [place for place in map(self.of, several) if place in self._kept.values()]
-        if known:
-            kept = known[0]
+    def _merge(self, names: Collection[MachinePlace], best: Collection[MachinePlace]) -> None:
+        """Take all these names for one machine."""
+        shown_already = [place for place in map(self.of, names) if place in self._shown.values()]
+        if shown_already:
+            shown = shown_already[0]
         else:
-            kept = min(several, key=lambda place: (place not in best, not place.cluster, place))
-        for place in {*several, *map(self.of, several)}:
-            self.lend(place, kept)
+            shown = min(names, key=lambda place: (place not in best, not place.cluster, place))
+        for place in {*names, *map(self.of, names)}:
+            self.show_under(place, shown)
 
 
 def _places_by_uuid(gpus: Mapping[MachinePlace, Collection[str]]) -> dict[str, list[MachinePlace]]:
@@ -179,7 +184,8 @@ class Memory:
         self.intervals = Intervals(default_s)
         self.engines: dict[LabelPairs, EngineTarget] = {}
         self.exporters: dict[LabelPairs, ExporterTarget] = {}
-        self.ready: dict[LabelPairs, tuple[float, Snapshot | None]] = {}
+        self.own_pages: dict[LabelPairs, tuple[float, Snapshot | None]] = {}
+        """Target of a host's own gpumon -> time of its scrape, and its snapshot; None for a page that is refused."""
         self.refused: dict[LabelPairs, str] = {}
         """Why what a host's own gpumon exports is not read."""
         self.jobs: dict[str, EngineRow] = {}
@@ -198,6 +204,7 @@ class Memory:
         self.clusters: set[str] = set()
         """All clusters that there ever were: one more must not rename a host twice."""
         self.since: dict[str, float] = {}
+        """Text or key of a fault -> Unix time since when it holds."""
         self.idle_since_s: dict[str, float] = {}
         """UUID -> Unix time since when that GPU has done nothing."""
         self.xids: dict[str, XidEvent] = {}
@@ -216,11 +223,11 @@ class Memory:
             if host.startswith(f"{cluster}/"):
                 bare = host.removeprefix(f"{cluster}/")
                 break
-        aliases = (alias.name for alias, kept in self.machines.pairs() if kept.name == bare)
+        aliases = (alias.name for alias, shown in self.machines.pairs() if shown.name == bare)
         return frozenset((host, bare, *aliases))
 
     def beside(self) -> Memory:
-        """A fresh one for another time, with what is so at any time."""
+        """A fresh memory for moments of another time, with what is so at any time."""
         other = Memory(0.0)
         other.intervals = self.intervals.copy()
         other.jobs = dict(self.jobs)

@@ -22,7 +22,7 @@ from gpumon.specs.llm import LlmSpec
 
 _MOST_MODELS: Final = 4096
 """Models whose dimensions are kept."""
-_NOTHING: Final = Endpoint(url="http://nothing")
+_NO_ENDPOINT: Final = Endpoint(url="http://nothing")
 
 
 class Models:
@@ -34,25 +34,27 @@ class Models:
         self._globs: list[tuple[Callable[[str], object], Endpoint]] = []
         for endpoint in endpoints:
             if "*" in endpoint.url:
-                self._globs.append((_glob(endpoint.url), endpoint))
+                self._globs.append((_compile_glob(endpoint.url), endpoint))
             else:
                 self._endpoints[_address(endpoint.url)] = endpoint
         self._unused = {endpoint.url: None for endpoint in endpoints}
-        self._known: dict[tuple[str, str, tuple[tuple[str, str], ...]], tuple[LlmSpec | None, str]] = {}
+        """URLs of the config that no engine was found at so far."""
+        self._looked_up: dict[tuple[str, str, tuple[tuple[str, str], ...]], tuple[LlmSpec | None, str]] = {}
 
     def endpoint(self, instance: str) -> Endpoint:
         """The config's entry for the engine at this address, as a Prometheus names it: by that, else by a glob."""
-        endpoint = self._endpoints.get(instance)
-        if endpoint is None:
-            endpoint = self._by_glob(instance)
-        self._unused.pop(endpoint.url, None)
-        return endpoint
+        entry = self._endpoints.get(instance)
+        if entry is None:
+            entry = self._by_glob(instance)
+        self._unused.pop(entry.url, None)
+        return entry
 
     def _by_glob(self, instance: str) -> Endpoint:
+        """The first entry whose glob matches the address; an empty one where none does."""
         for matches, endpoint in self._globs:
             if matches(instance):
                 return endpoint
-        return _NOTHING
+        return _NO_ENDPOINT
 
     @property
     def unused(self) -> tuple[str, ...]:
@@ -63,42 +65,50 @@ class Models:
         """The reading with its model, as far as that is known."""
         if reading.kind in ROUTER_KINDS:
             return reading
-        model, root = (endpoint.model, "") if endpoint.model else (reading.model, reading.model_root)
-        known_hints = hints_of(reading.info)
-        names: tuple[str, ...] = STORAGE_HINTS if endpoint.model else SPEC_HINTS
-        hints = {}
-        for key in names:
-            if key in known_hints:
-                hints[key] = known_hints[key]
-        llm, why = self._look(model, root, hints)
+        model = reading.model
+        root = reading.model_root
+        hint_names: tuple[str, ...] = SPEC_HINTS
+        if endpoint.model:
+            # What the engine says of its model holds of another one only as far as it is about storage.
+            model = endpoint.model
+            root = ""
+            hint_names = STORAGE_HINTS
+        all_hints = hints_of(reading.info)
+        hints = {name: all_hints[name] for name in hint_names if name in all_hints}
+        llm, why = self._look_up(model, root, hints)
+        info = reading.info
+        if llm is None:
+            info = {**info, "model_missing": why}
         return msgspec.structs.replace(
             reading,
             llm=with_extra_work(llm, reading),
-            info=reading.info if llm is not None else {**reading.info, "model_missing": why},
+            info=info,
             gpu_type=endpoint.gpu_type,
             gpu_count=endpoint.gpu_count,
             context_tokens=NOT_EXPOSED if endpoint.context_tokens is None else endpoint.context_tokens,
         )
 
-    def _look(self, model: str, root: str, hints: Mapping[str, str]) -> tuple[LlmSpec | None, str]:
+    def _look_up(self, model: str, root: str, hints: Mapping[str, str]) -> tuple[LlmSpec | None, str]:
+        """The dimensions of a model; None where they are not known, and why not."""
         if not model:
             return None, NAMELESS
         key = (model, root, tuple(sorted(hints.items())))
-        if key not in self._known:
-            if len(self._known) >= _MOST_MODELS:
-                self._known.clear()
+        if key not in self._looked_up:
+            if len(self._looked_up) >= _MOST_MODELS:
+                self._looked_up.clear()
             facts = look_up(model, root, self._models, llm_catalogue(), (), hints)
-            self._known[key] = (facts.spec, facts.why)
-        return self._known[key]
+            self._looked_up[key] = (facts.spec, facts.why)
+        return self._looked_up[key]
 
 
-def _glob(url: str) -> Callable[[str], object]:
+def _compile_glob(url: str) -> Callable[[str], object]:
     """`http://gpu-*:8000` as a pattern of addresses; a `*` stands for anything."""
     address = with_scheme(url).partition("://")[2].partition("/")[0]
     return re.compile(".*".join(map(re.escape, address.split("*")))).fullmatch
 
 
 def _address(url: str) -> str:
+    """Host and port of a URL, as a Prometheus names them."""
     parsed = parse_url(url)
     if ":" in parsed.host:
         return f"[{parsed.host}]:{parsed.port}"

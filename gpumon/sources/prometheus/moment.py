@@ -44,13 +44,15 @@ class Lasting(NamedTuple):
     """Faults of one moment, each with the time since when it holds."""
 
     at_s: float
-    before: Mapping[str, float]
-    now: dict[str, float]
+    last_since: Mapping[str, float]
+    """Faults of the last moment -> Unix time since when they held."""
+    since: dict[str, float]
+    """Faults of this moment."""
 
     def fault(self, text: str, key: str = "") -> Fault:
         """A fault that holds now. `key` identifies it where hosts may have the same text."""
-        since_s = self.before.get(key or text, self.at_s)
-        self.now[key or text] = since_s
+        since_s = self.last_since.get(key or text, self.at_s)
+        self.since[key or text] = since_s
         return Fault(PROMETHEUS_SOURCE, text, since_s)
 
 
@@ -68,19 +70,19 @@ def build_frame(
         merge_own(machine)
     placings = _place_engines(machines, naming, models, sizes)
     texts += _unused_endpoints(machines.values(), models)
-    lasting = Lasting(scraped.at_s, memory.since, {})
+    lasting = Lasting(scraped.at_s, last_since=memory.since, since={})
     namespaces = _namespaces(contents.exporters)
     hosts = [_host(place, machine, placings, namespaces, memory, lasting) for place, machine in machines.items()]
     faults = tuple(lasting.fault(text) for text in dict.fromkeys(texts))
-    memory.since = lasting.now
+    memory.since = lasting.since
     targets_before = memory.hosts
     memory.hosts = _targets_by_host(hosts, machines.values())
     return FleetFrame(
         wall_s=scraped.at_s,
-        interval_s=memory.intervals.most(scraped.here),
+        interval_s=memory.intervals.most_common(scraped.with_page),
         hosts=tuple(sorted(hosts, key=lambda host: host.name)),
         faults=faults,
-        merged_hosts=_moved(targets_before, memory.hosts, machines.values()),
+        merged_hosts=_moved_hosts(targets_before, memory.hosts, machines.values()),
     )
 
 
@@ -93,7 +95,7 @@ def _notices(scraped: Scraped, naming: Naming, seating: Seating, memory: Memory)
     if not seating.machines and down:
         notices.append(_DOWN.format(len(down), _examples(down)))
     counts = {
-        NO_UP: sum(not target.known for target in scraped.here),
+        NO_UP: sum(not target.has_up for target in scraped.with_page),
         _TWICE: memory.choice.repeated,
         TWO_JOBS: seating.repeated_engines,
         TWO_EXPORTERS: seating.repeated_gpus,
@@ -186,15 +188,16 @@ def _host(
     memory: Memory,
     lasting: Lasting,
 ) -> HostFrame:
+    """A machine as a host of the fleet: its engines with their GPUs, its labels, owners and faults."""
     engines: list[EngineReading] = []
     workers: dict[str, tuple[str, ...]] = {}
     owners: dict[str, dict[str, str]] = {}
-    for reading, placing, target in _engines(machine, placings):
+    for reading, placing, target in _placed_engines(machine, placings):
         engines.append(reading)
         owners[reading.key] = owner_of(target.labels)
         if placing.workers:
             workers[reading.key] = placing.workers
-    for uuid in _uuids(machine):
+    for uuid in _gpu_uuids(machine):
         if uuid in namespaces:
             owners[uuid] = {"namespace": namespaces[uuid]}
     gpus: tuple[GpuReading, ...] = ()
@@ -208,22 +211,24 @@ def _host(
         worker_gpus=workers,
         exported_snapshot=machine.snapshot,
         labels=_shared_labels(machine.targets),
-        interval_s=memory.intervals.most(machine.targets),
+        interval_s=memory.intervals.most_common(machine.targets),
         faults=tuple(faults),
         exporters_down=len(machine.exporters_down),
         owners=owners,
     )
 
 
-def _uuids(machine: Machine) -> list[str]:
+def _gpu_uuids(machine: Machine) -> list[str]:
     """UUIDs of the GPUs and slices of a machine, as its exporters or its own gpumon tell them."""
     if machine.snapshot is None:
         return list(machine.gpus)
     return [gpu.uuid for gpu in machine.snapshot.gpus]
 
 
-def _engines(machine: Machine, placings: Mapping[int, Placing]) -> Iterable[tuple[EngineReading, Placing, Target]]:
-    """The engines of a host with names of their own and their GPUs, what is known of those, and their targets."""
+def _placed_engines(
+    machine: Machine, placings: Mapping[int, Placing]
+) -> Iterable[tuple[EngineReading, Placing, Target]]:
+    """The engines of a host, each with a name of its own and its GPUs, how these are known, and its target."""
     names = named_apart((engine.readings[0].server_name, target.labels) for target, engine in machine.engines)
     urls = Counter(engine.readings[0].url for _, engine in machine.engines)
     for name, (target, engine) in zip(names, machine.engines, strict=True):
@@ -246,10 +251,11 @@ def _engines(machine: Machine, placings: Mapping[int, Placing]) -> Iterable[tupl
 
 def _shared_labels(targets: Sequence[Target]) -> dict[str, str]:
     """Labels that all these targets have alike, except those that name a single one."""
-    first, *others = targets
+    first_target, *further_targets = targets
     shared: dict[str, str] = {}
-    for name, value in first.labels.items():
-        if name not in ("job", "instance") and all(other.labels.get(name) == value for other in others):
+    for name, value in first_target.labels.items():
+        is_shared = all(target.labels.get(name) == value for target in further_targets)
+        if is_shared and name not in ("job", "instance"):
             shared[clean(name, 80)] = clean(value, 120)
     return shared
 
@@ -259,15 +265,15 @@ def _targets_by_host(hosts: Sequence[HostFrame], machines: Collection[Machine]) 
     return {host.name: tuple(machine.targets) for host, machine in zip(hosts, machines, strict=True)}
 
 
-def _moved(
-    before: Mapping[str, Sequence[Target]], now: Collection[str], machines: Iterable[Machine]
+def _moved_hosts(
+    last_targets: Mapping[str, Sequence[Target]], hosts: Collection[str], machines: Iterable[Machine]
 ) -> tuple[str, ...]:
-    """Hosts that are gone while a target of theirs is on another one."""
-    here: set[LabelPairs] = set()
+    """Hosts that are gone while a target of theirs is on another one; `last_targets`: those of the last moment."""
+    target_keys: set[LabelPairs] = set()
     for machine in machines:
-        here.update(target.key for target in machine.targets)
-    moved: list[str] = []
-    for name, targets in before.items():
-        if name not in now and any(target.key in here for target in targets):
-            moved.append(name)
-    return tuple(moved)
+        target_keys.update(target.key for target in machine.targets)
+    moved_hosts: list[str] = []
+    for name, targets in last_targets.items():
+        if name not in hosts and any(target.key in target_keys for target in targets):
+            moved_hosts.append(name)
+    return tuple(moved_hosts)

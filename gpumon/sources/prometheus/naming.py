@@ -53,13 +53,13 @@ class MachineNaming:
 
         Of several machines of one name it is the one whose exporter has most labels in common with the target.
         """
-        place = MachinePlace(self.cluster(target), name)
-        names = self._separated.get(place)
+        by_name = MachinePlace(self.cluster(target), name)
+        names = self._separated.get(by_name)
         if not names:
-            return place
+            return by_name
         labels = set(target.key)
         nearest = max(names, key=lambda exporter: (exporter == target.key, len(labels & set(exporter)), exporter))
-        return place._replace(name=names[nearest])
+        return by_name._replace(name=names[nearest])
 
     def shown(self, target: Target, name: str) -> MachinePlace:
         """The machine under the name that is shown."""
@@ -88,9 +88,9 @@ class Naming(NamedTuple):
         name = self._pod_host(target) or self.machines.label_name(target)
         if name != without_port(target.instance):
             return name
-        near = self.addresses.get(name, ())
-        if len(near) == 1:
-            return next(iter(near))
+        names_there = self.addresses.get(name, ())
+        if len(names_there) == 1:
+            return next(iter(names_there))
         return name
 
     def _pod_host(self, target: Target) -> str:
@@ -107,17 +107,17 @@ class Naming(NamedTuple):
 
 def name_machines(contents: Contents, memory: Memory, labels: HostLabels) -> Naming:
     """Find out which names are of one machine, before anything is put on a host. The memory keeps what was found."""
-    separated = _separate(contents.exporters, MachineNaming(memory, labels, {}))
+    separated = _separate_names(contents.exporters, MachineNaming(memory, labels, {}))
     machines = MachineNaming(memory, labels, separated)
-    snapshots = _snapshots(contents.owns, machines)
-    uuids = _uuids(contents.exporters, snapshots, machines)
-    renamed = memory.machines.see(uuids, snapshots)
+    snapshots = _snapshots_by_machine(contents.own_gpumons, machines)
+    uuids = _uuids_by_machine(contents.exporters, snapshots, machines)
+    renamed = memory.machines.take(uuids, snapshots)
     naming = Naming(
         machines=machines,
-        seats=_seats(contents.exporters, frozenset(chain(*uuids.values())), machines, memory),
+        seats=_read_seats(contents.exporters, frozenset(chain(*uuids.values())), machines, memory),
         addresses=_addresses(contents, machines),
-        notices=_one_name(separated),
-        two_names=_two_names(renamed),
+        notices=_one_name_notices(separated),
+        two_names=_two_names_notice(renamed),
         memory=memory,
     )
     engine_places = [machines.place(target, naming.host(target)) for target, _ in contents.engines]
@@ -125,20 +125,20 @@ def name_machines(contents: Contents, memory: Memory, labels: HostLabels) -> Nam
     return naming
 
 
-def _separate(exporters: Sequence[ScrapedExporter], machines: MachineNaming) -> Separated:
+def _separate_names(exporters: Sequence[ScrapedExporter], machines: MachineNaming) -> Separated:
     """Names of machines whose exporters tell other GPUs of one index under one name."""
     separated: dict[MachinePlace, dict[LabelPairs, str]] = {}
-    for place, by_index in _by_index(exporters, machines).items():
-        several = _clashing(by_index.values())
-        if len(several) > 1:
+    for place, by_index in _exporters_by_index(exporters, machines).items():
+        clashing = _clashing_exporters(by_index.values())
+        if len(clashing) > 1:
             names: dict[LabelPairs, str] = {}
             separated[place] = names
-            for target in several:
-                names[target.key] = f"{place.name}@{_distinction(target, several)}"
+            for target in clashing:
+                names[target.key] = f"{place.name}@{_distinction(target, clashing)}"
     return separated
 
 
-def _clashing(gpus_by_index: Iterable[Mapping[str, Target]]) -> list[Target]:
+def _clashing_exporters(gpus_by_index: Iterable[Mapping[str, Target]]) -> list[Target]:
     """Exporters that tell different GPUs of one index."""
     clashing: dict[LabelPairs, Target] = {}
     for exporter_by_uuid in gpus_by_index:
@@ -148,13 +148,13 @@ def _clashing(gpus_by_index: Iterable[Mapping[str, Target]]) -> list[Target]:
     return list(clashing.values())
 
 
-def _by_index(
+def _exporters_by_index(
     exporters: Sequence[ScrapedExporter], machines: MachineNaming
 ) -> dict[MachinePlace, dict[int, dict[str, Target]]]:
     """Machine -> index -> UUIDs of the GPUs that exporters tell under it, each with the exporter."""
     indices: dict[MachinePlace, dict[int, dict[str, Target]]] = {}
     for scraped in exporters:
-        for name, gpu in _present(scraped):
+        for name, gpu in _gpus_on_page(scraped):
             if not gpu.parent_uuid:
                 place = machines.place(scraped.target, name)
                 by_index = indices.setdefault(place, {})
@@ -162,51 +162,51 @@ def _by_index(
     return indices
 
 
-def _present(scraped: ScrapedExporter) -> list[tuple[str, GpuReading]]:
+def _gpus_on_page(scraped: ScrapedExporter) -> list[tuple[str, GpuReading]]:
     """GPUs on the newest page of an exporter that answers, each with its host's name."""
     if scraped.down:
         return []
-    here = scraped.exporter.here
-    return [(name, gpu) for name, gpu in scraped.exporter.gpus if gpu.uuid in here]
+    uuids = scraped.exporter.uuids_on_page
+    return [(name, gpu) for name, gpu in scraped.exporter.gpus if gpu.uuid in uuids]
 
 
-def _distinction(target: Target, several: Sequence[Target]) -> str:
-    """Value by which a machine's exporter differs from all others: that of a label, else its address."""
+def _distinction(target: Target, exporters: Sequence[Target]) -> str:
+    """Value by which one of these exporters differs from all others: that of a label, else its address."""
     for label, value in target.labels.items():
         if label in _SCRAPE_LABELS:
             continue
-        values = {other.labels.get(label) for other in several}
-        if len(values) == len(several):
+        values = {exporter.labels.get(label) for exporter in exporters}
+        if len(values) == len(exporters):
             return value
     return target.instance
 
 
-def _snapshots(owns: Sequence[OwnGpumon], machines: MachineNaming) -> dict[MachinePlace, Snapshot]:
+def _snapshots_by_machine(own_gpumons: Sequence[OwnGpumon], machines: MachineNaming) -> dict[MachinePlace, Snapshot]:
     """Machine -> what its own gpumon exports."""
     snapshots: dict[MachinePlace, Snapshot] = {}
-    for own in owns:
-        if own.snapshot is not None:
-            snapshots[machines.place(own.target, own.host)] = own.snapshot
+    for own_gpumon in own_gpumons:
+        if own_gpumon.snapshot is not None:
+            snapshots[machines.place(own_gpumon.target, own_gpumon.host)] = own_gpumon.snapshot
     return snapshots
 
 
-def _uuids(
+def _uuids_by_machine(
     exporters: Sequence[ScrapedExporter], snapshots: Mapping[MachinePlace, Snapshot], machines: MachineNaming
 ) -> dict[MachinePlace, set[str]]:
     """Machine -> UUIDs of the GPUs that are told of it now."""
     uuids: dict[MachinePlace, set[str]] = {}
     for scraped in exporters:
-        for name, gpu in _present(scraped):
+        for name, gpu in _gpus_on_page(scraped):
             uuids.setdefault(machines.place(scraped.target, name), set()).add(gpu.uuid)
     for place, snapshot in snapshots.items():
         uuids.setdefault(place, set()).update(gpu.uuid for gpu in snapshot.gpus if gpu.uuid)
     return uuids
 
 
-def _seats(
+def _read_seats(
     exporters: Sequence[ScrapedExporter], present: Collection[str], machines: MachineNaming, memory: Memory
 ) -> Seats:
-    """The pods that use each GPU; an exporter that is down is heard only on GPUs that no other tells of."""
+    """The pods that use each GPU; an exporter that is down counts only for GPUs that no other tells of."""
     seats = Seats()
     for target, exporter, down in exporters:
         for name, gpu in exporter.gpus:
@@ -232,8 +232,8 @@ def _addresses(contents: Contents, machines: MachineNaming) -> dict[str, set[str
     for target, exporter, _ in contents.exporters:
         for name in {name for name, _ in exporter.gpus}:
             names.append((target, name))
-    for own in contents.owns:
-        names.append((own.target, own.host))
+    for own_gpumon in contents.own_gpumons:
+        names.append((own_gpumon.target, own_gpumon.host))
     addresses: dict[str, set[str]] = {}
     for target, name in names:
         address = without_port(target.instance)
@@ -246,19 +246,19 @@ def _lend_clusters(places: Iterable[MachinePlace], memory: Memory) -> None:
     clusters: dict[str, set[str]] = {}
     for place in places:
         clusters.setdefault(place.name, set()).add(place.cluster)
-    for name, several in clusters.items():
-        if len(several) == 2 and "" in several:
-            memory.machines.lend(MachinePlace("", name), MachinePlace(max(several), name))
+    for name, of_name in clusters.items():
+        if len(of_name) == 2 and "" in of_name:
+            memory.machines.show_under(MachinePlace("", name), MachinePlace(max(of_name), name))
 
 
-def _one_name(separated: Separated) -> list[str]:
+def _one_name_notices(separated: Separated) -> list[str]:
     """The notices of machines that have one name."""
     return [ONE_NAME.format(len(names), clean(place.name, 60)) for place, names in separated.items()]
 
 
-def _two_names(renamed: Sequence[tuple[MachinePlace, MachinePlace]]) -> str:
+def _two_names_notice(renamed: Sequence[tuple[MachinePlace, MachinePlace]]) -> str:
     """The notice of machines that have two names."""
     if not renamed:
         return ""
-    alias, kept = renamed[0]
-    return TWO_NAMES.format(len(renamed), clean(alias.name, 60), clean(kept.name, 60))
+    alias, shown = renamed[0]
+    return TWO_NAMES.format(len(renamed), clean(alias.name, 60), clean(shown.name, 60))

@@ -60,7 +60,7 @@ from gpumon.triage import peers
 LabelledValue = tuple[dict[str, str], float]
 E = TypeVar("E", bound=Enum)
 
-_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
+_ROW_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     "ttft_s": Quantiles,
     "itl_s": Quantiles,
     "queue_s": Quantiles,
@@ -71,7 +71,7 @@ _PARTS: Final[dict[str, type[msgspec.Struct]]] = {
 }
 """Objects in an engine's or a model's row."""
 ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
-    **_PARTS,
+    **_ROW_PARTS,
     "outcomes": Outcomes,
     "outcomes_since_start": Outcomes,
     "prompt_tokens": Lengths,
@@ -83,16 +83,16 @@ ENGINE_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
     "tokens_total": TokensTotal,
     "own": OwnEstimate,
 }
-ITS_OWN: Final = "gpumon on that host says more (`gpumon`, /snapshot.json)"
+MORE_ON_HOST: Final = "gpumon on that host says more (`gpumon`, /snapshot.json)"
 """In the place of a sentence, of which only the code is exported."""
 STUCK: Final = "the gpumon of this host has not renewed its figures: see its journal, then restart gpumon serve-metrics"
-_SILENT: Final = {
+_REASON_OF_STATE: Final = {
     GpuState.STALE: Reason.STALE,
     GpuState.LOST: Reason.LOST,
     GpuState.INITIALISING: Reason.WARMING_UP,
     GpuState.ERROR: Reason.ERROR,
 }
-_COUNTED: Final = {
+_COUNTED_SERIES: Final = {
     "gpu_info": "gpus",
     "engine_info": "engines",
     "verdict": "verdicts",
@@ -106,17 +106,17 @@ _COUNTED: Final = {
     "engine_gpu_info": "GPUs of all engines",
     "model_replica_info": "engines of all models",
 }
-"""Series of which there is one for each of something, and what: more than there can be are refused."""
+"""Series of which there is one for each of something -> what that is: more than there can be are refused."""
 
 
-def _places(kind: Iterable[E]) -> dict[E, int]:
+def _positions(kind: Iterable[E]) -> dict[E, int]:
     """Members of an enumeration -> their places in it."""
     return {member: place for place, member in enumerate(kind)}
 
 
-_LEVELS: Final = _places(Level)
-_FAMILIES: Final = _places(Family)
-_LIMITS: Final = _places(Limit)
+_LEVELS: Final = _positions(Level)
+_FAMILIES: Final = _positions(Family)
+_LIMITS: Final = _positions(Limit)
 
 
 class OwnScrape:
@@ -124,46 +124,52 @@ class OwnScrape:
 
     def __init__(self, samples: Iterable[ExportedSample]) -> None:
         self._named: dict[str, list[LabelledValue]] = defaultdict(list)
+        """Name without `PREFIX` -> its series."""
         self._grouped: dict[tuple[str, str], dict[str, list[LabelledValue]]] = {}
+        """Name and label -> value of the label -> the series that have it; made when it is asked for."""
         for name, labels, value in samples:
             if name.startswith(PREFIX) and math.isfinite(value):
                 self._named[name[len(PREFIX) :]].append((labels, value))
 
-    def all(self, name: str) -> Sequence[LabelledValue]:
+    def series_named(self, name: str) -> Sequence[LabelledValue]:
         """Series of a name, without `PREFIX`."""
         return self._named.get(name, ())
 
-    def of(self, name: str, label: str, value: str) -> Sequence[LabelledValue]:
+    def series_by_label(self, name: str, label: str, value: str) -> Sequence[LabelledValue]:
         """The series whose label has that value."""
         groups = self._grouped.get((name, label))
         if groups is None:
             groups = defaultdict(list)
             self._grouped[name, label] = groups
-            for series in self.all(name):
-                groups[series[0].get(label, "")].append(series)
+            for series in self.series_named(name):
+                series_labels, _ = series
+                groups[series_labels.get(label, "")].append(series)
         return groups.get(value, ())
 
     def value(self, name: str, labels: Mapping[str, str]) -> float | None:
         """The value of the first series that has these labels."""
-        return next((value for _, value in self.having(name, labels)), None)
+        return next((number for _, number in self.series_with(name, labels)), None)
 
-    def having(self, name: str, labels: Mapping[str, str]) -> Iterator[LabelledValue]:
+    def series_with(self, name: str, labels: Mapping[str, str]) -> Iterator[LabelledValue]:
         """The series that have these labels."""
-        label = next(iter(labels), "")
-        for has, value in self.of(name, label, labels[label]) if label else self.all(name):
-            if all(has.get(key, "") == wanted for key, wanted in labels.items()):
-                yield has, value
+        candidates = self.series_named(name)
+        if labels:
+            first_label = next(iter(labels))
+            candidates = self.series_by_label(name, first_label, labels[first_label])
+        for series_labels, number in candidates:
+            if all(series_labels.get(label, "") == text for label, text in labels.items()):
+                yield series_labels, number
 
-    def told(self, name: str, labels: Mapping[str, str], label: str) -> list[str]:
+    def label_values(self, name: str, labels: Mapping[str, str], label: str) -> list[str]:
         """The values of another label in the series that have these labels."""
-        return [has.get(label, "") for has, _ in self.having(name, labels)]
+        return [series_labels.get(label, "") for series_labels, _ in self.series_with(name, labels)]
 
     def since(self, name: str, labels: Mapping[str, str]) -> str:
-        """A Unix time as RFC 3339; empty where there is none."""
-        return _when(self.value(name, labels))
+        """The value of the first series that has these labels, a Unix time, as RFC 3339; empty where there is none."""
+        return _time_text(self.value(name, labels))
 
 
-def rebuilt(samples: Iterable[ExportedSample], wall_s: float, interval_s: float) -> Snapshot | None:
+def rebuild_snapshot(samples: Iterable[ExportedSample], wall_s: float, interval_s: float) -> Snapshot | None:
     """The snapshot that `samples` gave; None where they are of no gpumon. Raises PeerError where they have more of
     something than a host can have, and nothing else, whatever they hold.
 
@@ -174,32 +180,35 @@ def rebuilt(samples: Iterable[ExportedSample], wall_s: float, interval_s: float)
     collector = page.value("source_up", {"source": "collector"})
     if collector is None:
         return None
-    for name, field in _COUNTED.items():
-        peers.check_count(field, len(page.all(name)))
-    names = next((labels for labels, _ in page.all("host_info")), {})
-    about = _texts(names, exported.HOST_TEXTS, ())
+    for name, field in _COUNTED_SERIES.items():
+        peers.check_count(field, len(page.series_named(name)))
+    host_labels = next((labels for labels, _ in page.series_named("host_info")), {})
+    host_texts = _texts(host_labels, exported.HOST_TEXTS, ())
     gpus = tuple(sorted(_gpus(page), key=lambda gpu: (gpu.index, gpu.uuid)))
     engines = tuple(sorted(_engines(page), key=lambda engine: engine.name))
-    time = _when(wall_s)
-    stuck = () if collector else (FaultShown("gpumon", STUCK, time),)
+    time = _time_text(wall_s)
+    faults = list(_faults(page))
+    if not collector:
+        faults.insert(0, FaultShown("gpumon", STUCK, time))
     return Snapshot(
         time=time,
         wall_s=wall_s,
-        simulated=names.get("simulated") == "yes",
+        simulated=host_labels.get("simulated") == "yes",
         interval_s=interval_s,
-        host=Host(**about, **_figures(page, exported.EXPORTED_HOST, {}, {}, NOT_EXPOSED)),
+        host=Host(**host_texts, **_figures(page, exported.EXPORTED_HOST, {}, {}, NOT_EXPOSED)),
         costs=HostCosts(**_figures(page, exported.COSTS, {}, {}, NOT_EXPOSED)),
         self_cost=Self(**_figures(page, exported.SELF, {}, {}, NOT_EXPOSED)),
         gpus=gpus,
         engines=engines,
-        verdicts=tuple(sorted(_verdicts(page), key=_urgency)),
-        faults=(*stuck, *_faults(page)),
+        verdicts=tuple(sorted(_verdicts(page), key=_urgency_order)),
+        faults=tuple(faults),
         replicas=tuple(_models(page)),
         alerts=tuple(_alerts(page)),
     )
 
 
-def _when(wall_s: float | None) -> str:
+def _time_text(wall_s: float | None) -> str:
+    """A Unix time as RFC 3339; empty where there is none, or it is beyond the calendar."""
     if wall_s is None:
         return ""
     try:
@@ -209,12 +218,14 @@ def _when(wall_s: float | None) -> str:
 
 
 def _small_number(text: str) -> int:
+    """The number of a label; 0 where it is none."""
     if text.isascii() and text.isdigit() and len(text) < 10:
         return int(text)
     return 0
 
 
-def _member(kind: type[E], text: str, otherwise: E) -> E:
+def _member_or(kind: type[E], text: str, otherwise: E) -> E:
+    """The member of an enumeration with this value; `otherwise` where it has none."""
     try:
         return kind(text)
     except ValueError:
@@ -229,9 +240,12 @@ def _figures(
     absent: Reading,
     reasons: Mapping[str, Reading] = {},
 ) -> dict[str, Any]:
-    """Keyword arguments of a Struct: every field of the table, those in its parts as Structs of their own."""
-    own: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {name: {} for name in parts}
+    """Keyword arguments of a Struct: every field of the table, those in its parts as Structs of their own.
+
+    A figure that is not exported is missing for the reason that `reasons` has for its field, else as `absent`.
+    """
+    figures: dict[str, Any] = {}
+    part_figures: dict[str, dict[str, Any]] = {name: {} for name in parts}
     for path, name, _, fixed, whole in fields:
         exported_value = page.value(name, {**labels, **fixed})
         value: Any = exported_value
@@ -241,15 +255,15 @@ def _figures(
             value = reasons.get(path, absent)
         head, dot, tail = path.partition(".")
         if dot:
-            inner[head][tail] = value
+            part_figures[head][tail] = value
         else:
-            own[path] = value
+            figures[path] = value
     bound = peers.bounded_gpu if fields is exported.GPU else peers.bounded_figures
-    for values in (own, *inner.values()):
+    for values in (figures, *part_figures.values()):
         bound(values, tuple(values))
     for name, kind in parts.items():
-        own[name] = kind(**inner[name])
-    return own
+        figures[name] = kind(**part_figures[name])
+    return figures
 
 
 def _whole_number(value: float | None) -> int:
@@ -262,9 +276,9 @@ def _whole_number(value: float | None) -> int:
 def _reasons(page: OwnScrape, kind: str, thing: str) -> dict[str, Reading]:
     """Why figures of a GPU or an engine are missing, by their fields."""
     reasons: dict[str, Reading] = {}
-    for labels, _ in page.of("missing_info", "thing", thing):
+    for labels, _ in page.series_by_label("missing_info", "thing", thing):
         if labels.get("of") == kind:
-            reason = _member(Reason, labels.get("reason", ""), Reason.NOT_EXPOSED)
+            reason = _member_or(Reason, labels.get("reason", ""), Reason.NOT_EXPOSED)
             reasons[labels.get("field", "")] = Missing(reason)
     return reasons
 
@@ -289,86 +303,91 @@ _ENGINE_FLAGS: Final = (
 
 
 def _gpus(page: OwnScrape) -> Iterator[Gpu]:
-    for info, _ in page.all("gpu_info"):
+    """The GPUs and slices of the page."""
+    for info, _ in page.series_named("gpu_info"):
         index = info.get("gpu", "")
         uuid = info.get("uuid", "")
         if not index.isascii() or not index.isdigit() or len(index) > 9:
             continue
         labels = {"uuid": uuid, "gpu": index}
         key = uuid or index
-        standing = _member(GpuState, next(iter(page.told("gpu_state", labels, "state")), ""), GpuState.ERROR)
-        absent = Missing(_SILENT.get(standing, Reason.NOT_EXPOSED))
+        state_text = next(iter(page.label_values("gpu_state", labels, "state")), "")
+        state = _member_or(GpuState, state_text, GpuState.ERROR)
+        absent = Missing(_REASON_OF_STATE.get(state, Reason.NOT_EXPOSED))
         texts = _texts(info, exported.GPU_TEXTS, _GPU_FLAGS)
-        texts["bandwidth_source"] = _member(BandwidthSource, texts["bandwidth_source"], BandwidthSource.NONE)
-        slowed = page.having("gpu_throttle_seconds_total", labels)
+        texts["bandwidth_source"] = _member_or(BandwidthSource, texts["bandwidth_source"], BandwidthSource.NONE)
+        throttle_s = {}
+        for series_labels, seconds in page.series_with("gpu_throttle_seconds_total", labels):
+            throttle_s[series_labels.get("cause", "")] = peers.bounded_number("throttle_s", seconds)
         yield Gpu(
             index=int(index),
             uuid=uuid,
-            state=standing,
+            state=state,
             age_s=peers.bounded_number("age_s", page.value("gpu_age_seconds", labels) or 0.0),
-            throttle=tuple(page.told("gpu_throttled", labels, "cause")),
-            throttle_s={has.get("cause", ""): peers.bounded_number("throttle_s", value) for has, value in slowed},
-            xid=tuple(sorted(map(_small_number, page.told("gpu_xid", labels, "xid")))),
-            engines=tuple(sorted(page.told("engine_gpu_info", labels, "engine"))),
+            throttle=tuple(page.label_values("gpu_throttled", labels, "cause")),
+            throttle_s=throttle_s,
+            xid=tuple(sorted(map(_small_number, page.label_values("gpu_xid", labels, "xid")))),
+            engines=tuple(sorted(page.label_values("engine_gpu_info", labels, "engine"))),
             **texts,
-            **_figures(page, exported.GPU, labels, {}, absent, _reasons(page, "gpu", key)),
+            **_figures(page, exported.GPU, labels, {}, absent, reasons=_reasons(page, "gpu", key)),
         )
 
 
 def _engines(page: OwnScrape) -> Iterator[Engine]:
-    for info, _ in page.all("engine_info"):
+    """The engines of the page."""
+    for info, _ in page.series_named("engine_info"):
         name = info.get("engine", "")
         labels = {"engine": name}
-        state = next(iter(page.told("engine_state", labels, "state")), "")
-        up = page.value("source_up", {"name": name, "source": "engine"})
-        standing = _member(EndpointState, state, EndpointState.ERROR)
+        state_text = next(iter(page.label_values("engine_state", labels, "state")), "")
+        state = _member_or(EndpointState, state_text, EndpointState.ERROR)
         absent = NOT_EXPOSED
-        if not up:
-            absent = Missing(Reason.STALE if standing is EndpointState.OK else Reason.UNREACHABLE)
+        if not page.value("source_up", {"name": name, "source": "engine"}):
+            reason = Reason.STALE if state is EndpointState.OK else Reason.UNREACHABLE
+            absent = Missing(reason)
         texts = _texts(info, exported.ENGINE_TEXTS, _ENGINE_FLAGS)
-        texts["kind"] = _member(EngineKind, texts["kind"], EngineKind.UNKNOWN)
-        texts["phase"] = _member(Phase, texts["phase"], Phase.INFERENCE)
+        texts["kind"] = _member_or(EngineKind, texts["kind"], EngineKind.UNKNOWN)
+        texts["phase"] = _member_or(Phase, texts["phase"], Phase.INFERENCE)
         figures = _figures(page, exported.EXPORTED_ENGINE, labels, ENGINE_PARTS, absent, _reasons(page, "engine", name))
-        doubts = page.told("engine_doubt", labels, "doubt")
-        known = {
+        doubts = page.label_values("engine_doubt", labels, "doubt")
+        fields = {
             "name": name,
-            "state": standing,
+            "state": state,
             "since": page.since("engine_state_since_timestamp_seconds", labels),
             "age_s": peers.bounded_number("age_s", page.value("engine_age_seconds", labels) or 0.0),
-            "gpus": tuple(sorted(set(map(_small_number, page.told("engine_gpu_info", labels, "gpu"))))),
+            "gpus": tuple(sorted(set(map(_small_number, page.label_values("engine_gpu_info", labels, "gpu"))))),
             "departure": _departure(page, labels),
             "rank_loads": tuple(_ranks(page, name)),
             "backends": tuple(_backends(page, name)),
             "accepted_by_position": _accepted(page, labels),
         }
         for doubt in exported.DOUBTS:
-            known[doubt] = (Evidence("own_gpumon"),) if doubt in doubts else ()
-        yield make_record(Engine, {**known, **texts, **figures})
+            fields[doubt] = (Evidence("own_gpumon"),) if doubt in doubts else ()
+        yield make_record(Engine, {**fields, **texts, **figures})
 
 
 def _accepted(page: OwnScrape, labels: Mapping[str, str]) -> tuple[float, ...]:
     """Share of drafts that were accepted at each position, in order."""
     shares = {}
-    for has, value in page.having("engine_speculation_position_accepted_ratio", labels):
-        shares[_small_number(has.get("position", ""))] = peers.bounded_number("acceptance_ratio", value)
+    for series_labels, value in page.series_with("engine_speculation_position_accepted_ratio", labels):
+        shares[_small_number(series_labels.get("position", ""))] = peers.bounded_number("acceptance_ratio", value)
     return tuple(shares[position] for position in sorted(shares)[:MOST_POSITIONS])
 
 
 def _departure(page: OwnScrape, labels: Mapping[str, str]) -> tuple[Departure, ...]:
     """How an engine ended, as far as that is exported; none of one that runs."""
-    for has, wall_s in page.having("engine_ended_timestamp_seconds", labels):
-        number = _small_number(has.get("number", ""))
-        planned = has.get("planned", "") == "yes"
-        return (Departure(wall_s=wall_s, cause=has.get("cause", ""), number=number, planned=planned),)
+    for series_labels, wall_s in page.series_with("engine_ended_timestamp_seconds", labels):
+        number = _small_number(series_labels.get("number", ""))
+        planned = series_labels.get("planned", "") == "yes"
+        return (Departure(wall_s=wall_s, cause=series_labels.get("cause", ""), number=number, planned=planned),)
     return ()
 
 
 def _ranks(page: OwnScrape, engine: str) -> Iterator[RankLoad]:
-    names = {field.sample: None for field in exported.RANK}
+    """The data-parallel ranks of an engine, in order."""
     ranks = set()
-    for name in names:
-        for has, _ in page.of(name, "engine", engine):
-            ranks.add(has.get("rank", ""))
+    for field in exported.RANK:
+        for series_labels, _ in page.series_by_label(field.sample, "engine", engine):
+            ranks.add(series_labels.get("rank", ""))
     for rank in sorted(ranks, key=lambda text: (_small_number(text), text)):
         labels = {"engine": engine, "rank": rank}
         yield RankLoad(rank, **_figures(page, exported.RANK, labels, {}, NOT_EXPOSED))
@@ -378,20 +397,21 @@ def _backends(page: OwnScrape, engine: str) -> Iterator[Backend]:
     """The backends of a front end, in the order of their addresses."""
     polled_as: dict[str, str] = {}
     for field in exported.BACKEND:
-        for has, _ in page.of(field.sample, "engine", engine):
-            polled_as[has.get("backend", "")] = has.get("polled_as", "")
+        for series_labels, _ in page.series_by_label(field.sample, "engine", engine):
+            polled_as[series_labels.get("backend", "")] = series_labels.get("polled_as", "")
     for address in sorted(polled_as):
         labels = {"engine": engine, "backend": address, "polled_as": polled_as[address]}
         yield Backend(address, polled_as[address], **_figures(page, exported.BACKEND, labels, {}, NOT_EXPOSED))
 
 
 def _models(page: OwnScrape) -> Iterator[Replicas]:
-    samples = {field.sample for field in exported.EXPORTED_MODEL}
+    """The models of the page with their engines, by name."""
     deviating: dict[str, dict[str, str]] = {}
-    for name in samples:
-        for labels, _ in page.all(name):
+    """Model -> engine -> `yes` where it stands apart from the others."""
+    for name in {field.sample for field in exported.EXPORTED_MODEL}:
+        for labels, _ in page.series_named(name):
             deviating.setdefault(labels.get("model", ""), {})
-    for labels, _ in page.all("model_replica_info"):
+    for labels, _ in page.series_named("model_replica_info"):
         engines_of_model = deviating.setdefault(labels.get("model", ""), {})
         engines_of_model[labels.get("engine", "")] = labels.get("deviating", "")
     for model in sorted(deviating):
@@ -400,18 +420,19 @@ def _models(page: OwnScrape) -> Iterator[Replicas]:
             model=model,
             engines=tuple(engines),
             deviating=tuple(engine for engine in engines if deviating[model][engine] == "yes"),
-            **_figures(page, exported.EXPORTED_MODEL, {"model": model}, _PARTS, NOT_EXPOSED),
+            **_figures(page, exported.EXPORTED_MODEL, {"model": model}, _ROW_PARTS, NOT_EXPOSED),
         )
 
 
-def _urgency(verdict: Verdict) -> tuple[int, int, int, str, str]:
+def _urgency_order(verdict: Verdict) -> tuple[int, int, int, str, str]:
     """As triage orders them: the most urgent first."""
     order = (_LEVELS[verdict.level], _FAMILIES[verdict.family], _LIMITS[verdict.code])
     return (*order, verdict.kind.value, verdict.key)
 
 
 def _verdicts(page: OwnScrape) -> Iterator[Verdict]:
-    for verdict, _ in page.all("verdict"):
+    """The verdicts of the page, without those of a kind that this gpumon does not know."""
+    for verdict, _ in page.series_named("verdict"):
         labels = {
             "thing": verdict.get("thing", ""),
             "kind": verdict.get("kind", ""),
@@ -445,67 +466,86 @@ def _verdicts(page: OwnScrape) -> Iterator[Verdict]:
         )
 
 
-def _numbered(series: Iterable[LabelledValue]) -> list[LabelledValue]:
+def _in_order(series: Iterable[LabelledValue]) -> list[LabelledValue]:
     """The series in the order of the numbers that they have as a label."""
-    return sorted(series, key=_number)
+    return sorted(series, key=_label_number)
 
 
-def _number(series: LabelledValue) -> int:
+def _label_number(series: LabelledValue) -> int:
+    """The place of a series among those of one verdict: its label `at`."""
     labels, _ = series
     return _small_number(labels.get("at", ""))
 
 
 def _evidence(page: OwnScrape, labels: Mapping[str, str]) -> Iterator[Evidence]:
-    for has, value in _numbered(page.having("verdict_evidence", labels)):
-        parameters = _parameters(page, labels, f"evidence {has.get('at', '')}")
+    """The evidence of a verdict, in order."""
+    for series_labels, value in _in_order(page.series_with("verdict_evidence", labels)):
+        parameters = _parameters(page, labels, f"evidence {series_labels.get('at', '')}")
         limit = parameters.pop("limit", NOT_EXPOSED)
+        if isinstance(limit, str):
+            limit = NOT_EXPOSED
         yield peers.bounded_evidence(
             Evidence(
-                has.get("quantity", ""),
+                series_labels.get("quantity", ""),
                 value,
-                NOT_EXPOSED if isinstance(limit, str) else limit,
-                has.get("source", ""),
-                has.get("chart", ""),
-                parameters,
+                limit=limit,
+                source=series_labels.get("source", ""),
+                chart=series_labels.get("chart", ""),
+                parameters=parameters,
             )
         )
 
 
 def _actions(page: OwnScrape, labels: Mapping[str, str]) -> Iterator[Action]:
-    for has, _ in _numbered(page.having("verdict_action_info", labels)):
-        yield peers.vetted(Action(has.get("code", ""), _parameters(page, labels, f"action {has.get('at', '')}")))
+    """The actions that a verdict advises, in order."""
+    for series_labels, _ in _in_order(page.series_with("verdict_action_info", labels)):
+        parameters = _parameters(page, labels, f"action {series_labels.get('at', '')}")
+        yield peers.vetted(Action(series_labels.get("code", ""), parameters))
 
 
 def _unknown(page: OwnScrape, labels: Mapping[str, str]) -> Iterator[Signal]:
-    for has, _ in _numbered(page.having("verdict_unknown_info", labels)):
-        parameters = _parameters(page, labels, f"unknown {has.get('at', '')}")
-        yield peers.bounded_signal(Signal(has.get("code", ""), has.get("reason", ""), has.get("fix", ""), parameters))
+    """The signals that a verdict lacks, in order."""
+    for series_labels, _ in _in_order(page.series_with("verdict_unknown_info", labels)):
+        parameters = _parameters(page, labels, f"unknown {series_labels.get('at', '')}")
+        yield peers.bounded_signal(
+            Signal(
+                series_labels.get("code", ""), series_labels.get("reason", ""), series_labels.get("fix", ""), parameters
+            )
+        )
 
 
 def _parameters(page: OwnScrape, labels: Mapping[str, str], kind: str) -> dict[str, float | str]:
     """Figures and names of one sentence; of what the host kept to itself, the word that stands for it."""
     parameters: dict[str, float | str] = {}
-    for has, value in page.having("verdict_parameter", {**labels, "of": kind}):
-        name = has.get("name", "")
-        parameter = exported.PRIVATE.get(name, has.get("text", "") or value)
+    for series_labels, value in page.series_with("verdict_parameter", {**labels, "of": kind}):
+        name = series_labels.get("name", "")
+        parameter = exported.PRIVATE.get(name, series_labels.get("text", "") or value)
         if parameter != "":
             parameters[name] = parameter
     return parameters
 
 
 def _alerts(page: OwnScrape) -> Iterator[RaisedAlert]:
-    for labels, _ in page.all("alert"):
+    """The raised alerts of the page."""
+    for labels, _ in page.series_named("alert"):
         key = {"alert": labels.get("alert", ""), "scope": labels.get("scope", "")}
-        value = page.value("alert_value", key)
+        value: Reading = NOT_EXPOSED
+        text = ""
+        exported_value = page.value("alert_value", key)
+        if exported_value is not None:
+            text = f"{exported_value:.6g}"
+            if abs(exported_value) <= LARGEST:
+                value = exported_value
         yield RaisedAlert(
             name=key["alert"],
             scope=key["scope"],
-            text="" if value is None else f"{value:.6g}",
+            text=text,
             since=page.since("alert_since_timestamp_seconds", key),
-            value=NOT_EXPOSED if value is None or not abs(value) <= LARGEST else value,
+            value=value,
         )
 
 
 def _faults(page: OwnScrape) -> Iterator[FaultShown]:
-    for labels, count in page.all("faults"):
-        yield FaultShown(labels.get("source", ""), f"{count:.0f} reported; {ITS_OWN}", "")
+    """A fault for each source that has some: their texts are not exported."""
+    for labels, count in page.series_named("faults"):
+        yield FaultShown(labels.get("source", ""), f"{count:.0f} reported; {MORE_ON_HOST}", "")

@@ -22,10 +22,12 @@ T = TypeVar("T")
 _MOST_STEPS: Final = 600
 """Moments of one past: no chart is wider, and a Prometheus gives 11,000 at most."""
 FEWEST_STEPS: Final = 60
+"""Moments that are asked for however many series there are."""
 MOST_PAST_POINTS: Final = 600_000
 """Points of all series together: a host with many engines gets fewer moments, not a pause of many seconds."""
 _LEAST_STEP_S: Final = 0.1
-_FEW: Final = 3
+"""Seconds: nothing is scraped more often."""
+_MOST_LACKING: Final = 3
 """Steps that a host's own gpumon may lack: the newest scrapes are not there yet."""
 
 
@@ -46,74 +48,91 @@ class PrometheusPast:
         self,
         api: PrometheusApi,
         queries: Queries,
+        *,
         start_s: float,
         end_s: float,
         step_s: float,
         series: int = 0,
-        *,
-        own: bool = False,
+        has_gpumon: bool = False,
     ) -> None:
         """The step is made longer where there would be more than `_MOST_STEPS`, or, for so many series (0: it is not
-        known), more than `MOST_PAST_POINTS`. `own`: the host has a gpumon of its own now."""
+        known), more than `MOST_PAST_POINTS`. `has_gpumon`: the host has a gpumon of its own now."""
         self._api = api
         self._queries = queries
         self._start_s = start_s
         self.step_s = whole_ms(max(step_s, (end_s - start_s) / (most_steps(series) - 1), _LEAST_STEP_S))
         self._end_s = end_s
-        self._own = own
+        self._has_gpumon = has_gpumon
         self._answers: list[list[Matrix]] = []
+        """An answer to each of the queries, in their order."""
 
     async def ask(self) -> None:
-        """A constant number of range queries. Raises ApiFault.
+        """Ask a constant number of range queries. Raises ApiFault.
 
         Where the host's own gpumon tells of all of this time, its other series are left alone, as in a moment of now:
         they are most of what would have to be read.
         """
-        if self._own and self._is_whole(own := await self._range(self._queries.own)):
-            scraped, up = await gather_queries(self._range(self._queries.scraped), self._range(self._queries.up))
-            self._answers = [scraped, up, [], [], [], own]
-        else:
-            self._answers = await gather_queries(*map(self._range, self._queries))
+        if self._has_gpumon:
+            own = await self._range(self._queries.own)
+            if self._is_whole(own):
+                scraped, up = await gather_queries(self._range(self._queries.scraped), self._range(self._queries.up))
+                # In the order of `Queries`: nothing of engines, their starts, and GPUs.
+                self._answers = [scraped, up, [], [], [], own]
+                return
+        self._answers = await gather_queries(*map(self._range, self._queries))
 
     async def _range(self, promql: str) -> list[Matrix]:
+        """The series of a query over the whole time. Raises ApiFault."""
         return await self._api.query_range(promql, self._start_s, self._end_s, self.step_s)
 
     def _is_whole(self, matrices: list[Matrix]) -> bool:
         """Whether one of these series has a point at almost every step."""
         longest = max((len(matrix.points) for matrix in matrices), default=0)
-        return longest > 0 and longest + _FEW >= self._steps
+        return longest > 0 and longest + _MOST_LACKING >= self._steps
 
     @property
     def _steps(self) -> int:
+        """Number of moments."""
         return int((self._end_s - self._start_s) / self.step_s + 1e-6) + 1
 
     def frames(
         self, memory: Memory, models: Models, names: HostLabels, sizes: Mapping[str, int], host: str
     ) -> tuple[tuple[float, HostFrame], ...]:
         """The host at each moment at which there is something of it."""
-        frames: list[tuple[float, HostFrame]] = []
+        host_frames: list[tuple[float, HostFrame]] = []
         for answers in self._moments():
             if not any((answers.engines, answers.gpus, answers.own)):
                 continue
             frame = build_frame(answers, memory, models, names, sizes)
             for host_frame in frame.hosts:
                 if host_frame.name == host:
-                    frames.append((answers.at_s, host_frame))
-            time.sleep(0)  # the event loop and its screen go on in between
-        return tuple(frames)
+                    host_frames.append((answers.at_s, host_frame))
+            # The event loop and its screen go on in between.
+            time.sleep(0)
+        return tuple(host_frames)
 
     def _moments(self) -> Iterator[Answers]:
         """Moment after moment; what was used of the answers is freed."""
-        waiting = [_backwards(matrices) for matrices in self._answers]
+        # The oldest points last, where they are taken from.
+        unread = [_reverse_points(matrices) for matrices in self._answers]
         self._answers = []
         for step in range(self._steps):
-            scraped, up, engines, started, gpus, own = (self._due(matrices, step) for matrices in waiting)
+            scraped, up, engines, started, gpus, own = (self._take_step(matrices, step) for matrices in unread)
             at_s = self._start_s + step * self.step_s
-            yield Answers(at_s, scraped, up, engines, started, gpus, own, scraped)
+            yield Answers(
+                at_s,
+                scraped=scraped,
+                up=up,
+                engines=engines,
+                started=started,
+                gpus=gpus,
+                own=own,
+                again=scraped,
+            )
 
-    def _due(self, matrices: list[Matrix], step: int) -> list[Vector]:
-        """The values of this step, which are taken away."""
-        due: list[Vector] = []
+    def _take_step(self, matrices: list[Matrix], step: int) -> list[Vector]:
+        """Take away the values of this step, and those of earlier ones; returns those of this step."""
+        vectors: list[Vector] = []
         for matrix in matrices:
             while matrix.points:
                 at_s, value = matrix.points[-1]
@@ -122,19 +141,20 @@ class PrometheusPast:
                     break
                 matrix.points.pop()
                 if step_of_point == step:
-                    due.append(Vector(matrix.series, at_s, value))
-        return due
+                    vectors.append(Vector(matrix.series, at_s, value))
+        return vectors
 
 
-def _backwards(matrices: list[Matrix]) -> list[Matrix]:
+def _reverse_points(matrices: list[Matrix]) -> list[Matrix]:
+    """The same series, with the newest point first."""
     for matrix in matrices:
         matrix.points.reverse()
     return matrices
 
 
-async def gather_queries(*asked: Coroutine[object, object, T]) -> list[T]:
+async def gather_queries(*pending: Coroutine[object, object, T]) -> list[T]:
     """All answers; where one fails the others are given up, so that nothing is still asked afterwards."""
-    tasks = [asyncio.ensure_future(work) for work in asked]
+    tasks = [asyncio.ensure_future(work) for work in pending]
     try:
         return await asyncio.gather(*tasks)
     except BaseException:  # also where it is cancelled

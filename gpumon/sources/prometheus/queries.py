@@ -30,18 +30,21 @@ from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.hosts import INSTANCE, PODS, host_of, user_of
 from gpumon.sources.prometheus.targets import EXPORTED, OF_WORKLOADS, UNKNOWN
 
-_SEEN_S: Final = 300
-"""Over which a target's scrapes are looked at."""
+_SCRAPES_S: Final = 300
+"""Seconds over which a target's scrapes are looked at."""
 ENDS: Final = ("_bucket", "_count", "_sum")
+"""Ends of the names of a histogram's series."""
 OWN: Final = "gpumon_.+"
-_PLAIN: Final = re.compile(r"[^a-zA-Z0-9_:]")
+"""Regular expression of all that gpumon exports."""
+_ODD_CHARACTER: Final = re.compile(r"[^a-zA-Z0-9_:]")
 
 TABLED: Final = tuple(row for row in ENGINE_ROWS if len(row.json_paths) < len(row.paths))
 """The engines whose metrics a Prometheus can scrape; what answers JSON alone never comes through one."""
 _ADAPTERS: Final[tuple[Adapter, ...]] = tuple(row.adapter() for row in TABLED)
 ENGINE_NAMES: Final = frozenset().union(*(adapter.wanted_names for adapter in _ADAPTERS)) - {START_TIME}
 """All sample names that an engine is read from, but one that every exporter writes."""
-_SIGNED_BY: Final = frozenset({RUNNING, WAITING, REQUESTS, DECODE_TOKENS})
+_SIGN_QUANTITIES: Final = frozenset({RUNNING, WAITING, REQUESTS, DECODE_TOKENS})
+"""Quantities of which every engine writes one at least."""
 ALL_BUCKETS: Final = frozenset({TTFT, ITL, E2E, QUEUE, TPOT, PREFILL_TIME, PROMPT_LENGTH, OUTPUT_LENGTH})
 FLEET_BUCKETS: Final = frozenset({TTFT, ITL, PROMPT_LENGTH})
 """Quantities whose buckets a whole fleet is asked for: latencies that its rows merge, and of prompts what attention
@@ -50,7 +53,7 @@ REPORT_BUCKETS: Final = FLEET_BUCKETS | {TPOT}
 """Quantities whose buckets a report asks for: it counts the requests within the goals."""
 TIME_FUNCTION: Final = "time()"
 MOST_ADDRESSES: Final = 200
-"""Addresses of a host's targets in the past."""
+"""Addresses of a host's targets in the past that are asked about."""
 _GPU_SIGNS: Final = GPU_NAMES & {
     "DCGM_FI_DEV_GPU_TEMP",
     "DCGM_FI_DEV_GPU_TEMP_CELSIUS",
@@ -63,6 +66,7 @@ _GPU_SIGNS: Final = GPU_NAMES & {
 }
 """Metrics of which a dcgm-exporter writes one at least, unless its list of fields was cut down."""
 _OWN_SIGNS: Final = SAMPLE_NAMES & {"gpumon_build_info"}
+"""Metrics that every gpumon writes."""
 
 
 def _pod_labels() -> Iterator[str]:
@@ -79,39 +83,39 @@ def sign_names() -> frozenset[str]:
     """Names of which an engine writes one at least."""
     signs: set[str] = set()
     for adapter in _ADAPTERS:
-        for rule in (*adapter.tables.counters, *adapter.tables.gauges):
-            if rule.quantity in _SIGNED_BY:
-                for metric in rule.metrics:
+        for number in (*adapter.tables.counters, *adapter.tables.gauges):
+            if number.quantity in _SIGN_QUANTITIES:
+                for metric in number.metrics:
                     signs |= adapter.page_names(metric.name)
     return frozenset(signs)
 
 
 def buckets_of(quantities: frozenset[str]) -> frozenset[str]:
-    """Names of the series of buckets that these are read from.
+    """Names of the series of buckets that these quantities are read from.
 
     Where tokens may be counted at a request's end alone, how long requests take is asked for in full: the longest one
     tells how long such a count has to be looked at.
     """
     names: set[str] = set()
     for adapter in _ADAPTERS:
-        for rule in adapter.tables.histograms:
-            if rule.quantity in quantities or (rule.quantity == E2E and _counts_at_end(adapter)):
-                for metric in rule.metrics:
+        for histogram in adapter.tables.histograms:
+            is_longest_request = histogram.quantity == E2E and _counts_at_end(adapter)
+            if histogram.quantity in quantities or is_longest_request:
+                for metric in histogram.metrics:
                     names |= adapter.page_names(f"{metric.name}{ENDS[0]}")
     return frozenset(names)
 
 
 def _counts_at_end(adapter: Adapter) -> bool:
-    counted = (rule for rule in adapter.tables.counters if rule.quantity == DECODE_TOKENS)
-    for rule in counted:
-        for metric in rule.metrics:
-            if metric.advance is Advance.END:
-                return True
+    """Whether one of the metrics of an engine's tokens moves at a request's end alone."""
+    for counter in adapter.tables.counters:
+        if counter.quantity == DECODE_TOKENS and any(metric.advance is Advance.END for metric in counter.metrics):
+            return True
     return False
 
 
 def left_out(quantities: frozenset[str]) -> frozenset[str]:
-    """Names of the series of buckets that are not asked for where these are."""
+    """Names of the series of buckets that are not asked for where those of these quantities are."""
     return buckets_of(ALL_BUCKETS) - buckets_of(quantities)
 
 
@@ -131,22 +135,21 @@ class Queries(NamedTuple):
 
 def series_of_names(names: Iterable[str], matchers: str) -> str:
     """Series of these names. Names are made of letters, digits, `_` and `:`."""
-    return _of(pattern(names), matchers)
+    return _selector(pattern(names), matchers)
 
 
 def pattern(names: Iterable[str]) -> str:
     """A regular expression of exactly these names, a third as long as a list: VictoriaMetrics takes 16 KiB a query."""
-    all_names = frozenset(names)
     parts = []
-    others = all_names
+    unwritten = frozenset(names)
     for ends in (ENDS, ENDS[1:]):
-        bases = _bases(others, ends)
+        bases = _bases(unwritten, ends)
         for end in ends:
-            others -= {base + end for base in bases}
+            unwritten -= {base + end for base in bases}
         if bases:
             parts.append(f"({_factored(sorted(bases))})({'|'.join(ends)})")
-    if others:
-        parts.append(_factored(sorted(others)))
+    if unwritten:
+        parts.append(_factored(sorted(unwritten)))
     return "|".join(parts)
 
 
@@ -168,15 +171,19 @@ def _factored(names: list[str]) -> str:
     parts = []
     for group in groups.values():
         begin = os.path.commonprefix(group)  # noqa: RUF071 (of characters)
-        rest = [name[len(begin) :] for name in group]
-        parts.append(begin + (f"({_factored(rest)})" if len(group) > 1 else ""))
+        part = begin
+        if len(group) > 1:
+            ends = [name[len(begin) :] for name in group]
+            part += f"({_factored(ends)})"
+        parts.append(part)
     return "|".join(parts)
 
 
 def queries(match: str = "", own: str = OWN, buckets: frozenset[str] = ALL_BUCKETS) -> Queries:
-    """`match` are label matchers in PromQL; `own` is the regular expression of the names that gpumon itself exports.
+    """The queries of one frame.
 
-    `buckets`: quantities of which the distribution is asked for, not the sum and the count alone.
+    `match`: label matchers in PromQL. `own`: the regular expression of the names that gpumon itself exports. `buckets`:
+    quantities of which the distribution is asked for, not the sum and the count alone.
     """
     started = f"{_metric(START_TIME, match)} and on (job, instance) {series_of_names(sign_names(), match)}"
     return Queries(
@@ -185,22 +192,22 @@ def queries(match: str = "", own: str = OWN, buckets: frozenset[str] = ALL_BUCKE
         engines=series_of_names(ENGINE_NAMES - left_out(buckets), match),
         started=started,
         gpus=series_of_names(GPU_NAMES, match),
-        own=_of(own, match),
+        own=_selector(own, match),
     )
 
 
 def own_names(names: Iterable[str]) -> str:
     """The regular expression of exactly these names."""
-    return pattern(name for name in names if not _PLAIN.search(name)) or OWN
+    return pattern(name for name in names if not _ODD_CHARACTER.search(name)) or OWN
 
 
 def scrapes(instances: Iterable[str], match: str = "") -> str:
-    """The very scrapes of these targets within `_SEEN_S`, by their `up`."""
-    return f"up{{{matchers_of_label(match, 'instance', instances)}}}[{_SEEN_S}s]"
+    """The query for all scrapes of these targets within `_SCRAPES_S`, by their `up`."""
+    return f"up{{{matchers_of_label(match, 'instance', instances)}}}[{_SCRAPES_S}s]"
 
 
 def matchers_of_label(match: str, label: str, values: Iterable[str]) -> str:
-    """`match`, and one of these values of a label, whatever stands in them."""
+    """Matchers of `match`, and of one of these values of a label, whatever characters they have."""
     one_of = "|".join(sorted(map(_literal, values)))
     return join_matchers(match, f'{label}=~"{one_of}"')
 
@@ -218,12 +225,14 @@ def _literal(value: str) -> str:
     return quoted.replace("\r", "\\r").replace("\0", "\\x00")
 
 
-def _of(names: str, match: str) -> str:
+def _selector(names: str, match: str) -> str:
+    """The series whose names match a regular expression."""
     name = f'__name__=~"{names}"'
     return f"{{{join_matchers(name, match)}}}"
 
 
 def _metric(name: str, match: str) -> str:
+    """The series of one name."""
     matchers = join_matchers(match)
     if matchers:
         return f"{name}{{{matchers}}}"
@@ -231,21 +240,23 @@ def _metric(name: str, match: str) -> str:
 
 
 def with_scrape_times(scraped: str, match: str) -> str:
-    """`scraped`, and by their own series when the pages were written that have no `up`: still one query."""
+    """The query `scraped`, which also asks when the pages without `up` were scraped, by their own series: still one
+    query."""
     pages = (
         (UNKNOWN, sign_names() | _OWN_SIGNS),
         ([name for name in UNKNOWN if name not in OF_WORKLOADS], _GPU_SIGNS),
     )
-    return " or ".join((scraped, *(_newest(labels, names, match) for labels, names in pages)))
+    return " or ".join((scraped, *(_newest_scrape(labels, names, match) for labels, names in pages)))
 
 
-def _newest(labels: Iterable[str], names: Iterable[str], match: str) -> str:
+def _newest_scrape(labels: Iterable[str], names: Iterable[str], match: str) -> str:
+    """The query for the newest time of any series of these names, by these labels."""
     # Each name by itself: a function drops it, and two series must not become alike.
     times = " or ".join(f"timestamp({name}{{{join_matchers(match)}}})" for name in sorted(names))
     return f"max by ({', '.join(labels)}) ({times})"
 
 
-class Before(NamedTuple):
+class LastDayQueries(NamedTuple):
     """The queries for the day before now; one series per GPU each."""
 
     busy: str
@@ -258,40 +269,40 @@ class Before(NamedTuple):
     """When that last changed, to 5 minutes."""
 
 
-def before(match: str) -> Before:
+def queries_of_last_day(match: str) -> LastDayQueries:
     """The queries of the last day."""
     busy = _metric("DCGM_FI_DEV_GPU_UTIL", match)
     xid = _metric("DCGM_FI_DEV_XID_ERRORS", match)
-    return Before(
-        f"max_over_time(timestamp(max_over_time({busy}[5m]) > 0)[1d:5m])",
-        f"min_over_time(timestamp({busy})[1d:30m])",
-        f"{xid} > 0",
-        f"max_over_time(timestamp(changes({xid}[5m]) > 0)[1d:5m])",
+    return LastDayQueries(
+        busy=f"max_over_time(timestamp(max_over_time({busy}[5m]) > 0)[1d:5m])",
+        first=f"min_over_time(timestamp({busy})[1d:30m])",
+        xid=f"{xid} > 0",
+        xid_changed=f"max_over_time(timestamp(changes({xid}[5m]) > 0)[1d:5m])",
     )
 
 
 def targets_of_range(match: str, seconds: float) -> str:
     """The targets that there were, by their `up`; to be asked for the end of the time."""
-    return f"last_over_time(up{{{join_matchers(match)}}}[{_range(seconds)}])"
+    return f"last_over_time(up{{{join_matchers(match)}}}[{_duration(seconds)}])"
 
 
 def exporters_of_range(names: Iterable[str], match: str, seconds: float) -> str:
     """The exporters that told GPUs of the hosts of these names, and the pods that used them."""
     gpu_series = series_of_names(_GPU_SIGNS, matchers_of_label(match, "Hostname", names))
-    return f"group by (job, instance, {', '.join(_POD_LABELS)}) (last_over_time({gpu_series}[{_range(seconds)}]))"
+    return f"group by (job, instance, {', '.join(_POD_LABELS)}) (last_over_time({gpu_series}[{_duration(seconds)}]))"
 
 
 def addresses(
     up: Iterable[Vector], exporters: Iterable[Vector], names: Iterable[str], ladder: Sequence[str]
 ) -> frozenset[str]:
     """Addresses of a host's targets in the past: placed by their labels, or by the pods that used its GPUs."""
-    wanted = frozenset(names)
+    host_names = frozenset(names)
     of_exporters = [sample.series.labels for sample in exporters]
     pods = _pods_of(of_exporters)
     instances = dict.fromkeys(labels.get(INSTANCE, "") for labels in of_exporters)
     for sample in up:
         labels = sample.series.labels
-        if host_of(labels, {}, ladder) in wanted or _pod(labels) in pods:
+        if host_of(labels, {}, ladder) in host_names or _pod(labels) in pods:
             instances[labels.get(INSTANCE, "")] = None
     instances.pop("", None)
     return frozenset(list(instances)[:MOST_ADDRESSES])
@@ -301,24 +312,29 @@ def _pods_of(exporters: Iterable[Mapping[str, str]]) -> set[tuple[str, str]]:
     """The pods that these labels of exporters name, their own and those of a GPU's user."""
     pods = set()
     for labels in exporters:
-        for pod in (_pod(labels), _pod(_plain(labels))):
+        for pod in (_pod(labels), _pod(_without_exported(labels))):
             if pod is not None:
                 pods.add(pod)
     return pods
 
 
 def _pod(labels: Mapping[str, str]) -> tuple[str, str] | None:
+    """Namespace and name of the pod that these labels name; None where they name none."""
     user = user_of(labels, "")
-    return (user.pod.namespace, user.pod.name) if user is not None else None
+    if user is None:
+        return None
+    return user.pod.namespace, user.pod.name
 
 
-def _plain(labels: Mapping[str, str]) -> dict[str, str]:
-    plain = {}
+def _without_exported(labels: Mapping[str, str]) -> dict[str, str]:
+    """The labels that Prometheus has renamed, under the names that the page gave them."""
+    page_labels = {}
     for name, value in labels.items():
         if name.startswith(EXPORTED):
-            plain[name[len(EXPORTED) :]] = value
-    return plain
+            page_labels[name[len(EXPORTED) :]] = value
+    return page_labels
 
 
-def _range(seconds: float) -> str:
+def _duration(seconds: float) -> str:
+    """A time as PromQL writes it, in whole seconds from 1 on."""
     return f"{max(1, round(seconds))}s"

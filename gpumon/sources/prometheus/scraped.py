@@ -26,7 +26,7 @@ class Scraped(NamedTuple):
     """Targets that were scraped while the queries ran: their pages may mix two scrapes."""
     counted: frozenset[Target]
     """One target for each page."""
-    here: tuple[Target, ...]
+    with_page: tuple[Target, ...]
     """Counted targets with a page."""
     down: tuple[Target, ...]
     """Counted targets whose `up` is 0."""
@@ -35,6 +35,7 @@ class Scraped(NamedTuple):
     engines: ValuesByTarget
     gpus: ValuesByTarget
     own: ValuesByTarget
+    """Series of hosts' own gpumon."""
     intervals: Intervals
 
     def is_down(self, target: Target) -> bool:
@@ -59,27 +60,27 @@ def job_of(target: Target) -> str:
 def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scraped:
     """The answers sorted by target. The memory learns the targets' sizes and clusters."""
     placer = memory.placer
-    up = placer.know(answers.up)
-    scraped_before_s = placer.dates(answers.scraped)
-    scraped_s = placer.dates(answers.again)
-    engines = _pages((*answers.engines, *answers.started), placer)
-    gpus = _pages(answers.gpus, placer)
-    own = _pages(answers.own, placer)
+    up = placer.take_targets(answers.up)
+    scraped_before_s = placer.scrape_times(answers.scraped)
+    scraped_s = placer.scrape_times(answers.again)
+    engines = _pages_by_target((*answers.engines, *answers.started), placer)
+    gpus = _pages_by_target(answers.gpus, placer)
+    own = _pages_by_target(answers.own, placer)
     pages = {**engines, **gpus, **own}
-    patience_s = 2.0 * memory.intervals.most(pages)
+    patience_s = 2.0 * memory.intervals.most_common(pages)
     counted = memory.choice.of({**up, **pages}, scraped_s, patience_s)
     counted_set = frozenset(counted)
-    here = tuple(target for target in pages if target in counted_set)
-    _remember(here, pages, memory, labels)
+    with_page = tuple(target for target in pages if target in counted_set)
+    _note_targets(with_page, pages, memory, labels)
     return Scraped(
         at_s=answers.at_s,
         up=up,
         scraped_s=scraped_s,
-        moving=_moving(scraped_before_s, scraped_s),
+        moving=_moving_targets(scraped_before_s, scraped_s),
         counted=counted_set,
-        here=here,
+        with_page=with_page,
         down=tuple(target for target in counted if up.get(target) == 0.0),
-        answering=_answering(counted, up),
+        answering=_count_answering(counted, up),
         engines=engines,
         gpus=gpus,
         own=own,
@@ -87,7 +88,7 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
     )
 
 
-def _pages(vectors: Iterable[Vector], placer: Placer) -> ValuesByTarget:
+def _pages_by_target(vectors: Iterable[Vector], placer: Placer) -> ValuesByTarget:
     """The series of each target, as its page wrote them."""
     pages: ValuesByTarget = {}
     for vector in vectors:
@@ -96,16 +97,16 @@ def _pages(vectors: Iterable[Vector], placer: Placer) -> ValuesByTarget:
         if page is None:
             page = {}
             pages[placed.target] = page
-        page[placed.own] = vector.value
+        page[placed.series] = vector.value
     return pages
 
 
-def _moving(before_s: Mapping[Target, float], after_s: Mapping[Target, float]) -> frozenset[Target]:
+def _moving_targets(before_s: Mapping[Target, float], after_s: Mapping[Target, float]) -> frozenset[Target]:
     """Targets whose newest scrape is another after the queries than before."""
     return frozenset(target for target, scraped_s in after_s.items() if before_s.get(target) != scraped_s)
 
 
-def _answering(counted: Sequence[Target], up: Mapping[Target, float]) -> Counter[str]:
+def _count_answering(counted: Sequence[Target], up: Mapping[Target, float]) -> Counter[str]:
     """Job -> number of its counted targets that are up."""
     answering = Counter[str]()
     for target in counted:
@@ -114,11 +115,11 @@ def _answering(counted: Sequence[Target], up: Mapping[Target, float]) -> Counter
     return answering
 
 
-def _remember(here: Sequence[Target], pages: ValuesByTarget, memory: Memory, labels: HostLabels) -> None:
+def _note_targets(with_page: Sequence[Target], pages: ValuesByTarget, memory: Memory, labels: HostLabels) -> None:
     """Note in the memory whether the targets are dated, how large their pages are, and their clusters."""
-    memory.undated = not here or any(not target.known for target in here)
-    memory.sizes = {target.key: len(pages[target]) for target in here}
-    for target in here:
+    memory.undated = not with_page or any(not target.has_up for target in with_page)
+    memory.sizes = {target.key: len(pages[target]) for target in with_page}
+    for target in with_page:
         cluster = labels.cluster(target.labels)
         if cluster:
             memory.clusters.add(cluster)

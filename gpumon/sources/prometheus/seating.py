@@ -22,7 +22,7 @@ from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.targets import Target
 
 CUT_GPUS: Final = "the dcgm-exporter has more GPUs than gpumon reads"
-_UNSEEN: Final = (
+_SEES_FEWER_ENGINES: Final = (
     "its gpumon serve-metrics sees {} of the {} engines that this Prometheus scrapes here, whose own series are taken: "
     "in a container it needs the host's PIDs and network (hostPID, hostNetwork), or the engines as [[endpoint]]"
 )
@@ -49,6 +49,7 @@ class Machine:
 
 
 def _gpu_order(gpu: GpuReading) -> tuple[int, str, str]:
+    """Sorts GPUs by index, each before its slices."""
     return gpu.index, gpu.parent_uuid or gpu.uuid, gpu.mig_instance
 
 
@@ -67,6 +68,7 @@ class Seating:
         self._naming = naming
         self._memory = memory
         self._uuids: set[str] = set()
+        """GPUs and slices that are on a machine by now."""
 
     def seat_exporter(self, scraped: ScrapedExporter) -> None:
         """Put the GPUs of an exporter on their machines."""
@@ -75,7 +77,7 @@ class Seating:
             machine = self._machine(target, name)
             is_shown = self._count_account(machine, target, gpu)
             if is_shown:
-                machine.gpus[gpu.uuid] = _with_past(gpu, self._memory)
+                machine.gpus[gpu.uuid] = _with_last_day(gpu, self._memory)
                 self._uuids.add(gpu.uuid)
             if down and (is_shown or not machine.gpus):
                 machine.faults[exporters.EXPORTER_DOWN] = None
@@ -84,8 +86,8 @@ class Seating:
                 machine.faults[CUT_GPUS] = None
 
     def _count_account(self, machine: Machine, target: Target, gpu: GpuReading) -> bool:
-        """Count an account of a GPU that has one already. Returns whether this one is shown: what is up comes first,
-        then what is not behind."""
+        """Count an exporter's account of a GPU. Returns whether it is shown: the first is, and one that is up where the
+        first has fallen behind."""
         if gpu.uuid not in self._uuids:
             return True
         self.repeated_gpus += 1
@@ -102,24 +104,24 @@ class Seating:
             machine.faults[exporters.EXPORTER_DOWN] = None
         machine.exporters_down.add(target.key)
 
-    def seat_own(self, own: OwnGpumon) -> None:
+    def seat_own_gpumon(self, own_gpumon: OwnGpumon) -> None:
         """Put on its machine what the host's own gpumon exports, or why there is nothing of it."""
-        machine = self._machine(own.target, own.host)
-        if own.snapshot is not None:
-            machine.snapshot = own.snapshot
-        elif own.refusal:
-            machine.faults[own.refusal] = None
-            self.refusals.append(f"{clean(own.host, 60)}: {own.refusal}")
+        machine = self._machine(own_gpumon.target, own_gpumon.host)
+        if own_gpumon.snapshot is not None:
+            machine.snapshot = own_gpumon.snapshot
+        elif own_gpumon.refusal:
+            machine.faults[own_gpumon.refusal] = None
+            self.refusals.append(f"{clean(own_gpumon.host, 60)}: {own_gpumon.refusal}")
         else:
             machine.faults[OWN_DOWN] = None
-            machine.exporters_down.add(own.target.key)
+            machine.exporters_down.add(own_gpumon.target.key)
 
     def seat_engine(self, scraped: ScrapedEngine) -> None:
         """Put an engine on its machine."""
         target, engine = scraped
         machine = self._machine(target, self._naming.host(target))
         for index, seated in enumerate(machine.engines):
-            if seated.engine.row.kind is engine.row.kind and _is_same(seated.target, target):
+            if seated.engine.row.kind is engine.row.kind and _is_same_engine(seated.target, target):
                 self.repeated_engines += 1
                 if self._is_better(scraped, seated):
                     machine.engines[index] = scraped
@@ -138,6 +140,7 @@ class Seating:
         return behind_s > OFTEN * scraped.engine.readings[0].interval_s
 
     def _machine(self, target: Target, name: str) -> Machine:
+        """The machine of this name, which has the target from now on."""
         place = self._naming.machines.shown(target, name)
         machine = self.machines.setdefault(place, Machine())
         if not machine.targets or machine.targets[-1] is not target:
@@ -153,14 +156,14 @@ def seat(scraped: Scraped, contents: Contents, naming: Naming, memory: Memory) -
     for target in scraped.down:
         if job_of(target) in memory.exporter_jobs and target.key not in memory.exporters:
             seating.seat_unread_exporter(target)
-    for own in contents.owns:
-        seating.seat_own(own)
+    for own_gpumon in contents.own_gpumons:
+        seating.seat_own_gpumon(own_gpumon)
     for engine in contents.engines:
         seating.seat_engine(engine)
     return seating
 
 
-def _with_past(gpu: GpuReading, memory: Memory) -> GpuReading:
+def _with_last_day(gpu: GpuReading, memory: Memory) -> GpuReading:
     """The GPU with what the day before tells of it."""
     busy = gpu.busy_ratio
     if not isinstance(busy, Missing) and busy > 0.0:
@@ -175,8 +178,8 @@ def _with_past(gpu: GpuReading, memory: Memory) -> GpuReading:
     return msgspec.structs.replace(gpu, idle_since_wall_s=idle_s, xid=xids)
 
 
-def _is_same(target: Target, other: Target) -> bool:
-    """Whether two jobs scrape one engine: at one address with a port, and no pod's name says otherwise."""
+def _is_same_engine(target: Target, other: Target) -> bool:
+    """Whether two jobs scrape one engine: both at one address with a port, and no pod's name says otherwise."""
     same_address = target_identity(target) == target_identity(other) and port_of(target.instance) != ""
     return same_address and job_of(target) != job_of(other) and same_pod(target.labels, other.labels)
 
@@ -189,25 +192,26 @@ def merge_own(machine: Machine) -> None:
     """
     if machine.snapshot is None:
         return
-    unseen = _unseen(machine.engines, machine.snapshot)
-    number = _readings(machine.engines)
+    unseen = _engines_unseen(machine.engines, machine.snapshot)
+    count = _count_readings(machine.engines)
     if unseen:
-        known = number - _readings(unseen)
-        machine.faults[_UNSEEN.format(known or "none", number)] = None
+        seen_count = count - _count_readings(unseen)
+        machine.faults[_SEES_FEWER_ENGINES.format(seen_count or "none", count)] = None
     if machine.gpus and unseen and not machine.snapshot.engines:
         machine.snapshot = None
     else:
         machine.engines = unseen
 
 
-def _readings(engines: Sequence[ScrapedEngine]) -> int:
+def _count_readings(engines: Sequence[ScrapedEngine]) -> int:
+    """Number of engines, as a page of several models is several."""
     return sum(len(engine.readings) for _, engine in engines)
 
 
-def _unseen(engines: Sequence[ScrapedEngine], own: Snapshot) -> list[ScrapedEngine]:
+def _engines_unseen(engines: Sequence[ScrapedEngine], snapshot: Snapshot) -> list[ScrapedEngine]:
     """Scraped engines that a host's own gpumon does not tell of, by their kind and port, else by kind and model."""
-    by_port = Counter((engine.kind, port_of(engine.url)) for engine in own.engines)
-    by_model = Counter((engine.kind, engine.model) for engine in own.engines)
+    by_port = Counter((engine.kind, port_of(engine.url)) for engine in snapshot.engines)
+    by_model = Counter((engine.kind, engine.model) for engine in snapshot.engines)
     unseen: list[ScrapedEngine] = []
     for scraped in engines:
         kind = scraped.engine.row.kind

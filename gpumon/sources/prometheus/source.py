@@ -30,12 +30,12 @@ from gpumon.sources.prometheus.queries import (
     TIME_FUNCTION,
     Queries,
     addresses,
-    before,
     exporters_of_range,
     left_out,
     matchers_of_label,
     own_names,
     queries,
+    queries_of_last_day,
     scrapes,
     series_of_names,
     targets_of_range,
@@ -44,23 +44,27 @@ from gpumon.sources.prometheus.queries import (
 from gpumon.sources.prometheus.targets import Target
 
 LAG_S: Final = 2.0
-"""Now is asked for so late: a scrape is dated by its begin, and is there, whole, at its end."""
+"""Seconds before now that are asked for as now: a scrape is dated by its begin, and is there, whole, at its end."""
 LAG_SHARE: Final = 0.2
 """Longest lag as a share of the interval."""
 LEARN_AGAIN_S: Final = 60.0
-"""How often jobs are scraped is looked at so often."""
+"""Seconds between two looks at the scrape intervals of all jobs."""
 LACKING_S: Final = 5.0
-"""And so often where it is not known of a job, as nothing was scraped twice."""
+"""Seconds between two looks where the interval of a job is not known, as nothing was scraped twice."""
 CLOCK_AGAIN_S: Final = 300.0
-"""The server's clock is looked at so often."""
+"""Seconds between two looks at the server's clock."""
 BEFORE_AGAIN_S: Final = 600.0
-"""The last day is looked at so often."""
+"""Seconds between two looks at the last day."""
 _DAY_S: Final = 86400.0
+"""The time before now that the queries of the last day look at."""
 _MOST_SKEW_S: Final = 5.0
+"""Seconds between two clocks that are not worth a notice."""
+_MOST_XID: Final = 1e4
+"""A larger number is no Xid."""
 DATE_S: Final = 1.0
 """A Date header is no more exact than this."""
-_KEPT_S: Final = 15 * 86400.0
-"""How far back one may go: what a Prometheus keeps unless it was told otherwise."""
+_RETENTION_S: Final = 15 * 86400.0
+"""Seconds that a Prometheus keeps unless it was told otherwise: how far back one may go."""
 LOOKS: Final = 8
 """Parts of a longer past at whose ends it is asked which hosts there were."""
 SKEWED: Final = (
@@ -100,6 +104,7 @@ class FleetSource:
         self._queries: Queries = queries(config.match, own_names(SAMPLE_NAMES), buckets)
         self._left_out = left_out(buckets)
         self._looked_at = ""
+        """The host that is asked for all distributions; empty for none."""
         self._memory = Memory(config.interval_s)
         self._learn_again_s = -math.inf
         self._clock_again_s = -math.inf
@@ -109,8 +114,11 @@ class FleetSource:
         self._clock_ahead_s = 0.0
         """How far its clock is ahead of this machine's."""
         self._sent = 0
+        """Queries of the newest frame."""
         self._since: dict[str, float] = {}
+        """Text of a fault of the server -> Unix time since when it holds."""
         self._targets_span = (0.0, 0.0)
+        """The time whose targets were asked for last (Unix times), and the answer."""
         self._targets_in_span: list[Vector] = []
         self._one_at_a_time = asyncio.Lock()
         self._newest: FleetFrame | None = None
@@ -123,12 +131,16 @@ class FleetSource:
         async with self._one_at_a_time:
             begun_s = self._clock()
             self._sent = 0
-            frame = await self._frame(at_s)
-            return msgspec.structs.replace(frame, queries=self._sent, cost_s=self._clock() - begun_s)
+            fleet_frame = await self._frame(at_s)
+            return msgspec.structs.replace(fleet_frame, queries=self._sent, cost_s=self._clock() - begun_s)
 
     async def _frame(self, at_s: float | None) -> FleetFrame:
+        """All hosts at a Unix time; None: now, and only then the memory learns."""
         now = at_s is None
-        asked_s = self._wall() if at_s is None else at_s
+        asked_s = at_s if at_s is not None else self._wall()
+        memory = self._memory
+        if not now:
+            memory = memory.beside()
         try:
             if now:
                 await self._look_at_clock()
@@ -136,17 +148,18 @@ class FleetSource:
             answers = await self._ask(asked_s)
             await self._learn(answers)
             if now and self._newest is not None and self._clock() >= self._before_again_s:
-                await self._look_back(answers.at_s)  # the first rows do not wait for it
-            frame = await self._built(answers, self._memory if now else self._memory.beside())
+                # Not for the first frame, whose rows do not wait for it.
+                await self._look_back(answers.at_s)
+            frame = await self._build(answers, memory)
         except ApiFault as fault:
-            return self._failed(fault.text, asked_s, now)
+            return self._failed_frame(fault.text, asked_s, now=now)
         except Exception as error:  # a fault of gpumon's own costs this frame only
             text = f"gpumon failed on the answers ({type(error).__name__}): please report"
-            return self._failed(text, asked_s, now)
+            return self._failed_frame(text, asked_s, now=now)
         if now:
             self._newest = frame
             await asyncio.to_thread(self.api.reader.forget)
-        faults = self._faults((*self.api.taken_warnings(), *self._skew()), asked_s, now)
+        faults = self._faults((*self.api.take_warnings(), *self._clock_notices()), asked_s, now=now)
         return msgspec.structs.replace(frame, faults=(*frame.faults, *faults))
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
@@ -159,14 +172,20 @@ class FleetSource:
         if end_s < start_s:
             return ()
         targets = self._memory.hosts.get(host, ())
-        asked = await self._asked_of(host, start_s, end_s, ALL_BUCKETS)
-        if asked is None:
+        past_queries = await self._queries_for_past(host, start_s, end_s, ALL_BUCKETS)
+        if past_queries is None:
             return ()
-        past = PrometheusPast(
-            self.api, asked, start_s, end_s, step_s, self._memory.series_of(targets), own=self._has_gpumon(targets)
+        past_answers = PrometheusPast(
+            self.api,
+            past_queries,
+            start_s=start_s,
+            end_s=end_s,
+            step_s=step_s,
+            series=self._memory.series_of(targets),
+            has_gpumon=self._has_gpumon(targets),
         )
-        await past.ask()
-        return await self._frames_of(past, self._memory.beside(), host)
+        await past_answers.ask()
+        return await self._read_past(past_answers, self._memory.beside(), host)
 
     async def stretches(
         self, host: str, start_s: float, end_s: float, step_s: float, *, own: bool
@@ -177,19 +196,26 @@ class FleetSource:
         `own`: where the host's own gpumon tells of all of it, nothing else is asked for.
         """
         targets = self._memory.hosts.get(host, ())
-        asked = await self._asked_of(host, start_s, end_s, REPORT_BUCKETS)
-        if asked is None:
+        past_queries = await self._queries_for_past(host, start_s, end_s, REPORT_BUCKETS)
+        if past_queries is None:
             return
         series = self._memory.series_of(targets)
         memory = self._memory.beside()
         steps = most_steps(series)
-        own = own and self._has_gpumon(targets)
         begin_s = start_s
         while begin_s <= end_s:
             last_s = min(end_s, begin_s + step_s * (steps - 1))
-            past = PrometheusPast(self.api, asked, begin_s, last_s, step_s, series, own=own)
+            past = PrometheusPast(
+                self.api,
+                past_queries,
+                start_s=begin_s,
+                end_s=last_s,
+                step_s=step_s,
+                series=series,
+                has_gpumon=own and self._has_gpumon(targets),
+            )
             await past.ask()
-            yield await self._frames_of(past, memory, host)
+            yield await self._read_past(past, memory, host)
             begin_s += step_s * steps
 
     async def hosts_between(self, start_s: float, end_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -200,14 +226,15 @@ class FleetSource:
         names: dict[str, None] = {}
         faults: tuple[Fault, ...] = ()
         answered = False
-        for place in range(LOOKS + 1):
-            frame = await self.frame(start_s + (end_s - start_s) * place / LOOKS)
+        for number in range(LOOKS + 1):
+            frame = await self.frame(start_s + (end_s - start_s) * number / LOOKS)
             answered = answered or frame.answered
             if frame.hosts or not frame.answered:
                 faults = frame.faults
             names.update(dict.fromkeys(host.name for host in frame.hosts))
         if not answered:
-            raise ApiFault(faults[0].text if faults else "no answer")
+            text = faults[0].text if faults else "no answer"
+            raise ApiFault(text)
         return tuple(sorted(names)), tuple(fault.text for fault in faults)
 
     def host_of_series(self, labels: Mapping[str, str]) -> str:
@@ -225,26 +252,28 @@ class FleetSource:
 
     def _has_gpumon(self, targets: Iterable[Target]) -> bool:
         """Whether a gpumon runs on the host of these targets now."""
-        return any(target.key in self._memory.ready for target in targets)
+        return any(target.key in self._memory.own_pages for target in targets)
 
-    async def _asked_of(self, host: str, start_s: float, end_s: float, buckets: frozenset[str]) -> Queries | None:
+    async def _queries_for_past(
+        self, host: str, start_s: float, end_s: float, buckets: frozenset[str]
+    ) -> Queries | None:
         """The queries for one host's past; None where no target of it is known. Raises ApiFault."""
         targets = self._memory.hosts.get(host, ())
-        instances = instances_of(targets) | await self._were(host, start_s, end_s)
+        instances = instances_of(targets) | await self._past_addresses(host, start_s, end_s)
         if not instances:
             return None
         match = matchers_of_label(self._config.match, "instance", instances)
-        asked = queries(match, own_names(SAMPLE_NAMES), buckets)
+        past_queries = queries(match, own_names(SAMPLE_NAMES), buckets)
         if self._memory.undated:
-            return asked._replace(scraped=with_scrape_times(asked.scraped, match))
-        return asked
+            return past_queries._replace(scraped=with_scrape_times(past_queries.scraped, match))
+        return past_queries
 
-    async def _frames_of(self, past: PrometheusPast, memory: Memory, host: str) -> tuple[tuple[float, HostFrame], ...]:
+    async def _read_past(self, past: PrometheusPast, memory: Memory, host: str) -> tuple[tuple[float, HostFrame], ...]:
         return await asyncio.to_thread(
             past.frames, memory, self._models, self._labels, self._config.gpus_per_engine, host
         )
 
-    async def _were(self, host: str, start_s: float, end_s: float) -> frozenset[str]:
+    async def _past_addresses(self, host: str, start_s: float, end_s: float) -> frozenset[str]:
         """Addresses that this host's targets had from then to then. Raises ApiFault."""
         names = self._memory.names_of(host)
         match = self._config.match
@@ -258,8 +287,8 @@ class FleetSource:
     async def _targets_between(self, start_s: float, end_s: float) -> list[Vector]:
         """The targets that there were from then to then: asked once for all hosts of a report. Raises ApiFault."""
         if self._targets_span != (start_s, end_s):
-            asked = targets_of_range(self._config.match, end_s - start_s)
-            self._targets_in_span = await self.api.query(asked, end_s)
+            promql = targets_of_range(self._config.match, end_s - start_s)
+            self._targets_in_span = await self.api.query(promql, end_s)
             self._targets_span = (start_s, end_s)
         return self._targets_in_span
 
@@ -276,7 +305,7 @@ class FleetSource:
 
     def first_s(self, newest_s: float) -> float:
         """Unix time of the oldest moment that can be asked for."""
-        return newest_s - _KEPT_S
+        return newest_s - _RETENTION_S
 
     async def settle(self) -> None:
         """Ask for the day before."""
@@ -288,11 +317,11 @@ class FleetSource:
 
     async def _ask(self, at_s: float) -> Answers:
         """The answers to a constant number of queries. Raises ApiFault."""
-        first, *others = self._queries
+        scrape_times, *page_queries = self._queries
         if self._memory.undated:
-            first = with_scrape_times(first, self._config.match)
-        others += self._more()
-        scraped = await self._query(first, at_s)
+            scrape_times = with_scrape_times(scrape_times, self._config.match)
+        page_queries += self._extra_queries()
+        scraped = await self._query(scrape_times, at_s)
         refused: list[ApiFault] = []
 
         async def tolerant(promql: str) -> list[Vector]:
@@ -305,19 +334,30 @@ class FleetSource:
                 refused.append(fault)
                 return []
 
-        up, engines, started, gpus, own, *more = await gather_queries(*map(tolerant, others))
+        up, engines, started, gpus, own, *extra = await gather_queries(*map(tolerant, page_queries))
         if refused and not (engines or gpus or own):
             raise refused[0]
         self.api.warnings |= {f"a part is missing: {fault.text}": None for fault in refused}
-        again = await self._query(first, at_s)
-        return Answers(at_s, scraped, up, [*engines, *chain(*more)], started, gpus, own, again)
+        # Asked again at the end: a target whose time differs was scraped meanwhile.
+        again = await self._query(scrape_times, at_s)
+        return Answers(
+            at_s,
+            scraped=scraped,
+            up=up,
+            engines=[*engines, *chain(*extra)],
+            started=started,
+            gpus=gpus,
+            own=own,
+            again=again,
+        )
 
     async def _query(self, promql: str, at_s: float | None) -> list[Vector]:
+        """The series of a query, which is counted. Raises ApiFault."""
         self._sent += 1
         return await self.api.query(promql, at_s)
 
     async def _look_at_clock(self) -> None:
-        """How far the server's clock is ahead of this machine's, as far as an answer tells that. Raises ApiFault."""
+        """Measure how far the server's clock is ahead of this machine's, but not all the time. Raises ApiFault."""
         if self._clock() < self._clock_again_s:
             return
         begun_s = self._clock()
@@ -326,27 +366,28 @@ class FleetSource:
         took_s = self._clock() - begun_s
         middle_s = sent_s + took_s / 2
         if clock:
-            self._ahead_s = _beyond(clock[0].value - middle_s, took_s)
+            self._ahead_s = _unless_in_doubt(clock[0].value - middle_s, took_s)
         else:
             self._ahead_s = 0.0
         date_s = self.api.date_s
         self._clock_ahead_s = self._ahead_s
         if date_s is not None and date_s - middle_s > self._ahead_s:
-            self._clock_ahead_s = _beyond(date_s - middle_s, took_s + DATE_S)
+            self._clock_ahead_s = _unless_in_doubt(date_s - middle_s, took_s + DATE_S)
         self._clock_again_s = self._clock() + CLOCK_AGAIN_S
 
-    def _skew(self) -> tuple[str, ...]:
+    def _clock_notices(self) -> tuple[str, ...]:
         """Notices of a clock that is off, and of answers that are older than that clock."""
         notices: list[str] = []
-        off_s = abs(self._clock_ahead_s)
-        if off_s > _MOST_SKEW_S:
-            notices.append(SKEWED.format(off_s, "behind" if self._clock_ahead_s > 0.0 else "ahead of"))
+        skew_s = abs(self._clock_ahead_s)
+        if skew_s > _MOST_SKEW_S:
+            direction = "behind" if self._clock_ahead_s > 0.0 else "ahead of"
+            notices.append(SKEWED.format(skew_s, direction))
         behind_s = self._clock_ahead_s - self._ahead_s
         if behind_s > _MOST_SKEW_S:
             notices.append(BEHIND.format(behind_s))
         return tuple(notices)
 
-    def _more(self) -> list[str]:
+    def _extra_queries(self) -> list[str]:
         """The queries beside those of a frame, for the host that is looked at."""
         instances = instances_of(self._memory.hosts.get(self._looked_at, ()))
         if not instances or not self._left_out:
@@ -357,18 +398,18 @@ class FleetSource:
         """Look at how often jobs are scraped, but not all the time. Raises ApiFault."""
         if self._clock() < self._learn_again_s:
             return
-        targets = []
-        for targets_of in self._memory.hosts.values():
-            for target in targets_of:
-                if target.known:
-                    targets.append(target)
-        places = {target.labels.get("job", ""): target.instance for target in targets}
-        places = places or await asyncio.to_thread(_places, answers)
-        if places:
+        addresses_by_job = {}
+        for targets in self._memory.hosts.values():
+            for target in targets:
+                if target.has_up:
+                    addresses_by_job[target.labels.get("job", "")] = target.instance
+        if not addresses_by_job:
+            addresses_by_job = await asyncio.to_thread(_an_address_per_job, answers)
+        if addresses_by_job:
             self._sent += 1
-            asked = scrapes(places.values(), self._config.match)
-            self._memory.intervals.learn(await self.api.samples(asked, answers.at_s))
-            if self._memory.intervals.lacks(places):
+            promql = scrapes(addresses_by_job.values(), self._config.match)
+            self._memory.intervals.learn(await self.api.samples(promql, answers.at_s))
+            if self._memory.intervals.lacks(addresses_by_job):
                 again_s = LACKING_S
             else:
                 again_s = LEARN_AGAIN_S
@@ -379,7 +420,7 @@ class FleetSource:
         self._before_again_s = self._clock() + BEFORE_AGAIN_S
         try:
             busy, first, xids, changed = await gather_queries(
-                *(self._query(query, at_s) for query in before(self._config.match))
+                *(self._query(query, at_s) for query in queries_of_last_day(self._config.match))
             )
         except ApiFault:
             return
@@ -387,51 +428,55 @@ class FleetSource:
         memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)
         memory.xids = _xid_events(xids, _by_uuid(changed), at_s - _DAY_S)
 
-    def _failed(self, text: str, at_s: float, now: bool) -> FleetFrame:
-        return FleetFrame(at_s, self._config.interval_s, faults=self._faults([text], at_s, now), answered=False)
+    def _failed_frame(self, text: str, at_s: float, *, now: bool) -> FleetFrame:
+        """A frame without hosts, and with this fault."""
+        faults = self._faults([text], at_s, now=now)
+        return FleetFrame(at_s, self._config.interval_s, faults=faults, answered=False)
 
-    def _faults(self, texts: Iterable[str], at_s: float, now: bool) -> tuple[Fault, ...]:
-        """Faults of the server itself, each with the time since when it holds; another time's change nothing of it."""
+    def _faults(self, texts: Iterable[str], at_s: float, *, now: bool) -> tuple[Fault, ...]:
+        """Faults of the server itself, each with the time since when it holds; in the past, just that moment."""
         if now:
             since = {text: self._since.get(text, at_s) for text in texts}
+            self._since = since
         else:
             since = dict.fromkeys(texts, at_s)
-        self._since = since if now else self._since
         return tuple(Fault(PROMETHEUS_SOURCE, text, since_s) for text, since_s in since.items())
 
-    async def _built(self, answers: Answers, memory: Memory) -> FleetFrame:
+    async def _build(self, answers: Answers, memory: Memory) -> FleetFrame:
+        """The frame of these answers, put together in a thread."""
         return await asyncio.to_thread(
             build_frame, answers, memory, self._models, self._labels, self._config.gpus_per_engine
         )
 
 
-def _beyond(seconds: float, doubt_s: float) -> float:
+def _unless_in_doubt(seconds: float, doubt_s: float) -> float:
     """A difference of clocks; 0 where it is within what the measurement can tell."""
     if abs(seconds) > doubt_s:
         return seconds
     return 0.0
 
 
-def _uuid(vector: Vector) -> str:
+def _uuid_of(vector: Vector) -> str:
+    """UUID of the GPU that a series is of; dcgm-exporters write it either way."""
     return vector.series.labels.get("UUID") or vector.series.labels.get("uuid", "")
 
 
 def _by_uuid(vectors: Iterable[Vector]) -> dict[str, float]:
     """UUID of a GPU -> the value of its series."""
-    return {_uuid(vector): vector.value for vector in vectors}
+    return {_uuid_of(vector): vector.value for vector in vectors}
 
 
 def _xid_events(xids: Iterable[Vector], changed_s: Mapping[str, float], otherwise_s: float) -> dict[str, XidEvent]:
     """UUID of a GPU -> the Xid that stands; one without a change within the day dates from `otherwise_s`."""
     events: dict[str, XidEvent] = {}
     for vector in xids:
-        uuid = _uuid(vector)
-        if uuid and 0.0 < vector.value < 1e4:
+        uuid = _uuid_of(vector)
+        if uuid and 0.0 < vector.value < _MOST_XID:
             events[uuid] = XidEvent(int(vector.value), changed_s.get(uuid, otherwise_s))
     return events
 
 
-def _places(answers: Answers) -> dict[str, str]:
+def _an_address_per_job(answers: Answers) -> dict[str, str]:
     """A target's address for each job that there is anything of."""
     places: dict[str, str] = {}
     for vector in chain(answers.engines, answers.gpus, answers.own):

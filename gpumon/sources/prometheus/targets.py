@@ -22,7 +22,7 @@ UNKNOWN: Final[tuple[str, ...]] = ("job", "instance", *Prometheus().cluster_labe
 OF_WORKLOADS: Final = frozenset({"namespace", "pod"})
 """A dcgm-exporter writes them of the pods that use a GPU."""
 FORGET_EVERY: Final = 20
-"""After so many moments what no answer had in them is forgotten."""
+"""Moments after which what no answer had in them is forgotten."""
 MOST_UNKNOWN: Final = 20_000
 """Targets without `up` that are remembered."""
 GPU_PREFIX: Final = "DCGM_"
@@ -37,7 +37,7 @@ class Target(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Equal for the same page, whichever replica scrapes it."""
     replica: str
     """Which of several Prometheus this is from."""
-    known: bool
+    has_up: bool
     """Whether there is an `up` of it."""
 
     @property
@@ -50,7 +50,8 @@ class PageSeries(msgspec.Struct, frozen=True, eq=False, gc=False):
     """A series as its page wrote it."""
 
     target: Target
-    own: Series
+    series: Series
+    """With the labels that the page gave it, without those of the target."""
     candidates: tuple[Target, ...]
     """Targets that it was chosen from."""
 
@@ -60,48 +61,54 @@ class Placer:
 
     def __init__(self) -> None:
         self._targets: dict[frozenset[tuple[str, str]], Target] = {}
+        """Labels with the replica -> the target."""
         self._candidates: dict[tuple[str, str], tuple[Target, ...]] = {}
+        """Job and instance -> the targets there."""
         self._placed: dict[Series, PageSeries] = {}
+        """Series that were placed before the last `FORGET_EVERY` moments began."""
         self._used: dict[Series, PageSeries] = {}
+        """Series that were placed, or asked for, since then."""
         self._replicas: tuple[str, ...] = REPLICAS
+        """Labels that name a replica of Prometheus."""
         self._frames = 0
+        """Moments so far."""
 
-    def know(self, up: Iterable[Vector]) -> dict[Target, float]:
-        """The targets there are, each with the value of `up`; to be called before the others."""
+    def take_targets(self, up: Iterable[Vector]) -> dict[Target, float]:
+        """Take in the targets that there are now; returns the value of `up` of each. To be called before the others."""
         samples = list(up)
         self._choose_replica_labels(samples)
-        values = {self.of_up(sample.series.labels): sample.value for sample in samples}
+        values = {self.target_of_up(sample.series.labels): sample.value for sample in samples}
         self._remember_targets(values)
         self._remember_candidates(values)
         return values
 
     def _choose_replica_labels(self, up: Sequence[Vector]) -> None:
-        """`replica` names a replica of Prometheus where all targets have it; else it is a label of theirs."""
-        every = bool(up) and all(REPLICA in sample.series.labels for sample in up)
-        replicas = (*REPLICAS, REPLICA) if every else REPLICAS
+        """Choose the labels that name a replica of Prometheus: `replica` does where all targets have it."""
+        all_have_it = bool(up) and all(REPLICA in sample.series.labels for sample in up)
+        replicas = (*REPLICAS, REPLICA) if all_have_it else REPLICAS
         if replicas != self._replicas:
             self._replicas = replicas
             self._targets = {}
             self._placed = {}
             self._used = {}
 
-    def _remember_targets(self, known: Iterable[Target]) -> None:
+    def _remember_targets(self, targets: Iterable[Target]) -> None:
         """Keep the targets with an `up`, and those without one up to a bound."""
-        unknown = {}
+        without_up = {}
         for id_, target in self._targets.items():
-            if not target.known:
-                unknown[id_] = target
-        self._targets = {frozenset(target.labels.items()) | _replica_pair(target): target for target in known}
-        if len(unknown) <= MOST_UNKNOWN:
-            self._targets |= unknown
+            if not target.has_up:
+                without_up[id_] = target
+        self._targets = {frozenset(target.labels.items()) | _replica_pair(target): target for target in targets}
+        if len(without_up) <= MOST_UNKNOWN:
+            self._targets |= without_up
         else:
             self._used = {}
 
-    def _remember_candidates(self, known: Iterable[Target]) -> None:
-        """Note which targets are at each place; what was placed by others is forgotten."""
+    def _remember_candidates(self, known_targets: Iterable[Target]) -> None:
+        """Note which targets each job has at each address; what was placed by others is forgotten."""
         by_place: dict[tuple[str, str], list[Target]] = {}
-        for target in known:
-            by_place.setdefault(_place(target.labels), []).append(target)
+        for target in known_targets:
+            by_place.setdefault(_job_and_instance(target.labels), []).append(target)
         fresh = {place: tuple(targets) for place, targets in by_place.items()}
         self._frames += 1
         if fresh == self._candidates and self._frames % FORGET_EVERY != 0:
@@ -114,106 +121,108 @@ class Placer:
         self._placed = self._used
         self._used = {}
 
-    def of_up(self, labels: Mapping[str, str]) -> Target:
+    def target_of_up(self, labels: Mapping[str, str]) -> Target:
         """The target whose `up` (or its time) has these labels."""
-        id_ = self._id(labels)
+        id_ = self._target_id(labels)
         target = self._targets.get(id_)
         if target is None:
-            kept = self._without_replicas(labels)
-            target = Target(kept, tuple(sorted(kept.items())), self._replica(labels), known=True)
+            target_labels = self._without_replicas(labels)
+            key = tuple(sorted(target_labels.items()))
+            target = Target(target_labels, key, self._replica(labels), has_up=True)
             self._targets[id_] = target
         return target
 
-    def _id(self, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-        kept = self._without_replicas(labels)
-        return frozenset({*kept.items(), ("", self._replica(labels))})
+    def _target_id(self, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+        """What tells a target from all others: its labels and its replica."""
+        return frozenset({*self._without_replicas(labels).items(), ("", self._replica(labels))})
 
     def _without_replicas(self, labels: Mapping[str, str]) -> dict[str, str]:
         """The labels without those that name a replica of Prometheus."""
-        kept: dict[str, str] = {}
-        for name, value in labels.items():
-            if name not in self._replicas:
-                kept[name] = value
-        return kept
+        return {name: value for name, value in labels.items() if name not in self._replicas}
 
     def _replica(self, labels: Mapping[str, str]) -> str:
         """The replica of Prometheus that these labels name; empty where they name none."""
         return "/".join(labels[name] for name in self._replicas if name in labels)
 
-    def dates(self, scraped: Iterable[Vector]) -> dict[Target, float]:
+    def scrape_times(self, scraped: Iterable[Vector]) -> dict[Target, float]:
         """When each target was scraped (Unix time), by its `up`, or where it has none by its series."""
-        dates: dict[Target, float] = {}
+        scraped_s: dict[Target, float] = {}
         for sample in scraped:
-            target = self._targets.get(self._id(sample.series.labels))
+            target = self._targets.get(self._target_id(sample.series.labels))
             if target is None:
                 target = self.place(sample.series).target
-                if target.known:
+                if target.has_up:
                     continue
-            dates[target] = max(sample.value, dates.get(target, 0.0))
-        return dates
+            scraped_s[target] = max(sample.value, scraped_s.get(target, 0.0))
+        return scraped_s
 
     def place(self, series: Series) -> PageSeries:
         """The target of a series, and the series as the page of that target wrote it."""
         placed = self._used.get(series)
         if placed is not None:
             return placed
-        labels = series.labels
-        candidates = self._candidates.get((labels.get("job", ""), labels.get("instance", "")), ())
+        candidates = self._candidates.get(_job_and_instance(series.labels), ())
         placed = self._placed.get(series)
         if placed is None or placed.candidates is not candidates:
-            placed = self._new(series, candidates)
+            placed = self._make(series, candidates)
         self._used[series] = placed
         return placed
 
-    def _new(self, series: Series, candidates: tuple[Target, ...]) -> PageSeries:
-        target = self._best(series.labels, candidates)
+    def _make(self, series: Series, candidates: tuple[Target, ...]) -> PageSeries:
+        """Choose the target of a series, and take the labels off that Prometheus has added."""
+        target = self._best_candidate(series.labels, candidates)
         if target is None:
-            target = self._unknown(series)
-        theirs = target.labels
-        own: dict[str, str] = {}
+            target = self._target_without_up(series)
+        page_labels: dict[str, str] = {}
         for name, value in series.labels.items():
-            if name in self._replicas or theirs.get(name) == value or EXPORTED + name in series.labels:
+            if name in self._replicas or target.labels.get(name) == value or EXPORTED + name in series.labels:
                 continue
-            plain = name.removeprefix(EXPORTED)
-            own[plain if plain in theirs or plain in series.labels else name] = value
-        return PageSeries(target, Series(series.name, own), candidates)
+            page_name = name.removeprefix(EXPORTED)
+            # Without a label of the plain name, the page itself wrote `exported_`.
+            if page_name not in target.labels and page_name not in series.labels:
+                page_name = name
+            page_labels[page_name] = value
+        return PageSeries(target, Series(series.name, page_labels), candidates)
 
-    def _best(self, labels: Mapping[str, str], candidates: tuple[Target, ...]) -> Target | None:
+    def _best_candidate(self, labels: Mapping[str, str], candidates: tuple[Target, ...]) -> Target | None:
         """The candidate whose labels the series has most of. A page may overwrite some (`honor_labels`)."""
         if not candidates:
             return None
         replica = self._replica(labels)
 
-        def shared(target: Target) -> tuple[bool, int, int]:
-            same = sum(labels.get(name) == value for name, value in target.labels.items())
-            return target.replica == replica, same - len(target.labels), same
+        def fit(target: Target) -> tuple[bool, int, int]:
+            """How well a target fits: its replica, fewest labels that differ, most labels in common."""
+            common = sum(labels.get(name) == value for name, value in target.labels.items())
+            return target.replica == replica, common - len(target.labels), common
 
         if len(candidates) > 1:
-            return max(candidates, key=shared)
+            return max(candidates, key=fit)
         return candidates[0]
 
-    def _unknown(self, series: Series) -> Target:
+    def _target_without_up(self, series: Series) -> Target:
         """The target of a series without an `up`: by the labels that it has of those that Prometheus adds."""
         is_gpu = series.name.startswith(GPU_PREFIX)
         labels: dict[str, str] = {}
         for name in UNKNOWN:
             if name in series.labels and not (is_gpu and name in OF_WORKLOADS):
                 labels[name] = series.labels[name]
-        kept = self._without_replicas(labels)
+        target_labels = self._without_replicas(labels)
         replica = self._replica(labels)
-        id_ = frozenset({*kept.items(), ("", replica), ("", "no up")})
+        id_ = frozenset({*target_labels.items(), ("", replica), ("", "no up")})
         target = self._targets.get(id_)
         if target is None:
-            target = Target(kept, tuple(sorted(kept.items())), replica, known=False)
+            target = Target(target_labels, tuple(sorted(target_labels.items())), replica, has_up=False)
             self._targets[id_] = target
         return target
 
 
-def _place(labels: Mapping[str, str]) -> tuple[str, str]:
+def _job_and_instance(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Where a target is scraped."""
     return labels.get("job", ""), labels.get("instance", "")
 
 
 def _replica_pair(target: Target) -> frozenset[tuple[str, str]]:
+    """The replica of a target, as it stands in a target's id."""
     return frozenset({("", target.replica)})
 
 
@@ -222,28 +231,30 @@ class ReplicaChoice:
 
     def __init__(self) -> None:
         self._last: dict[tuple[tuple[str, str], ...], str] = {}
+        """Page -> the replica that was chosen last."""
         self.repeated = 0
         """Pages that the newest answer told more than once."""
 
     def of(self, targets: Iterable[Target], scraped_s: Mapping[Target, float], patience_s: float) -> list[Target]:
-        """One target for each page."""
+        """One target for each page; `patience_s`: how far the last chosen replica may be behind the newest."""
         by_page: dict[tuple[tuple[str, str], ...], list[Target]] = {}
         for target in targets:
             by_page.setdefault(target.key, []).append(target)
-        self.repeated = sum(len(several) > 1 for several in by_page.values())
-        kept = []
-        for several in by_page.values():
-            if len(several) == 1:
-                kept.append(several[0])
+        self.repeated = sum(len(replicas) > 1 for replicas in by_page.values())
+        chosen = []
+        for replicas in by_page.values():
+            if len(replicas) == 1:
+                chosen.append(replicas[0])
             else:
-                kept.append(self._one(several, scraped_s, patience_s))
-        self._last = {target.key: target.replica for target in kept if len(by_page[target.key]) > 1}
-        return kept
+                chosen.append(self._choose(replicas, scraped_s, patience_s))
+        self._last = {target.key: target.replica for target in chosen if len(by_page[target.key]) > 1}
+        return chosen
 
-    def _one(self, several: list[Target], scraped_s: Mapping[Target, float], patience_s: float) -> Target:
-        newest = max(several, key=lambda target: (scraped_s.get(target, 0.0), target.replica))
+    def _choose(self, replicas: list[Target], scraped_s: Mapping[Target, float], patience_s: float) -> Target:
+        """The replica of a page that was chosen last, else the newest."""
+        newest = max(replicas, key=lambda target: (scraped_s.get(target, 0.0), target.replica))
         last = self._last.get(newest.key)
-        for target in several:
+        for target in replicas:
             if target.replica == last and scraped_s.get(target, 0.0) >= scraped_s.get(newest, 0.0) - patience_s:
                 return target
         return newest

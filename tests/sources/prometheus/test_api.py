@@ -161,7 +161,7 @@ async def test_a_partial_answer_of_victoriametrics_is_a_fault_and_its_latency_of
     with LoopbackServer(lambda _: vector([({}, "1")], isPartial=True)) as server:
         api = PrometheusApi(Prometheus(url=server.url))
         assert len(await api.query("up", 1.0)) == 1
-        (told,) = api.taken_warnings()
+        (told,) = api.take_warnings()
         await api.close()
     assert "isPartial" in told
     assert asked(server.requests[0])["latency_offset"] == "1s"
@@ -205,7 +205,7 @@ async def test_partial_answers_are_told_once_taken():
         api = PrometheusApi(Prometheus(url=server.url))
         await api.query("up", 1.0)
         await api.query("up", 1.0)
-        warnings = api.taken_warnings(), api.taken_warnings()
+        warnings = api.take_warnings(), api.take_warnings()
         await api.close()
     assert warnings == (("store \\x1b[31mdown", "slow"), ())
 

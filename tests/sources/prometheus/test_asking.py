@@ -194,8 +194,8 @@ async def test_a_host_with_many_series_gets_fewer_moments_and_its_answers_are_fr
     api = PrometheusApi(Settings(url="http://127.0.0.1:1"))
     asked_for = queries()
     # In whole milliseconds, as a query says them: a longer step would put the last moment behind the end.
-    assert PrometheusPast(api, asked_for, 0.0, 6000.0, 1.0, 100).step_s == 10.016
-    few = PrometheusPast(api, asked_for, 0.0, 6000.0, 1.0, MOST_PAST_POINTS).step_s
+    assert PrometheusPast(api, asked_for, start_s=0.0, end_s=6000.0, step_s=1.0, series=100).step_s == 10.016
+    few = PrometheusPast(api, asked_for, start_s=0.0, end_s=6000.0, step_s=1.0, series=MOST_PAST_POINTS).step_s
     assert few == pytest.approx(6000.0 / (FEWEST_STEPS - 1), abs=0.001)
     assert few * (FEWEST_STEPS - 1) <= 6000.0
     points = [[float(at), "1"] for at in range(0, 60, 10)]
@@ -207,7 +207,7 @@ async def test_a_host_with_many_series_gets_fewer_moments_and_its_answers_are_fr
 
     with LoopbackServer(answer) as server:
         api = PrometheusApi(Settings(url=server.url))
-        past = PrometheusPast(api, asked_for, 0.0, 50.0, 10.0)
+        past = PrometheusPast(api, asked_for, start_s=0.0, end_s=50.0, step_s=10.0)
         await past.ask()
         await api.close()
     matrices: list[Matrix] = past._answers[2]

@@ -314,14 +314,14 @@ def test_whatever_a_target_adds_the_page_is_got_back(targets: list[dict[str, str
     """As Prometheus adds labels: what the page says under the same name becomes `exported_...`."""
     targets = [{"job": "j", **labels, "instance": str(number)} for number, labels in enumerate(targets)]
     placer = Placer()
-    placer.know(Vector(Series("up", labels), 1.0, 1.0) for labels in targets)
+    placer.take_targets(Vector(Series("up", labels), 1.0, 1.0) for labels in targets)
     for labels in targets:
         for page in pages:
             stored = {f"exported_{name}" if name in labels else name: value for name, value in page.items()} | labels
             placed = placer.place(Series("x", stored))
             assert placed.target.labels == labels
-            assert placed.own.labels == page
-            assert placed.own.name == "x"
+            assert placed.series.labels == page
+            assert placed.series.name == "x"
 
 
 @given(
@@ -330,11 +330,11 @@ def test_whatever_a_target_adds_the_page_is_got_back(targets: list[dict[str, str
 def test_any_labels_find_a_target_and_the_same_one_again(several: list[dict[str, str]]):
     placer = Placer()
     for _ in range(2):
-        known = placer.know(Vector(Series("up", labels), 1.0, 1.0) for labels in several)
+        known = placer.take_targets(Vector(Series("up", labels), 1.0, 1.0) for labels in several)
         assert len(known) <= len(several)
         for labels in several:
             series = Series("x", labels)
             assert placer.place(series) is placer.place(series)
             assert placer.place(series).target in known
         unknown = placer.place(Series("x", {"job": "no such job", **{f"b{n}": "c" for n in range(3)}})).target
-        assert not unknown.known
+        assert not unknown.has_up

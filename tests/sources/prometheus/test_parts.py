@@ -75,7 +75,7 @@ def test_matchers_are_joined_without_empty_ones():
 
 
 def target(labels: dict[str, str], replica: str = "") -> Target:
-    return Target(labels, tuple(sorted(labels.items())), replica, known=True)
+    return Target(labels, tuple(sorted(labels.items())), replica, has_up=True)
 
 
 def learned(intervals: Intervals, *times: float) -> float:
@@ -201,7 +201,7 @@ async def test_an_answer_beyond_the_bound_is_cut_and_says_so(monkeypatch: pytest
     with LoopbackServer(lambda _: vector([({"a": str(number)}, "1") for number in range(5)])) as server:
         api = PrometheusApi(Prometheus(url=server.url))
         found = await api.query("up", 1.0)
-        warnings = api.taken_warnings()
+        warnings = api.take_warnings()
         await api.close()
     assert len(found) == 3
     assert "more series than gpumon reads" in warnings[0]
