@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
 
-_QUIET: Final = ("warning", "error", "critical")
+_LEVELS_ABOVE_INFO: Final = ("warning", "error", "critical")
 """Levels of Python's logging above that of uvicorn's access lines."""
 
 
@@ -16,24 +16,24 @@ class Switch(NamedTuple):
 
     option: str
     values: tuple[str, ...] = ()
-    """Its values that do so; empty: the option alone does."""
+    """Values of the option that do so; empty: the option alone does."""
     unless: str = ""
-    """An option that has precedence."""
-    mend: str = "start it without that option"
+    """Option that has precedence."""
+    fix: str = "start it without that option"
 
 
 _UVICORN_SWITCHES: Final = (
     Switch("--disable-uvicorn-access-log"),
-    Switch("--uvicorn-log-level", _QUIET, mend="--uvicorn-log-level info writes them"),
+    Switch("--uvicorn-log-level", _LEVELS_ABOVE_INFO, fix="--uvicorn-log-level info writes them"),
 )
 SWITCHES: Final[Mapping[EngineKind, tuple[Switch, ...]]] = {
     EngineKind.VLLM: _UVICORN_SWITCHES,
     EngineKind.APHRODITE: _UVICORN_SWITCHES,
     EngineKind.VLLM_OMNI: _UVICORN_SWITCHES,
-    EngineKind.VLLM_STACK: (Switch("--log-level", _QUIET, mend="--log-level info writes them"),),
+    EngineKind.VLLM_STACK: (Switch("--log-level", _LEVELS_ABOVE_INFO, fix="--log-level info writes them"),),
     EngineKind.SGLANG: (
-        Switch("--log-level-http", _QUIET, mend="--log-level-http info writes them"),
-        Switch("--log-level", _QUIET, unless="--log-level-http", mend="--log-level-http info writes them"),
+        Switch("--log-level-http", _LEVELS_ABOVE_INFO, fix="--log-level-http info writes them"),
+        Switch("--log-level", _LEVELS_ABOVE_INFO, unless="--log-level-http", fix="--log-level-http info writes them"),
     ),
     EngineKind.LLAMA_CPP: (Switch("--log-disable"),),
 }
@@ -49,7 +49,7 @@ ACCESS_LOG_HINTS: Final[Mapping[EngineKind, str]] = {
     EngineKind.DYNAMO: "no form of Dynamo's request lines is known",
     EngineKind.RAY: "Ray Serve writes its request lines into files of its own, which gpumon does not read",
 }
-"""Facts about a log in which no line is a request."""
+"""Kind of engine -> why its log may have no request lines though its command line does not say so."""
 
 
 def silence_of(kind: EngineKind, argv: Sequence[str]) -> str:
@@ -60,9 +60,9 @@ def silence_of(kind: EngineKind, argv: Sequence[str]) -> str:
         if value is None or switch.unless in options:
             continue
         if not switch.values:
-            return f"its request lines are off by {switch.option}: {switch.mend}"
+            return f"its request lines are off by {switch.option}: {switch.fix}"
         if value.lower() in switch.values:
-            return f"its request lines are off by {switch.option} {value.lower()}: {switch.mend}"
+            return f"its request lines are off by {switch.option} {value.lower()}: {switch.fix}"
     return ""
 
 

@@ -13,10 +13,12 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 
 
 class Bound(NamedTuple):
-    """The largest number that can be true, in the field's unit; with `relative_to`, also `times` that other field."""
+    """The largest number of a field that can be true."""
 
     most: float
+    """In the field's unit."""
     relative_to: str = ""
+    """Another field of the GPU: `times` its number is a bound, too. Empty: there is none."""
     times: float = 1.0
 
 
@@ -63,7 +65,7 @@ OTHERS: Final[dict[str, float]] = {
     "interval_s": 86400.0,
 }
 """Largest number of single fields that are no reading of a driver."""
-_UNITS: Final = (
+_LARGEST_BY_ENDING: Final = (
     ("flops_per_s", 1e22),
     ("flops_peak_per_s", 1e22),
     ("flops_per_j", 1e16),
@@ -91,7 +93,10 @@ def largest_number(field: str) -> float:
     """The largest number that a field of this name can have."""
     if field in OTHERS:
         return OTHERS[field]
-    return next((most for end, most in _UNITS if field.endswith(end)), ANY)
+    for ending, largest in _LARGEST_BY_ENDING:
+        if field.endswith(ending):
+            return largest
+    return ANY
 
 
 def with_dependents(fields: Iterable[str]) -> list[str]:
@@ -114,13 +119,12 @@ def why_impossible(field: str, values: MutableMapping[str, Any]) -> str:
     most: Reading = values.get(bound.relative_to, NOT_SUPPORTED)
     if isinstance(most, Missing) or value <= most * bound.times:
         return ""
-    if bound.times == 1.0:
-        times = ""
-    else:
+    times = ""
+    if bound.times != 1.0:
         times = f"{bound.times:g} x "
     return f"more than {times}its {bound.relative_to.rpartition('_')[0].replace('_', ' ')} of {most:.10g}"
 
 
 def invalid_reading(value: float, why: str, source: str = "the driver") -> Missing:
-    """Stands for a number that cannot be true, and quotes it. `source` is who told it."""
+    """The reading that stands for a number that cannot be true, and quotes it; `source` is who told the number."""
     return Missing(Reason.INVALID, f"{source} says {value:.10g}: {why}")

@@ -12,7 +12,7 @@ from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.verdict import Kind
 
 ARROW: Final = "->"
-_NONE: Final = "-"
+_NO_FIGURE: Final = "-"
 NOTHING_DIFFERS: Final = "nothing known was set differently"
 FIGURE_NAMES: Final[Mapping[str, str]] = {
     "requests_per_s": "requests/s",
@@ -88,38 +88,41 @@ LOAD_NAMES: Final[Mapping[str, str]] = {
     "trained_tokens_per_s": "trained tokens/s",
     "decode_tokens_per_s": "decode tokens/s",
 }
-_RARE: Final = frozenset(
+_HIDDEN_AT_ZERO: Final = frozenset(
     {"preemptions_per_s", "failures_per_s", "rejections_per_s", "acceptance_ratio", "cached_tokens_per_s"}
 )
 """Figures that are left out where both sides are 0."""
-_SAME: Final = 0.03
+_SAME_SHARE: Final = 0.03
 """Share of a figure up to which a difference is called none."""
-_SAME_LOAD: Final = (0.95, 1.05)
+_SAME_LOAD_RATIOS: Final = (0.95, 1.05)
 """Load ratios between these are called the same."""
 
 
 def _money(value: Reading) -> str:
+    """An amount of money; two digits below 0.1."""
     known = number(value)
     if known is None:
-        return _NONE
+        return _NO_FIGURE
     if known == 0.0 or known >= 0.1:
         return f"{known:,.2f}"
     return f"{known:.2g}"
 
 
 def _ratio(value: Reading) -> str:
+    """A share as percent, with a decimal below 10 %."""
     known = number(value)
     if known is None:
-        return _NONE
+        return _NO_FIGURE
     if 0.0 < known < 0.0995:
         return f"{known * 100:.1f}%"
     return f"{known * 100:.0f}%"
 
 
 def _clock(value: Reading) -> str:
+    """A clock in MHz."""
     known = number(value)
     if known is None:
-        return _NONE
+        return _NO_FIGURE
     return f"{known / 1e6:.0f}MHz"
 
 
@@ -131,7 +134,7 @@ def _celsius(value: Reading) -> str:
     return f"{human.celsius(value)}°C"
 
 
-_AMOUNTS: Final[Mapping[str, Callable[[Reading], str]]] = {
+_TEXT_BY_UNIT: Final[Mapping[str, Callable[[Reading], str]]] = {
     "ratio": _ratio,
     "s": human.seconds,
     "per_s": human.figure,
@@ -150,8 +153,8 @@ _AMOUNTS: Final[Mapping[str, Callable[[Reading], str]]] = {
 def amount_text(unit: str, value: Reading) -> str:
     """A figure with its unit; `-` where it is missing."""
     if isinstance(value, Missing) or not math.isfinite(value):
-        return _NONE
-    return _AMOUNTS[unit](value)
+        return _NO_FIGURE
+    return _TEXT_BY_UNIT[unit](value)
 
 
 def figure_name(figure: FigureChange) -> str:
@@ -171,17 +174,17 @@ def difference_text(figure: FigureChange) -> str:
     if before is None or after is None:
         return ""
     if figure.judgement is Judgement.WITHIN_NOISE:
-        if abs(after - before) <= _SAME * max(abs(before), abs(after)):
+        if abs(after - before) <= _SAME_SHARE * max(abs(before), abs(after)):
             return "same"
         return "in noise"
-    text = _apart(figure.unit, before, after)
+    text = _difference_words(figure.unit, before, after)
     if figure.judgement is Judgement.NOT_JUDGED:
         return f"{text} ?"
     return text
 
 
-def _apart(unit: str, before: float, after: float) -> str:
-    """How far two figures are apart."""
+def _difference_words(unit: str, before: float, after: float) -> str:
+    """How far two figures are apart: in points, in degrees, as a factor or in percent."""
     if unit == "ratio":
         return f"{(after - before) * 100:+.0f} points"
     if unit == "c":
@@ -230,7 +233,7 @@ def effect_text(thing: ThingChange) -> str:
 
 def is_shown(figure: FigureChange) -> bool:
     """Whether a figure is worth a line: rare ones are left out while both sides are 0."""
-    return not (figure.code in _RARE and figure.before == 0.0 and figure.after == 0.0)
+    return not (figure.code in _HIDDEN_AT_ZERO and figure.before == 0.0 and figure.after == 0.0)
 
 
 def load_text(thing: ThingChange) -> str:
@@ -242,11 +245,11 @@ def load_text(thing: ThingChange) -> str:
         if thing.kind is Kind.GPU:
             return ""
         return "no load is known on both sides"
-    of = LOAD_NAMES[thing.load]
-    least, most = _SAME_LOAD
+    load = LOAD_NAMES[thing.load]
+    least, most = _SAME_LOAD_RATIOS
     if least <= ratio <= most:
-        return f"at the same load ({of})"
-    text = f"at {human.figure(ratio)} times the load ({of})"
+        return f"at the same load ({load})"
+    text = f"at {human.figure(ratio)} times the load ({load})"
     if thing.is_comparable:
         return text
     return f"{text}: latencies are not comparable"
@@ -265,14 +268,15 @@ def fact_text(change: FactChange, restarted: Callable[[str], str] = str) -> str:
 
 
 def _option_text(change: FactChange) -> str:
+    """An option of the command line that is another, or that is given on one side alone."""
     if not change.before:
-        return f"{change.name} {_given(change.after)}(not given before)"
+        return f"{change.name} {_value_before_words(change.after)}(not given before)"
     if not change.after:
-        return f"{change.name} {_given(change.before)}is not given any more"
+        return f"{change.name} {_value_before_words(change.before)}is not given any more"
     return f"{change.name} {change.before} {ARROW} {change.after}"
 
 
-def _given(value: str) -> str:
+def _value_before_words(value: str) -> str:
     """The value of an option, with a blank behind; empty for a switch."""
     if value == "on":
         return ""

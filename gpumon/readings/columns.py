@@ -30,7 +30,7 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles
 
 T = TypeVar("T")
-_NAME: Final = 12
+_NAME_CELLS: Final = 12
 """Cells of the name of an engine."""
 ROOM_OF_HISTORY: Final = 62
 """Cells that the chart in a GPU's row keeps before there is a column more."""
@@ -72,7 +72,7 @@ class PaneColumns(msgspec.Struct, Generic[T], frozen=True):
     extra: Sequence[TextColumn[T] | DrawnColumn]
     """Columns that a wider screen adds, in this order."""
     behind: Sequence[str] = ()
-    """Names of what the pane adds behind them, which can be hidden, too."""
+    """Names of what the pane adds to the right of them, which can be hidden, too."""
 
     def can_be_hidden(self) -> Iterator[str]:
         """The names of the columns that can be hidden, from left to right."""
@@ -138,14 +138,21 @@ GPU_COLUMNS: Final[PaneColumns[Gpu]] = PaneColumns(
 
 
 def other_quantile(quantiles: Quantiles, value: Reading) -> str:
-    """Another quantile than the p95."""
+    """Text of another quantile than the p95."""
     return quantile(Quantiles(p95=value, first_bound_s=quantiles.first_bound_s))
 
 
 ENGINE_COLUMNS: Final[PaneColumns[Engine]] = PaneColumns(
     pane="engines",
     base=(
-        TextColumn("engine", "engine", _NAME, lambda engine: engine_name(engine.name, _NAME), is_left=True, fixed=True),
+        TextColumn(
+            "engine",
+            "engine",
+            _NAME_CELLS,
+            lambda engine: engine_name(engine.name, _NAME_CELLS),
+            is_left=True,
+            fixed=True,
+        ),
         DrawnColumn("model"),
         TextColumn("running", glossary.RUNNING.short, 4, lambda engine: whole(engine.load.running)),
         DrawnColumn("waiting"),
@@ -236,7 +243,9 @@ PROCESS_COLUMNS: Final[PaneColumns[Process]] = PaneColumns(
         DrawnColumn("gpus"),
         DrawnColumn("vram"),
         DrawnColumn("sm"),
-        TextColumn("engine", "engine", _NAME, lambda process: engine_name(process.engine, _NAME), is_left=True),
+        TextColumn(
+            "engine", "engine", _NAME_CELLS, lambda process: engine_name(process.engine, _NAME_CELLS), is_left=True
+        ),
     ),
     extra=(
         TextColumn("cpu", "cpu", 5, _cpu, keep=ROOM_OF_COMMAND),

@@ -43,9 +43,18 @@ XID: Final = "xid"
 
 
 def _metric(field: str, most: float, flags: str, *names: tuple[str, float]) -> DcgmMetric:
-    """`flags`: `p` profiled, `w` of the whole GPU, `+` above 0."""
-    named = tuple((f"DCGM_FI_{name}", factor) for name, factor in names)
-    return DcgmMetric(field, named, most, 0.0 if "+" in flags else -1.0, "p" in flags, "w" in flags)
+    """A row of the table; `flags`: `p` profiled, `w` of the whole GPU, `+` above 0."""
+    above = -1.0
+    if "+" in flags:
+        above = 0.0
+    return DcgmMetric(
+        field=field,
+        names=tuple((f"DCGM_FI_{name}", factor) for name, factor in names),
+        most=most,
+        above=above,
+        profiled="p" in flags,
+        whole_gpu="w" in flags,
+    )
 
 
 DCGM_METRICS: Final = (
@@ -56,14 +65,14 @@ DCGM_METRICS: Final = (
     _metric("sm_occupancy_ratio", 1.1, "p", ("PROF_SM_OCCUPANCY", 1.0), ("PROF_SM_OCCUPANCY_RATIO", 1.0)),
     _metric("tensor_active_ratio", 1.1, "p", ("PROF_PIPE_TENSOR_ACTIVE", 1.0), ("PROF_TENSOR_UTIL_RATIO", 1.0)),
     _metric("dram_active_ratio", 1.1, "p", ("PROF_DRAM_ACTIVE", 1.0), ("PROF_DRAM_UTIL_RATIO", 1.0)),
-    _metric("pcie_tx_bytes_per_s", 10000000000000.0, "pw", ("PROF_PCIE_TX_BYTES", 1.0)),
-    _metric("pcie_rx_bytes_per_s", 10000000000000.0, "pw", ("PROF_PCIE_RX_BYTES", 1.0)),
-    _metric("nvlink_tx_bytes_per_s", 100000000000000.0, "pw", ("PROF_NVLINK_TX_BYTES", 1.0)),
-    _metric("nvlink_rx_bytes_per_s", 100000000000000.0, "pw", ("PROF_NVLINK_RX_BYTES", 1.0)),
-    _metric("vram_used_bytes", 100000000000000.0, "", ("DEV_FB_USED", _MIB), ("DEV_FB_USED_BYTES", 1.0)),
-    _metric(FREE_BYTES, 100000000000000.0, "", ("DEV_FB_FREE", _MIB), ("DEV_FB_FREE_BYTES", 1.0)),
-    _metric("vram_reserved_bytes", 100000000000000.0, "", ("DEV_FB_RESERVED", _MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
-    _metric("vram_total_bytes", 100000000000000.0, "+", ("DEV_FB_TOTAL", _MIB), ("DEV_FB_CAPACITY_BYTES", 1.0)),
+    _metric("pcie_tx_bytes_per_s", 1e13, "pw", ("PROF_PCIE_TX_BYTES", 1.0)),
+    _metric("pcie_rx_bytes_per_s", 1e13, "pw", ("PROF_PCIE_RX_BYTES", 1.0)),
+    _metric("nvlink_tx_bytes_per_s", 1e14, "pw", ("PROF_NVLINK_TX_BYTES", 1.0)),
+    _metric("nvlink_rx_bytes_per_s", 1e14, "pw", ("PROF_NVLINK_RX_BYTES", 1.0)),
+    _metric("vram_used_bytes", 1e14, "", ("DEV_FB_USED", _MIB), ("DEV_FB_USED_BYTES", 1.0)),
+    _metric(FREE_BYTES, 1e14, "", ("DEV_FB_FREE", _MIB), ("DEV_FB_FREE_BYTES", 1.0)),
+    _metric("vram_reserved_bytes", 1e14, "", ("DEV_FB_RESERVED", _MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
+    _metric("vram_total_bytes", 1e14, "+", ("DEV_FB_TOTAL", _MIB), ("DEV_FB_CAPACITY_BYTES", 1.0)),
     _metric("power_w", 100000.0, "w", ("DEV_POWER_USAGE", 1.0), ("DEV_BOARD_POWER_WATTS", 1.0)),
     _metric(
         "power_limit_w",
@@ -76,7 +85,7 @@ DCGM_METRICS: Final = (
     ),
     _metric(
         "energy_j",
-        1000000000000000.0,
+        1e15,
         "w",
         ("DEV_TOTAL_ENERGY_CONSUMPTION", 0.001),
         ("DEV_GPU_ENERGY_JOULES_TOTAL", 1.0),

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 KEY: Final = "difference"
+"""Key of a line of `gpumon watch --json --fleet` that has a difference in place of a snapshot."""
 DEEPEST: Final = 16
 """Objects and lists within each other that a difference may go into: a snapshot has 6."""
 
@@ -20,31 +21,34 @@ def object_difference(before: Any, now: Any) -> list[Any]:
     old = dict(_items(before))
     changed: dict[str, Any] = {}
     inner: dict[str, list[Any]] = {}
-    here: set[str] = set()
+    present: set[str] = set()
     for key, value in _items(now):
-        here.add(key)
+        present.add(key)
         if key not in old:
             changed[key] = value
         elif old[key] == value:
             continue
-        elif _is_alike(old[key], value):
+        elif _is_worth_a_difference(old[key], value):
             inner[key] = object_difference(old[key], value)
         else:
             changed[key] = value
-    gone = [key for key in old if key not in here]
+    gone = [key for key in old if key not in present]
     if gone:
         return [changed, inner, gone]
-    return [changed, inner] if inner else [changed]
+    if inner:
+        return [changed, inner]
+    return [changed]
 
 
-def _is_alike(before: Any, now: Any) -> bool:
-    """Whether the difference of two values is shorter than the new one."""
+def _is_worth_a_difference(before: Any, now: Any) -> bool:
+    """Whether two values are both objects, or lists of one length: their difference is shorter than the new one."""
     if isinstance(before, dict):
         return isinstance(now, dict)
     return isinstance(before, list) and isinstance(now, list) and len(before) == len(now)
 
 
 def _items(value: Any) -> Iterable[tuple[str, Any]]:
+    """Keys and values of an object, or of a list."""
     if isinstance(value, dict):
         return value.items()
     return ((str(index), item) for index, item in enumerate(value))
@@ -56,7 +60,7 @@ def apply_difference(before: Any, changes: Any, depth: int = 0) -> Any:
         raise ValueError("no difference")
     changed, inner, gone = _difference_parts(changes)
     if isinstance(before, list) and not gone:
-        return _patched_list(before, changed, inner, depth)
+        return _apply_to_list(before, changed, inner, depth)
     if not isinstance(before, dict):
         raise ValueError("a difference of something else")
     now = before | changed
@@ -82,7 +86,8 @@ def _difference_parts(changes: Any) -> tuple[dict[str, Any], dict[str, Any], lis
     return changed, inner, gone
 
 
-def _patched_list(before: list[Any], changed: dict[str, Any], inner: dict[str, Any], depth: int) -> list[Any]:
+def _apply_to_list(before: list[Any], changed: dict[str, Any], inner: dict[str, Any], depth: int) -> list[Any]:
+    """The list after a difference. Raises ValueError."""
     now = list(before)
     for key, value in changed.items():
         now[_index(key, now)] = value
@@ -93,6 +98,7 @@ def _patched_list(before: list[Any], changed: dict[str, Any], inner: dict[str, A
 
 
 def _index(key: str, items: list[Any]) -> int:
+    """The index that a key of a difference means. Raises ValueError where the list has none such."""
     if not key.isascii() or not key.isdecimal() or len(key) > 9 or int(key) >= len(items):
         raise ValueError("no index")
     return int(key)

@@ -23,7 +23,8 @@ def flat_fields(kind: type[msgspec.Struct]) -> dict[str, tuple[str, msgspec.stru
     for field in msgspec.structs.fields(kind):
         if isinstance(field.type, type) and issubclass(field.type, Part):
             inner = flat_fields(field.type)
-            fields |= {name: (f"{field.name}.{path}", of) for name, (path, of) in inner.items()}
+            for name, (path, inner_field) in inner.items():
+                fields[name] = (f"{field.name}.{path}", inner_field)
         else:
             fields[field.name] = (field.name, field)
     return fields
@@ -33,12 +34,14 @@ def flat_path(kind: type[msgspec.Struct], path: str) -> str:
     """Attribute path of a flat one: `ttft_s.p95` is `latency.ttft_s.p95`. What is in no part stays as it is."""
     name, dot, rest = path.partition(".")
     fields = flat_fields(kind)
-    return (fields[name][0] if name in fields else name) + dot + rest
+    if name in fields:
+        name, _ = fields[name]
+    return f"{name}{dot}{rest}"
 
 
 @lru_cache(maxsize=512)
 def getter(kind: type[msgspec.Struct], path: str) -> Callable[[msgspec.Struct], Any]:
-    """Reads a value of `kind` by its flat path, as `mfu_ratio` or `ttft_s.p95`."""
+    """A function that reads the value of a flat path, as `mfu_ratio` or `ttft_s.p95`, of records of a kind."""
     return attrgetter(flat_path(kind, path))
 
 
@@ -48,7 +51,7 @@ def value_of(record: msgspec.Struct, path: str) -> Any:
 
 
 def make_record(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
-    """A record from its fields by flat name. Raises KeyError of a name that it does not have."""
+    """Make a record of its fields by flat name. Raises KeyError for a name that it does not have."""
     types = _part_types(kind)
     if not types:
         return kind(**values)
@@ -68,7 +71,7 @@ def _part_types(kind: type[msgspec.Struct]) -> dict[str, type[Part]]:
 
 
 def replace_fields(record: RecordT, values: Mapping[str, Any]) -> RecordT:
-    """The record with other values of fields by flat name. Raises KeyError of a name that it does not have."""
+    """The record with other values of fields by flat name. Raises KeyError for a name that it does not have."""
     own, parts = _by_part(type(record), values)
     inner = {}
     for part, inside in parts.items():
@@ -78,11 +81,13 @@ def replace_fields(record: RecordT, values: Mapping[str, Any]) -> RecordT:
 
 @lru_cache(maxsize=64)
 def _part_of_fields(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Flat name of each field -> the part that it is in; empty of the record's own."""
+    """Flat name of each field -> the part that it is in; empty for the record's own."""
     parts: dict[str, str] = {}
     for name, (path, _) in flat_fields(kind).items():
         part, dot, _ = path.partition(".")
-        parts[name] = part if dot else ""
+        if not dot:
+            part = ""
+        parts[name] = part
     return parts
 
 

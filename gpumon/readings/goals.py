@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 ASSUMED_TTFT_S: Final = 1.0
-"""A reader waits for a first token so long without losing the thread (Nielsen's limit for an answer)."""
+"""Longest time in seconds that a reader waits for a first token without losing the thread (Nielsen)."""
 ASSUMED_ITL_S: Final = 0.05
-"""20 tokens/s, three times as fast as people read."""
+"""Seconds per token: 20 tokens/s are three times as fast as people read."""
 PROMISED: Final = 0.95
 """Share of requests that goals are promised for: they are p95."""
 

@@ -28,12 +28,12 @@ def merge_dcgm(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
     if not others:
         return tuple(gpus)
     own = [gpu for gpu in gpus if gpu.source != DCGM]
-    by_place: dict[tuple[str, str], GpuReading] = {}
+    by_identity: dict[tuple[str, str], GpuReading] = {}
     for gpu in others:
-        by_place.update(dict.fromkeys(_places(gpu), gpu))
-    joined = [_filled(gpu, by_place) for gpu in own]
+        by_identity.update(dict.fromkeys(_identities(gpu), gpu))
+    joined = [_with_dcgm(gpu, by_identity) for gpu in own]
     for remote in _by_remote_host(others, _local_labels(own, others, here)):
-        joined += _behind(joined, remote)
+        joined += _renumbered(joined, remote)
     return tuple(joined)
 
 
@@ -50,15 +50,15 @@ def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], here:
     """Host labels of DCGM's readings that mean this host; none where NVML lists no GPU."""
     if not own:
         return set()
-    known = {place for gpu in own for place in _places(gpu)}
+    known = {identity for gpu in own for identity in _identities(gpu)}
     labels = set()
     for gpu in others:
-        if known.intersection(_places(gpu)) or _same_host(gpu.host, here):
+        if known.intersection(_identities(gpu)) or _same_host(gpu.host, here):
             labels.add(gpu.host)
     return labels
 
 
-def _behind(joined: Sequence[GpuReading], remote: Sequence[GpuReading]) -> Sequence[GpuReading]:
+def _renumbered(joined: Sequence[GpuReading], remote: Sequence[GpuReading]) -> Sequence[GpuReading]:
     """The GPUs of another host, with indices behind those that are taken where one of theirs is."""
     taken = {gpu.index for gpu in joined}
     if taken.isdisjoint(gpu.index for gpu in remote):
@@ -67,8 +67,8 @@ def _behind(joined: Sequence[GpuReading], remote: Sequence[GpuReading]) -> Seque
     return [msgspec.structs.replace(gpu, index=gpu.index + shift) for gpu in remote]
 
 
-def _places(gpu: GpuReading) -> tuple[tuple[str, str], ...]:
-    """By what a GPU or slice is found: its UUID; a slice also by its GPU's UUID and its GPU instance."""
+def _identities(gpu: GpuReading) -> tuple[tuple[str, str], ...]:
+    """The keys of a GPU or slice: its UUID; for a slice also its GPU's UUID with its GPU instance."""
     if gpu.parent_uuid and gpu.mig_instance:
         return (gpu.uuid, ""), (gpu.parent_uuid, gpu.mig_instance)
     return ((gpu.uuid, ""),)
@@ -79,22 +79,25 @@ def _same_host(label: str, here: str) -> bool:
     return bool(label) and label.partition(".")[0].casefold() == here.partition(".")[0].casefold()
 
 
-def _filled(own: GpuReading, by_place: Mapping[tuple[str, str], GpuReading]) -> GpuReading:
+def _with_dcgm(own: GpuReading, by_identity: Mapping[tuple[str, str], GpuReading]) -> GpuReading:
     """NVML's reading with what it has not. What GPM measures is never replaced, nor what it is about to measure."""
     if own.state is not GpuState.OK:
         return own
-    for place in _places(own):
-        if place in by_place:
-            return _filled_from(own, by_place[place])
+    for identity in _identities(own):
+        if identity in by_identity:
+            return _with_figures_of(own, by_identity[identity])
     return own
 
 
-def _filled_from(own: GpuReading, dcgm: GpuReading) -> GpuReading:
-    wanted = RATES if own.activity_source == GPM else (*RATIOS, *RATES)
+def _with_figures_of(own: GpuReading, dcgm: GpuReading) -> GpuReading:
+    """NVML's reading with the figures that it lacks and DCGM has."""
+    fields: tuple[str, ...] = (*RATIOS, *RATES)
+    if own.activity_source == GPM:
+        fields = RATES
     figures = {}
-    for field in wanted:
+    for field in fields:
         figure = getattr(dcgm, field)
-        if _lacks(own, field) and not isinstance(figure, Missing):
+        if _is_wanted(own, field) and not isinstance(figure, Missing):
             figures[field] = figure
     if not figures:
         return own
@@ -111,7 +114,8 @@ def _filled_from(own: GpuReading, dcgm: GpuReading) -> GpuReading:
     )
 
 
-def _lacks(own: GpuReading, field: str) -> bool:
+def _is_wanted(own: GpuReading, field: str) -> bool:
+    """Whether NVML has no figure, and is not about to have one."""
     value = getattr(own, field)
     return isinstance(value, Missing) and value.reason is not Reason.WARMING_UP
 
@@ -129,7 +133,7 @@ def disambiguate_engines(
     start = 0
     for engines, faults in parts:
         end = start + len(engines)
-        renamed += _renamed(faults, engines, named[start:end])
+        renamed += _faults_renamed(faults, engines, named[start:end])
         start = end
     return named, tuple(renamed)
 
@@ -144,19 +148,19 @@ def with_unique_names(readings: Iterable[EngineReading]) -> tuple[EngineReading,
     named = []
     for engine in engines:
         if counts[engine.name] > 1:
-            name = _placed(engine)
-            wanted = name
+            unnumbered = _name_with_place(engine)
+            name = unnumbered
             number = 1
             while name in taken:
                 number += 1
-                name = f"{wanted} ({number})"
+                name = f"{unnumbered} ({number})"
             taken.add(name)
             engine = msgspec.structs.replace(engine, name=name)
         named.append(engine)
     return tuple(named)
 
 
-def _renamed(
+def _faults_renamed(
     faults: Sequence[Fault], before: Sequence[EngineReading], after: Sequence[EngineReading]
 ) -> tuple[Fault, ...]:
     """One source's faults under the names that its engines have now; a name that became several stays as it was."""
@@ -173,7 +177,8 @@ def _renamed(
     return tuple(renamed)
 
 
-def _placed(engine: EngineReading) -> str:
+def _name_with_place(engine: EngineReading) -> str:
+    """The name of an engine with host and path in the place of its port."""
     word = engine.server_name.partition(":")[0]
     place = engine.url.partition("://")[2] or engine.url.partition(":")[2]
     return f"{word}:{clean(place, MOST_PLACE)}{engine.name.removeprefix(engine.server_name)}"

@@ -80,10 +80,11 @@ Reading = float | Missing
 
 WARMING_UP = Missing(Reason.WARMING_UP)
 NOT_SUPPORTED = Missing(Reason.NOT_SUPPORTED)
+# Figures of a GPU that is no NVIDIA's: what to do about NVIDIA's is of no use there.
 NOT_IN_AMDSMI = Missing(Reason.NOT_SUPPORTED, "AMD SMI has no such figure of this GPU")
 MAY_BE_IN_AMDSMI = Missing(Reason.NOT_SUPPORTED, "the kernel has no file with this figure; AMD SMI may have it")
 NOT_IN_SYSFS = Missing(Reason.NOT_SUPPORTED, "the kernel has no file with this figure of this GPU")
-"""Figures of a GPU that is no NVIDIA's: what to do about NVIDIA's is of no use there."""
+
 REMOTE_POWER = Missing(Reason.NOT_SUPPORTED, "the power of a remote GPU is not read")
 NOT_EXPOSED = Missing(Reason.NOT_EXPOSED)
 

@@ -16,9 +16,10 @@ NO_PRICE: Final = Missing(Reason.NO_PRICE)
 NO_ENERGY_PRICE: Final = Missing(Reason.NO_ENERGY_PRICE)
 HOUR_S: Final = 3600.0
 KWH_J: Final = 3.6e6
+"""Joules of a kWh."""
 DAY_MINUTES: Final = 1440
 HOURS_FORM: Final = 'must be hours of the day, HH:MM-HH:MM, such as "22:00-06:00"'
-_HOURS: Final = re.compile(r"(\d{1,2}:\d\d)\s*-\s*(\d{1,2}:\d\d)")
+_HOURS_PATTERN: Final = re.compile(r"(\d{1,2}:\d\d)\s*-\s*(\d{1,2}:\d\d)")
 
 
 class DayHours(msgspec.Struct, frozen=True):
@@ -26,11 +27,13 @@ class DayHours(msgspec.Struct, frozen=True):
 
     begin_minute: int
     end_minute: int
+    """The first minute behind it."""
 
     def covers(self, minute: int) -> bool:
         """Whether a minute of the day is in it."""
         if self.begin_minute < self.end_minute:
             return self.begin_minute <= minute < self.end_minute
+        # Over midnight.
         return minute >= self.begin_minute or minute < self.end_minute
 
 
@@ -77,7 +80,7 @@ def price_of_hour(gpu_type: str, per_gpu_hour: Mapping[str, float]) -> Reading:
 
 def parse_hours(text: str) -> DayHours:
     """Read `22:00-06:00`. Raises ValueError, whose text ends a sentence that begins with the setting and its value."""
-    words = _HOURS.fullmatch(text.strip())
+    words = _HOURS_PATTERN.fullmatch(text.strip())
     if words is None:
         raise ValueError(HOURS_FORM)
     begin = minute_of_day(words[1])

@@ -9,10 +9,11 @@ from gpumon.readings.snapshot import Process
 from gpumon.readings.text import clean
 
 _INTERPRETERS = ("python", "ray", "torchrun", "node", "bash", "sh")
+"""Begin of the names of programs that run a script."""
 
 
 def program_text(process: Process) -> str:
-    """`python train_lora.py (pid 4711) of ada`."""
+    """The program, its pid and its user: `python train_lora.py (pid 4711) of ada`."""
     user = ""
     if process.user:
         user = f" of {clean(process.user, 24)}"
@@ -20,7 +21,7 @@ def program_text(process: Process) -> str:
 
 
 def program_and_pid(process: Process) -> str:
-    """`python (pid 4711)`."""
+    """The program without its script: `python (pid 4711)`."""
     return f"{clean(process.name.rpartition('/')[2], 32)} (pid {process.pid})"
 
 

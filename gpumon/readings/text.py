@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import unicodedata
 
-_MOST = 256
+_MOST_CHARACTERS = 256
 """Characters kept of one text; the cut is marked with an ellipsis."""
 MOST_FAULT = 1024
-"""The same of what is wrong: its last words are what to do about it."""
+"""Characters kept of a fault: more, as its last words say what to do."""
 
-_UNSAFE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Unicode categories of characters that a terminal interprets, or that nobody sees."""
 
 
-def clean(text: str, most: int = _MOST) -> str:
+def clean(text: str, most: int = _MOST_CHARACTERS) -> str:
     r"""`text` without characters that a terminal interprets: controls, bidi and zero-width marks become `\x1b` forms,
     all kinds of spaces plain ones.
 
@@ -21,13 +22,13 @@ def clean(text: str, most: int = _MOST) -> str:
     if len(text) <= most and text.isprintable():
         return text
     safe = _visible_start(text[: most + 1], most)
-    if len(safe) <= most and len(text) <= most:
+    if len(safe) <= most:
         return safe
     return safe[: most - 1] + "…"
 
 
 def _visible_start(text: str, most: int) -> str:
-    """The text in visible characters, as far as is needed to tell that it has more than `most`."""
+    """The text made visible, cut once it has more than `most` characters."""
     pieces: list[str] = []
     size = 0
     for character in text:
@@ -40,14 +41,15 @@ def _visible_start(text: str, most: int) -> str:
 
 
 def _visible(character: str) -> str:
+    """A character as it may be printed: itself, a blank, or its number in an escaped form."""
     category = unicodedata.category(character)
     if category == "Zs":
         return " "
-    if category not in _UNSAFE:
+    if category not in _UNSAFE_CATEGORIES:
         return character
-    code = ord(character)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    if code < 0x10000:
-        return f"\\u{code:04x}"
-    return f"\\U{code:08x}"
+    code_point = ord(character)
+    if code_point < 0x100:
+        return f"\\x{code_point:02x}"
+    if code_point < 0x10000:
+        return f"\\u{code_point:04x}"
+    return f"\\U{code_point:08x}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-_THROTTLE: Final = {
+_IDLE: Final = 0x1
+"""The bit of an idle GPU: no limit."""
+_NAME_BY_BIT: Final = {
     0x2: "applications_clocks_setting",
     0x4: "sw_power_cap",
     0x8: "hw_slowdown",
@@ -14,17 +16,17 @@ _THROTTLE: Final = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clock_setting",
 }
-"""Clock event reasons by bit, as nvidia-smi names them; 0x1 (idle) is no limit."""
+"""Bit -> clock event reason, as nvidia-smi names it."""
 
 
 def throttle_names(mask: int) -> tuple[str, ...]:
     """Names of the bits of a clock event mask; a bit that is not known is named by its value."""
-    mask &= ~0x1
+    mask &= ~_IDLE
     names = []
-    for bit, name in _THROTTLE.items():
+    for bit, name in _NAME_BY_BIT.items():
         if mask & bit:
             names.append(name)
-    rest = mask & ~sum(_THROTTLE)
+    rest = mask & ~sum(_NAME_BY_BIT)
     if rest:
         return (*names, hex(rest))
     return tuple(names)

@@ -107,7 +107,7 @@ def nvlink_groups(topology: Topology) -> list[list[int]]:
 
     A GPU that cannot be read is in none.
     """
-    group_of = {board.index: [board.index] for board in topology.boards if not board.fault}
+    group_of = {board.index: [board.index] for board in topology.boards if not board.fault}  # GPU -> its group
     for pair in topology.pairs:
         first = group_of[pair.first]
         second = group_of[pair.second]

@@ -6,22 +6,22 @@ import re
 from datetime import date, datetime, time, timedelta, timezone
 from typing import Final, NamedTuple
 
-_LENGTH: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])")
+_LENGTH_FORM: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])")
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_CLOCK: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
-_DATED: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
-_ALLOWED: Final = "03:10, 03:10:30, 2026-11-22T03:10 (local time; with Z: UTC), or -10m (before the end; s, m, h, d)"
+_CLOCK_FORM: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+_DATED_FORM: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
+_EXAMPLES: Final = "03:10, 03:10:30, 2026-11-22T03:10 (local time; with Z: UTC), or -10m (before the end; s, m, h, d)"
 
 
 def is_moment(text: str) -> bool:
     """Whether a text has the form of a time: `03:10`, `2026-11-22T03:10`, `-10m`."""
-    before = text.startswith("-") and length_of(text[1:]) is not None
-    return before or bool(_CLOCK.fullmatch(text) or _DATED.fullmatch(text))
+    is_before_end = text.startswith("-") and length_of(text[1:]) is not None
+    return is_before_end or bool(_CLOCK_FORM.fullmatch(text) or _DATED_FORM.fullmatch(text))
 
 
 def length_of(text: str) -> float | None:
     """Seconds of `90s`, `10m`, `1.5h` or `7d`; None of anything else."""
-    match = _LENGTH.fullmatch(text)
+    match = _LENGTH_FORM.fullmatch(text)
     if match:
         return float(match[1]) * _UNITS_S[match[2]]
     return None
@@ -34,35 +34,47 @@ def moment_of(text: str, span: tuple[float, float], zone: timezone | None = None
     second in which the recording begins or ends is in it.
     """
     if text.startswith("-") and (before_s := length_of(text[1:])) is not None:
-        return _inside(text, span[1] - before_s, 0.0, span, zone)
+        return _within_span(text, span[1] - before_s, 0.0, span, zone)
     try:
-        clock = _CLOCK.fullmatch(text)
+        clock = _CLOCK_FORM.fullmatch(text)
         if clock:
-            return _newest(text, time.fromisoformat(text.zfill(len(text) + (text[1] == ":"))), not clock[1], span, zone)
-        dated = _DATED.fullmatch(text)
+            return _newest_clock_time(text, _reach_s(clock[1]), span, zone)
+        dated = _DATED_FORM.fullmatch(text)
         if dated:
-            at = datetime.fromisoformat(text.replace("Z", "+00:00"))
-            if at.tzinfo is None:
-                at = _local(at, zone)
-            return _inside(text, at.timestamp(), 1.0 if dated[1] else 60.0, span, zone)
+            moment = datetime.fromisoformat(text.replace("Z", "+00:00"))
+            if moment.tzinfo is None:
+                moment = _with_zone(moment, zone)
+            return _within_span(text, moment.timestamp(), _reach_s(dated[1]), span, zone)
     except (ValueError, OverflowError, OSError):
         pass
-    raise ValueError(f"is no time: {text[:40]!a}; write it as {_ALLOWED}")
+    raise ValueError(f"is no time: {text[:40]!a}; write it as {_EXAMPLES}")
 
 
-def _newest(text: str, at: time, whole_minute: bool, span: tuple[float, float], zone: timezone | None) -> float:
-    reach_s = 60.0 if whole_minute else 1.0
+def _reach_s(seconds: str | None) -> float:
+    """How much time a text means: a second where it has seconds, else a minute."""
+    if seconds:
+        return 1.0
+    return 60.0
+
+
+def _newest_clock_time(text: str, reach_s: float, span: tuple[float, float], zone: timezone | None) -> float:
+    """Unix time of the newest `3:10` or `03:10:30` in a span. Raises ValueError, OutsideError."""
+    two_digits = text
+    if text[1] == ":":
+        two_digits = f"0{text}"
+    clock = time.fromisoformat(two_digits)
     first = _day(span[0], zone)
     day = _day(span[1], zone)
     while day >= first - timedelta(days=1):
-        wall_s = _local(datetime.combine(day, at), zone).timestamp()
+        wall_s = _with_zone(datetime.combine(day, clock), zone).timestamp()
         if wall_s <= span[1] and wall_s + reach_s > span[0]:
             return max(wall_s, span[0])
         day -= timedelta(days=1)
     raise OutsideError(text, span, zone)
 
 
-def _inside(text: str, wall_s: float, reach_s: float, span: tuple[float, float], zone: timezone | None) -> float:
+def _within_span(text: str, wall_s: float, reach_s: float, span: tuple[float, float], zone: timezone | None) -> float:
+    """The time, if `reach_s` from it on lie in the span in part, or its begin. Raises OutsideError."""
     if wall_s <= span[1] and (wall_s >= span[0] or wall_s + reach_s > span[0]):
         return max(wall_s, span[0])
     raise OutsideError(text, span, zone)
@@ -72,18 +84,20 @@ class OutsideError(LookupError):
     """A time that the recording does not hold."""
 
     def __init__(self, text: str, span: tuple[float, float], zone: timezone | None) -> None:
-        first, last = (datetime.fromtimestamp(at_s, zone).astimezone(zone) for at_s in span)
+        first, last = (datetime.fromtimestamp(wall_s, zone).astimezone(zone) for wall_s in span)
         form = "%Y-%m-%d %H:%M:%S"
         super().__init__(f"is outside of the recording: {text}; it goes from {first:{form}} to {last:{form}}")
 
 
-def _local(at: datetime, zone: timezone | None) -> datetime:
+def _with_zone(moment: datetime, zone: timezone | None) -> datetime:
+    """A moment without zone in this one, or in the local one."""
     if zone is not None:
-        return at.replace(tzinfo=zone)
-    return at.astimezone()
+        return moment.replace(tzinfo=zone)
+    return moment.astimezone()
 
 
 def _day(wall_s: float, zone: timezone | None) -> date:
+    """The day of a Unix time, in a zone or the local one."""
     return datetime.fromtimestamp(wall_s, zone).astimezone(zone).date()
 
 
