@@ -66,7 +66,7 @@ class PollTimes:
 
 ENDPOINT_LIMITS: Final = Limits()
 BACK_OFF: Final = BackOff()
-ANOTHER: Final = frozenset(
+PROBE_AGAIN_AFTER: Final = frozenset(
     {
         EndpointState.REFUSED,
         EndpointState.WRONG_ENGINE,
@@ -75,11 +75,12 @@ ANOTHER: Final = frozenset(
         EndpointState.UNAUTHORIZED,
     }
 )
-"""After these the next server there may be another one, or want another key: it is looked for anew."""
+"""States after which the next server there may be another one, or want another key: it is probed again."""
 
 _MOST_MODELS: Final = 1024
 """Models of one server of which it is remembered when they came."""
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
+"""A scan without samples: a page in JSON has none."""
 
 
 class ServerProcess:
@@ -138,16 +139,20 @@ class EndpointSource:
         )
         """Client of its server. The simulated server puts its own in this place while it plays its past."""
         self._refusals: list[Refusal] = []
-        """Refusals of a server whose /metrics `find` must not ask again."""
+        """Refusals of a server whose /metrics `find` must not ask again; `find` adds to them."""
         self.joined: Callable[[EngineReading], EngineReading] | None = None
-        """Adds what its process tells beside its pages, where discovery knows that it is one of this host."""
+        """Adds to a reading what the server's process tells, where discovery knows that process on this host."""
         self._failures = 0
         self._notices: dict[str, float] = {}
+        """Text -> since when it holds (Unix time)."""
         self._task: asyncio.Task[None] | None = None
         self._identity: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
-        self._whole_s: list[float] = []
-        """Moments of the newest answers of this process that were read to their end, those without figures included."""
+        self._whole_answers_s: list[float] = []
+        """Moments of the newest answers of this process that were read to their end, those without figures included.
+
+        At most `SURE_ANSWERS`, in a row.
+        """
         self._process: ServerProcess | None = None
         if endpoint.engine == "auto":
             kind = EngineKind.UNKNOWN
@@ -187,11 +192,11 @@ class EndpointSource:
             await asyncio.wait({self._identity}, timeout=max(0.0, end_s - time.monotonic()))
 
     async def poll(self, monotonic_s: float) -> Contribution:  # noqa: ARG002 - the signature of Source
-        """The newest reading, at once."""
+        """The newest readings, at once."""
         return self.newest()
 
     def newest(self) -> Contribution:
-        """The newest reading."""
+        """The newest readings, and the flags of the newest page as faults."""
         faults = tuple(Fault(self.reading.name, text, since) for text, since in self._notices.items())
         if self.joined is None:
             engines = self.readings
@@ -214,6 +219,7 @@ class EndpointSource:
         await self.fetcher.close()
 
     async def _run(self) -> None:
+        """Poll for ever, less often after failures."""
         times = PollTimes(self._clock(), self._back_off)
         while True:
             await self.scrape()
@@ -245,7 +251,7 @@ class EndpointSource:
             self._fail(refusal)
 
     async def _ask_page(self) -> Refusal | None:
-        """Ask for the page, and take what it has; the refusal if it has nothing. Raises FetchError."""
+        """Ask for the page, and read it into `readings`; the refusal if it has nothing. Raises FetchError."""
         process = self._process
         if process is None:
             probed = await self._probe()
@@ -257,58 +263,59 @@ class EndpointSource:
         else:
             server = process.server
             answer = await self.fetcher.get(server.url, server.key)
-        wrong = ""
+        key_fault = ""
         if server.key:
-            wrong = key_refused(self.endpoint)
-        refusal = refusal_of_status(answer.status, answer.location, server.row.kind, wrong)
+            key_fault = key_refused(self.endpoint)
+        refusal = refusal_of_status(answer.status, answer.location, server.row.kind, key_fault)
         if refusal is not None:
             return refusal
-        return await self._take(process, answer)
+        return await self._read_answer(process, answer)
 
-    def _unread(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:
+    def _unread_refusal(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:
         """The fault of an answer that the adapter found nothing in."""
         return refusal_of_content(answer.body, answer.content_type, server.row.kind)
 
     def _fail(self, refusal: Refusal) -> None:
-        """Note a failed poll. Facts of earlier pages stay: after a time-out or a 500 the same process may go on
-        counting."""
+        """Note a failed poll. Facts of earlier pages stay: after a time-out the same process may go on counting."""
         self._notices = {}
-        if refusal.state in ANOTHER:
+        if refusal.state in PROBE_AGAIN_AFTER:
             self._process = None
-            self._whole_s.clear()
+            self._whole_answers_s.clear()
         if refusal.nothing_counted:
-            # Its first request is to be seen as soon as that of any other engine.
+            # An engine that has served nothing has no figures, and is polled as often as any: its first request counts.
             self._failures = 0
-            self._whole_s = [*self._whole_s, self._clock()][-SURE_ANSWERS:]
+            self._whole_answers_s = [*self._whole_answers_s, self._clock()][-SURE_ANSWERS:]
         else:
             self._failures += 1
         changes = {"state": refusal.state, "fault": refusal.text, "interval_s": self.interval_s}
         self.readings = tuple(msgspec.structs.replace(reading, **changes) for reading in self.readings)
 
-    async def _take(self, process: ServerProcess, answer: HttpAnswer) -> Refusal | None:
+    async def _read_answer(self, process: ServerProcess, answer: HttpAnswer) -> Refusal | None:
         """Read a page into `readings`; a refusal where it is not one of this engine."""
         server = process.server
-        bodies = {**await self._companions(process), server.path: answer.body}
-        scan, pages = await self._parsed(process, bodies)
+        bodies = {**await self._get_companions(process), server.path: answer.body}
+        scan, pages = await self._parse(process, bodies)
         if not pages:
-            in_loop = len(answer.body) <= SCANNED_IN_LOOP_BYTES
-            if in_loop:
-                return self._unread(server, answer)
-            return await asyncio.to_thread(self._unread, server, answer)
+            if len(answer.body) <= SCANNED_IN_LOOP_BYTES:
+                return self._unread_refusal(server, answer)
+            return await asyncio.to_thread(self._unread_refusal, server, answer)
         if restarted(self.readings, pages):
             process = ServerProcess(server)
             self._process = process
-            self._whole_s.clear()
-            scan, pages = await self._parsed(process, bodies)
+            self._whole_answers_s.clear()
+            scan, pages = await self._parse(process, bodies)
         self._failures = 0
-        whole = not (scan.cut or scan.skipped or process.adapter.cut)
-        self.readings = tuple(self._reading(answer, scan, page, process, whole=whole) for page in pages)
-        self._whole_s = [*self._whole_s, self.reading.monotonic_s][-SURE_ANSWERS:] if whole else []
-        self._notice(scan, process)
+        is_whole = not (scan.cut or scan.skipped or process.adapter.cut)
+        self.readings = tuple(self._make_reading(answer, scan, page, process, is_whole=is_whole) for page in pages)
+        if is_whole:
+            self._whole_answers_s = [*self._whole_answers_s, self.reading.monotonic_s][-SURE_ANSWERS:]
+        else:
+            self._whole_answers_s = []
+        self._note_flags(scan, process)
         self._identify(process)
         return None
 
-    async def _parsed(self, process: ServerProcess, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
+    async def _parse(self, process: ServerProcess, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
         """The scan and the models of a server, which keep one order, whatever order it names them in."""
         server = process.server
         adapter = process.adapter
@@ -322,17 +329,18 @@ class EndpointSource:
                 scan = scanner.scan(bodies[server.path])
             return scan, tuple(sorted(adapter.read_all(scan, bodies), key=lambda page: page.part))
 
-        small = sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES
-        if small and (scanner.warm or is_json):
+        is_small = sum(map(len, bodies.values())) <= SCANNED_IN_LOOP_BYTES
+        if is_small and (scanner.warm or is_json):
             return parse()
         return await asyncio.to_thread(parse)
 
-    async def _companions(self, process: ServerProcess) -> Bodies:
+    async def _get_companions(self, process: ServerProcess) -> Bodies:
         """The server's other pages: asked with each poll, or at a pace of their own. None is needed."""
         server = process.server
         now_s = self._clock()
         answer: HttpAnswer | None
         for companion in process.adapter.companions:
+            # Half an interval early rather than half an interval late: polls do not come to the millisecond.
             if now_s - process.asked_s.get(companion.path, -math.inf) < companion.every_s - self.interval_s / 2:
                 continue
             process.asked_s[companion.path] = now_s
@@ -340,43 +348,52 @@ class EndpointSource:
             try:
                 answer = await self.fetcher.get(url, server.key)
                 if answer.status in (401, 403) and not server.key:  # the metrics were open, this page is not
-                    answer = (await get_keyed(self.fetcher, url, self.endpoint)).answer
+                    keyed = await get_keyed(self.fetcher, url, self.endpoint)
+                    answer = keyed.answer
             except FetchError:
                 answer = None
             if answer is not None and answer.status == 200:
                 process.bodies[companion.path] = answer.body
-            elif not companion.every_s:
+            elif not companion.every_s:  # a page at a pace of its own has settings: those of the last answer still hold
                 process.bodies.pop(companion.path, None)
         return process.bodies
 
-    def _reading(
-        self, answer: HttpAnswer, scan: Scan, page: EngineReading, process: ServerProcess, *, whole: bool
+    def _make_reading(
+        self, answer: HttpAnswer, scan: Scan, page: EngineReading, process: ServerProcess, *, is_whole: bool
     ) -> EngineReading:
-        """The adapter's reading with the endpoint's own knowledge; `whole`: the page was read to its end."""
+        """The adapter's reading with the endpoint's own knowledge; `is_whole`: the page was read to its end."""
         absent_s = process.absent_s
         if page.part not in absent_s and len(absent_s) < _MOST_MODELS:
-            sure = whole and len(self._whole_s) == SURE_ANSWERS
-            absent_s[page.part] = self._whole_s[-1] if sure else None
-        flags = {"skipped_lines": scan.skipped, "duplicate_series": scan.duplicates}
-        counts = {name: str(count) for name, count in flags.items() if count}
+            absent_s[page.part] = None
+            if is_whole and len(self._whole_answers_s) == SURE_ANSWERS:
+                absent_s[page.part] = self._whole_answers_s[-1]
+        counts = {}
+        if scan.skipped:
+            counts["skipped_lines"] = str(scan.skipped)
+        if scan.duplicates:
+            counts["duplicate_series"] = str(scan.duplicates)
         return msgspec.structs.replace(
             page,
-            **_said_of_model(page, counts, process.identity or UNASKED),
+            **_identity_fields(page, counts, process.identity or UNASKED),
             name=self._name(page.kind, page.part),
             url=self.url.base,
             monotonic_s=(answer.sent_s + answer.ended_s) / 2,
             interval_s=self.interval_s,
             latency_s=answer.ended_s - answer.sent_s,
             found_by=self._blank.found_by,
-            whole=whole,
+            whole=is_whole,
             absent_s=absent_s.get(page.part),
         )
 
     def _name(self, kind: EngineKind, part: str = "") -> str:
-        word = "engine" if kind is EngineKind.UNKNOWN else kind.value
-        return (self.endpoint.name or f"{word}:{self.url.port}") + part_of_name(part)
+        """Name of the endpoint, as in the config or of engine and port, with the model where the server has several."""
+        word = kind.value
+        if kind is EngineKind.UNKNOWN:
+            word = "engine"
+        name = self.endpoint.name or f"{word}:{self.url.port}"
+        return name + part_of_name(part)
 
-    def _notice(self, scan: Scan, process: ServerProcess) -> None:
+    def _note_flags(self, scan: Scan, process: ServerProcess) -> None:
         """Keep the flags of the newest page, each with the time since when it holds."""
         texts = []
         if scan.duplicates:
@@ -384,8 +401,8 @@ class EndpointSource:
         if scan.cut:
             texts.append("the metrics page has more series than gpumon reads: figures may be too low")
         if process.adapter.cut:
-            most = f"{MOST_RANKS} data-parallel ranks or {MOST_PARTS} models"
-            texts.append(f"the metrics page has more than {most}: figures may be too low")
+            bounds = f"{MOST_RANKS} data-parallel ranks or {MOST_PARTS} models"
+            texts.append(f"the metrics page has more than {bounds}: figures may be too low")
         if process.identity is not None and process.identity.notice:
             texts.append(process.identity.notice)
         if self.fetcher.unverified:
@@ -399,27 +416,30 @@ class EndpointSource:
         is_complete = process.identity is not None and process.identity.complete
         if not is_complete and self._clock() >= process.ask_again_s:
             process.ask_again_s = self._clock() + ASK_AGAIN_S
-            self._identity = asyncio.create_task(self._ask(process))
+            self._identity = asyncio.create_task(self._ask_identity(process))
 
-    async def _ask(self, process: ServerProcess) -> None:
+    async def _ask_identity(self, process: ServerProcess) -> None:
+        """Ask for model and version, and add them to the readings."""
         try:
-            known = await ask_engine(self.fetcher, self.url, self.endpoint, self.reading.model, process.server.row)
+            identity = await ask_engine(self.fetcher, self.url, self.endpoint, self.reading.model, process.server.row)
         except Exception as error:  # a fault of gpumon's own costs the model's path only
             text = f"gpumon failed on this server's identity ({type(error).__name__}): please report"
-            known = Identity(notice=text, complete=False)
+            identity = Identity(notice=text, complete=False)
         if process is not self._process:  # the process before still answers
             return
-        process.identity = known
+        process.identity = identity
         self.readings = tuple(
-            msgspec.structs.replace(reading, **_said_of_model(reading, {}, known)) for reading in self.readings
+            msgspec.structs.replace(reading, **_identity_fields(reading, {}, identity)) for reading in self.readings
         )
-        if known.notice:
-            self._notices.setdefault(known.notice, self._wall())
+        if identity.notice:
+            self._notices.setdefault(identity.notice, self._wall())
 
 
-def _said_of_model(reading: EngineReading, counts: Mapping[str, str], identity: Identity) -> Mapping[str, object]:
-    """Fields of a reading by what the server says of its model: where it has several, that is not said of each of them.
-    `counts`: numbers of lines that are wrong, to stand beside it."""
+def _identity_fields(reading: EngineReading, counts: Mapping[str, str], identity: Identity) -> Mapping[str, object]:
+    """Fields of a reading by what the server says of its model; of several models, none gets that name.
+
+    `counts` are numbers of lines that are wrong, for `info`.
+    """
     is_only = not reading.part
     fields = {"version": identity.version or reading.version, "model": reading.model, "model_root": reading.model_root}
     info = {**reading.info, **counts}
@@ -436,12 +456,13 @@ def restarted(old: tuple[EngineReading, ...], pages: tuple[EngineReading, ...]) 
     """Whether these pages are of another process than the last ones."""
     before = {reading.part: reading for reading in old}
     for page in pages:
-        if page.part in before and _another(before[page.part], page):
+        if page.part in before and _is_another_process(before[page.part], page):
             return True
     return False
 
 
-def _another(old: EngineReading, page: EngineReading) -> bool:
+def _is_another_process(old: EngineReading, page: EngineReading) -> bool:
+    """Whether a page is of a process that started at another time, or has counted fewer tokens, than the last one."""
     if old.started_wall_s and page.started_wall_s:
         return abs(old.started_wall_s - page.started_wall_s) > 1.0
     before = {rank.rank: rank.counters.get(DECODE_TOKENS, 0.0) for rank in old.ranks}

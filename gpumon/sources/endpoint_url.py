@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from gpumon.config import urls
 
 FILE: Final = "file:"
-"""The URL of a file feed begins so."""
+"""Begin of the URL of a file feed."""
 
 
 class EndpointUrl(NamedTuple):
@@ -21,7 +21,7 @@ class EndpointUrl(NamedTuple):
     host: str
     port: int
     named_page: bool = False
-    """The user's URL names the metrics page itself."""
+    """Whether the user's URL names the metrics page itself."""
 
     @property
     def secure(self) -> bool:
@@ -35,21 +35,21 @@ def parse_url(text: str) -> EndpointUrl:
     Raises ValueError with what is wrong; the error never repeats the URL, which may hold a password.
     """
     url = urls.with_scheme(text.strip())
-    wrong = urls.url_problem(url)
-    if wrong:
-        raise ValueError(f"the endpoint's URL {wrong}")
+    problem = urls.url_problem(url)
+    if problem:
+        raise ValueError(f"the endpoint's URL {problem}")
     split = urlsplit(url)
     scheme = split.scheme.lower()
     host = split.hostname or ""
     port = int(urls.server_of_url(f"{scheme}://{split.netloc}").rpartition(":")[2])
     path = split.path.rstrip("/")
-    page = ""
-    if path.endswith("metrics"):
-        page = path
-    if page:
-        root = path[: path.rindex("/")]
-    else:
-        root = path
-    origin = f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}"
-    base = origin + root.removesuffix("/v1").removesuffix("/prometheus" if page else "")
-    return EndpointUrl(base, origin + page if page else f"{base}/metrics", host, port, bool(page))
+    address = f"{host}:{port}"
+    if ":" in host:  # IPv6
+        address = f"[{host}]:{port}"
+    origin = f"{scheme}://{address}"
+    names_page = path.endswith("metrics")
+    if names_page:
+        root = path[: path.rindex("/")].removesuffix("/v1").removesuffix("/prometheus")
+        return EndpointUrl(origin + root, origin + path, host, port, named_page=True)
+    base = origin + path.removesuffix("/v1")
+    return EndpointUrl(base, f"{base}/metrics", host, port)

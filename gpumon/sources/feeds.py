@@ -57,6 +57,37 @@ from gpumon.specs.llm import LlmSpec
 _FLOPS_PER_PARAMETER: Final = 6.0
 """FLOPs of one trained token per parameter: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
 PROMPTS: Final = frozenset({q.PROMPT_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED})
+"""Quantities of prompts, which may be booked when a prompt is done."""
+_SILENT_S: Final = 5.0
+"""Seconds after which a read of the file is said to hang."""
+_USUAL_OF_GAPS: Final = 8
+"""Newest gaps between lines; the usual gap is their median."""
+_LATE_GAPS: Final = 3.0
+"""Usual gaps without a line after which the figures are stale, as those of an endpoint after as many intervals."""
+FIRST_GAP_S: Final = 100.0
+"""Seconds of the usual gap while there was only one line."""
+_BACKLOG_LINES = 5
+BACKLOG_S = 60.0
+"""Lines that are shown at the start if they tell their moment, so that rates need not wait for new ones: so many lines,
+or lines of so many seconds, whichever is more."""
+WINDOW_BYTES: Final = 64 * 1024
+"""Read from the end of the file; a longer line is no step of a training loop."""
+_MOST_LINES: Final = 256
+"""Lines of a read that are looked at, the newest."""
+FINER_FROM: Final = 1e11
+"""A moment in Unix seconds is below this until the year 5138; above it are thousandths, millionths, billionths."""
+FAULTS: Final = {
+    FileNotFoundError: (
+        EndpointState.STARTING,
+        "there is no such file yet: has the run started, and is the path right?",
+    ),
+    PermissionError: (
+        EndpointState.UNAUTHORIZED,
+        "it may not be read: give gpumon's user the right to (chmod, groups)",
+    ),
+}
+_HISTOGRAM_ENDS: Final = ("_bucket", "_sum", "_count")
+_NO_PAGE: Final = "404: no such page: check the url of this [[feed]]"
 
 
 def _url_of(feed: Feed) -> str:
@@ -66,16 +97,19 @@ def _url_of(feed: Feed) -> str:
 
 def endpoint_of(feed: Feed) -> Endpoint:
     """The feed as an endpoint, for all that endpoints and feeds have in common."""
-    common = ({*Endpoint.__struct_fields__} & {*Feed.__struct_fields__}) - {"url"}
-    return msgspec.convert({"url": _url_of(feed)} | {name: getattr(feed, name) for name in common}, Endpoint)
+    settings: dict[str, Any] = {"url": _url_of(feed)}
+    for name in Endpoint.__struct_fields__:
+        if name in Feed.__struct_fields__ and name != "url":
+            settings[name] = getattr(feed, name)
+    return msgspec.convert(settings, Endpoint)
 
 
 def as_feed(reading: EngineReading, feed: Feed, part: str) -> EngineReading:
     """A blank reading as one of this feed; `part` is its name where others read the same server or file."""
     training = None
     if feed.phase == "training":
-        by_size = _FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
-        training = Training(feed.flops_per_token or by_size, feed.tokens_per_sample, feed.precision)
+        flops_by_size = _FLOPS_PER_PARAMETER * 1e9 * (feed.params_b or 0.0)
+        training = Training(feed.flops_per_token or flops_by_size, feed.tokens_per_sample, feed.precision)
     return msgspec.structs.replace(
         reading, kind=EngineKind.GENERIC, phase=Phase(feed.phase), model=feed.model, part=part, training=training
     )
@@ -97,41 +131,15 @@ def advance_of(quantity: str, feed: Feed) -> Advance:
 
 
 def training_with_cost(training: Training, llm: LlmSpec | None) -> Training | None:
-    """How its tokens become FLOPs, once its model is known; None where nobody said what a token costs."""
+    """The training with the FLOPs of a token, by the config or the model; None where nobody said what a token costs."""
     if training.flops_per_token > 0.0:
         return training
     if llm is None:
         return None
-    idle = (llm.experts - llm.experts_per_token) * llm.expert_params if llm.experts else 0.0
-    return msgspec.structs.replace(training, flops_per_token=_FLOPS_PER_PARAMETER * (llm.params - idle))
-
-
-_SILENT_S: Final = 5.0
-"""A read of the file that takes longer is said to hang."""
-_GAPS: Final = 8
-"""Gaps between lines that the usual one is the median of."""
-_LATE: Final = 3.0
-"""So many usual gaps without a line, and the figures are stale (as those of an endpoint after its intervals)."""
-FIRST_GAP_S: Final = 100.0
-"""The usual gap while there was only one line."""
-_BACKLOG = 5
-BACKLOG_S = 60.0
-"""Lines that are there at the start and tell their moment: rates need not wait for new ones. So many, or of so long."""
-WINDOW_BYTES: Final = 64 * 1024
-"""Read from the end of the file; a longer line is no step of a training loop."""
-_MOST_LINES: Final = 256
-FINER_FROM: Final = 1e11
-"""A moment in Unix seconds is below this until the year 5138; above it are thousandths, millionths, billionths."""
-FAULTS: Final = {
-    FileNotFoundError: (
-        EndpointState.STARTING,
-        "there is no such file yet: has the run started, and is the path right?",
-    ),
-    PermissionError: (
-        EndpointState.UNAUTHORIZED,
-        "it may not be read: give gpumon's user the right to (chmod, groups)",
-    ),
-}
+    idle_params = 0.0
+    if llm.experts:
+        idle_params = (llm.experts - llm.experts_per_token) * llm.expert_params
+    return msgspec.structs.replace(training, flops_per_token=_FLOPS_PER_PARAMETER * (llm.params - idle_params))
 
 
 class TooLongError(ValueError):
@@ -143,16 +151,21 @@ class FeedTail:
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
-        self._seen: tuple[int, ...] = ()
+        self._last_state: tuple[int, ...] = ()
+        """Device, inode, size and mtime at the last read."""
 
     def read(self) -> tuple[tuple[bytes, ...], float] | None:
-        """Its last complete lines that are not blank, the oldest first, and when it changed (Unix time); None where it
-        did not since the last read that gave some. Blocks as files do. Raises OSError, TooLongError."""
+        """Its last complete lines that are not blank, the oldest first, and when it changed (Unix time).
+
+        None where it did not change since the last read that gave some. Blocks as files do.
+
+        Raises OSError, TooLongError.
+        """
         status = self._path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{self._path.name} is no regular file")
-        sign = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-        if sign == self._seen:
+        state = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        if state == self._last_state:
             return None
         with open_regular(self._path) as file:
             begin = max(0, os.fstat(file.fileno()).st_size - WINDOW_BYTES)
@@ -163,7 +176,7 @@ class FeedTail:
             lines = lines[1:]  # the first one has lost its beginning
             if not lines:
                 raise TooLongError(f"its last line is longer than {WINDOW_BYTES // 1024} KiB")
-        self._seen = sign
+        self._last_state = state
         return tuple(line for line in lines if line.strip())[-_MOST_LINES:], status.st_mtime
 
 
@@ -174,19 +187,19 @@ class TrainingLine(NamedTuple):
     wall_s: float | None
 
 
-def step(line: bytes, feed: Feed) -> TrainingLine | None:
+def parse_step(line: bytes, feed: Feed) -> TrainingLine | None:
     """The step that a line tells of; None where it is no JSON object, or has none of the feed's keys."""
-    record = told_by(line)
+    record = parse_object(line)
     values: dict[str, float] = {}
     for name, key in feed.quantities.items():
-        value = _number(_at(record, key))
+        value = _number(_value_at(record, key))
         if value is not None:
             values[name] = value
     if not values:
         return None
     wall_s = None
     if feed.time:
-        wall_s = parse_time(_at(record, feed.time))
+        wall_s = parse_time(_value_at(record, feed.time))
     return TrainingLine(values, wall_s)
 
 
@@ -206,7 +219,7 @@ def parse_time(value: Any) -> float | None:
         return None
 
 
-def told_by(line: bytes) -> dict[str, Any]:
+def parse_object(line: bytes) -> dict[str, Any]:
     """The object of a line; empty where it is none."""
     try:
         # Not msgspec: a loss of NaN, which no JSON has and every training loop writes, must not cost the line.
@@ -218,7 +231,7 @@ def told_by(line: bytes) -> dict[str, Any]:
     return {}
 
 
-def _at(record: dict[str, Any], path: str) -> Any:
+def _value_at(record: dict[str, Any], path: str) -> Any:
     """The value of a key; with dots, of a key inside of keys, unless the name itself has the dots."""
     if path in record:
         return record[path]
@@ -239,7 +252,9 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if 0.0 <= number < math.inf else None
+    if 0.0 <= number < math.inf:
+        return number
+    return None
 
 
 class FileFeed:
@@ -266,9 +281,10 @@ class FileFeed:
         )
         self.reading = self._blank
         self._good = self._blank
+        """The newest reading without a fault."""
         self._refusal: Refusal | None = None
         """Fault of the lines when the file last changed."""
-        self._moments: deque[float] = deque(maxlen=_GAPS + 1)
+        self._moments: deque[float] = deque(maxlen=_USUAL_OF_GAPS + 1)
         self._notices: dict[str, float] = {}
         self._busy: asyncio.Task[tuple[tuple[bytes, ...], float] | None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -302,7 +318,7 @@ class FileFeed:
         if ok and absent:
             texts.append(clean(f"no number in the newest line for {', '.join(absent)}", 200))
         usual_s = self._usual_s
-        longest_s = _LATE * max(usual_s, self.feed.interval_s)
+        longest_s = _LATE_GAPS * max(usual_s, self.feed.interval_s)
         if ok and usual_s and monotonic_s - self._moments[-1] > longest_s:
             texts.append(
                 f"no new line for more than {longest_s:.0f} s, where one came each {usual_s:.0f} s: has the run ended?"
@@ -325,16 +341,18 @@ class FileFeed:
         self._busy = None
 
     async def _run(self) -> None:
+        """Read the file at each interval, for ever."""
         while True:
-            refusal = await self._look()
+            refusal = await self._read_file()
             if refusal is not None:
                 self.reading = msgspec.structs.replace(self.reading, state=refusal.state, fault=refusal.text)
             self._answered.set()
             await asyncio.sleep(self.feed.interval_s)
 
-    async def _look(self) -> Refusal | None:
+    async def _read_file(self) -> Refusal | None:
         """Read the file, never twice at once; nothing that it holds ends the reading."""
-        self._busy = self._busy or asyncio.create_task(in_daemon_thread(self._tail.read))
+        if self._busy is None:
+            self._busy = asyncio.create_task(in_daemon_thread(self._tail.read))
         done, _ = await asyncio.wait({self._busy}, timeout=_SILENT_S)
         if not done:
             return Refusal(EndpointState.TIMEOUT, "its file system does not answer: is that a mount that hangs?")
@@ -343,9 +361,9 @@ class FileFeed:
         try:
             changed = read.result()
             if changed is not None:
-                self._refusal = self._take(*changed)
-        except TooLongError as wrong:
-            return Refusal(EndpointState.TOO_LARGE, f"{wrong}: is this a file of one JSON object a line?")
+                self._refusal = self._take_lines(*changed)
+        except TooLongError as error:
+            return Refusal(EndpointState.TOO_LARGE, f"{error}: is this a file of one JSON object a line?")
         except OSError as error:
             state, text = FAULTS.get(type(error), (EndpointState.ERROR, error.strerror or str(error)))
             return Refusal(state, clean(text, 120))
@@ -355,24 +373,27 @@ class FileFeed:
             self.reading = self._good
         return self._refusal
 
-    def _take(self, lines: tuple[bytes, ...], changed_wall_s: float) -> Refusal | None:
-        """The newest step of changed lines into the good reading; a refusal where there is none.
+    def _take_lines(self, lines: tuple[bytes, ...], changed_wall_s: float) -> Refusal | None:
+        """Make the newest step of changed lines the good reading; a refusal where there is none.
 
         At the start, those before it that tell their moment come with it, as far apart as the file is read.
         """
         steps = []
         for line in lines:
-            line_step = step(line, self.feed)
+            line_step = parse_step(line, self.feed)
             if line_step is not None:
                 steps.append(line_step)
         if not steps:
-            return self._unread(lines)
-        shown = steps[-1:]
+            return self._unread_refusal(lines)
+        new_steps = steps[-1:]
         if not self._moments:
-            shown = self._backlog(steps)
-        moments_s = [self._moment(shown_step, changed_wall_s) for shown_step in shown]
-        *before, newest = map(self._reading, moments_s, shown)
-        self._good = msgspec.structs.replace(newest, earlier=tuple(before))
+            new_steps = self._backlog(steps)
+        dated = []
+        for new_step in new_steps:
+            moment_s = self._moment(new_step, changed_wall_s)
+            dated.append((moment_s, new_step))
+        *earlier, newest = [self._reading(moment_s, new_step) for moment_s, new_step in dated]
+        self._good = msgspec.structs.replace(newest, earlier=tuple(earlier))
         return None
 
     def _backlog(self, steps: Sequence[TrainingLine]) -> list[TrainingLine]:
@@ -381,17 +402,24 @@ class FileFeed:
         shown = [newest]
         for earlier in reversed(steps[:-1]):
             after_s = shown[0].wall_s
-            if after_s is None or (len(shown) > _BACKLOG and (newest.wall_s or 0.0) - after_s >= BACKLOG_S):
+            if after_s is None or newest.wall_s is None:
                 break
+            if len(shown) > _BACKLOG_LINES and newest.wall_s - after_s >= BACKLOG_S:
+                break
+            # A little less than the interval: a line each interval is not left out for its jitter.
             if earlier.wall_s is not None and after_s - earlier.wall_s >= 0.95 * self.feed.interval_s:
                 shown.insert(0, earlier)
         return shown
 
-    def _moment(self, step_read: TrainingLine, changed_wall_s: float) -> float:
-        """The monotonic time of a step: as it says, else when the file changed; now, where that is not after the last
-        one (clocks of two hosts, a run that was set back)."""
+    def _moment(self, line: TrainingLine, changed_wall_s: float) -> float:
+        """Note and return the monotonic time of a step: as it says, else when the file changed.
+
+        Now, where that is not after the last one (clocks of two hosts, a run that was set back).
+        """
         now_s = self._clock()
-        wall_s = changed_wall_s if step_read.wall_s is None else step_read.wall_s
+        wall_s = changed_wall_s
+        if line.wall_s is not None:
+            wall_s = line.wall_s
         moment_s = min(now_s, now_s - (self._wall() - wall_s))
         if self._moments and moment_s <= self._moments[-1]:
             moment_s = max(now_s, self._moments[-1])
@@ -405,11 +433,12 @@ class FileFeed:
             return median(after - before for before, after in pairwise(self._moments))
         return 0.0
 
-    def _reading(self, moment_s: float, step_read: TrainingLine) -> EngineReading:
+    def _reading(self, moment_s: float, line: TrainingLine) -> EngineReading:
+        """The reading of one step."""
         counters = {}
         gauges = {}
         advance = {}
-        for name, value in step_read.values.items():
+        for name, value in line.values.items():
             if FEED_QUANTITIES[name] is MetricType.COUNTER:
                 counters[name] = value
             else:
@@ -423,26 +452,26 @@ class FileFeed:
             monotonic_s=moment_s,
             interval_s=max(self.feed.interval_s, self._usual_s or FIRST_GAP_S),
             exact_steps=q.STEPS in counters,
-            live={name: self.feed.quantities[name] for name in step_read.values},
+            live={name: self.feed.quantities[name] for name in line.values},
             advance=advance,
             ranks=(RankReading("0", counters, gauges, {}),),
         )
 
-    def _unread(self, lines: tuple[bytes, ...]) -> Refusal:
-        """Why no line is a step."""
+    def _unread_refusal(self, lines: tuple[bytes, ...]) -> Refusal:
+        """The refusal that says why no line is a step."""
         if not lines:
             return Refusal(EndpointState.STARTING, "it is empty: has the run written its first line?")
         newest = _newest_object(lines)
-        wanted = dict.fromkeys(self.feed.quantities.values())
-        values = {key: _at(newest, key) for key in wanted}
+        keys = dict.fromkeys(self.feed.quantities.values())
         present = []
-        for key, value in values.items():
+        for key in keys:
+            value = _value_at(newest, key)
             if value is not None:
                 present.append(f"{key} = {json.dumps(value)}")
         if present:
             text = f"no number from 0 on in its newest line: {', '.join(present)}"
         elif newest:
-            text = f"none of the keys {', '.join(wanted)} is in its lines; the newest has {_keys_of(newest)}"
+            text = f"none of the keys {', '.join(keys)} is in its lines; the newest has {_key_paths(newest)}"
         else:
             text = "its last lines are no JSON objects: one object a line is read"
         return Refusal(EndpointState.NOT_METRICS, clean(text, 200))
@@ -451,13 +480,13 @@ class FileFeed:
 def _newest_object(lines: Sequence[bytes]) -> dict[str, Any]:
     """The last line that is a JSON object with a key; empty if there is none."""
     for line in reversed(lines):
-        record = told_by(line)
+        record = parse_object(line)
         if record:
             return record
     return {}
 
 
-def _keys_of(record: Mapping[str, Any]) -> str:
+def _key_paths(record: Mapping[str, Any]) -> str:
     """The keys of an object, and those inside of keys as `outer.inner`."""
     keys: list[str] = []
     for key, value in record.items():
@@ -466,10 +495,6 @@ def _keys_of(record: Mapping[str, Any]) -> str:
         else:
             keys.append(key)
     return ", ".join(keys)
-
-
-_ENDS: Final = ("_bucket", "_sum", "_count")
-_NO_PAGE: Final = "404: no such page: check the url of this [[feed]]"
 
 
 class GenericAdapter(Adapter):
@@ -504,14 +529,13 @@ class GenericAdapter(Adapter):
         """The metrics that the selectors name."""
         names = {START_TIME}
         for quantity, chosen in self.selectors.items():
-            ends = _ENDS if FEED_QUANTITIES[quantity] is MetricType.HISTOGRAM else ("",)
-            names.update(chosen.name + end for end in ends)
+            names.update(chosen.name + end for end in _name_ends(quantity))
         return frozenset(names)
 
     def collect(self, samples: Samples) -> PageFigures:
         """The figures that the selectors take of a page: they stand under the quantity's name with the ends of a
         histogram."""
-        groups = self._chosen_series(samples.by_name)
+        groups = self._selected_series(samples.by_name)
         values = dict(chain.from_iterable(groups.values()))
         figures = super().collect(Samples(values, groups, [*map(len, groups.values())]))
         figures.live.update((quantity, self.feed.quantities[quantity]) for quantity in figures.live)
@@ -522,26 +546,34 @@ class GenericAdapter(Adapter):
         """The page in canonical quantities; no rank where no selector takes a series of it."""
         return as_feed(super().reading(figures), self.feed, self.part)
 
-    def _chosen_series(self, page: Mapping[str, FoundSeries]) -> dict[str, FoundSeries]:
-        chosen_series: dict[str, FoundSeries] = {}
+    def _selected_series(self, page: Mapping[str, FoundSeries]) -> dict[str, FoundSeries]:
+        """The series of a page that the selectors take, by the quantity's name with the ends of a histogram."""
+        selected: dict[str, FoundSeries] = {}
         for quantity, chosen in self.selectors.items():
-            for end in _ENDS if FEED_QUANTITIES[quantity] is MetricType.HISTOGRAM else ("",):
-                samples = page.get(chosen.name + end, ())
-                taken = []
-                for series, value in samples:
+            for end in _name_ends(quantity):
+                matching = []
+                for series, value in page.get(chosen.name + end, ()):
                     if chosen.takes(series.labels):
-                        taken.append((series, value))
-                if taken:
-                    chosen_series[quantity + end] = taken
-        return chosen_series
+                        matching.append((series, value))
+                if matching:
+                    selected[quantity + end] = matching
+        return selected
+
+
+def _name_ends(quantity: str) -> Sequence[str]:
+    """The ends of a quantity's sample names: those of a histogram, or none."""
+    if FEED_QUANTITIES[quantity] is MetricType.HISTOGRAM:
+        return _HISTOGRAM_ENDS
+    return ("",)
 
 
 def engine_row_of(feed: Feed, part: str, *, named_page: bool) -> EngineRow:
     """The feed as a row of the registry: it is read where the user says, and asked for no model and no version."""
     adapter = type("FeedAdapter", (GenericAdapter,), {"feed": feed, "part": part})
-    return EngineRow(
-        "the feed", adapter, 0, paths=("" if named_page else METRICS_PATH,), models_path="", version_path=""
-    )
+    path = METRICS_PATH
+    if named_page:  # the URL is the page
+        path = ""
+    return EngineRow("the feed", adapter, 0, paths=(path,), models_path="", version_path="")
 
 
 class PageFeed(EndpointSource):
@@ -561,7 +593,8 @@ class PageFeed(EndpointSource):
         self.feed = feed
         endpoint = endpoint_of(feed)
         super().__init__(endpoint, feed.interval_s, clock, limits=limits, back_off=back_off, wall=wall)
-        self._row = engine_row_of(feed, part, named_page=bool(urlsplit(endpoint.url).path.strip("/")))
+        named_page = bool(urlsplit(endpoint.url).path.strip("/"))
+        self._row = engine_row_of(feed, part, named_page=named_page)
         self._blank = as_feed(self._blank, feed, part)
         self.readings = (self._blank,)
 
@@ -569,31 +602,32 @@ class PageFeed(EndpointSource):
         return await probe_configured(self.fetcher, self.url, self.endpoint, self._row)
 
     def _fail(self, refusal: Refusal) -> None:
-        off = refusal.state is EndpointState.METRICS_OFF
-        super()._fail(Refusal(EndpointState.HTTP_ERROR, _NO_PAGE) if off else refusal)
+        if refusal.state is EndpointState.METRICS_OFF:  # its advice is for an engine
+            refusal = Refusal(EndpointState.HTTP_ERROR, _NO_PAGE)
+        super()._fail(refusal)
 
-    def _unread(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:  # noqa: ARG002 - the signature of EndpointSource
+    def _unread_refusal(self, server: ProbedServer, answer: HttpAnswer) -> Refusal:  # noqa: ARG002 - the signature of EndpointSource
         refusal = refusal_of_content(answer.body, answer.content_type, EngineKind.UNKNOWN)
         if refusal.state is EndpointState.NOT_METRICS:
             return refusal
-        text = f"none of its metrics is on this page: {self._said(tuple(self.feed.quantities))}"
+        text = f"none of its metrics is on this page: {self._with_sources(tuple(self.feed.quantities))}"
         return Refusal(EndpointState.NOT_METRICS, text)
 
     def _name(self, kind: EngineKind, part: str = "") -> str:  # noqa: ARG002 - the signature of EndpointSource
         return self.feed.name or f"{EngineKind.GENERIC.value}:{self.url.port}"
 
-    def _notice(self, scan: Scan, process: ServerProcess) -> None:
-        super()._notice(scan, process)
+    def _note_flags(self, scan: Scan, process: ServerProcess) -> None:
+        super()._note_flags(scan, process)
         absent = []
         for name in self.feed.quantities:
             if not any(name in reading.live for reading in self.readings):
                 absent.append(name)
         if absent:
-            text = f"no series on the page for {self._said(absent)}"
+            text = f"no series on the page for {self._with_sources(absent)}"
             self._notices[text] = self._notices.get(text, self._wall())
 
-    def _said(self, quantities: Sequence[str]) -> str:
-        """Quantities with their series."""
+    def _with_sources(self, quantities: Sequence[str]) -> str:
+        """Quantities with the selectors of their series: `running = name{...}`."""
         return clean(", ".join(f"{name} = {self.feed.quantities[name]}" for name in quantities), 200)
 
 

@@ -30,13 +30,20 @@ if TYPE_CHECKING:
 
 ACCEPT: Final = "text/plain;version=0.0.4"
 _PLAIN: Final = ("", "identity")
+"""Content encodings of a body that is not packed."""
 GZIP_OR_ZLIB: Final = 47
 """zlib's wbits: it tells the two by their header."""
 KEEP_ALIVE_S: Final = 20.0
-"""Longer than between two polls: a connection for each costs a seventh of the whole. Not longer than that: what stands
-between may forget a quiet connection without a word. Where the server closes it before
-(uvicorn after 5 s), a new one is made; a request that meets the closing is sent once more (`_attempts`)."""
+"""Seconds for which a quiet connection is kept.
 
+Longer than between two polls: a new connection for each costs a seventh of the whole. Not longer: a firewall may
+forget a quiet connection without a word. Where the server closes it before (uvicorn after 5 s), a new one is made; a
+request that meets the closing is sent once more (`_send_once`)."""
+
+_MOST_CAUSES: Final = 50
+"""Exceptions that are looked at behind one: a group has one for each address that was tried."""
+_MOST_HEADER_CHARS: Final = 500
+"""Characters kept of a header of the answer."""
 CONNECTED: Final = "connection.connect_tcp.complete"
 """Name of httpcore's trace event for a connection that was just made."""
 
@@ -60,13 +67,15 @@ CAUSES: Final = (
         f"nothing listens on {{at}}: {MAY_LOAD}",
     ),
 )
-"""The innermost cause decides, from the most to the least specific."""
+"""Exception -> state and text of the fault, from the most to the least specific."""
 NO_ROUTE: Final = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN})
 """Errors after which the host is as silent as after a time-out: a router or the neighbour table has given up on it."""
 NO_TLS: Final = ("TLS connection", "it may speak plain HTTP only (try http://); else ")
-"""A server of plain HTTP may wait for the end of the line that a handshake is not."""
+"""Words for a time-out before a TLS connection: a server of plain HTTP waits for the end of a request line, which a TLS
+handshake does not have."""
 
 _ONE_AT_A_TIME: Final = threading.Lock()
+"""Threads that want the same TLS context wait for the first one to make it."""
 
 
 class FetchError(Exception):
@@ -88,6 +97,14 @@ class Limits(NamedTuple):
     connect_s: float = 2.0
     total_s: float = 5.0
     body_bytes: int = 8 * 1024 * 1024
+
+
+class _Tls(NamedTuple):
+    """How the certificate of a server is checked."""
+
+    ca: str
+    """Path of the authorities; empty for those of the system."""
+    verify: bool
 
 
 class HttpAnswer(NamedTuple):
@@ -140,15 +157,17 @@ class Fetcher:
         self._has_name = not unix_socket and not _is_address(url.host)
         """Whether its host has to be looked up."""
         self._connections = connections
-        self._tls = (tls_ca, tls_verify)
+        self._tls = _Tls(tls_ca, verify=tls_verify)
         self._limits = limits
         self._clock = clock
         self._transports: dict[bool, httpx.AsyncHTTPTransport] = {}
         """By whether requests have a secret: those have a transport of their own, whose connections are checked."""
         self._looking = False
+        """Whether a thread is looking its host name up."""
         self._resolved = False
+        """Whether its host name was found, and no request has failed since."""
         self._answered = False
-        """It gave a valid HTTP answer, at least once."""
+        """Whether the server gave a valid HTTP answer, at least once."""
         self._last: tuple[tuple[object, ...], httpx.Request] | None = None
         """Parts of the last request, and the request: a poll is the same as the one before."""
 
@@ -157,19 +176,22 @@ class Fetcher:
 
         `most_bytes` is a tighter bound of the body than the one of the limits.
         """
-        return await self.send("GET", url, {"Authorization": f"Bearer {key}"} if key else {}, most_bytes=most_bytes)
+        headers = {}
+        if key:
+            headers = {"Authorization": f"Bearer {key}"}
+        return await self.send("GET", url, headers, most_bytes=most_bytes)
 
     async def send(
         self, method: str, url: str, headers: Mapping[str, str], content: bytes = b"", most_bytes: int = 0
     ) -> HttpAnswer:
         """The answer to a request that may be repeated, with these headers besides its own. Raises FetchError."""
         transport = await self._transport_for(has_secret=self._has_secret(headers))
-        request = self._request(method, url, headers, content)
-        most = most_bytes or self._limits.body_bytes
+        request = self._build_request(method, url, headers, content)
+        body_bytes = most_bytes or self._limits.body_bytes
         try:
             await self._resolve()
             async with timeout(self._limits.total_s):
-                return await self._once(transport, request, most)
+                return await self._send_once(transport, request, body_bytes)
         except asyncio.TimeoutError:
             self._resolved = False
             raise timed_out(self._limits.total_s) from None
@@ -185,7 +207,7 @@ class Fetcher:
         """The transport of requests with a secret, or of those without; built when it is first needed."""
         transport = self._transports.get(has_secret)
         if transport is None:
-            built = await self._build()
+            built = await self._build_transport()
             transport = self._transports.setdefault(has_secret, built)  # one that was built meanwhile is in use
         return transport
 
@@ -197,11 +219,15 @@ class Fetcher:
             async with timeout(0.1):
                 await asyncio.gather(*(transport.aclose() for transport in transports))
 
-    async def _build(self) -> httpx.AsyncHTTPTransport:
+    async def _build_transport(self) -> httpx.AsyncHTTPTransport:
+        """A transport to the server. Raises FetchError where `tls_ca` cannot be read."""
+        tls = None
+        if self._url.secure:
+            tls = self._tls
         try:
             # In a thread: the first import of httpx and the loading of certificates take up to 0.1 s each, and `tls_ca`
             # may lie where nothing answers.
-            context = await in_daemon_thread(_prepare, *(self._tls if self._url.secure else ("", None)))
+            context = await in_daemon_thread(_prepare, tls)
         except OSError as error:
             reason = clean(error.strerror or type(error).__name__, 80)
             raise FetchError(
@@ -248,20 +274,21 @@ class Fetcher:
         """
         if self._resolved or not self._has_name:
             return
-        silent = FetchError(EndpointState.DNS, f"no name server answers for {clean(self._url.host, 80)}: check it")
+        no_answer = FetchError(EndpointState.DNS, f"no name server answers for {clean(self._url.host, 80)}: check it")
         if self._looking:
-            raise silent
+            raise no_answer
         self._looking = True
         try:
             async with timeout(self._limits.connect_s):
-                known = await in_daemon_thread(self._look_up)
+                exists = await in_daemon_thread(self._look_up)
         except asyncio.TimeoutError:
-            raise silent from None
-        if not known:
+            raise no_answer from None
+        if not exists:
             raise fault(socket.gaierror(), self._url, *self._limits[:2])
         self._resolved = True
 
     def _look_up(self) -> bool:
+        """Whether the host name has an address; in a thread."""
         try:
             socket.getaddrinfo(self._url.host, self._url.port, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError):
@@ -270,28 +297,30 @@ class Fetcher:
             self._looking = False
         return True
 
-    def _request(self, method: str, url: str, more: Mapping[str, str], content: bytes) -> httpx.Request:
+    def _build_request(self, method: str, url: str, more_headers: Mapping[str, str], content: bytes) -> httpx.Request:
+        """The request, or the last one if that was the same. Raises FetchError."""
         import httpx
 
-        made_of = method, url, more, content
+        made_of = (method, url, more_headers, content)
         if self._last is not None and self._last[0] == made_of:
             return self._last[1]
-        headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon", **more}
+        headers = {"Accept": ACCEPT, "Accept-Encoding": "identity", "User-Agent": "gpumon", **more_headers}
         connect_s, total_s, _ = self._limits
-        # The whole has an end of its own: no timer for each read and write.
+        # `send` limits the whole: no timer for each read and write.
         extensions: dict[str, Any] = {"timeout": {"connect": connect_s, "read": None, "write": None, "pool": None}}
-        if self._has_secret(more):
+        if self._has_secret(more_headers):
             extensions["trace"] = self._check_peer
         try:
             request = httpx.Request(method, url, headers=headers, content=content or None, extensions=extensions)
         except (httpx.InvalidURL, UnicodeError):  # the second is that of a name that begins with xn-- and is none
             raise fault(socket.gaierror(), self._url, connect_s, total_s) from None
-        self._last = made_of, request
+        self._last = (made_of, request)
         return request
 
-    async def _once(
-        self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most: int, *, again: bool = True
+    async def _send_once(
+        self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, most_bytes: int, *, may_repeat: bool = True
     ) -> HttpAnswer:
+        """The answer to a request, which is repeated where its connection was dropped. Raises FetchError."""
         import httpx
 
         sent_s = self._clock()
@@ -300,43 +329,51 @@ class Fetcher:
             response = await transport.handle_async_request(request)
             begun = True
             async with contextlib.aclosing(response):
-                body = await _body(response, most)
+                body = await _read_body(response, most_bytes)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             failure = fault(error, self._url, *self._limits[:2], begun=begun, answered=self._answered)
-            if again and isinstance(failure, DroppedError):
+            if may_repeat and isinstance(failure, DroppedError):
                 # The server may have closed the kept connection just then: that says nothing about it.
-                return await self._once(transport, request, most, again=False)
+                return await self._send_once(transport, request, most_bytes, may_repeat=False)
             raise failure from None
         self._answered = True
-        names = ("content-type", "location", "date", "server", "retry-after")
-        kind, location, date, server, retry_after = (response.headers.get(name, "")[:500] for name in names)
-        return HttpAnswer(response.status_code, kind, location, body, sent_s, self._clock(), date, server, retry_after)
+        headers = {name: value[:_MOST_HEADER_CHARS] for name, value in response.headers.items()}
+        return HttpAnswer(
+            status=response.status_code,
+            content_type=headers.get("content-type", ""),
+            location=headers.get("location", ""),
+            body=body,
+            sent_s=sent_s,
+            ended_s=self._clock(),
+            date=headers.get("date", ""),
+            server=headers.get("server", ""),
+            retry_after=headers.get("retry-after", ""),
+        )
 
 
-def _prepare(ca: str, verify: bool | None) -> ssl.SSLContext:
-    """Import httpx, and give the TLS context for this endpoint; `verify` is None where it speaks no TLS."""
+def _prepare(tls: _Tls | None) -> ssl.SSLContext:
+    """Import httpx, and give the TLS context for a server; `tls` is None where it speaks no TLS."""
     # httpx imports a command line of its own where click is installed: 4 MB of click, pygments and rich for nothing.
     sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
     importlib.import_module("httpx")
     with _ONE_AT_A_TIME:
-        return _tls_context(ca, verify)
+        return _tls_context(tls)
 
 
 @functools.cache
-def _tls_context(ca: str, verify: bool | None) -> ssl.SSLContext:
-    """One context for all endpoints with the same settings: loading the authorities takes 20 to 50 ms, without TLS for
-    nothing."""
-    if verify is None:
+def _tls_context(tls: _Tls | None) -> ssl.SSLContext:
+    """The context of all servers with the same settings: loading the authorities takes 20 to 50 ms."""
+    if tls is None:
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context = ssl.create_default_context(cafile=ca or None)
-    if not verify:
+    context = ssl.create_default_context(cafile=tls.ca or None)
+    if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
 
 
-async def _body(response: httpx.Response, most: int) -> bytes:
-    """The body, unpacked if it is packed (a Prometheus is asked for that). Raises FetchError beyond `most` bytes."""
+async def _read_body(response: httpx.Response, most_bytes: int) -> bytes:
+    """The body, unpacked if it is packed (a Prometheus is asked for that). Raises FetchError beyond `most_bytes`."""
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in (*_PLAIN, "gzip", "x-gzip", "deflate"):
         raise FetchError(
@@ -348,25 +385,26 @@ async def _body(response: httpx.Response, most: int) -> bytes:
     else:
         unpacker = zlib.decompressobj(wbits=GZIP_OR_ZLIB)
     parts: list[bytes] = []
-    raw = 0
-    size = 0
+    packed_bytes = 0
+    body_bytes = 0
     async for chunk in response.aiter_raw():
-        raw += len(chunk)
+        packed_bytes += len(chunk)
         part = chunk
         if unpacker is not None:
             try:
-                part = unpacker.decompress(chunk, most - size + 1)
+                part = unpacker.decompress(chunk, most_bytes - body_bytes + 1)
             except zlib.error:
                 raise FetchError(EndpointState.NOT_METRICS, "the answer is marked as compressed and is not") from None
-        size += len(part)
-        if raw > most or size > most:
-            text = f"the answer is larger than {most / 2**20:g} MiB: is this a metrics page?"
+        body_bytes += len(part)
+        if packed_bytes > most_bytes or body_bytes > most_bytes:
+            text = f"the answer is larger than {most_bytes / 2**20:g} MiB: is this a metrics page?"
             raise FetchError(EndpointState.TOO_LARGE, text)
         parts.append(part)
     return b"".join(parts)
 
 
 def _is_address(host: str) -> bool:
+    """Whether a host is an IP address, with or without a zone (`fe80::1%eth0`)."""
     try:
         ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -383,7 +421,7 @@ def fault(
     begun: bool = False,
     answered: bool = False,
 ) -> FetchError:
-    """The failure behind an exception of httpx or of the system.
+    """The error that tells a failure behind an exception of httpx or of the system.
 
     `begun`: the answer had begun; `answered`: the port gave a valid answer before.
     """
@@ -391,8 +429,10 @@ def fault(
 
     address = clean(f"{url.host}:{url.port}", 90)
     if isinstance(error, httpx.ConnectTimeout):
-        what, why = NO_TLS if url.secure else ("connection", "")
-        text = f"no {what} to {address} within {connect_s:g} s: {why}wrong host, a firewall, or the server hangs"
+        missing, why = ("connection", "")
+        if url.secure:
+            missing, why = NO_TLS
+        text = f"no {missing} to {address} within {connect_s:g} s: {why}wrong host, a firewall, or the server hangs"
         return FetchError(EndpointState.TIMEOUT, text)
     if isinstance(error, httpx.TimeoutException):
         return timed_out(total_s)
@@ -401,38 +441,40 @@ def fault(
             return DroppedError(EndpointState.ERROR, f"{address} broke off in the middle of its answer: see its log")
         if answered:
             return DroppedError(EndpointState.ERROR, f"{address} closed the connection (restarting?): see its log")
-        hint = "see its log, or try http://" if url.secure else "if it speaks TLS only, use https://"
+        hint = "if it speaks TLS only, use https://"
+        if url.secure:
+            hint = "see its log, or try http://"
         return DroppedError(EndpointState.ERROR, f"{address} gave no valid HTTP answer: {hint}")
     return _system_fault(error, address)
 
 
 def _system_fault(error: Exception, address: str) -> FetchError:
-    """The failure behind an exception by what it was raised from."""
+    """The error that tells a failure of the system, by the causes that its exception was raised from."""
     causes = tuple(_causes(error))
     for kind, state, text in CAUSES:
         for cause in causes:
             if isinstance(cause, kind):
-                return FetchError(state, text.format(at=address, reason=_reason(cause)))
+                return FetchError(state, text.format(at=address, reason=_reason_of(cause)))
     system = [cause for cause in causes if isinstance(cause, OSError)]
     for cause in system:
         if cause.errno in NO_ROUTE:
-            text = f"no route to {address} ({_reason(cause)}): check host and network"
+            text = f"no route to {address} ({_reason_of(cause)}): check host and network"
             return FetchError(EndpointState.TIMEOUT, text)
     if system:
-        text = f"no connection to {address} ({_reason(system[0])}): check host and network"
+        text = f"no connection to {address} ({_reason_of(system[0])}): check host and network"
         return FetchError(EndpointState.ERROR, text)
     return FetchError(EndpointState.ERROR, f"the request to {address} failed ({type(error).__name__})")
 
 
 def timed_out(total_s: float) -> FetchError:
-    """The whole answer took too long."""
+    """The error of an answer that took too long as a whole."""
     return FetchError(EndpointState.TIMEOUT, f"no complete answer within {total_s:g} s: the server hangs or is slow")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
     """The error and everything that it was raised from, groups opened (one error per address tried)."""
     waiting: list[BaseException] = [error]
-    for _ in range(50):
+    for _ in range(_MOST_CAUSES):
         if not waiting:
             return
         cause = waiting.pop(0)
@@ -441,7 +483,8 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         waiting += [deeper for deeper in (cause.__cause__, cause.__context__) if deeper is not None]
 
 
-def _reason(cause: BaseException) -> str:
+def _reason_of(cause: BaseException) -> str:
+    """The reason in a few words: of a certificate, or the name of the error's number."""
     if isinstance(cause, ssl.SSLCertVerificationError):
         return clean(cause.verify_message or "not trusted", 100)
     return errno.errorcode.get(getattr(cause, "errno", None) or 0, "network error")

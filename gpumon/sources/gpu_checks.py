@@ -41,6 +41,7 @@ _FIGURES: Final = {
     "ecc_uncorrected": "ECC",
     "remap_pending": "row remap",
 }
+"""Fields of GpuReading that every GPU should have, and the names that the user reads."""
 ACTIVITY: Final = {
     "sm_active_ratio": "SM active",
     "tensor_active_ratio": "tensor active",
@@ -65,28 +66,32 @@ _HEALTH: Final = {
 
 
 async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Path = _PROC) -> list[Check]:
-    """Library, driver, permission. `found` is what the driver's source gave at the end of its deadline."""
-    state = CheckState.WARN if driver.gpus else CheckState.FAIL
+    """The checks of library, driver and permission; `driver` is what its source gave at the end of its deadline."""
+    state = CheckState.FAIL
+    if driver.gpus:
+        state = CheckState.WARN
     checks = [Check("driver", _DRIVERS[vendor], state, fault.text) for fault in driver.faults]
-    checks += await _library(driver.pids, proc)
+    checks += await _library_checks(driver.pids, proc)
     if driver.driver:
         cuda = ""
         if driver.cuda:
             cuda = f", CUDA up to {driver.cuda}"
-        tried = CheckState.OK if vendor is NVIDIA else CheckState.WARN
-        checks.append(Check("driver", "version", tried, f"{driver.driver}{cuda}"))
-        checks += _module(driver.driver, proc)
+        state = CheckState.WARN  # drivers of AMD and Intel were not tried on hardware
+        if vendor is NVIDIA:
+            state = CheckState.OK
+        checks.append(Check("driver", "version", state, f"{driver.driver}{cuda}"))
+        checks += _module_checks(driver.driver, proc)
     if driver.gpus and vendor is NVIDIA:
-        checks += _profiling(proc)
+        checks += _profiling_checks(proc)
     checks += sysfs_checks(driver, vendor)
     return checks
 
 
-async def _library(pids: Iterable[int], proc: Path) -> list[Check]:
+async def _library_checks(pids: Iterable[int], proc: Path) -> list[Check]:
     """The library that the worker has loaded. To tell it takes the worker's memory lock, which the driver may hold."""
     try:
         async with timeout(MAPS_S):
-            path = await in_daemon_thread(_loaded, tuple(pids), proc)
+            path = await in_daemon_thread(_loaded_library, tuple(pids), proc)
     except asyncio.TimeoutError:
         return [Check("driver", "library", CheckState.WARN, "not known: the worker process hangs inside the driver")]
     if path:
@@ -94,7 +99,7 @@ async def _library(pids: Iterable[int], proc: Path) -> list[Check]:
     return []
 
 
-def _loaded(pids: Iterable[int], proc: Path) -> str:
+def _loaded_library(pids: Iterable[int], proc: Path) -> str:
     """Path of the driver library that the worker has loaded; empty where it has none."""
     for pid in pids:
         try:
@@ -107,20 +112,22 @@ def _loaded(pids: Iterable[int], proc: Path) -> str:
     return ""
 
 
-def _module(driver: str, proc: Path) -> list[Check]:
+def _module_checks(driver: str, proc: Path) -> list[Check]:
     """The kernel module's version against the library's: they differ after an update without a reboot."""
     try:
         text = (proc / "driver/nvidia/version").read_text(errors="replace")
     except OSError:
         return []
-    versions = re.findall(r"\b\d{3,}\.\d+(?:\.\d+)?\b", text.splitlines()[0] if text else "")
+    first_line = text.partition("\n")[0]
+    versions = re.findall(r"\b\d{3,}\.\d+(?:\.\d+)?\b", first_line)
     if not versions or versions[0] == driver:
         return []
     text = f"{versions[0]}, but the library is of {driver}"
     return [Check("driver", "kernel module", CheckState.WARN, text, "reboot, or reload the nvidia kernel modules")]
 
 
-def _profiling(proc: Path) -> list[Check]:
+def _profiling_checks(proc: Path) -> list[Check]:
+    """Who may read the profiling counters, where the kernel module tells it."""
     try:
         params = (proc / "driver/nvidia/params").read_text(errors="replace")
     except OSError:
@@ -128,27 +135,29 @@ def _profiling(proc: Path) -> list[Check]:
     restricted = re.search(r"^RmProfilingAdminOnly:\s*(\d+)", params, re.MULTILINE)
     if restricted is None:
         return []
-    text = "for administrators only (RmProfilingAdminOnly)" if restricted[1] != "0" else "for all users"
+    text = "for all users"
+    if restricted[1] != "0":
+        text = "for administrators only (RmProfilingAdminOnly)"
     return [Check("driver", "profiling counters", CheckState.OK, text)]
 
 
 def gpu_checks(gpus: Sequence[GpuReading], catalogue: GpuCatalogue) -> list[Check]:
     """Health, figures, activity and peaks of every GPU; GPUs that are alike share their lines."""
-    alike: dict[tuple[Check | None, ...], list[str]] = {}
+    gpus_by_checks: dict[tuple[Check | None, ...], list[str]] = {}
     for gpu in gpus:
-        checks = (_health(gpu), _peaks(gpu, catalogue), _figures(gpu), _activity(gpu))
-        alike.setdefault(checks, []).append(gpu_name(gpu))
-    named: list[Check] = []
-    for checks_of_gpus, names in alike.items():
-        for check in checks_of_gpus:
+        checks_of_gpu = (_health_check(gpu), _peaks_check(gpu, catalogue), _figures_check(gpu), _activity_check(gpu))
+        gpus_by_checks.setdefault(checks_of_gpu, []).append(gpu_name(gpu))
+    named_checks: list[Check] = []
+    for checks, names in gpus_by_checks.items():
+        for check in checks:
             if check is not None:
                 name = f"{gpu_names(names)} {check.name}".rstrip()
-                named.append(Check("gpu", name, check.state, check.text, check.fix))
-    return named
+                named_checks.append(Check("gpu", name, check.state, check.text, check.fix))
+    return named_checks
 
 
 def gpu_name(gpu: GpuReading) -> str:
-    """Its index; of a slice with its profile."""
+    """Index of a GPU; of a slice with its profile."""
     if gpu.parent_uuid:
         return f"{gpu.index} {gpu.mig_profile or 'slice'}"
     return str(gpu.index)
@@ -168,18 +177,29 @@ def gpu_names(names: Sequence[str]) -> str:
             runs[-1].append(part)
         else:
             runs.append([part])
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(run) for run in runs)
+    texts = []
+    for run in runs:
+        if len(run) > 2:
+            texts.append(f"{run[0]}-{run[-1]}")
+        else:
+            texts += run
+    return ",".join(texts)
 
 
-def _health(gpu: GpuReading) -> Check:
-    mig = " (MIG: its slices follow)" if gpu.mig else ""
-    text = f"{gpu.name or 'unnamed GPU'}{mig}" + ("" if gpu.state is GpuState.OK else f": {gpu.state.value}")
+def _health_check(gpu: GpuReading) -> Check:
+    """The name of a GPU, and what is wrong with it."""
+    text = gpu.name or "unnamed GPU"
+    if gpu.mig:
+        text += " (MIG: its slices follow)"
+    if gpu.state is not GpuState.OK:
+        text += f": {gpu.state.value}"
     if gpu.state_text:
         text += f": {gpu.state_text}"
     return Check("gpu", "", _HEALTH.get(gpu.state, CheckState.FAIL), text)
 
 
-def _peaks(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
+def _peaks_check(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
+    """The peaks of a GPU, or the lines of the config that tell them; None for a slice."""
     if gpu.state is not GpuState.OK or gpu.mig or gpu.parent_uuid:
         return None
     facts = gpu_facts(gpu)
@@ -187,11 +207,14 @@ def _peaks(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
     bandwidth = bandwidth_peak(facts, spec)
     if spec is None and bandwidth is None:
         text = f"no peak is known for {gpu.name!r:.80}: MFU and MBU are not"
-        return Check("gpu", "peaks", CheckState.WARN, text, _own_peaks(gpu.name))
+        return Check("gpu", "peaks", CheckState.WARN, text, _peaks_to_add(gpu.name))
     text = f"{_bandwidth_text(bandwidth)}; dense TFLOP/s: {_dense_peaks(spec)}"
     if spec is None or bandwidth is None or not _has_all_peaks(spec):
-        return Check("gpu", "peaks", CheckState.WARN, text, _own_peaks(gpu.name))
-    return Check("gpu", "peaks", CheckState.OK if spec.verified else CheckState.WARN, text)
+        return Check("gpu", "peaks", CheckState.WARN, text, _peaks_to_add(gpu.name))
+    state = CheckState.WARN
+    if spec.verified:
+        state = CheckState.OK
+    return Check("gpu", "peaks", state, text)
 
 
 def _has_all_peaks(spec: GpuSpec) -> bool:
@@ -220,70 +243,83 @@ def _dense_peaks(spec: GpuSpec | None) -> str:
     return f"{', '.join(peaks)} ({spec.source})"
 
 
-def _own_peaks(name: str) -> str:
+def _peaks_to_add(name: str) -> str:
     """The lines of the config that tell what gpumon does not know."""
     quoted = json.dumps(clean(name, 80), ensure_ascii=False)
     figures = "".join(f"#{key} = \n" for key in ("bf16_tflops", "fp8_tflops", "bandwidth_gbs"))
     return f"if you know its peaks, dense, add to the config:\n[[gpu]]\nname = {quoted}\n{figures}".rstrip("\n")
 
 
-def _figures(gpu: GpuReading) -> Check | None:
+def _figures_check(gpu: GpuReading) -> Check | None:
+    """How many of the usual figures a GPU has, and why the others are missing; None for a slice."""
     if gpu.state is not GpuState.OK or gpu.parent_uuid:
         return None
-    gone = _gone(gpu, _FIGURES)
-    if not gone:
+    missing = _missing_figures(gpu, _FIGURES)
+    if not missing:
         return Check("gpu", "figures", CheckState.OK, f"all {len(_FIGURES)}: {', '.join(_FIGURES.values())}")
-    text = f"{len(_FIGURES) - sum(map(len, gone.values()))} of {len(_FIGURES)}; not there: {_listed(gone)}"
-    return Check("gpu", "figures", _worst(gone), text)
+    present = len(_FIGURES) - sum(map(len, missing.values()))
+    text = f"{present} of {len(_FIGURES)}; not there: {_list_missing(missing)}"
+    return Check("gpu", "figures", _state_of_missing(missing), text)
 
 
-def _activity(gpu: GpuReading) -> Check | None:
+def _activity_check(gpu: GpuReading) -> Check | None:
+    """Which activity of a GPU or slice is measured; None for a GPU with slices, which have it."""
     if gpu.state is not GpuState.OK or gpu.mig:
         return None
-    gone = _gone(gpu, ACTIVITY)
+    missing = _missing_figures(gpu, ACTIVITY)
     if gpu.activity_source == DCGM:
-        return _dcgm_activity(gpu, gone)
-    if not gone:
+        return _dcgm_activity_check(gpu, missing)
+    if not missing:
         return Check("gpu", "activity (GPM)", CheckState.OK, "SM, tensor and DRAM activity are measured")
     if gpu.source == DCGM:
-        return Check("gpu", "activity (DCGM)", _worst(gone), f"not there: {_listed(gone)}", "see dcgm profiling above")
+        return Check(
+            "gpu",
+            "activity (DCGM)",
+            _state_of_missing(missing),
+            f"not there: {_list_missing(missing)}",
+            "see dcgm profiling above",
+        )
     if gpu.source in (AMD.source, INTEL.source):
         text = "not read from GPUs of AMD and Intel: bandwidth is modelled from the engines"
         return Check("gpu", "activity", CheckState.OFF, text)
-    reasons = {missing.reason for missing in gone}
-    fix = GPM_RIGHT_FIX if Reason.NO_PERMISSION in reasons else GPM_OFF_FIX
-    return Check("gpu", "activity (GPM)", _worst(gone), f"not there: {_listed(gone)}", fix)
+    reasons = {why.reason for why in missing}
+    fix = GPM_OFF_FIX
+    if Reason.NO_PERMISSION in reasons:
+        fix = GPM_RIGHT_FIX
+    return Check("gpu", "activity (GPM)", _state_of_missing(missing), f"not there: {_list_missing(missing)}", fix)
 
 
-def _dcgm_activity(gpu: GpuReading, gone: dict[Missing, list[str]]) -> Check:
+def _dcgm_activity_check(gpu: GpuReading, missing: dict[Missing, list[str]]) -> Check:
+    """The activity that a dcgm-exporter measures beside the driver."""
     measured = ", ".join(word for field, word in ACTIVITY.items() if field in gpu.from_dcgm)
     absent = ""
-    if gone:
-        absent = f"; not there: {_listed(gone)}"
+    if missing:
+        absent = f"; not there: {_list_missing(missing)}"
     return Check("gpu", "activity (DCGM)", CheckState.OK, f"measured: {measured}{absent}")
 
 
-def _gone(gpu: GpuReading, fields: dict[str, str]) -> dict[Missing, list[str]]:
-    gone: dict[Missing, list[str]] = {}
+def _missing_figures(gpu: GpuReading, fields: dict[str, str]) -> dict[Missing, list[str]]:
+    """The names of the figures that a GPU lacks, by the reason."""
+    missing: dict[Missing, list[str]] = {}
     for field, word in fields.items():
         value = getattr(gpu, field)
         if isinstance(value, Missing):
-            gone.setdefault(value, []).append(word)
-    return gone
+            missing.setdefault(value, []).append(word)
+    return missing
 
 
-def _listed(gone: dict[Missing, list[str]]) -> str:
+def _list_missing(missing: dict[Missing, list[str]]) -> str:
+    """`ECC, row remap (not supported); energy (...)`."""
     parts = []
-    for missing, words in gone.items():
-        why = missing.detail or missing.reason.value.replace("_", " ")
-        parts.append(f"{', '.join(words)} ({why})")
+    for why, words in missing.items():
+        reason = why.detail or why.reason.value.replace("_", " ")
+        parts.append(f"{', '.join(words)} ({reason})")
     return "; ".join(parts)
 
 
-def _worst(gone: dict[Missing, list[str]]) -> CheckState:
-    """The state of a check by what is missing: figures that the hardware lacks need no mending, refused or failed ones
-    do."""
-    innate = {Reason.NOT_SUPPORTED, Reason.UNDER_MIG, Reason.OFF, Reason.NOT_EXPOSED}
-    if {missing.reason for missing in gone} <= innate:
+def _state_of_missing(missing: dict[Missing, list[str]]) -> CheckState:
+    """The state of a check by what is missing: figures that were refused or failed are to be mended, others are not."""
+    without_mending = {Reason.NOT_SUPPORTED, Reason.UNDER_MIG, Reason.OFF, Reason.NOT_EXPOSED}
+    if {why.reason for why in missing} <= without_mending:
         return CheckState.OFF
     return CheckState.WARN

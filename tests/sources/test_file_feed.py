@@ -17,7 +17,7 @@ import pytest
 from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
-from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FeedTail, FileFeed, parse_time, step
+from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FeedTail, FileFeed, parse_step, parse_time
 from tests.each_row import each_row
 from tests.sources.polling import until
 
@@ -31,7 +31,7 @@ AT_S = datetime(2026, 3, 1, 12, 0, 0, tzinfo=timezone.utc).timestamp()
 
 
 def test_keys_inside_of_keys():
-    found = step(b'{"metrics": {"tokens": 7}, "rate": 2.5, "at": 12}', FEED)
+    found = parse_step(b'{"metrics": {"tokens": 7}, "rate": 2.5, "at": 12}', FEED)
     assert found is not None
     assert found == ({"trained_tokens": 7.0, "samples_per_s": 2.5}, 12.0)
 
@@ -39,14 +39,14 @@ def test_keys_inside_of_keys():
 @each_row("value", ["NaN", "-1", "Infinity", '"7"', "true", "null", "[7]", "{}", "1e400", "9" * 400])
 def test_what_is_no_count_is_left_out_and_no_zero(value: str):
     line = f'{{"metrics": {{"tokens": {value}}}, "rate": 1}}'.encode()
-    found = step(line, FEED)
+    found = parse_step(line, FEED)
     assert found is not None
     assert found.values == {"samples_per_s": 1.0}
 
 
 @each_row("line", [b"", b"[1]", b"7", b"Traceback", b'{"metrics": {"tokens": 7}', b"\xff\xfe", b"{}"])
 def test_a_line_that_is_no_step(line: bytes):
-    assert step(line, FEED) is None
+    assert parse_step(line, FEED) is None
 
 
 @each_row(
