@@ -52,8 +52,9 @@ class ExportedMetric(msgspec.Struct, frozen=True):
     @property
     def samples(self) -> tuple[str, ...]:
         """All names on the wire: a histogram has three."""
-        ends = ("_bucket", "_count", "_sum") if self.kind == "histogram" else ()
-        return tuple(self.name + end for end in ends) or (self.sample,)
+        if self.kind == "histogram":
+            return (f"{self.name}_bucket", f"{self.name}_count", f"{self.name}_sum")
+        return (self.sample,)
 
 
 class Field(NamedTuple):
@@ -158,14 +159,21 @@ _LATENCIES: Final = (
     ("e2e_s", "e2e", "Time of whole requests"),
 )
 _TPOT: Final = ("tpot_s", "tpot", "Mean time per token after the first of each request that ended")
+_GOALS: Final = (
+    ("ttft_goal", "ttft", "requests"),
+    ("itl_goal", "itl", "tokens"),
+    ("tpot_goal", "tpot", "requests"),
+)
+"""Field, latency, and what its share is of."""
 _WINDOW: Final = {"window": "60s"}
 _QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
 
 
-def _latencies(of: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
+def _latencies(owner: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
+    """Quantiles, their buckets and means of the latencies of an `engine` or a `model`."""
     fields = []
     for attribute, word, text in (*_LATENCIES, *more):
-        name = f"{of}_{word}"
+        name = f"{owner}_{word}"
         for path, quantile in _QUANTILES:
             fixed = {"quantile": quantile, **_WINDOW}
             fields.append(Field(f"{attribute}.{path}", f"{name}_seconds", f"{text}, of the last 60 s.", fixed))
@@ -179,11 +187,11 @@ def _latencies(of: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _goals(of: str) -> tuple[Field, ...]:
+def _goals(owner: str) -> tuple[Field, ...]:
     """Shares within the goals, by what is counted; the least and the largest share that can be true."""
     fields = []
     for attribute, latency, counted in _GOALS:
-        name = f"{of}_goal"
+        name = f"{owner}_goal"
         fixed = {"latency": latency, "of": counted}
         for end in ("low", "high"):
             text = "Share of the last 2 min within the goal: at least low, at most high."
@@ -191,14 +199,6 @@ def _goals(of: str) -> tuple[Field, ...]:
         fields.append(Field(f"{attribute}.goal_s", f"{name}_seconds", "The goal, or the assumed one.", fixed))
         fields.append(Field(f"{attribute}.count", f"{name}_observations", "Number of what is counted.", fixed))
     return tuple(fields)
-
-
-_GOALS: Final = (
-    ("ttft_goal", "ttft", "requests"),
-    ("itl_goal", "itl", "tokens"),
-    ("tpot_goal", "tpot", "requests"),
-)
-"""Field, latency, and what its share is of."""
 
 
 def _served() -> tuple[Field, ...]:
@@ -428,7 +428,7 @@ _DOUBT_LABELS: Final = (*ENGINE_LABELS, "doubt")
 VERDICT_LABELS: Final = ("kind", "thing", "family")
 HISTOGRAMS: Final = {attribute: f"engine_{word}_distribution_seconds" for attribute, word, _ in _LATENCIES}
 """Quantity (`readings.quantities`) -> family of its buckets, those of all ranks added up."""
-_OTHERS: Final = (
+_OTHER_METRICS: Final = (
     *(
         (HISTOGRAMS[attribute], "histogram", f"{text}, of all requests since the engine began.", (*ENGINE_LABELS, "le"))
         for attribute, _, text in _LATENCIES
@@ -490,26 +490,44 @@ _OTHERS: Final = (
     ("process_start_time_seconds", "gauge", "When this gpumon started; each change is a restart.", ()),
     ("build", "info", "Which gpumon this is.", ("version", "python")),
 )
+"""Metrics that are no single field of a snapshot: name, kind, help and labels."""
 
 
-def _unit(name: str) -> str:
-    return next((unit for unit in _UNITS if name.endswith(f"_{unit}")), "")
+def _unit_of(name: str) -> str:
+    """The unit that a name ends with; empty without one."""
+    for unit in _UNITS:
+        if name.endswith(f"_{unit}"):
+            return unit
+    return ""
 
 
 def _metrics() -> tuple[ExportedMetric, ...]:
+    """All families, by name: those of the tables of fields, and the others."""
     metrics: dict[str, ExportedMetric] = {}
-    for name, kind, text, labels in _OTHERS:
-        metrics[name] = ExportedMetric(PREFIX + name, kind, "" if kind == "info" else _unit(name), text, labels)
-    for fields, labels in (
-        *((GPU, GPU_LABELS), (EXPORTED_ENGINE, ENGINE_LABELS), (RANK, RANK_LABELS)),
+    for name, kind, text, labels in _OTHER_METRICS:
+        unit = ""
+        if kind != "info":
+            unit = _unit_of(name)
+        metrics[name] = ExportedMetric(PREFIX + name, kind, unit, text, labels)
+    tables: tuple[tuple[tuple[Field, ...], tuple[str, ...]], ...] = (
+        (GPU, GPU_LABELS),
+        (EXPORTED_ENGINE, ENGINE_LABELS),
+        (RANK, RANK_LABELS),
         (BACKEND, BACKEND_LABELS),
-        *((EXPORTED_MODEL, MODEL_LABELS), (EXPORTED_HOST, ()), (COSTS, ()), (SELF, ())),
-    ):
+        (EXPORTED_MODEL, MODEL_LABELS),
+        (EXPORTED_HOST, ()),
+        (COSTS, ()),
+        (SELF, ()),
+    )
+    for fields, labels in tables:
         for field in fields:
             name = field.sample.removesuffix("_total")
-            plain = "summary" if "quantile" in field.fixed else "gauge"
-            kind = plain if name == field.sample else "counter"
-            metric = ExportedMetric(PREFIX + name, kind, _unit(name), field.help, (*labels, *field.fixed))
+            kind = "gauge"
+            if name != field.sample:
+                kind = "counter"
+            elif "quantile" in field.fixed:
+                kind = "summary"
+            metric = ExportedMetric(PREFIX + name, kind, _unit_of(name), field.help, (*labels, *field.fixed))
             metrics.setdefault(name, metric)
     return tuple(sorted(metrics.values(), key=lambda metric: metric.name))
 

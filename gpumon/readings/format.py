@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Quantiles
@@ -19,8 +19,11 @@ from gpumon.readings.snapshot import Quantiles
 DASH = "–"
 ELLIPSIS = "…"
 GIB = float(1 << 30)
-_FIRST_S: Final = -62_135_596_800.0
-_LAST_S: Final = 253_402_300_799.0
+_EARLIEST_S: Final = -62_135_596_800.0
+_LATEST_S: Final = 253_402_300_799.0
+"""Unix times of the beginning of the year 1 and the end of 9999."""
+_LARGEST_SCALED: Final = 999.5
+"""A number from here on is written with the next decimal prefix: it would be rounded to four digits."""
 
 _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.NOT_SUPPORTED: (DASH, "no counter"),
@@ -50,14 +53,14 @@ _WORDS: dict[Reason, tuple[str, str]] = {
     Reason.NO_ENERGY_PRICE: (DASH, "no price"),
     Reason.INFEASIBLE: ("none", "no way"),
 }
-"""Texts of a missing value in a column of 4 or 5, and in one of 11 cells."""
+"""Texts of a missing value: in a column of 4 or 5 cells, and in one of 11."""
 
 _SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
 
 
 def short(missing: Missing, width: int = 5) -> str:
     """A missing value in at most `width` cells; a word that does not fit is a dash, never half a word."""
-    word = _WORDS[missing.reason][0]
+    word, _ = _WORDS[missing.reason]
     if len(word) <= width:
         return word
     return DASH
@@ -65,7 +68,8 @@ def short(missing: Missing, width: int = 5) -> str:
 
 def phrase(missing: Missing) -> str:
     """A missing value in at most 11 cells, as words."""
-    return _WORDS[missing.reason][1]
+    _, words = _WORDS[missing.reason]
+    return words
 
 
 def ratio(value: Reading, width: int = 5) -> str:
@@ -79,8 +83,10 @@ def ratio(value: Reading, width: int = 5) -> str:
         return "<1%"
     if percent <= 100:
         return f"{percent}%"
+    if percent >= 1000 and width > 4:
+        return ">10x!"
     if percent >= 1000:
-        return ">10x!" if width > 4 else ">9x!"
+        return ">9x!"
     if width > 4:
         return f"{percent}%!"
     return f"{percent}!"
@@ -98,7 +104,7 @@ def count(value: Reading) -> str:
         if value == round(value):
             return f"{value:.0f}"
         return f"{value:.1f}"
-    scaled, suffix = _scaled(value, 999.5)
+    scaled, suffix = _scaled(value)
     if suffix and scaled < 99.95:
         return f"{scaled:.1f}{suffix}"
     return f"{scaled:.0f}{suffix}"
@@ -145,17 +151,21 @@ def two_digits(value: Reading) -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
-    scaled, suffix = _scaled(value, 999.5)
+    scaled, suffix = _scaled(value)
     if not suffix:
         if scaled == 0.0 or scaled >= 0.95:
             return f"{scaled:.0f}"
         return "<1"
-    return f"{scaled:.{1 if scaled < 9.95 else 0}f}{suffix}"
+    if scaled < 9.95:
+        return f"{scaled:.1f}{suffix}"
+    return f"{scaled:.0f}{suffix}"
 
 
 def counted(number: int, word: str) -> str:
     """How many of a thing: `1 host`, `3 hosts`."""
-    return f"{number} {word}{'' if number == 1 else 's'}"
+    if number == 1:
+        return f"1 {word}"
+    return f"{number} {word}s"
 
 
 def whole(value: Reading) -> str:
@@ -164,7 +174,7 @@ def whole(value: Reading) -> str:
         return short(value, 4)
     if not 0.0 <= value < math.inf:
         return DASH
-    scaled, suffix = _scaled(float(round(value)), 999.5)
+    scaled, suffix = _scaled(float(round(value)))
     if suffix and scaled < 9.95:
         return f"{scaled:.1f}{suffix}"
     return f"{scaled:.0f}{suffix}"
@@ -176,7 +186,7 @@ def amount(value: Reading, unit: str = "") -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
-    scaled, suffix = _scaled(value, 999.5)
+    scaled, suffix = _scaled(value)
     if not suffix:
         if scaled == 0.0 or scaled >= 0.95:
             return f"{scaled:.0f}{unit}"
@@ -190,13 +200,14 @@ def amount(value: Reading, unit: str = "") -> str:
 
 def round_number(value: float) -> str:
     """A number of one or two digits, for a scale, in at most 4 cells: `500`, `5k`, `20T`."""
-    scaled, suffix = _scaled(value, 999.5)
+    scaled, suffix = _scaled(value)
     return f"{scaled:.3g}{suffix}"
 
 
-def _scaled(value: float, most: float) -> tuple[float, str]:
+def _scaled(value: float) -> tuple[float, str]:
+    """A number below 1000, and the decimal prefix that it is of."""
     for suffix in _SUFFIXES[:-1]:
-        if value < most:
+        if value < _LARGEST_SCALED:
             return value, suffix
         value /= 1000.0
     return min(value, 999.0), _SUFFIXES[-1]
@@ -209,7 +220,9 @@ def memory(value: Reading, unit: float = GIB) -> str:
     if not 0.0 <= value < math.inf:
         return DASH
     size = value / unit
-    step = 1024.0 if unit == GIB else 1000.0
+    step = 1000.0
+    if unit == GIB:
+        step = 1024.0
     if size < 99.95:
         return f"{size:.1f}"
     if size < 9999.5:
@@ -219,61 +232,76 @@ def memory(value: Reading, unit: float = GIB) -> str:
     return ">1P"
 
 
-_SECONDS: Final = (
-    (1e-3, "ms", 1, 0.9),
-    (1e-3, "ms", 0, 999.0),
-    (1.0, "s", 2, 0.99),
-    (1.0, "s", 1, 9.9),
-    (1.0, "s", 0, 999.0),
-    (60.0, "m", 0, 99.0),
-    (3600.0, "h", 1, 9.9),
-    (3600.0, "h", 0, 99.0),
+class _TimeForm(NamedTuple):
+    """A way to write a time."""
+
+    unit_s: float
+    letters: str
+    decimals: int
+    largest: float
+    """Largest number of the unit that is written so."""
+
+
+_TIME_FORMS: Final = (
+    _TimeForm(1e-3, "ms", 1, 0.9),
+    _TimeForm(1e-3, "ms", 0, 999.0),
+    _TimeForm(1.0, "s", 2, 0.99),
+    _TimeForm(1.0, "s", 1, 9.9),
+    _TimeForm(1.0, "s", 0, 999.0),
+    _TimeForm(60.0, "m", 0, 99.0),
+    _TimeForm(3600.0, "h", 1, 9.9),
+    _TimeForm(3600.0, "h", 0, 99.0),
 )
-"""How a time may be written, the most precise first: unit, its letters, decimals, the most that is written so."""
+"""The most precise first."""
 _LONGER: Final = ((99.0 * 3600.0, ">99h"), (99.0 * 60.0, ">99m"), (99.0, ">99s"))
-"""Texts of a time that no form above fits."""
+"""Seconds -> text of a time above, which no form fits; the longest that has room counts."""
 
 
 def seconds(value: Reading, width: int = 5) -> str:
     """A latency in at most `width` (4 or 5) cells: `24ms`, `120ms` (in 4 `.12s`), `1.2s`, `999s`, `20m`, `3.3h`."""
     if isinstance(value, Missing):
         return short(value, width)
-    return _time(value, width) or _beyond(value, width)
+    return _exact_time(value, width) or _time_bound(value, width)
 
 
-def quantile(of: Quantiles) -> str:
+def quantile(quantiles: Quantiles) -> str:
     """The p95 in at most 5 cells: `<10ms` in the first bucket, `~24ms` the mean where no quantile is.
 
     The bound of the bucket is rounded up, so that what is said holds.
     """
-    if isinstance(of.p95, Missing):
-        if isinstance(of.mean, Missing):
-            return short(of.p95)
-        text = _time(of.mean, 4)
+    p95 = quantiles.p95
+    if isinstance(p95, Missing):
+        if isinstance(quantiles.mean, Missing):
+            return short(p95)
+        text = _exact_time(quantiles.mean, 4)
         if text:
             return f"~{text}"
-        return _beyond(of.mean, 5)
-    bound = of.first_bound_s
-    if not isinstance(bound, Missing) and of.p95 <= bound and bound > 0.0:
-        text = _time(bound, 4, up=True)
+        return _time_bound(quantiles.mean, 5)
+    bound = quantiles.first_bound_s
+    if not isinstance(bound, Missing) and p95 <= bound and bound > 0.0:
+        text = _exact_time(bound, 4, up=True)
         if text:
             return f"<{text}"
         return DASH
-    return seconds(of.p95)
+    return seconds(p95)
 
 
-def _time(value: float, width: int, *, up: bool = False) -> str:
-    """The most precise form of a time that has all its digits in `width` cells; empty where there is none."""
+def _exact_time(value: float, width: int, *, up: bool = False) -> str:
+    """The most precise form of a time that fits in `width` cells; empty where none does. `up`: rounded up."""
     if not 0.0 <= value < 1e9:
         return ""
     if value == 0.0:
         return "0s"
-    for unit, letter, decimals, largest in _SECONDS:
-        steps = value / unit * 10.0**decimals
-        digits = (math.ceil(steps * (1.0 - 1e-9)) if up else round(steps)) / 10.0**decimals
-        if not 0.0 < digits <= largest:
+    for form in _TIME_FORMS:
+        steps = value / form.unit_s * 10.0**form.decimals
+        if up:
+            whole_steps = math.ceil(steps * (1.0 - 1e-9))  # what is but an error of rounding above is not rounded up
+        else:
+            whole_steps = round(steps)
+        number = whole_steps / 10.0**form.decimals
+        if not 0.0 < number <= form.largest:
             continue
-        text = f"{digits:.{decimals}f}{letter}"
+        text = f"{number:.{form.decimals}f}{form.letters}"
         if len(text) > width:
             text = text.removeprefix("0")
         if len(text) <= width:
@@ -281,11 +309,14 @@ def _time(value: float, width: int, *, up: bool = False) -> str:
     return ""
 
 
-def _beyond(value: float, width: int) -> str:
+def _time_bound(value: float, width: int) -> str:
     """A bound for a time that is too short or too long to be written."""
     if not 0.0 <= value < math.inf:
         return DASH
-    return next((text for least, text in _LONGER if value > least and len(text) <= width), "<1ms")
+    for least_s, text in _LONGER:
+        if value > least_s and len(text) <= width:
+            return text
+    return "<1ms"
 
 
 def watts(value: Reading) -> str:
@@ -311,24 +342,30 @@ def celsius(value: Reading) -> str:
 
 def fahrenheit(value: Reading) -> str:
     """A temperature that is given in Celsius, as `celsius` shows it, in Fahrenheit."""
-    return celsius(value if isinstance(value, Missing) else value * 1.8 + 32.0)
+    if isinstance(value, Missing):
+        return celsius(value)
+    return celsius(value * 1.8 + 32.0)
 
 
-def age(seconds_: float) -> str:
+def age(duration_s: float) -> str:
     """How long ago, in at most 4 cells: `14s`, `3m`, `2h`, `5d`."""
-    if not 0.0 <= seconds_ < math.inf:
+    if not 0.0 <= duration_s < math.inf:
         return DASH
     for limit, length, unit in ((59.5, 1.0, "s"), (3570.0, 60.0, "m"), (84600.0, 3600.0, "h"), (8.6e7, 86400.0, "d")):
-        if seconds_ < limit:
-            return f"{seconds_ / length:.0f}{unit}"
+        if duration_s < limit:
+            return f"{duration_s / length:.0f}{unit}"
     return ">3y"
 
 
-def period(seconds_: float) -> str:
+def period(duration_s: float) -> str:
     """A length of time that someone chose: `0.25s`, `1s`, `30s`, `5 min`, `2.5 h`."""
-    if seconds_ < 120.0:
-        return f"{seconds_:.3g}s"
-    length, unit = (seconds_ / 60.0, "min") if seconds_ < 7200.0 else (seconds_ / 3600.0, "h")
+    if duration_s < 120.0:
+        return f"{duration_s:.3g}s"
+    length = duration_s / 3600.0
+    unit = "h"
+    if duration_s < 7200.0:
+        length = duration_s / 60.0
+        unit = "min"
     if length < 999.5:
         return f"{length:.3g} {unit}"
     return f"{length:.0f} {unit}"
@@ -343,10 +380,11 @@ def cells(text: str) -> int:
     """Columns that a text takes in a terminal: wide (CJK, emoji) characters take 2, combining marks none."""
     if _NARROW.fullmatch(text):
         return len(text)
-    return sum(_cell(character) for character in text)
+    return sum(_cells_of(character) for character in text)
 
 
-def _cell(character: str) -> int:
+def _cells_of(character: str) -> int:
+    """Columns that a character takes."""
     if unicodedata.east_asian_width(character) in "WF":
         return 2
     if unicodedata.category(character) in ("Mn", "Me"):
@@ -360,20 +398,20 @@ def cut(text: str, width: int) -> str:
         return text
     if width <= 0:
         return ""
-    kept = []
-    room = width - 1
+    characters = []
+    room = width - 1  # the ellipsis takes one
     for character in text:
-        room -= _cell(character)
+        room -= _cells_of(character)
         if room < 0:
             break
-        kept.append(character)
-    return "".join(kept) + ELLIPSIS
+        characters.append(character)
+    return "".join(characters) + ELLIPSIS
 
 
 _PORT: Final = re.compile(r":[0-9]{1,5}$")
 """The port at the end of an engine's name."""
 _LEAST_SERVER: Final = 3
-"""Cells before the port that still say something."""
+"""Fewest cells before the port that still say something."""
 
 
 def engine_name(name: str, width: int) -> str:
@@ -393,7 +431,7 @@ def engine_name(name: str, width: int) -> str:
 _SIZE: Final = re.compile(r"(?<![0-9A-Za-z.])\d+(?:\.\d+)?(?:x\d+)?[Bb](?![0-9A-Za-z])")
 """The size in the name of a model: `70B`, `0.6B`, `8x7B`, but not the `A3B` that it has active."""
 _LEAST_FAMILY: Final = 3
-"""Characters before the size that still say something."""
+"""Fewest characters before the size that still say something."""
 
 
 def model_name(model: str, width: int) -> str:
@@ -407,10 +445,10 @@ def model_name(model: str, width: int) -> str:
     size = _SIZE.search(name)
     if cells(name) <= width or size is None or size.end() < width or not name.isascii():
         return cut(name, width)
+    if size.end() == width:
+        return name[:width]
     room = width - 1 - len(size[0])
-    if size.end() == width or room < _LEAST_FAMILY:
-        if size.end() == width:
-            return name[:width]
+    if room < _LEAST_FAMILY:
         return cut(name, width)
     return f"{name[:room].rstrip('-._')}{ELLIPSIS}{size[0]}"
 
@@ -439,7 +477,13 @@ def spans(numbers: Sequence[int]) -> str:
             runs[-1][1] = number
         else:
             runs.append([number, number])
-    return " ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
+    words = []
+    for first, last in runs:
+        if last > first:
+            words.append(f"{first}-{last}")
+        else:
+            words.append(str(first))
+    return " ".join(words)
 
 
 def rfc3339(wall_s: float) -> str:
@@ -447,16 +491,15 @@ def rfc3339(wall_s: float) -> str:
 
     A damaged recording may have any number in the place of a time.
     """
-    if not math.isnan(wall_s):
-        wall_s = min(max(wall_s, _FIRST_S), _LAST_S)
-    else:
-        wall_s = _FIRST_S
+    if math.isnan(wall_s):
+        wall_s = _EARLIEST_S
+    wall_s = min(max(wall_s, _EARLIEST_S), _LATEST_S)
     return datetime.fromtimestamp(wall_s, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def wall_of(rfc3339_: str) -> float:
+def wall_of(text: str) -> float:
     """The Unix time of what `rfc3339` gave. Raises ValueError."""
-    return datetime.fromisoformat(rfc3339_.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def clock_utc(wall_s: float) -> str:

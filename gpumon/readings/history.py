@@ -18,18 +18,18 @@ from gpumon.readings.verdict import Event
 
 CELL_S: Final = 5.0
 """Wall time that one cell of the coarse tier sums up."""
-_TICKS: Final = 2400
-"""Ticks kept one by one: 10 minutes of the shortest interval, 40 of the default one."""
-_CELLS: Final = 1536
-"""Cells kept: 2 hours and 8 minutes."""
-_EVENTS: Final = 512
-"""Events kept."""
+_MOST_TICKS: Final = 2400
+"""Most ticks kept one by one: 10 minutes of the shortest interval, 40 of the default one."""
+_MOST_CELLS: Final = 1536
+"""Most cells kept: 2 hours and 8 minutes."""
+_MOST_EVENTS: Final = 512
+"""Most events kept."""
 _STEP_BACK_S: Final = 1.0
-"""The clock wanders by less; by more, it was set back, and what lies before is another past."""
-_LATE: Final = 2.5
-"""Intervals between two readings that are still one course: the collector may skip a slot."""
+"""A clock that goes back by more was set back, and what lies before is another past; it wanders by less."""
+_LATE_INTERVALS: Final = 2.5
+"""Most intervals between two readings without a gap: the collector may skip a slot."""
 _END_S: Final = CELL_S - 1e-3
-"""A cell counts as read at its end, but still within itself."""
+"""Seconds from the start of a cell to when it counts as read: its end, but still within itself."""
 
 
 class _Values:
@@ -38,13 +38,14 @@ class _Values:
     __slots__ = ("counts", "sums", "ticks")
 
     def __init__(self, ticks: int, cells: int) -> None:
+        """`ticks` and `cells`: how many of them there is room for."""
         self.ticks = array("f", [math.nan]) * ticks
         self.sums = array("f", bytes(4 * cells))
         self.counts = array("I", bytes(4 * cells))
 
 
-class _Read(msgspec.Struct, frozen=True):
-    """Readings that count to one bucket: their sum, and their number (0: a gap)."""
+class _BucketPart(msgspec.Struct, frozen=True):
+    """Readings that count to one bucket: a tick or a cell."""
 
     bucket_s: float
     """A time in that bucket."""
@@ -52,7 +53,9 @@ class _Read(msgspec.Struct, frozen=True):
     last_s: float
     """When the first and the last of them were taken."""
     total: float
+    """Sum of the readings."""
     number: int
+    """Number of readings; 0: a gap."""
     interval_s: float
     """Seconds before `first_s` that they stand for in any case."""
 
@@ -60,22 +63,24 @@ class _Read(msgspec.Struct, frozen=True):
 class History:
     """Named series over the same wall clock, for charts. Memory is bounded: 22 kB a series, `most_series` of them."""
 
-    def __init__(self, ticks: int = _TICKS, cells: int = _CELLS, most_series: int = 256) -> None:
-        self._most = most_series
+    def __init__(self, ticks: int = _MOST_TICKS, cells: int = _MOST_CELLS, most_series: int = 256) -> None:
+        self._most_series = most_series
         self._series: dict[str, _Values] = {}
         self._times = array("d", bytes(8 * ticks))
         self._intervals = array("f", bytes(4 * ticks))
         self._next = 0
+        """Place of the next tick."""
         self._size = 0
+        """Ticks that are kept."""
         self._numbers = array("q", [-1]) * cells
-        """Which cell of all time stands in each place."""
+        """Number of the cell in each place, counted from Unix time 0."""
         self._cell_firsts = array("d", bytes(8 * cells))
         self._cell_lasts = array("d", bytes(8 * cells))
         self._cell_intervals = array("f", bytes(4 * cells))
         self.first_s = math.inf
         """Unix time of the first point that was added; it may be older than what is kept."""
         self._last_s = -math.inf
-        self._events: deque[Event] = deque(maxlen=_EVENTS)
+        self._events: deque[Event] = deque(maxlen=_MOST_EVENTS)
 
     def append(self, wall_s: float, points: Mapping[str, float], interval_s: float = 1.0) -> None:
         """Add one point per series; a series not in `points` shows a gap there.
@@ -88,7 +93,7 @@ class History:
         self.first_s = min(self.first_s, wall_s)
         self._last_s = wall_s
         if not points.keys() <= self._series.keys():
-            self._admit(points)
+            self._add_series(points)
         number = math.floor(wall_s / CELL_S)
         cell = number % len(self._numbers)
         fresh = self._numbers[cell] != number
@@ -128,12 +133,14 @@ class History:
                 events.append(event)
         return events
 
-    def _admit(self, points: Mapping[str, float]) -> None:
+    def _add_series(self, points: Mapping[str, float]) -> None:
+        """Begin the series that are new, as long as there is room."""
         for key in points:
-            if key not in self._series and len(self._series) < self._most:
+            if key not in self._series and len(self._series) < self._most_series:
                 self._series[key] = _Values(len(self._times), len(self._numbers))
 
     def _forget(self) -> None:
+        """Drop all points and events."""
         self._next = 0
         self._size = 0
         self._numbers = array("q", [-1]) * len(self._numbers)
@@ -189,35 +196,34 @@ class History:
         sums = [0.0] * count
         counts = [0] * count
         values = self._series.get(key)
-        later: _Read | None = None
+        later: _BucketPart | None = None
         if values is not None:
-            for read in self._reads(values, first * width_s, until_s, width_s):
-                at = math.floor(read.bucket_s / width_s) - first
+            for part in self._parts(values, first * width_s, until_s, width_s):
+                bucket = math.floor(part.bucket_s / width_s) - first
                 if later is not None:
-                    _hold(later, read.last_s, sums, counts, first, width_s)
-                if 0 <= at < count:
-                    sums[at] += read.total
-                    counts[at] += read.number
-                later = read
+                    _fill_before(later, part.last_s, sums, counts, first, width_s)
+                if 0 <= bucket < count:
+                    sums[bucket] += part.total
+                    counts[bucket] += part.number
+                later = part
         if later is not None:
-            _hold(later, -math.inf, sums, counts, first, width_s)
-        buckets = []
-        for s, n in zip(sums, counts, strict=True):
-            if n:
-                buckets.append(s / n)
+            _fill_before(later, -math.inf, sums, counts, first, width_s)
+        means = []
+        for total, number in zip(sums, counts, strict=True):
+            if number:
+                means.append(total / number)
             else:
-                buckets.append(math.nan)
-        return buckets
+                means.append(math.nan)
+        return means
 
-    def _reads(self, values: _Values, since_s: float, until_s: float, width_s: float) -> Iterator[_Read]:
+    def _parts(self, values: _Values, since_s: float, until_s: float, width_s: float) -> Iterator[_BucketPart]:
         """Readings from `until_s` back to the first one before `since_s`: tick by tick while they are kept.
 
         Where cells give the same means, all but the newest cell comes from them: they are fewer.
         """
         newest_s = min(until_s, self._last_s)
-        if self._size < len(self._times):
-            edge_s = -math.inf
-        else:
+        edge_s = -math.inf  # from here on tick by tick
+        if self._size == len(self._times):
             edge_s = self._kept_from_s()
         if width_s % CELL_S == 0.0 and newest_s > -math.inf:
             edge_s = max(edge_s, math.floor(newest_s / CELL_S) * CELL_S)
@@ -228,14 +234,25 @@ class History:
             if not edge_s <= time_s <= until_s:
                 continue
             value = values.ticks[tick]
-            known = not math.isnan(value)
-            yield _Read(time_s, time_s, time_s, value if known else 0.0, int(known), self._intervals[tick])
+            total = 0.0
+            number = 0
+            if not math.isnan(value):
+                total = value
+                number = 1
+            yield _BucketPart(
+                bucket_s=time_s,
+                first_s=time_s,
+                last_s=time_s,
+                total=total,
+                number=number,
+                interval_s=self._intervals[tick],
+            )
             if time_s < since_s - _STEP_BACK_S:
                 return
         if edge_s > -math.inf:
-            yield from self._cells(values, since_s, min(newest_s, edge_s - CELL_S), until_s)
+            yield from self._cell_parts(values, since_s, min(newest_s, edge_s - CELL_S), until_s)
 
-    def _cells(self, values: _Values, since_s: float, newest_s: float, until_s: float) -> Iterator[_Read]:
+    def _cell_parts(self, values: _Values, since_s: float, newest_s: float, until_s: float) -> Iterator[_BucketPart]:
         """Sums of the cells back from `newest_s`; the one of `until_s` cannot be told from what came after it."""
         newest = math.floor(newest_s / CELL_S)
         size = len(self._numbers)
@@ -244,17 +261,17 @@ class History:
             if self._numbers[cell] == number:
                 if self._cell_lasts[cell] > until_s:
                     continue
-                yield _Read(
-                    number * CELL_S + _END_S,
-                    self._cell_firsts[cell],
-                    self._cell_lasts[cell],
-                    values.sums[cell],
-                    values.counts[cell],
-                    self._cell_intervals[cell],
+                yield _BucketPart(
+                    bucket_s=number * CELL_S + _END_S,
+                    first_s=self._cell_firsts[cell],
+                    last_s=self._cell_lasts[cell],
+                    total=values.sums[cell],
+                    number=values.counts[cell],
+                    interval_s=self._cell_intervals[cell],
                 )
                 if number * CELL_S < since_s:
                     return
-            elif number * CELL_S < since_s - _LATE * self._intervals[self._next - 1]:
+            elif number * CELL_S < since_s - _LATE_INTERVALS * self._intervals[self._next - 1]:
                 return
 
     def _kept_from_s(self) -> float:
@@ -264,11 +281,17 @@ class History:
     def _backwards(self) -> Iterator[int]:
         """Places of the ticks, newest first."""
         size = len(self._times)
-        return (at % size for at in range(self._next - 1 + size, self._next - 1 + size - self._size, -1))
+        newest = self._next - 1 + size
+        return (place % size for place in range(newest, newest - self._size, -1))
 
 
-def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], first: int, width_s: float) -> None:
-    """Fill the empty buckets between two readings for which the later one stands."""
+def _fill_before(
+    later: _BucketPart, earlier_s: float, sums: list[float], counts: list[int], first: int, width_s: float
+) -> None:
+    """Fill the empty buckets between two readings for which the later one stands.
+
+    `earlier_s`: when the earlier reading was taken; `first`: number of the bucket whose sum stands first.
+    """
     if not later.number:
         return
     gap_s = later.first_s - earlier_s
@@ -278,15 +301,18 @@ def _hold(later: _Read, earlier_s: float, sums: list[float], counts: list[int], 
     own = math.floor(later.first_s / width_s) - first
     if gap_s < width_s and own == end:
         return
-    reach_s = gap_s if gap_s <= _LATE * later.interval_s else later.interval_s
+    reach_s = later.interval_s
+    if gap_s <= _LATE_INTERVALS * later.interval_s:
+        reach_s = gap_s
+    # A bucket is filled if its middle lies within reach; 1e-9: one just at its edge does not.
     start = math.ceil((later.first_s - reach_s) / width_s - 0.5 + 1e-9) - first
     if earlier_s > -math.inf:
         start = max(start, math.floor(earlier_s / width_s) - first + 1)
     mean = later.total / later.number
-    for at in range(max(0, min(start, own)), min(end, len(counts))):
-        if not counts[at]:
-            sums[at] = mean
-            counts[at] = 1
+    for bucket in range(max(0, min(start, own)), min(end, len(counts))):
+        if not counts[bucket]:
+            sums[bucket] = mean
+            counts[bucket] = 1
 
 
 class PastMoment(msgspec.Struct, frozen=True):

@@ -12,9 +12,9 @@ from gpumon.readings.text import clean
 STRUCK: Final = "***"
 """Stands for what is not shown."""
 MOST_LINE: Final = 4096
-"""Characters of a line that are looked at; a line that goes on is cut there."""
+"""Most characters of a line that are looked at; a line that goes on is cut there."""
 MOST_SHOWN: Final = 1000
-"""Characters of a line that are shown."""
+"""Most characters of a line that are shown."""
 
 _ESCAPES: Final = re.compile(
     r"\x1b\[[0-?]{0,64}[ -/]{0,8}[@-~]"  # CSI: colours, cursor
@@ -38,7 +38,7 @@ _RECORD: Final = re.compile(
 )
 """How a record of an engine's log begins; other lines go on with the record before them."""
 _LEVEL_CHARACTERS: Final = 200
-"""The level of a record stands in its first characters."""
+"""Characters of the beginning of a record in which its level stands."""
 
 _PROMPTS: Final = re.compile(
     r"(?<![A-Za-z0-9])(?P<key>prompts?|inputs?|outputs?|texts?|contents?|generated|completions?|input_value"
@@ -73,10 +73,11 @@ _TOKENS: Final = re.compile(
 """Keys that are known by their form."""
 _HARMLESS: Final = re.compile(r"(?:None|null|[Tt]rue|[Ff]alse|-?\d[\d.,_%]{0,32})(?=[\s,;)\]}]|\Z)")
 """Values that are nobody's text."""
-_OPENING: Final = {"[": "]", "{": "}", "(": ")"}
+_CLOSING_OF: Final = {"[": "]", "{": "}", "(": ")"}
 _BARE: Final = re.compile(r"[^\s,;)\]}\"']+")
+"""A value without quotes."""
 _SCHEME: Final = re.compile(r"(?:Bearer|Basic)\s+")
-_NOTHING: Final = re.compile(r"(?:None|null)\b")
+_NO_VALUE: Final = re.compile(r"(?:None|null)\b")
 _QUOTE: Final = re.compile(r"[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"'])")
 
 
@@ -144,11 +145,11 @@ class LogReader:
         """The line before ended inside of a prompt or an answer."""
 
     def copy(self) -> LogReader:
-        """The same state, for a line that is not complete yet."""
-        copied = LogReader()
-        copied._level = self._level
-        copied._is_masking = self._is_masking
-        return copied
+        """A reader in the same state, for a line that is not complete yet."""
+        reader = LogReader()
+        reader._level = self._level
+        reader._is_masking = self._is_masking
+        return reader
 
     def lines(self, texts: Iterable[str]) -> Iterator[LogLine]:
         """The lines, in their order."""
@@ -163,11 +164,11 @@ class LogReader:
         """One line, without its end; of one that was written over and over (a progress bar) its last state."""
         *overwritten, last = text[:MOST_LINE].rstrip("\r\n").split("\r")
         for state in overwritten:
-            self._state(state)  # a prompt may begin in it
-        return self._state(last)
+            self._read_state(state)  # a prompt may begin in it
+        return self._read_state(last)
 
-    def _state(self, text: str) -> LogLine:
-        """One state of a line."""
+    def _read_state(self, text: str) -> LogLine:
+        """One state of a line, made safe."""
         plain = without_escapes(text)
         is_record = _RECORD.match(plain) is not None
         if is_record:
@@ -209,36 +210,36 @@ def masked_line(text: str) -> tuple[str, bool]:
     if behind is not None:
         return text[: behind.end()] + STRUCK, True
     pieces: list[str] = []
-    at = 0
+    copied_to = 0
     for match in _PROMPTS.finditer(text):
-        if match.start() < at:
+        if match.start() < copied_to:
             continue  # inside of a value that is left out already
-        value = _value_at(text, match.end(), unquoted=match["key"].lower() in _UNQUOTED)
+        value = _value_end(text, match.end(), unquoted=match["key"].lower() in _UNQUOTED)
         if value is None:
             continue
-        pieces.append(text[at : match.end()])
+        pieces.append(text[copied_to : match.end()])
         pieces.append(STRUCK)
-        at = value.end
+        copied_to = value.end
         if not value.is_closed:
             return "".join(pieces), True
-    pieces.append(text[at:])
+    pieces.append(text[copied_to:])
     return "".join(pieces), False
 
 
 def without_keys(text: str) -> str:
     """The text without API keys, passwords and tokens."""
     pieces: list[str] = []
-    at = 0
+    copied_to = 0
     for match in _SECRETS.finditer(text):
-        if match.start() < at:
+        if match.start() < copied_to:
             continue
         end = _end_of_secret(text, match.end())
         if end == match.end():
             continue
-        pieces.append(text[at : match.end()])
+        pieces.append(text[copied_to : match.end()])
         pieces.append(STRUCK)
-        at = end
-    pieces.append(text[at:])
+        copied_to = end
+    pieces.append(text[copied_to:])
     return _TOKENS.sub(STRUCK, "".join(pieces))
 
 
@@ -247,65 +248,74 @@ def _end_of_secret(text: str, begin: int) -> int:
     scheme = _SCHEME.match(text, begin)
     if scheme is not None:
         begin = scheme.end()
-    if _NOTHING.match(text, begin):
+    if _NO_VALUE.match(text, begin):
         return begin
-    value = _value_at(text, begin, unquoted=False)
+    value = _value_end(text, begin, unquoted=False)
     if value is not None:
         return value.end
     bare = _BARE.match(text, begin)
-    return bare.end() if bare is not None else begin
+    if bare is None:
+        return begin
+    return bare.end()
 
 
-class _Value(NamedTuple):
-    """End of a value, and whether that is in this line."""
+class _ValueEnd(NamedTuple):
+    """End of a value in a line."""
 
     end: int
     is_closed: bool
+    """False: the value goes on in the next line."""
 
 
-def _value_at(text: str, begin: int, *, unquoted: bool) -> _Value | None:
-    """The value of a name that begins there; None where it is no text of a user."""
+def _value_end(text: str, begin: int, *, unquoted: bool) -> _ValueEnd | None:
+    """End of the value of a name that begins at `begin`; None where it is no text of a user.
+
+    `unquoted`: it may be a text without quotes, which lasts to the end of the record.
+    """
     if _HARMLESS.match(text, begin):
         return None
     quote = _QUOTE.match(text, begin)
     if quote is not None:
-        return _quoted(text, quote.end(), quote["mark"], len(quote["escapes"]))
-    if text[begin : begin + 1] in _OPENING:
-        return _bracketed(text, begin)
+        return _end_of_string(text, quote.end(), quote["mark"], len(quote["escapes"]))
+    if text[begin : begin + 1] in _CLOSING_OF:
+        return _end_of_brackets(text, begin)
     if unquoted and begin < len(text):
-        return _Value(len(text), is_closed=False)
+        return _ValueEnd(len(text), is_closed=False)
     return None
 
 
-def _quoted(text: str, begin: int, mark: str, escapes: int) -> _Value:
+def _end_of_string(text: str, begin: int, mark: str, escapes: int) -> _ValueEnd:
     """The end of a string; with `escapes` backslashes before its quotes it stands inside of other strings."""
-    period = 2 * (escapes + 1)
+    period = 2 * (escapes + 1)  # backslashes of one escaped backslash at this depth
     backslashes = 0
-    for at in range(begin, len(text)):
-        character = text[at]
+    for position in range(begin, len(text)):
+        character = text[position]
         if character == mark and backslashes % period == escapes:
-            return _Value(at + 1, is_closed=True)
-        backslashes = backslashes + 1 if character == "\\" else 0
-    return _Value(len(text), is_closed=False)
+            return _ValueEnd(position + 1, is_closed=True)
+        if character == "\\":
+            backslashes += 1
+        else:
+            backslashes = 0
+    return _ValueEnd(len(text), is_closed=False)
 
 
-def _bracketed(text: str, begin: int) -> _Value:
+def _end_of_brackets(text: str, begin: int) -> _ValueEnd:
     """The end of a list, an object or a call, strings in it passed over."""
-    waiting: list[str] = []
-    at = begin
-    while at < len(text):
-        character = text[at]
+    closing: list[str] = []  # brackets that are open, by what closes them
+    position = begin
+    while position < len(text):
+        character = text[position]
         if character in "\"'":
-            string = _quoted(text, at + 1, character, 0)
+            string = _end_of_string(text, position + 1, character, 0)
             if not string.is_closed:
                 return string
-            at = string.end
+            position = string.end
             continue
-        if character in _OPENING:
-            waiting.append(_OPENING[character])
-        elif waiting and character == waiting[-1]:
-            waiting.pop()
-            if not waiting:
-                return _Value(at + 1, is_closed=True)
-        at += 1
-    return _Value(len(text), is_closed=False)
+        if character in _CLOSING_OF:
+            closing.append(_CLOSING_OF[character])
+        elif closing and character == closing[-1]:
+            closing.pop()
+            if not closing:
+                return _ValueEnd(position + 1, is_closed=True)
+        position += 1
+    return _ValueEnd(len(text), is_closed=False)

@@ -12,8 +12,8 @@ from gpumon.readings.log_text import MOST_LINE, LogReader, without_escapes
 from gpumon.readings.request_lines import LoggedRequest, TimeOrigin, forms_of, request_of, stamp_of
 
 MOST_FEED_REQUESTS: Final = 500
-"""Newest requests that are kept, and as many newest errors."""
-_END: Final = 256
+"""Most requests that are kept, the newest ones, and as many errors."""
+_END_CHARACTERS: Final = 256
 """Characters of the end of a long line that are looked at."""
 
 
@@ -52,8 +52,8 @@ class RequestFeed:
         self._forms = forms_of(kind)
         self._reader = LogReader()
         """Knows which lines are of a prompt that goes on."""
-        self._before = ""
-        """Newest time that a line has."""
+        self._newest_time = ""
+        """Time of the newest line that has one."""
         self._newest: deque[LoggedRequest] = deque(maxlen=MOST_FEED_REQUESTS)
         self._errors: deque[LoggedRequest] = deque(maxlen=MOST_FEED_REQUESTS)
         self._counts: Counter[str] = Counter()
@@ -67,18 +67,21 @@ class RequestFeed:
         if the lines were written since the last call; empty if they may be of any time."""
         for place, line in enumerate(lines):
             self._lines += 1
-            stamp = stamps[place] if place < len(stamps) else ""
-            request = self._request(line, stamp_of(stamp), read)
+            stamp = ""
+            if place < len(stamps):
+                stamp = stamps[place]
+            request = self._read_request(line, stamp_of(stamp), read)
             if request is not None:
                 self._keep(request)
         if lines:
-            self._view = self._made()
+            self._view = self._make_view()
 
     def view(self) -> RequestView:
         """All that was read by now; the same object while nothing was added."""
         return self._view
 
-    def _made(self) -> RequestView:
+    def _make_view(self) -> RequestView:
+        """All that was read by now."""
         return RequestView(
             newest=tuple(reversed(self._newest)),
             errors=tuple(reversed(self._errors)),
@@ -88,34 +91,35 @@ class RequestFeed:
             lines=self._lines,
         )
 
-    def _request(self, line: str, stamp: str, read: str) -> LoggedRequest | None:
+    def _read_request(self, line: str, stamp: str, read: str) -> LoggedRequest | None:
         """The request that a line is about, with the best time that there is for it."""
-        plain = without_escapes(_bounded(line.rstrip("\r\n").rpartition("\r")[2]))
+        plain = without_escapes(_both_ends(line.rstrip("\r\n").rpartition("\r")[2]))
         if self._reader.goes_on_in(plain):
             return None
         request = request_of(plain, self._forms)
         if request is None:
             self._reader.line(line)
-            self._before = stamp or stamp_of(plain) or self._before
+            self._newest_time = stamp or stamp_of(plain) or self._newest_time
             return None
         self._reader = LogReader()
         if request.clock is TimeOrigin.LINE:
-            self._before = request.time
+            self._newest_time = request.time
             return request
         if stamp:
-            self._before = stamp
+            self._newest_time = stamp
             return request._replace(time=stamp, clock=TimeOrigin.LINE)
         if read:
             return request._replace(time=read, clock=TimeOrigin.READ)
-        if self._before:
-            return request._replace(time=self._before, clock=TimeOrigin.AFTER)
+        if self._newest_time:
+            return request._replace(time=self._newest_time, clock=TimeOrigin.AFTER)
         return request
 
     def _keep(self, request: LoggedRequest) -> None:
         """Count a request, and keep it unless it only asks about the server."""
         if request.is_poll:
             self._polls += 1
-            self._failed_polls += request.is_error
+            if request.is_error:
+                self._failed_polls += 1
             return
         self._counts[request.outcome] += 1
         self._newest.append(request)
@@ -123,8 +127,8 @@ class RequestFeed:
             self._errors.append(request)
 
 
-def _bounded(line: str) -> str:
+def _both_ends(line: str) -> str:
     """Both ends of a line that is too long: the status stands behind the query, and nobody hides by a long one."""
     if len(line) <= MOST_LINE:
         return line
-    return line[: MOST_LINE - _END] + line[-_END:]
+    return line[: MOST_LINE - _END_CHARACTERS] + line[-_END_CHARACTERS:]

@@ -19,11 +19,11 @@ from gpumon.readings.log_text import STRUCK, without_keys
 from gpumon.readings.text import clean
 
 MOST_PATH: Final = 120
-"""Characters of a path that are kept."""
+"""Most characters of a path that are kept."""
 _MOST_CLIENT: Final = 45
-"""Characters of a client's address: an IPv6 address has at most 45."""
+"""Most characters of a client's address: an IPv6 address has at most 45."""
 _STAMP_CHARACTERS: Final = 160
-"""A line's time stands in its first characters."""
+"""Characters of the beginning of a line in which its time stands."""
 
 
 class TimeOrigin(str, Enum):
@@ -71,17 +71,19 @@ class LoggedRequest(NamedTuple):
             return str(self.status)
         if self.has_failed:
             return "error"
-        return "ok" if self.took_s is not None else ""
+        if self.took_s is not None:
+            return "ok"
+        return ""
 
     @property
     def is_poll(self) -> bool:
         """Whether it is a health check, a scrape or another question about the server itself."""
         path = self.path.rstrip("/")
-        return self.method in _POLLING and (path in _POLLS or path.endswith("/metrics"))
+        return self.method in _POLL_METHODS and (path in _POLL_PATHS or path.endswith("/metrics"))
 
 
-_POLLING: Final = frozenset(("GET", "HEAD", "OPTIONS"))
-_POLLS: Final = frozenset(
+_POLL_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+_POLL_PATHS: Final = frozenset(
     (
         *("/health", "/healthz", "/health_generate", "/v1/health", "/v2/health/live", "/v2/health/ready", "/ping"),
         *("/live", "/livez", "/ready", "/readyz", "/load", "/version", "/api/version", "/v1/version"),
@@ -181,7 +183,7 @@ and client; the number is libevhtp's method."""
 
 _BY_UVICORN: Final = (_UVICORN,)
 _BY_LLAMA_CPP: Final = (_LLAMA_CPP, _LLAMA_CPP_2024)
-_ALL: Final = (_UVICORN, *_BY_LLAMA_CPP, _GIN, _TGI, _TRITON)
+_ALL_FORMS: Final = (_UVICORN, *_BY_LLAMA_CPP, _GIN, _TGI, _TRITON)
 LINE_FORMS: Final[Mapping[EngineKind, tuple[LineForm, ...]]] = {
     EngineKind.VLLM: _BY_UVICORN,
     EngineKind.APHRODITE: _BY_UVICORN,
@@ -200,7 +202,7 @@ LINE_FORMS: Final[Mapping[EngineKind, tuple[LineForm, ...]]] = {
 }
 """Forms of each kind of engine. A kind that is not here may write any of them: front ends, feeds, new engines."""
 
-_DATED: Final = re.compile(
+_DATED_TIME: Final = re.compile(
     r"(?<![\d.])(?:\d{4}[-/])?(?P<month>\d\d)[-/](?P<day>\d\d)(?:T| - | )(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?"
     r"(?P<utc>Z|\+00:00)?"
 )
@@ -210,20 +212,21 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 _DURATION: Final = re.compile(r"(?:(\d{1,5})h)?(?:(\d{1,3})m(?!s))?(?:(\d{1,12}(?:\.\d{1,9})?)(ns|µs|us|ms|s))?")
 _UNITS_S: Final = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TOTAL_TIME: Final = re.compile(r".*\btotal_time=\"(?P<took>[^\"]{1,24})\" [a-z]{1,20}_time=")
-_RANDOM: Final = re.compile(
+_IDENTIFIERS: Final = re.compile(
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
     r"|(?=[A-Za-z_]{0,64}\d)(?=[\d_]{0,64}[A-Za-z])[A-Za-z0-9_]{20,}"
 )
 """Parts of a path that identify an object or a user, or are keys."""
 _ACCESS_FUNCTION: Final = "log_server_request"
-_MESSAGES: Final = ("message", "msg")
+"""`function` of llama.cpp's request lines in JSON."""
+_MESSAGE_FIELDS: Final = ("message", "msg")
 _STATUSES: Final = range(100, 1000)
-_STAMPS: Final = ("timestamp", "time", "asctime", "ts")
+_TIME_FIELDS: Final = ("timestamp", "time", "asctime", "ts")
 
 
 def forms_of(kind: EngineKind) -> tuple[LineForm, ...]:
     """The forms of request lines that a kind of engine writes."""
-    return LINE_FORMS.get(kind, _ALL)
+    return LINE_FORMS.get(kind, _ALL_FORMS)
 
 
 def request_of(text: str, forms: Sequence[LineForm]) -> LoggedRequest | None:
@@ -235,17 +238,19 @@ def request_of(text: str, forms: Sequence[LineForm]) -> LoggedRequest | None:
             continue
         match = form.pattern.fullmatch(text.rstrip())
         if match is not None:
-            return _request(match.groupdict(), form, text)
+            return _request_of_groups(match.groupdict(), form, text)
     return None
 
 
 def stamp_of(text: str) -> str:
     """Month, day and time of a line as it has them, with a `Z` for UTC; empty where it has none."""
     beginning = text[:_STAMP_CHARACTERS]
-    match = _DATED.search(beginning) or _GLOG.match(beginning)
+    match = _DATED_TIME.search(beginning) or _GLOG.match(beginning)
     if match is not None:
-        utc = match.groupdict().get("utc")
-        return f"{match['month']}-{match['day']} {match['clock']}{'Z' if utc else ''}"
+        stamp = f"{match['month']}-{match['day']} {match['clock']}"
+        if match.groupdict().get("utc"):
+            return f"{stamp}Z"
+        return stamp
     match = _SYSLOG.match(beginning)
     if match is not None and match["month"] in _MONTHS:
         month = _MONTHS.index(match["month"]) + 1
@@ -253,7 +258,7 @@ def stamp_of(text: str) -> str:
     return ""
 
 
-def _request(groups: Mapping[str, str | None], form: LineForm, text: str) -> LoggedRequest | None:
+def _request_of_groups(groups: Mapping[str, str | None], form: LineForm, text: str) -> LoggedRequest | None:
     """The request that the groups of a pattern describe."""
     path = groups.get("path")
     method = groups.get("method")
@@ -262,21 +267,29 @@ def _request(groups: Mapping[str, str | None], form: LineForm, text: str) -> Log
     if span is not None:
         path = form.routes.get(span)
         method = "POST"
+        took = None
         total = _TOTAL_TIME.match(text)
-        took = total["took"] if total is not None else None
+        if total is not None:
+            took = total["took"]
     if path is None or method is None:
         return None
-    status = groups.get("status")
+    status_text = groups.get("status")
+    status = None
+    if status_text:
+        status = int(status_text)
     time = _local_time(groups.get("unix")) or stamp_of(text.partition('"')[0])
+    clock = TimeOrigin.NONE
+    if time:
+        clock = TimeOrigin.LINE
     return LoggedRequest(
         method=form.methods.get(method, method),
         path=_shown_path(path),
-        status=int(status) if status else None,
+        status=status,
         has_failed=groups.get("level") is not None,
         client=_shown_client(groups.get("client") or ""),
-        took_s=_seconds(took or ""),
+        took_s=_duration_s(took or ""),
         time=time,
-        clock=TimeOrigin.LINE if time else TimeOrigin.NONE,
+        clock=clock,
     )
 
 
@@ -291,12 +304,12 @@ def _request_in_json(text: str, forms: Sequence[LineForm]) -> LoggedRequest | No
     if not isinstance(fields, dict):
         return None
     if fields.get("function") == _ACCESS_FUNCTION:
-        return _request(_groups_of_llama_cpp(fields), _LLAMA_CPP_2024, "")
-    message = _first_text(fields, _MESSAGES)
+        return _request_of_groups(_groups_of_llama_cpp(fields), _LLAMA_CPP_2024, "")
+    message = _first_text(fields, _MESSAGE_FIELDS)
     if message.startswith("{"):
         return None
     request = request_of(message, forms)
-    stamp = stamp_of(_first_text(fields, _STAMPS))
+    stamp = stamp_of(_first_text(fields, _TIME_FIELDS))
     if request is None or request.time or not stamp:
         return request
     return request._replace(time=stamp, clock=TimeOrigin.LINE)
@@ -313,16 +326,23 @@ def _groups_of_llama_cpp(fields: Mapping[str, object]) -> dict[str, str | None]:
         return {}
     if not isinstance(status, int) or status not in _STATUSES:
         return {}
+    if not isinstance(client, str):
+        client = None
+    if isinstance(unix, int):
+        unix_text = str(unix)
+    else:
+        unix_text = None
     return {
         "method": clean(method, 10),
         "path": path,
         "status": str(status),
-        "client": client if isinstance(client, str) else None,
-        "unix": str(unix) if isinstance(unix, int) else None,
+        "client": client,
+        "unix": unix_text,
     }
 
 
 def _first_text(fields: Mapping[str, object], names: Sequence[str]) -> str:
+    """The first of these fields that is a text; empty where none is."""
     for name in names:
         value = fields.get(name)
         if isinstance(value, str):
@@ -343,7 +363,7 @@ def _local_time(unix: str | None) -> str:
 def _shown_path(path: str) -> str:
     """A path without query, keys and identifiers, safe to show."""
     path = path.partition("?")[0].partition("#")[0]
-    return clean(_RANDOM.sub(STRUCK, without_keys(path)), MOST_PATH)
+    return clean(_IDENTIFIERS.sub(STRUCK, without_keys(path)), MOST_PATH)
 
 
 def _shown_client(client: str) -> str:
@@ -355,6 +375,7 @@ def _shown_client(client: str) -> str:
 
 
 def _is_address(text: str) -> bool:
+    """Whether a text is an IP address."""
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -362,7 +383,7 @@ def _is_address(text: str) -> bool:
     return True
 
 
-def _seconds(text: str) -> float | None:
+def _duration_s(text: str) -> float | None:
     """Seconds of a duration as Go and Rust print it (`1m3.5s`, `512.3µs`); None of anything else."""
     match = _DURATION.fullmatch(text)
     if match is None or not text:
