@@ -124,9 +124,9 @@ class DcgmSource:
         await self._fetcher.close()
 
     async def _run(self) -> None:
-        """Poll for ever, less often after failures."""
+        """Poll until it is closed, less often after failures."""
         times = PollTimes(self._clock(), self._back_off)
-        while True:
+        while self._task is asyncio.current_task():  # anyio may lose a cancellation before Python 3.11
             await self._scrape()
             self._answered.set()
             await asyncio.sleep(times.wait_s(self._clock(), self.interval_s, self._failures))

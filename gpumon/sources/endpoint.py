@@ -212,16 +212,16 @@ class EndpointSource:
         tasks = [task for task in (self._task, self._identity) if task is not None]
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=0.1)
         self._task = None
         self._identity = None
+        if tasks:
+            await asyncio.wait(tasks, timeout=0.1)
         await self.fetcher.close()
 
     async def _run(self) -> None:
         """Poll for ever, less often after failures."""
         times = PollTimes(self._clock(), self._back_off)
-        while True:
+        while self._task is asyncio.current_task():  # anyio may lose a cancellation before Python 3.11
             await self.scrape()
             await asyncio.sleep(times.wait_s(self._clock(), self.interval_s, self._failures))
 
