@@ -94,7 +94,7 @@ class _PackedPoints(msgspec.Struct, array_like=True):
     keys: list[str]
     """Series that any of them has."""
     rows: list[tuple[float, float, bytes]]
-    """Of each: its time, its seconds, and a float32 for each key; NaN is a gap."""
+    """Time, seconds, and a float32 for each key, of each record of points; NaN is a gap."""
 
 
 _FRAME: Final = msgspec.msgpack.Decoder(Frame)
@@ -113,7 +113,7 @@ class Packer:
         self._readings: tuple[EngineReading, ...] = ()
         """Engines of the frame before."""
         self._engines: tuple[bytes, ...] = ()
-        """The same engines as bytes."""
+        """Engines of the frame before, as bytes."""
 
     def pack(self, frame: Frame) -> PackedFrame:
         """The frame as bytes. An engine that is as it was in the frame before shares its bytes with that one."""

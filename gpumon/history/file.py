@@ -129,10 +129,10 @@ def check_single_name(path: Path) -> None:
 
     The name under which `make_recording` made it is removed: a process that is killed just then leaves it.
     """
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
+    for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.new"):
         with contextlib.suppress(FileNotFoundError):
-            if left.samefile(path):
-                left.unlink()
+            if leftover.samefile(path):
+                leftover.unlink()
     if path.stat().st_nlink > 1:
         raise ConfigError(
             f"{file_name(path)}: has more than one name (hard links): remove the others, or record elsewhere"
@@ -346,5 +346,8 @@ def recording_to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
 
 def recording_facts(host: str, *, simulated: bool) -> dict[str, str]:
     """The facts of a recording that is made now: its host, the version of gpumon, the time, and `yes` if simulated."""
-    made = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    return {"host": host, "gpumon": __version__, "made": made, "simulated": "yes" if simulated else ""}
+    created = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    facts = {"host": host, "gpumon": __version__, "made": created, "simulated": ""}
+    if simulated:
+        facts["simulated"] = "yes"
+    return facts

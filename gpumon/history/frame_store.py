@@ -52,7 +52,7 @@ class Note(msgspec.Struct, frozen=True, array_like=True):
     verdicts: tuple[Verdict, ...]
     """Verdicts that began, or are of another limit or level now, as they were told then."""
     over: tuple[JudgedThing, ...] = ()
-    """Those on which no verdict stands any more."""
+    """Things and questions on which no verdict stands any more."""
 
 
 class VerdictLog:

@@ -288,7 +288,7 @@ class DerivedTimeline:
         self._live = history
         self._span = past.span()
         self._segments: OrderedDict[int, Segment] = OrderedDict()
-        """Those that were looked at, by number; the last ones last."""
+        """Segments that were looked at, by number; the last one that was looked at stands last."""
         self._turns = past.turns()
         self._direction = 1
         """1: the screen went forwards in time; -1: backwards."""

@@ -82,7 +82,7 @@ def unpack_events_0_1(data: bytes) -> list[Event]:
 
 
 def _with_layers(flat: _FlatLlmSpec) -> LlmSpec:
-    """The same dimensions as of now."""
+    """The dimensions in the form of now: layers as data."""
     names = set(LlmSpec.__struct_fields__) & set(_FlatLlmSpec.__struct_fields__)
     states: tuple[State, ...] = ()
     if flat.linear_layers:
@@ -98,7 +98,7 @@ def _with_layers(flat: _FlatLlmSpec) -> LlmSpec:
 
 
 def _attention(flat: _FlatLlmSpec) -> list[Attention]:
-    """Its attention layers: those that look at all tokens, then those with a window."""
+    """Attention layers of a model: those that look at all tokens, then those with a window."""
     attentions = []
     for layers, reach, limit in ((flat.full_layers, Reach.FULL, 0), (flat.window_layers, Reach.WINDOW, flat.window)):
         if not layers:

@@ -36,9 +36,9 @@ class GroupPeriod(msgspec.Struct, frozen=True):
     busy_ratio: Reading = NOT_SUPPORTED
     """Mean over the GPU-seconds of which it is known."""
     mfu_ratio: Reading = NOT_SUPPORTED
-    """The same, each GPU-second weighted with the GPU's FLOP/s peak: FLOPs of the models / what the GPUs could do."""
+    """Mean weighted by the GPUs' FLOP/s peaks: FLOPs of the models / what the GPUs could do in that time."""
     mbu_ratio: Reading = NOT_SUPPORTED
-    """The same with its bandwidth."""
+    """Mean weighted by the GPUs' bandwidth peaks: bytes of the models / what the GPUs could move in that time."""
     energy_j: Reading = NOT_SUPPORTED
     """Energy of the GPUs that tell it."""
     energy_cost: Reading = NO_ENERGY_PRICE
@@ -64,7 +64,7 @@ class GroupPeriod(msgspec.Struct, frozen=True):
     """Verdicts of `warn` and `critical`; missing where none are recorded."""
     critical_incidents: Reading = NOT_EXPOSED
     incident_s: Reading = NOT_EXPOSED
-    """Their lengths together."""
+    """Lengths of the incidents together."""
 
 
 class Waster(msgspec.Struct, frozen=True):

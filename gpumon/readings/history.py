@@ -96,8 +96,8 @@ class History:
             self._add_series(points)
         number = math.floor(wall_s / CELL_S)
         cell = number % len(self._numbers)
-        fresh = self._numbers[cell] != number
-        if fresh:
+        begins_cell = self._numbers[cell] != number
+        if begins_cell:
             self._numbers[cell] = number
             self._cell_firsts[cell] = wall_s
             self._cell_intervals[cell] = interval_s
@@ -110,7 +110,7 @@ class History:
         for key, values in self._series.items():
             value = points.get(key, math.nan)
             values.ticks[tick] = value
-            if fresh:
+            if begins_cell:
                 values.sums[cell] = 0.0
                 values.counts[cell] = 0
             if value == value:  # a gap is NaN

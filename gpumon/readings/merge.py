@@ -17,12 +17,12 @@ MOST_PLACE: Final = 80
 """Characters of a host and path in a name."""
 
 
-def merge_dcgm(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
+def merge_dcgm(gpus: Sequence[GpuReading], host_name: str) -> tuple[GpuReading, ...]:
     """NVML's GPUs, with what it has not from DCGM's readings of the same UUID; then DCGM's GPUs of other hosts.
 
-    `here` is this host's name. A GPU that NVML does not list is another host's unless its exporter stands on this one:
-    its label says so, or other GPUs of that label are NVML's. Where NVML lists none at all, all are taken. Hosts and
-    their GPUs keep the order in which they are given; an index that is taken already moves behind the others.
+    `host_name` is that of this host. A GPU that NVML does not list is another host's unless its exporter stands on this
+    one: its label says so, or other GPUs of that label are NVML's. Where NVML lists none at all, all are taken. Hosts
+    and their GPUs keep the order in which they are given; an index that is taken already moves behind the others.
     """
     others = [gpu for gpu in gpus if gpu.source == DCGM]
     if not others:
@@ -32,7 +32,7 @@ def merge_dcgm(gpus: Sequence[GpuReading], here: str) -> tuple[GpuReading, ...]:
     for gpu in others:
         by_identity.update(dict.fromkeys(_identities(gpu), gpu))
     joined = [_with_dcgm(gpu, by_identity) for gpu in own]
-    for remote in _by_remote_host(others, _local_labels(own, others, here)):
+    for remote in _by_remote_host(others, _local_labels(own, others, host_name)):
         joined += _renumbered(joined, remote)
     return tuple(joined)
 
@@ -46,14 +46,14 @@ def _by_remote_host(others: Sequence[GpuReading], local: set[str]) -> Iterable[l
     return hosts.values()
 
 
-def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], here: str) -> set[str]:
+def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], host_name: str) -> set[str]:
     """Host labels of DCGM's readings that mean this host; none where NVML lists no GPU."""
     if not own:
         return set()
     known = {identity for gpu in own for identity in _identities(gpu)}
     labels = set()
     for gpu in others:
-        if known.intersection(_identities(gpu)) or _same_host(gpu.host, here):
+        if known.intersection(_identities(gpu)) or _is_same_host(gpu.host, host_name):
             labels.add(gpu.host)
     return labels
 
@@ -74,9 +74,9 @@ def _identities(gpu: GpuReading) -> tuple[tuple[str, str], ...]:
     return ((gpu.uuid, ""),)
 
 
-def _same_host(label: str, here: str) -> bool:
+def _is_same_host(label: str, host_name: str) -> bool:
     """Whether two names are of one host, with or without a domain."""
-    return bool(label) and label.partition(".")[0].casefold() == here.partition(".")[0].casefold()
+    return bool(label) and label.partition(".")[0].casefold() == host_name.partition(".")[0].casefold()
 
 
 def _with_dcgm(own: GpuReading, by_identity: Mapping[tuple[str, str], GpuReading]) -> GpuReading:

@@ -97,7 +97,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     peak_unverified: bool = False
     """MFU stands on a FLOP/s peak that is derived, assumed, or in the catalogue on one source only."""
     bandwidth_peak_unverified: bool = False
-    """The same of MBU and of the share of the bandwidth."""
+    """MBU and the share of the bandwidth stand on a derived, assumed or single-source peak of the memory."""
     mfu_ratio: Reading = NOT_SUPPORTED
     mbu_ratio: Reading = NOT_SUPPORTED
     power_w: Reading = NOT_SUPPORTED
@@ -576,7 +576,7 @@ class Efficiency(Part, frozen=True, gc=False):
     peak_bandwidth_bytes_per_s: Reading = NOT_EXPOSED
     """Sum over its GPUs: MBU's denominator."""
     bandwidth_peak_unverified: bool = False
-    """The same of MBU."""
+    """MBU stands on a derived, assumed or single-source peak of the memory."""
     tokens_per_j: Reading = NOT_EXPOSED
     flops_per_j: Reading = NOT_EXPOSED
     own: OwnEstimate = OwnEstimate()
@@ -608,7 +608,7 @@ class HostCosts(msgspec.Struct, frozen=True, gc=False):
     cost_per_million_output_tokens: Reading = NO_PRICE
     """Price of an hour of all GPUs, also of unused ones, over what all engines generate now."""
     cost_per_million_all_tokens: Reading = NO_PRICE
-    """The same over prompt tokens, cached ones included, and generated ones."""
+    """Price of an hour of all GPUs over all tokens of now: prompts, cached ones included, and generated ones."""
     unused_gpu_s: Reading = WARMING_UP
     """GPU-seconds since gpumon started in which no engine on the GPU ran a request, or without one no kernel ran."""
     unused_cost: Reading = NO_PRICE

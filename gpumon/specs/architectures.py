@@ -322,10 +322,10 @@ def _first_of(period: int, name: str) -> Pattern:
     """The first of every `period` layers sees everything (ModernBERT)."""
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
-        every = fields.integer(name, default=period)
+        step = fields.integer(name, default=period)
         kinds = []
         for layer in range(layers):
-            if layer % every:
+            if layer % step:
                 kinds.append(_WINDOW)
             else:
                 kinds.append(_FULL)
@@ -369,6 +369,7 @@ def _flagged(flags: Iterable[object], kind: str) -> list[str]:
 
 
 def _llama4(fields: Fields, layers: int) -> Sequence[str]:
+    """Llama 4: `no_rope_layers` are 1 for a layer with chunks; else every fourth layer sees everything."""
     listed = fields.items("no_rope_layers")
     if listed:
         return _flagged(listed, CHUNK)
@@ -392,6 +393,7 @@ def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
+    """GPT-Neo: `attention_layers` lists `local` and `global`."""
     listed = fields.items("attention_layers")
     if listed is None:
         raise fields.error("attention_layers", "is missing")
@@ -405,6 +407,7 @@ def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
 
 
 def _mimo(fields: Fields, layers: int) -> Sequence[str]:
+    """MiMo-V2: `hybrid_layer_pattern` is 1 for a window; else the first and every sixth layer see everything."""
     listed = fields.items("hybrid_layer_pattern")
     if listed is not None:
         return _flagged(listed, _WINDOW)
@@ -444,6 +447,7 @@ def _cycle(*names: str) -> Pattern:
 
 
 def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
+    """MiniMax-01 and M1: `attn_type_list` is 1 for full attention, 0 for lightning."""
     listed = fields.items("attn_type_list")
     if listed is None:
         raise fields.error("layer_types", "and attn_type_list are missing")
@@ -457,12 +461,14 @@ def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
 
 
 def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
+    """MiniMax-M2: full attention alone, whatever its older field could say."""
     if any(number != 1 for number in fields.items("attn_type_list") or ()):
         raise fields.error("attn_type_list", "has layers that are not modelled")
     return [_FULL] * layers
 
 
 def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
+    """MiniMax-M3: `sparse_attention_freq` is 1 for a layer with an indexer."""
     listed = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
     if listed is None:
         return [_FULL] * layers
@@ -476,6 +482,7 @@ def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _kimi(fields: Fields, layers: int) -> Sequence[str]:
+    """Kimi Linear: two lists of numbers of layers."""
     table = Fields(fields.table("linear_attn_config") or {}, where="linear_attn_config")
     full = table.items("full_attn_layers")
     linear = table.items("kda_layers")
@@ -505,6 +512,7 @@ def _groups(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _jamba(fields: Fields, layers: int) -> Sequence[str]:
+    """Jamba: one layer with attention per period."""
     period = fields.integer("attn_layer_period")
     offset = fields.integer("attn_layer_offset", low=0)
     kinds = []
@@ -517,6 +525,7 @@ def _jamba(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _bamba(fields: Fields, layers: int) -> Sequence[str]:
+    """Bamba: `attn_layer_indices` are the layers with attention."""
     full = fields.items("attn_layer_indices") or ()
     kinds = []
     for layer in range(layers):
@@ -528,6 +537,7 @@ def _bamba(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
+    """LFM2: `full_attn_idxs` are the layers with attention."""
     full = fields.items("full_attn_idxs")
     if full is None:
         raise fields.error("layer_types", "and full_attn_idxs are missing")
@@ -541,6 +551,7 @@ def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
+    """Nemotron-H: a letter for each layer, which is a mixer or an MLP."""
     letters = fields.text("hybrid_override_pattern")
     kinds = []
     for letter in letters:
@@ -549,6 +560,7 @@ def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
 
 
 def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
+    """DeepSeek-V4: `compress_ratios` has the tokens per compressed entry of each layer."""
     ratios = fields.items("compress_ratios")
     if ratios is None:
         raise fields.error("layer_types", "and compress_ratios are missing")
@@ -567,11 +579,11 @@ def _indexed(fields: Fields, layers: int) -> Sequence[str]:
             else:
                 listed.append("full")
     if listed is None:
-        every = fields.integer("index_topk_freq", default=1)
+        step = fields.integer("index_topk_freq", default=1)
         offset = fields.integer("index_skip_topk_offset", default=2, low=0)
         listed = []
         for layer in range(layers):
-            if max(layer - offset + 1, 0) % every:
+            if max(layer - offset + 1, 0) % step:
                 listed.append("shared")
             else:
                 listed.append("full")

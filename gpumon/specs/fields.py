@@ -33,11 +33,11 @@ class Fields:
         self._where = where
 
     def with_first(self, overrides: Mapping[str, object]) -> Fields:
-        """The same fields, where those of `overrides` that are not null come first."""
+        """These fields, with those of `overrides` that are not null in their place."""
         return Fields(overrides, *self._objects, where=self._where)
 
     def with_last(self, defaults: Mapping[str, object]) -> Fields:
-        """The same fields, with those of `defaults` where none has them."""
+        """These fields, with those of `defaults` that they lack."""
         return Fields(*self._objects, defaults, where=self._where)
 
     def raw(self, *names: str) -> object:

@@ -366,12 +366,14 @@ def _vocabulary(fields: Fields) -> int:
 
 
 def _heads(fields: Fields, attention: Sequence[Attention]) -> int:
+    """Query heads; 1 without attention."""
     if attention:
         return query_heads(fields)
     return 1
 
 
 def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
+    """Width of a key, for MLA without its rope part; 1 without attention."""
     if not attention:
         return 1
     return fields.integer("qk_nope_head_dim", default=0, low=0, high=65_536) or key_dim(fields)

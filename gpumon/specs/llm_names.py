@@ -46,7 +46,7 @@ NameKey: TypeAlias = tuple[str, ...]
 
 
 class LlmName(msgspec.Struct, frozen=True):
-    """What a name tells of a model."""
+    """Facts about a model that its name tells."""
 
     key: NameKey
     """Words that identify the dimensions."""

@@ -53,7 +53,7 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def _described_or_error(self) -> Described | ValueError:
-        """What its config describes, or why that cannot be used; read once."""
+        """The model that the config describes, or why it cannot be used; read once."""
         source = f"catalogue row {self.name}"
         if not self.verified:
             source = f"{source} (unverified)"
@@ -65,6 +65,7 @@ class LlmRow(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def _described_or_raise(self) -> Described:
+        """The model that the config describes; ValueError where it cannot be used."""
         if isinstance(self._described_or_error, ValueError):
             raise self._described_or_error
         return self._described_or_error

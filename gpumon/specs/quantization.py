@@ -164,8 +164,8 @@ def _reader_of_method(fields: Fields) -> Callable[[Fields], WeightFormat]:
         method = _unnamed_method(fields)
     reader = _METHODS.get(method)
     if reader is None:
-        known = ", ".join(sorted(_METHODS))
-        raise fields.error("quant_method", f"{json_text(method)} is not known (known: {known})")
+        methods = ", ".join(sorted(_METHODS))
+        raise fields.error("quant_method", f"{json_text(method)} is not known (known: {methods})")
     return reader
 
 
@@ -174,6 +174,7 @@ def _fp8(_fields: Fields) -> WeightFormat:
 
 
 def _awq_or_gptq(fields: Fields) -> WeightFormat:
+    """The format of AWQ, GPTQ and AutoRound: integers in groups, widened before the arithmetic."""
     bits = fields.integer("bits", "w_bit", "wbits", low=2, high=8)
     if bits not in _INTEGER_FORMATS:
         raise fields.error("bits", f"{bits} is not 2, 3, 4, 5, 6 or 8")
@@ -187,6 +188,7 @@ def _awq_or_gptq(fields: Fields) -> WeightFormat:
 
 
 def _bitsandbytes(fields: Fields) -> WeightFormat:
+    """The format of bitsandbytes: 8 bit, or NF4."""
     if fields.flag("load_in_8bit", "_load_in_8bit"):
         return quantised_linear(Precision.INT8)
     # NF4 blocks of 64 with a 4-byte scale each; double quantisation brings that to 0.127 bit per weight.
@@ -198,6 +200,7 @@ def _bitsandbytes(fields: Fields) -> WeightFormat:
 
 
 def _modelopt(fields: Fields) -> WeightFormat:
+    """The format of NVIDIA ModelOpt, which may name one for each module instead."""
     algorithm = fields.text("quant_algo")
     kv = _kv_cache(fields)
     if algorithm.upper() == "MIXED_PRECISION":
@@ -229,6 +232,7 @@ def _modules_of_table(fields: Fields) -> list[tuple[str, WeightStorage]]:
 
 
 def _compressed_tensors(fields: Fields) -> WeightFormat:
+    """The format of compressed-tensors: the narrowest of the groups that are of all linear layers."""
     kv = _kv_cache(fields)
     groups = fields.table("config_groups")
     if fields.text("format") == "dense" or (kv is not None and groups == {}):
