@@ -17,7 +17,7 @@ from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.span import SpanParts, TakenSpan, ThingKey, ThingSpan, VerdictSpan
 from gpumon.readings import quantities as q
 from gpumon.readings.before_after import (
-    LOADS_ALIKE,
+    SAME_LOAD_FACTOR,
     BeforeAfter,
     ComparedSpan,
     FactChange,
@@ -305,7 +305,7 @@ def _counted(parts: SpanParts, code: str) -> Reading:
 def _are_alike(load_ratio: Reading) -> bool:
     """Whether two loads are about the same, or nothing is known of them."""
     ratio = number(load_ratio)
-    return ratio is None or 1.0 / LOADS_ALIKE <= ratio <= LOADS_ALIKE
+    return ratio is None or 1.0 / SAME_LOAD_FACTOR <= ratio <= SAME_LOAD_FACTOR
 
 
 def figure_change(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> FigureChange:

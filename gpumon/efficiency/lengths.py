@@ -10,7 +10,7 @@ import msgspec
 from gpumon.efficiency.quantiles import ENOUGH, size_biased_mean
 from gpumon.efficiency.tracks import CounterWindow, Track
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import UNTOLD, Advance, EngineReading, RankReading
+from gpumon.readings.frame import POOL_SIZE_UNTOLD, Advance, EngineReading, RankReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.specs.llm import Reach
 
@@ -224,8 +224,8 @@ def _by_first_tokens(track: Track) -> tuple[float, str] | None:
 def all_pool_tokens(reading: EngineReading, track: Track) -> Reading:
     """Tokens that the KV cache of all ranks holds."""
     shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
-    if UNTOLD in reading.info:
-        return Missing(Reason.NOT_EXPOSED, reading.info[UNTOLD])
+    if POOL_SIZE_UNTOLD in reading.info:
+        return Missing(Reason.NOT_EXPOSED, reading.info[POOL_SIZE_UNTOLD])
     if _shared_pool(reading):
         return shared
     return track.gauge(q.POOL_TOKENS)

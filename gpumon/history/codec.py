@@ -119,21 +119,21 @@ class Packer:
         """The frame as bytes. An engine that is as it was in the frame before shares its bytes with that one."""
         engines = []
         for place, reading in enumerate(frame.engines):
-            before = None
+            previous = None
             if place < len(self._readings):
-                before = self._readings[place]
-            if before == reading:
+                previous = self._readings[place]
+            if previous == reading:
                 engines.append(self._engines[place])
             else:
-                engines.append(_encode(_without_repeated_earlier(reading, before)))
+                engines.append(_encode(_without_repeated_earlier(reading, previous)))
         self._engines = tuple(engines)
         self._readings = frame.engines
         return PackedFrame(_encode(msgspec.structs.replace(frame, engines=())), self._engines)
 
 
-def _without_repeated_earlier(reading: EngineReading, before: EngineReading | None) -> EngineReading:
+def _without_repeated_earlier(reading: EngineReading, previous: EngineReading | None) -> EngineReading:
     """The reading; without `earlier` where the reading of the frame before has the same."""
-    if reading.earlier and before is not None and before.earlier == reading.earlier:
+    if reading.earlier and previous is not None and previous.earlier == reading.earlier:
         return msgspec.structs.replace(reading, earlier=())
     return reading
 
@@ -208,11 +208,11 @@ def _weave_rows(rows: Sequence[bytes]) -> bytes:
     count = len(rows)
     length = len(rows[0])
     woven = bytearray(count * length)
-    before = 0
+    previous = 0
     for row_index, row in enumerate(rows):
         number = int.from_bytes(row, "big")
-        woven[row_index::count] = (number ^ before).to_bytes(length, "big")
-        before = number
+        woven[row_index::count] = (number ^ previous).to_bytes(length, "big")
+        previous = number
     return bytes(woven)
 
 

@@ -344,14 +344,14 @@ class Recording:
             longest_s = math.inf
         with self._reading():
             content: list[T] = []
-            seen: set[int] = set()
+            read_rows: set[int] = set()
             for span in self._spans_before(from_s, to_s):  # latest run first
                 rows = self._row_ids(
                     "first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s",
                     (kind, span.run, span.since_s - longest_s, span.until_s, span.since_s),
                 )
-                unread = [row for row in rows if row not in seen]  # a row may reach into two spans of its run
-                seen.update(unread)
+                unread = [row for row in rows if row not in read_rows]  # a row may reach into two spans of its run
+                read_rows.update(unread)
                 of_run: list[T] = []
                 for row in unread:
                     of_run += self._decode_row(row, decode)

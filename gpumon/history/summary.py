@@ -520,9 +520,9 @@ def _engine_period(
 
 def _shares_gpus(engine: Engine, counts: _Counts) -> bool:
     """Whether another engine ran on one of its GPUs."""
-    own = set(engine.hardware.gpus)
+    own_gpus = set(engine.hardware.gpus)
     for other in counts.engines.values():
-        if other.key != engine.key and not own.isdisjoint(other.hardware.gpus):
+        if other.key != engine.key and not own_gpus.isdisjoint(other.hardware.gpus):
             return True
     return False
 
@@ -603,30 +603,30 @@ def _standing_verdicts(events: Sequence[Event], to_s: float) -> list[_StandingVe
         if event.kind is not EventKind.VERDICT:
             continue
         thing = (event.key, event.scope)
-        begun = standing.pop(thing, None)
-        if begun is not None and _goes_on(begun, event):
-            standing[thing] = _worse(begun, event)
+        begin_event = standing.pop(thing, None)
+        if begin_event is not None and _goes_on(begin_event, event):
+            standing[thing] = _worse(begin_event, event)
             continue
-        if begun is not None:
-            verdicts.append(_StandingVerdict(begun, event.wall_s, ended=True))
+        if begin_event is not None:
+            verdicts.append(_StandingVerdict(begin_event, event.wall_s, ended=True))
         if event.level in URGENT:
             standing[thing] = event
-    for begun in standing.values():
-        verdicts.append(_StandingVerdict(begun, to_s, ended=False))
+    for begin_event in standing.values():
+        verdicts.append(_StandingVerdict(begin_event, to_s, ended=False))
     return verdicts
 
 
-def _goes_on(begun: Event, event: Event) -> bool:
+def _goes_on(begin_event: Event, event: Event) -> bool:
     """Whether an event is but another level of the verdict that began."""
-    code = _verdict_code(begun)
+    code = _verdict_code(begin_event)
     return event.level in URGENT and code is not None and code is _verdict_code(event)
 
 
-def _worse(begun: Event, event: Event) -> Event:
+def _worse(begin_event: Event, event: Event) -> Event:
     """The verdict that began; as it was told when its level changed, where that is the more urgent one."""
-    if URGENCY[begun.level] <= URGENCY[event.level]:
-        return begun
-    return msgspec.structs.replace(begun, verdict=event.verdict, level=event.level)
+    if URGENCY[begin_event.level] <= URGENCY[event.level]:
+        return begin_event
+    return msgspec.structs.replace(begin_event, verdict=event.verdict, level=event.level)
 
 
 def _verdict_code(event: Event) -> Limit | None:

@@ -12,7 +12,7 @@ from gpumon.readings.verdict import Kind, Level, Verdict
 
 COMPARE_SCHEMA = 1
 """Version of the JSON of `gpumon compare`."""
-LOADS_ALIKE: Final = 1.2
+SAME_LOAD_FACTOR: Final = 1.2
 """Loads that differ by less than this factor are about the same: latencies may be held against each other."""
 
 

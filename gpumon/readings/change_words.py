@@ -100,30 +100,30 @@ _SAME_LOAD_RATIOS: Final = (0.95, 1.05)
 
 def _money(value: Reading) -> str:
     """An amount of money; two digits below 0.1."""
-    known = number(value)
-    if known is None:
+    money = number(value)
+    if money is None:
         return _NO_FIGURE
-    if known == 0.0 or known >= 0.1:
-        return f"{known:,.2f}"
-    return f"{known:.2g}"
+    if money == 0.0 or money >= 0.1:
+        return f"{money:,.2f}"
+    return f"{money:.2g}"
 
 
 def _ratio(value: Reading) -> str:
     """A share as percent, with a decimal below 10 %."""
-    known = number(value)
-    if known is None:
+    share = number(value)
+    if share is None:
         return _NO_FIGURE
-    if 0.0 < known < 0.0995:
-        return f"{known * 100:.1f}%"
-    return f"{known * 100:.0f}%"
+    if 0.0 < share < 0.0995:
+        return f"{share * 100:.1f}%"
+    return f"{share * 100:.0f}%"
 
 
 def _clock(value: Reading) -> str:
     """A clock in MHz."""
-    known = number(value)
-    if known is None:
+    clock_hz = number(value)
+    if clock_hz is None:
         return _NO_FIGURE
-    return f"{known / 1e6:.0f}MHz"
+    return f"{clock_hz / 1e6:.0f}MHz"
 
 
 def _gibibytes(value: Reading) -> str:

@@ -55,8 +55,8 @@ def make_record(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
     types = _part_types(kind)
     if not types:
         return kind(**values)
-    own, parts = _by_part(kind, values)
-    return kind(**own, **{part: types[part](**inside) for part, inside in parts.items()})
+    own_fields, parts = _by_part(kind, values)
+    return kind(**own_fields, **{part: types[part](**inside) for part, inside in parts.items()})
 
 
 @lru_cache(maxsize=64)
@@ -72,11 +72,11 @@ def _part_types(kind: type[msgspec.Struct]) -> dict[str, type[Part]]:
 
 def replace_fields(record: RecordT, values: Mapping[str, Any]) -> RecordT:
     """The record with other values of fields by flat name. Raises KeyError for a name that it does not have."""
-    own, parts = _by_part(type(record), values)
+    own_fields, parts = _by_part(type(record), values)
     inner = {}
     for part, inside in parts.items():
         inner[part] = msgspec.structs.replace(getattr(record, part), **inside)
-    return msgspec.structs.replace(record, **own, **inner)
+    return msgspec.structs.replace(record, **own_fields, **inner)
 
 
 @lru_cache(maxsize=64)
@@ -94,14 +94,14 @@ def _part_of_fields(kind: type[msgspec.Struct]) -> dict[str, str]:
 def _by_part(kind: type[msgspec.Struct], values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Fields of the record itself, and those of each of its parts."""
     part_of = _part_of_fields(kind)
-    own: dict[str, Any] = {}
+    own_fields: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
         part = part_of[name]
         if not part:
-            own[name] = value
+            own_fields[name] = value
         elif part in parts:
             parts[part][name] = value
         else:
             parts[part] = {name: value}
-    return own, parts
+    return own_fields, parts

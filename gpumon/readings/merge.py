@@ -14,7 +14,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
 
 MOST_PLACE: Final = 80
-"""Characters of a host and path in a name."""
+"""Most characters of a host and path in a name."""
 
 
 def merge_dcgm(gpus: Sequence[GpuReading], host_name: str) -> tuple[GpuReading, ...]:
@@ -50,20 +50,20 @@ def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], host_
     """Host labels of DCGM's readings that mean this host; none where NVML lists no GPU."""
     if not own:
         return set()
-    known = {identity for gpu in own for identity in _identities(gpu)}
+    own_identities = {identity for gpu in own for identity in _identities(gpu)}
     labels = set()
     for gpu in others:
-        if known.intersection(_identities(gpu)) or _is_same_host(gpu.host, host_name):
+        if own_identities.intersection(_identities(gpu)) or _is_same_host(gpu.host, host_name):
             labels.add(gpu.host)
     return labels
 
 
 def _renumbered(joined: Sequence[GpuReading], remote: Sequence[GpuReading]) -> Sequence[GpuReading]:
     """The GPUs of another host, with indices behind those that are taken where one of theirs is."""
-    taken = {gpu.index for gpu in joined}
-    if taken.isdisjoint(gpu.index for gpu in remote):
+    used_indices = {gpu.index for gpu in joined}
+    if used_indices.isdisjoint(gpu.index for gpu in remote):
         return remote
-    shift = max(taken) + 1
+    shift = max(used_indices) + 1
     return [msgspec.structs.replace(gpu, index=gpu.index + shift) for gpu in remote]
 
 
@@ -144,17 +144,17 @@ def with_unique_names(readings: Iterable[EngineReading]) -> tuple[EngineReading,
     counts = Counter(engine.name for engine in engines)
     if len(counts) == len(engines):
         return engines
-    taken = {name for name, count in counts.items() if count == 1}
+    used_names = {name for name, count in counts.items() if count == 1}
     named = []
     for engine in engines:
         if counts[engine.name] > 1:
             unnumbered = _name_with_place(engine)
             name = unnumbered
             number = 1
-            while name in taken:
+            while name in used_names:
                 number += 1
                 name = f"{unnumbered} ({number})"
-            taken.add(name)
+            used_names.add(name)
             engine = msgspec.structs.replace(engine, name=name)
         named.append(engine)
     return tuple(named)

@@ -835,11 +835,11 @@ _INKLING_WINDOW: Final = Grouped(
 
 def _mimo_window(fields: Fields) -> Block:
     """MiMo-V2: window layers have sizes of their own; where no field has them, twice the KV heads."""
-    own = {}
+    window_fields = {}
     for name in ("num_attention_heads", "head_dim", "v_head_dim"):
-        own[name] = fields.raw(f"swa_{name}")
-    own["num_key_value_heads"] = fields.raw("swa_num_key_value_heads") or 2 * key_value_heads(fields)
-    return windowed(fields.with_first(own))
+        window_fields[name] = fields.raw(f"swa_{name}")
+    window_fields["num_key_value_heads"] = fields.raw("swa_num_key_value_heads") or 2 * key_value_heads(fields)
+    return windowed(fields.with_first(window_fields))
 
 
 _NEMOTRON_H: Final = _family(

@@ -287,23 +287,23 @@ def _note(row: Mapping[str, str | None]) -> str:
     return "; ".join(notes)
 
 
-def _with_own_peaks(row: GpuSpec, own: OwnPeaks) -> GpuSpec:
+def _with_own_peaks(row: GpuSpec, peaks: OwnPeaks) -> GpuSpec:
     """A row with the user's figures above its own; verified once the user gave the peaks of all its formats."""
     return msgspec.structs.replace(
         row,
         origin=PeaksOrigin.CONFIG,
-        verified=row.verified or own.flops_per_s.keys() >= row.flops_per_s.keys(),
-        bandwidth_bytes_per_s=own.bandwidth_bytes_per_s or row.bandwidth_bytes_per_s,
-        memory_bytes=own.memory_bytes or row.memory_bytes,
-        flops_per_s=row.flops_per_s | own.flops_per_s,
+        verified=row.verified or peaks.flops_per_s.keys() >= row.flops_per_s.keys(),
+        bandwidth_bytes_per_s=peaks.bandwidth_bytes_per_s or row.bandwidth_bytes_per_s,
+        memory_bytes=peaks.memory_bytes or row.memory_bytes,
+        flops_per_s=row.flops_per_s | peaks.flops_per_s,
     )
 
 
-def _row_of_own(own: OwnPeaks) -> GpuSpec:
+def _row_of_own(peaks: OwnPeaks) -> GpuSpec:
     """A GPU without a row: nobody says which formats it lacks, so that all are not known until they are given."""
     formats = chain.from_iterable(_PEAK_COLUMNS.values())
     return GpuSpec(
-        name=own.name.strip().removeprefix("NVIDIA "),
+        name=peaks.name.strip().removeprefix("NVIDIA "),
         architecture="",
         bandwidth_bytes_per_s=0.0,
         memory_bytes=0.0,

@@ -146,14 +146,14 @@ class Grouped(msgspec.Struct, frozen=True):
     """Reads the keys and values of another layer."""
 
     def __call__(self, fields: Fields) -> Block:
-        own = fields.with_first({name: fields.raw(other) for name, other in self.names.items()})
-        hidden = hidden_size(own)
-        heads = query_heads(own)
-        kv_heads = key_value_heads(own)
-        dim = key_dim(own)
-        value_dim = own.integer("v_head_dim", default=dim, low=0, high=65_536) or dim
-        reach, limit = self._reach(own)
-        if self.key_is_value and own.flag(self.key_is_value):
+        layer_fields = fields.with_first({name: fields.raw(other) for name, other in self.names.items()})
+        hidden = hidden_size(layer_fields)
+        heads = query_heads(layer_fields)
+        kv_heads = key_value_heads(layer_fields)
+        dim = key_dim(layer_fields)
+        value_dim = layer_fields.integer("v_head_dim", default=dim, low=0, high=65_536) or dim
+        reach, limit = self._reach(layer_fields)
+        if self.key_is_value and layer_fields.flag(self.key_is_value):
             cached = kv_heads * dim
         else:
             cached = kv_heads * (dim + value_dim)
@@ -166,7 +166,7 @@ class Grouped(msgspec.Struct, frozen=True):
             keys_and_values = 0
             attention = msgspec.structs.replace(attention, shared=True)
         outputs = heads * value_dim
-        width = queries + keys_and_values + outputs + self._gate(own, heads, value_dim)
+        width = queries + keys_and_values + outputs + self._gate(layer_fields, heads, value_dim)
         return Block({ATTENTION: float(hidden * width)}, (attention,))
 
     def _reach(self, fields: Fields) -> tuple[Reach, int]:
@@ -405,22 +405,22 @@ def _index_keys(fields: Fields, stride: int = 1) -> Attention:
 def block_sparse_attention(fields: Fields) -> Block:
     """MiniMax-M3: grouped attention over the key blocks that an indexer with one key of its own chose."""
     legacy = fields.table("sparse_attention_config") or {}
-    own = fields.with_first({name: legacy.get(other) for name, other in _OLD_INDEXER_FIELDS.items()})
-    hidden = hidden_size(own)
-    heads = own.integer("index_n_heads")
-    dim = own.integer("index_head_dim")
-    dense = grouped(own)
-    top = own.integer("index_topk_blocks") * own.integer("index_block_size")
+    indexer_fields = fields.with_first({name: legacy.get(other) for name, other in _OLD_INDEXER_FIELDS.items()})
+    hidden = hidden_size(indexer_fields)
+    heads = indexer_fields.integer("index_n_heads")
+    dim = indexer_fields.integer("index_head_dim")
+    dense = grouped(indexer_fields)
+    top = indexer_fields.integer("index_topk_blocks") * indexer_fields.integer("index_block_size")
     attention = grouped_attention(
         1,
-        heads=query_heads(own),
-        kv_heads=key_value_heads(own),
-        head_dim=key_dim(own),
+        heads=query_heads(indexer_fields),
+        kv_heads=key_value_heads(indexer_fields),
+        head_dim=key_dim(indexer_fields),
         reach=Reach.TOP,
         limit=top,
     )
     params = {**dense.params, INDEXER: float(hidden * dim * (heads + 1))}
-    return Block(params, (attention, _index_keys(own)))
+    return Block(params, (attention, _index_keys(indexer_fields)))
 
 
 class Compressed(msgspec.Struct, frozen=True):
@@ -502,7 +502,7 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
     `full_rank`: the projections of decay and gate have full rank, whatever the config says.
     """
     legacy = fields.table("linear_attn_config") or {}
-    own = fields.with_first(
+    linear_fields = fields.with_first(
         {
             "linear_num_heads": legacy.get("num_heads"),
             "linear_head_dim": legacy.get("head_dim"),
@@ -510,9 +510,9 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
             "use_full_rank_gate": legacy.get("use_full_rank_gate"),
         }
     )
-    hidden = hidden_size(own)
-    heads = own.integer("linear_num_heads")
-    dim = own.integer("linear_head_dim")
+    hidden = hidden_size(linear_fields)
+    heads = linear_fields.integer("linear_num_heads")
+    dim = linear_fields.integer("linear_head_dim")
     width = heads * dim
     low_rank_matrix = (hidden + width) * dim
     full_matrix = hidden * width
@@ -520,10 +520,10 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
     gate = low_rank_matrix
     if full_rank:
         decay = full_matrix
-    if full_rank or own.flag("use_full_rank_gate"):
+    if full_rank or linear_fields.flag("use_full_rank_gate"):
         gate = full_matrix
     weights = 4 * full_matrix + decay + gate + hidden * heads
-    kernel = own.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
+    kernel = linear_fields.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
     state = _recurrent_state("kimi delta", float(width * dim), flops_per_element=7.0, bytes_per_element=4.0)
     return Block({STATE: float(weights)}, (), (state, _convolution(3 * width, kernel)))
 

@@ -132,10 +132,10 @@ def from_hints(
 def with_kv_dtype(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
     """The spec with the KV cache's format as the engine words it; unchanged where that says nothing."""
     word = hints.get(h.KV_DTYPE, "").strip().lower().removeprefix("torch.")
-    precision = next((known for begin, known in _KV_WORDS.items() if word.startswith(begin)), None)
-    if precision is None:
-        return llm
-    return msgspec.structs.replace(llm, kv_precision=precision)
+    for begin, precision in _KV_WORDS.items():
+        if word.startswith(begin):
+            return msgspec.structs.replace(llm, kv_precision=precision)
+    return llm
 
 
 def with_state_dtypes(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
@@ -421,10 +421,10 @@ def _lacking(hints: Mapping[str, str], words: _EngineWords) -> list[str]:
     architecture = _architecture(hints.get(h.ARCHITECTURE, ""))
     if architecture not in _EQUAL_LAYERS:
         if architecture:
-            known = f"the layers of {architecture[:40]!a}"
+            lacking_layers = f"the layers of {architecture[:40]!a}"
         else:
-            known = h.ARCHITECTURE
-        lacking.append(known)
+            lacking_layers = h.ARCHITECTURE
+        lacking.append(lacking_layers)
     if words.counts.get(h.EXPERTS):
         lacking.append("the size of an expert")
     return lacking

@@ -112,9 +112,9 @@ def weights_named(word: str) -> WeightFormat | None:
     text = _SYNONYMS.get(text, text)
     if text in ("float32", "float", "fp32"):
         text = "f32"
-    wide = GGUF_WIDE.get(text)
-    if wide is not None:
-        return unquantised(wide)
+    precision = GGUF_WIDE.get(text)
+    if precision is not None:
+        return unquantised(precision)
     return NAMED_FORMATS.get(text)
 
 

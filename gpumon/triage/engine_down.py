@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from gpumon.efficiency.faults import is_free
 from gpumon.readings.frame import (
     FILE_LOG,
+    LAST_ANSWER,
     SCRAPED,
-    SERVED,
     START_CPU,
     START_PID,
     START_READ,
@@ -112,7 +112,7 @@ def unreachable(case: Case) -> Finding | None:
     reading = case.reading
     if engine is None or reading is None or case.recent.holders or not _is_out_of_reach(engine):
         return None
-    served = reading.info.get(SERVED, "")
+    served = reading.info.get(LAST_ANSWER, "")
     if not served:
         return None
     seconds = max(0.0, case.frame.wall_s - float(served))
@@ -139,7 +139,7 @@ def never_served(case: Case) -> Finding | None:
     reading = case.reading
     if engine is None or reading is None or engine.state is not EndpointState.REFUSED:
         return None
-    if engine.found_by != "config" or SERVED in reading.info or reading.ranks:
+    if engine.found_by != "config" or LAST_ANSWER in reading.info or reading.ranks:
         return None
     fixes: tuple[Action, ...] = (action("check_url", url=engine.url),)
     return Finding(Limit.DOWN, "never_served", {}, (Evidence("refuses", source=engine.url),), fixes, Level.WARN)

@@ -17,7 +17,7 @@ from gpumon.efficiency.facts import (
     engine_facts,
     gpu_settings,
 )
-from gpumon.readings.before_after import LOADS_ALIKE
+from gpumon.readings.before_after import SAME_LOAD_FACTOR
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Engine, Gpu, Process, Quantiles, Snapshot
@@ -316,7 +316,7 @@ def _gain_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event
     if not ways or load is None or not _is_comparable(load, sum(ways)):
         return
     parameters = {"changed": trial.changed_s} | _setting_parameters(applied) | latencies
-    if not 1.0 / LOADS_ALIKE <= load <= LOADS_ALIKE:
+    if not 1.0 / SAME_LOAD_FACTOR <= load <= SAME_LOAD_FACTOR:
         parameters["load"] = load
     level = Level.NOTE
     if sum(ways) > 0:
@@ -375,8 +375,8 @@ def _load_ratio(before: _Measured, now: _Measured) -> float | None:
 def _is_comparable(load: float, way: int) -> bool:
     """Whether the loads are about the same; or the difference is in spite of them: lower latencies (`way` above 0) at a
     higher load."""
-    if load > LOADS_ALIKE:
+    if load > SAME_LOAD_FACTOR:
         return way > 0
-    if load < 1.0 / LOADS_ALIKE:
+    if load < 1.0 / SAME_LOAD_FACTOR:
         return way < 0
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.outputs.private import without_processes
-from gpumon.readings.frame import SCRAPED, SERVED, START_CPU, START_READ, STARTS, Departure, EndpointState
+from gpumon.readings.frame import LAST_ANSWER, SCRAPED, START_CPU, START_READ, STARTS, Departure, EndpointState
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Kind, Level, Limit, Verdict
 from gpumon.triage.alerts import parse
@@ -125,7 +125,7 @@ def test_other_replicas_that_serve_make_it_a_warning_unless_requests_wait_there(
 def test_an_engine_of_another_host_that_is_silent_is_out_of_reach() -> None:
     stage = Stage()
     stage.play(30, (engine(),))
-    silent = told(engine(state=TIMEOUT), **{SERVED: str(START_S)})
+    silent = told(engine(state=TIMEOUT), **{LAST_ANSWER: str(START_S)})
     verdict = only(stage.play(60, (silent,)))
     assert (verdict.code, verdict.cause, verdict.level) == (Limit.UNRESPONSIVE, "unreachable", Level.CRITICAL)
     assert action_text(verdict.actions[0]).startswith(
@@ -135,7 +135,7 @@ def test_an_engine_of_another_host_that_is_silent_is_out_of_reach() -> None:
 
 def test_what_a_prometheus_cannot_scrape_any_more_is_out_of_reach_too() -> None:
     stage = Stage()
-    silent = told(engine(state=REFUSED, found_by=SCRAPED), **{SERVED: str(START_S - 300.0)})
+    silent = told(engine(state=REFUSED, found_by=SCRAPED), **{LAST_ANSWER: str(START_S - 300.0)})
     assert only(stage.play(60, (silent,))).cause == "unreachable"
 
 

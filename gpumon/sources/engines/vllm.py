@@ -11,7 +11,16 @@ from operator import itemgetter
 from typing import Final
 
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import CPU_OFFLOAD_GB, DIFFUSION, EMBEDDINGS, SERVES, SLEEPING, UNTOLD, Advance, EngineKind
+from gpumon.readings.frame import (
+    CPU_OFFLOAD_GB,
+    DIFFUSION,
+    EMBEDDINGS,
+    POOL_SIZE_UNTOLD,
+    SERVES,
+    SLEEPING,
+    Advance,
+    EngineKind,
+)
 from gpumon.sources.engines import vllm_stack
 from gpumon.sources.engines.adapter import (
     HOST_PORT,
@@ -310,7 +319,7 @@ class VllmAdapter(Adapter):
             info[DIFFUSION] = "yes"
         in_rust = figures.open_metrics and not figures.started_wall_s and not figures.samples.get(CACHE_CONFIG_INFO)
         if in_rust:
-            info[UNTOLD] = RUST_FRONT_END
+            info[POOL_SIZE_UNTOLD] = RUST_FRONT_END
         figures.exact_steps = q.STEPS in figures.live and (in_rust or self._one_api_server(figures.started_wall_s))
 
     def _add_prefill(self, figures: PageFigures) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from gpumon.readings.frame import (
     FILE_LOG,
-    SERVED,
+    LAST_ANSWER,
     START_CPU,
     START_PID,
     START_READ,
@@ -768,7 +768,7 @@ def _reading_without_answer(record: KnownEngine, reading: EngineReading) -> Engi
         reading = msgspec.structs.replace(
             record.reading, state=reading.state, fault=reading.fault, monotonic_s=reading.monotonic_s, ranks=()
         )
-    return msgspec.structs.replace(reading, info={**reading.info, SERVED: f"{record.served_wall_s:.0f}"})
+    return msgspec.structs.replace(reading, info={**reading.info, LAST_ANSWER: f"{record.served_wall_s:.0f}"})
 
 
 def _long_gone_row(reading: EngineReading, departure: Departure) -> EngineReading:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Endpoint
-from gpumon.readings.frame import SCRAPED, SERVED, EndpointState, EngineReading, part_of_name
+from gpumon.readings.frame import LAST_ANSWER, SCRAPED, EndpointState, EngineReading, part_of_name
 from gpumon.sources.endpoint import NO_SCAN, restarted
 from gpumon.sources.engines.adapter import METRICS_PATH, Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import Refusal
@@ -101,7 +101,7 @@ class EngineTarget:
         changes = {"state": why.state, "fault": why.text, "interval_s": interval_s}
         served: dict[str, str] = {}
         if self.read_s:
-            served = {SERVED: f"{self.read_s:.0f}"}
+            served = {LAST_ANSWER: f"{self.read_s:.0f}"}
         readings = []
         for reading in self.readings or (blank,):
             readings.append(msgspec.structs.replace(reading, info={**reading.info, **served}, **changes))

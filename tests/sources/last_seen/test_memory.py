@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from gpumon.readings.frame import (
-    SERVED,
+    LAST_ANSWER,
     STARTS,
     EndpointState,
     EngineKind,
@@ -262,7 +262,7 @@ def test_a_new_process_that_listens_and_gives_no_figures_is_not_the_one_that_end
     host.runs(replace(VLLM, pid=9000))
     host.now_s += 2.0
     (shown,) = host.see(host.reading(state))
-    assert (shown.state, SERVED in shown.info) == (state, True)
+    assert (shown.state, LAST_ANSWER in shown.info) == (state, True)
 
 
 def test_an_endpoint_given_once_whose_process_was_here_is_down_also_for_a_run_without_it(host: Host) -> None:
@@ -312,7 +312,7 @@ def test_an_endpoint_without_a_known_process_is_down_once_it_refused_for_ten_sec
         host.now_s += 1.0
         (shown,) = host.see(host.reading(REFUSED, found_by="config"))
         assert shown.state is REFUSED
-        assert shown.info[SERVED]
+        assert shown.info[LAST_ANSWER]
     host.now_s += 1.0
     (shown,) = host.see(host.reading(REFUSED, found_by="config"))
     assert shown.state is DOWN
@@ -329,7 +329,7 @@ def test_one_that_times_out_has_not_ended(host: Host) -> None:
         host.now_s += 10.0
         (shown,) = host.see(host.reading(TIMEOUT, found_by="config"))
         assert (shown.state, shown.model) == (TIMEOUT, "m")
-    assert float(shown.info[SERVED]) == pytest.approx(host.wall_s - 600.0, abs=1.0)
+    assert float(shown.info[LAST_ANSWER]) == pytest.approx(host.wall_s - 600.0, abs=1.0)
 
 
 def test_a_url_at_which_nothing_was_seen_says_so(host: Host) -> None:
