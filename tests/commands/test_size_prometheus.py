@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -76,7 +77,8 @@ def test_the_p95_of_an_hour_is_that_of_both_machines_together(tmp_path: Path) ->
     }
     found = json.loads(done.stdout)
     assert {each["model"]: each["target"] for each in found["workloads"]} == {"tiny-llama": 40.0}
-    assert "p95 of the last 60 min, 40 running + waiting (mean 7" in text
+    # On a busy machine the first scrapes come late, and the hour has a minute less.
+    assert re.search(r"p95 of the last (60|59) min, 40 running \+ waiting \(mean 7", text)
     assert "4 requests/s" in text
 
 
