@@ -119,7 +119,7 @@ class Segment:
         """Derive one frame more, of the warm-up or of its own; returns whether there was one."""
         if self._derivation is None or not self._left:
             return False
-        for _ in self._warm_up:
+        for _ in self._warm_up:  # one step of it, where it is not over
             return True
         self.derived.append(self._derivation.take(self._left.popleft()))
         return True

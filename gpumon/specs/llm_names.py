@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Final, TypeAlias
 
 import msgspec
@@ -128,7 +129,7 @@ def _key(words: list[str]) -> NameKey:
             parts += numbered.groups()
         else:
             parts.append(word)
-    return tuple(parts)
+    return tuple(map(sys.intern, parts))  # few words make the thousands of names of the catalogue
 
 
 def _stored_format(hint: str, words: list[str]) -> WeightFormat | None:
