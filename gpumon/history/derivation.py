@@ -18,9 +18,12 @@ from gpumon.triage.fresh import MakeDeriver
 from gpumon.triage.triage import rank
 
 WARM_UP_S: Final = 180.0
-"""So long before a moment frames are derived and judged for it: rates are of 10 s, quantiles of 60 s, and rules look
-back 180 s. What is of longer begins with the warm-up: sums since the start (`Snapshot.counted_since`), the means of 10
-minutes and of an hour. The verdicts are those of the log, where the past has one."""
+"""Seconds before a moment of which frames are derived and judged for it.
+
+Rates are of 10 s, quantiles of 60 s, and rules look back 180 s. Figures of longer times begin with the warm-up: sums
+since the start (`Snapshot.counted_since`), the means of 10 minutes and of an hour. The verdicts are those of the log,
+where the past has one.
+"""
 DENSE_S: Final = 125.0
 """Last seconds of the warm-up, of which all frames are derived: quantiles are of 60 s, means in evidence of 120 s."""
 _SPARSE_STEP_S: Final = 6.0
@@ -173,7 +176,7 @@ class _Timed(Protocol):
 
     @property
     def wall_s(self) -> float:
-        """Its Unix time."""
+        """When it was taken, as Unix time."""
 
 
 TimedT = TypeVar("TimedT", bound=_Timed)

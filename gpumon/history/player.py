@@ -29,7 +29,10 @@ class Player:
     """Plays from one moment to the end, and stays there."""
 
     def __init__(self, past: FrameStore, make: MakeDeriver, history: History, sink: Callable[[Snapshot], None]) -> None:
-        """`history` is filled for the charts; `sink` gets the snapshots. Both in the event loop."""
+        """`make` gives a fresh deriver and triage, `sink` takes the snapshots, and `history` is filled for the charts.
+
+        The last two are used in the event loop.
+        """
         self._past = past
         self._make = make
         self._history = history

@@ -40,7 +40,7 @@ _MOST_WAITING: Final = 64
 _BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 """Seconds until the file is opened anew, after one failure, two in a row, ..."""
 _FULL_BYTES: Final = 1 << 20
-"""A disk with less room left is full."""
+"""Bytes: a disk with less room left is full."""
 _SHARED_FACTS: Final = {
     "host": "is a recording of the host {}: name another file",
     "simulated": "holds frames of another kind (simulated and real ones do not mix): name another file",
@@ -59,7 +59,7 @@ _RETIRE_S: Final = 0.05
 _STEADY_S: Final = 600.0
 """Nothing goes for its age until the clock has kept step with the monotonic one for that long: it may be wrong."""
 _STEP_S: Final = 30.0
-"""A clock that moves by more against the monotonic one was set."""
+"""Seconds: a clock that moves by more against the monotonic one was set."""
 _VACUUM_PAGES: Final = 256
 """Pages given back at a time, where the file was allowed to be larger before."""
 

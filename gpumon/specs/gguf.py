@@ -61,10 +61,11 @@ class Tensor(NamedTuple):
     name: str
     shape: tuple[int, ...]
     kind: int
+    """ggml's number of its type: a key of `TYPES`."""
 
     @property
     def elements(self) -> int:
-        """Parameters."""
+        """Number of its parameters."""
         return math.prod(self.shape)
 
     @property

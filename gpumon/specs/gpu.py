@@ -37,6 +37,7 @@ class GpuSpec(msgspec.Struct, frozen=True):
     how: str = ""
     """How derived peaks were worked out, or why there are none."""
     note: str = ""
+    """Further facts about the row, for people."""
     tdp_w: float = 0.0
     link_bytes_per_s: float = 0.0
     """Link to the other GPUs of its server, one direction: NVLink, else PCIe x16; 0: not known."""
@@ -51,7 +52,10 @@ class GpuSpec(msgspec.Struct, frozen=True):
         """Source of the peaks, as it is shown."""
         if self.origin is PeaksOrigin.DERIVED:
             return f"derived: {self.how}"
-        return self.origin.value if self.verified else f"{self.origin.value} (unverified)"
+        origin: str = self.origin.value
+        if self.verified:
+            return origin
+        return f"{origin} (unverified)"
 
     @property
     def listed(self) -> bool:

@@ -16,7 +16,7 @@ from gpumon.specs.precision import Precision
 
 _EXPORT_VARIANT: Final = re.compile(r"\b(?:A800|AX800|H800|H20B?|L20|L2|B20|B30A|\d{4}[ -]?DD?)\b", re.IGNORECASE)
 """Names of GPUs made to keep under an export limit: their tensor rates are cut in ways of their own."""
-_SHARE: Final = re.compile(r"^(?:NVIDIA )?GRID | MIG \d|(?<!PG\d{3})-\d+(?:[ABCQ]|CME)?$", re.IGNORECASE)
+_SHARED_GPU: Final = re.compile(r"^(?:NVIDIA )?GRID | MIG \d|(?<!PG\d{3})-\d+(?:[ABCQ]|CME)?$", re.IGNORECASE)
 """`GRID A100-40C`, `NVIDIA L40S-48Q`, `NVIDIA B200X-1-23CME`, `NVIDIA H200 MIG 1g.18gb`; not the boards that go by a
 number, as `PG506-232`."""
 
@@ -38,7 +38,7 @@ class SmRate(msgspec.Struct, frozen=True):
 
 def why_never_derived(name: str) -> str:
     """Why the peaks of a GPU of this name are not to be derived; empty where they are."""
-    if _SHARE.search(name):
+    if _SHARED_GPU.search(name):
         return "a vGPU or a slice, which has a share of its GPU"
     if _EXPORT_VARIANT.search(name):
         return "an export variant, whose rates do not follow from SMs and clock; add a [[gpu]] table to the config"
@@ -73,9 +73,9 @@ def derive_spec(facts: GpuFacts) -> GpuSpec | None:
 
 def _derived_flops(facts: GpuFacts, rate: SmRate | None) -> tuple[dict[Precision, float], str]:
     """FLOP/s by number format, and how they were worked out; or none, and why."""
-    refused = why_never_derived(facts.name)
-    if refused:
-        return {}, f"bandwidth only, as it is {refused}"
+    reason = why_never_derived(facts.name)
+    if reason:
+        return {}, f"bandwidth only, as it is {reason}"
     if rate is None:
         return {}, "bandwidth only, the rates of its architecture are not known"
     sms = facts.sm_count or 0.0
@@ -112,6 +112,7 @@ def _fp4(professional: float, geforce: float) -> dict[Precision, tuple[float, fl
     return dict.fromkeys((Precision.MXFP4, Precision.NVFP4), (professional, geforce))
 
 
+# Format -> multiples of the FP16 rate on professional cards and on GeForce.
 _INT8 = {Precision.INT8: (2.0, 4.0)}
 _FP8 = {Precision.FP8: (2.0, 2.0)}
 # On GeForce Blackwell FP8 is measured near four times FP16 with FP32 accumulation, twice the whitepaper's figure.
