@@ -429,7 +429,8 @@ def fault(
 
     address = clean(f"{url.host}:{url.port}", 90)
     if isinstance(error, httpx.ConnectTimeout):
-        missing, why = ("connection", "")
+        missing = "connection"
+        why = ""
         if url.secure:
             missing, why = NO_TLS
         text = f"no {missing} to {address} within {connect_s:g} s: {why}wrong host, a firewall, or the server hangs"

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     import psutil
 
 _WINDOW_S = 10.0
-"""Own CPU is a mean over this long: the kernel counts a process's time in steps of 10 ms."""
+"""Seconds of which own CPU is a mean: the kernel counts a process's time in steps of 10 ms."""
 PSS_S = 30.0
-"""Between two looks at the own memory: the kernel walks all pages for it."""
+"""Seconds between two looks at the own memory: the kernel walks all pages for it."""
 PSS_SILENT_S = 5.0
-"""A look at the own memory that takes longer hangs."""
+"""Seconds after which a look at the own memory is said to hang."""
 
 
 class ProcMeter:
@@ -36,7 +36,9 @@ class ProcMeter:
         self._load = HostLoad()
         self._consumers = CpuConsumers()
         self._busy: tuple[float, float] | None = None
+        """Busy and total seconds of all cores at the last call."""
         self._own: deque[tuple[float, float]] = deque()
+        """(monotonic time, CPU seconds of gpumon so far)."""
         self._own_pids: tuple[int, ...] = ()
         self._workers: dict[int, psutil.Process] = {}
         self._pss: Reading = WARMING_UP
@@ -63,6 +65,7 @@ class ProcMeter:
         )
 
     def _cpu_ratio(self) -> Reading:
+        """Share of all cores in use since the last call. Guests are in `user` already, so they are taken off."""
         import psutil
 
         times = psutil.cpu_times()
@@ -75,7 +78,7 @@ class ProcMeter:
         return min(1.0, max(0.0, (self._busy[0] - before[0]) / (total_s - before[1])))
 
     def _own_ratio(self, pids: tuple[int, ...]) -> Reading:
-        """Share of one core. A worker that was replaced takes its counter with it: the window begins anew."""
+        """Own CPU, as a share of one core. A worker that is replaced takes its counter along: a new window begins."""
         now_s = time.monotonic()
         if pids != self._own_pids:
             self._own.clear()
@@ -89,11 +92,15 @@ class ProcMeter:
             self._own.popleft()
         (since_s, before_s) = self._own[0]
         (_, after_s) = self._own[-1]
-        return (after_s - before_s) / (now_s - since_s) if now_s > since_s else WARMING_UP
+        if now_s <= since_s:
+            return WARMING_UP
+        return (after_s - before_s) / (now_s - since_s)
 
     def _own_pss(self, pids: tuple[int, ...]) -> Reading:
-        """Memory as a thread found it last: the kernel takes the worker's memory lock for it, which a driver call may
-        hold."""
+        """Own memory in bytes, as a thread read it last.
+
+        The kernel takes the worker's memory lock for it, which a driver call may hold.
+        """
         now_s = time.monotonic()
         if self._pss_look is not None and self._pss_look.done():
             self._pss = self._pss_look.result()
@@ -121,6 +128,7 @@ class ProcMeter:
 
 
 def _pss_bytes(pids: tuple[int, ...]) -> Reading:
+    """Memory of these processes, of shared pages their part; in a thread."""
     import psutil
 
     try:

@@ -35,8 +35,10 @@ Rows = dict[str, tuple[float, ...]]
 
 
 class _Look(NamedTuple):
-    at_s: float
-    """Monotonic."""
+    """The kernel's counters at one moment."""
+
+    read_s: float
+    """Monotonic time."""
     cores: Rows
     disks: Rows
     network: Rows
@@ -59,12 +61,12 @@ class HostLoad:
     def figures(self) -> dict[str, Reading]:
         """The fields of `HostReading` that are told here; rates are means since the look before."""
         now_s = time.monotonic()
-        if self._last is None or now_s - self._last.at_s >= self._look_s:
+        if self._last is None or now_s - self._last.read_s >= self._look_s:
             look = _Look(now_s, self._cores(), self._disks(), self._network())
             self._figures = {
-                **_of_cores(self._last, look),
-                **_of_disks(self._last, look),
-                **_of_network(self._last, look),
+                **_core_figures(self._last, look),
+                **_disk_figures(self._last, look),
+                **_network_figures(self._last, look),
             }
             self._figures |= {field: _pressure(path) for field, path in self._pressures.items()}
             self._last = look
@@ -94,7 +96,7 @@ class HostLoad:
     def _is_disk(self, name: str) -> bool:
         if name.startswith(VIRTUAL):
             return False
-        return self._seen(name, lambda: (self._sys / "block" / name).exists())
+        return self._look_once(name, lambda: (self._sys / "block" / name).exists())
 
     def _network(self) -> Rows:
         """(bytes received, bytes sent) of the interfaces with a device; in a container, of all but loopback.
@@ -115,7 +117,9 @@ class HostLoad:
         return real or rows
 
     def _has_device(self, interface: str) -> bool:
-        return self._seen(f"net/{interface}", lambda: (self._sys / "class" / "net" / interface / "device").exists())
+        return self._look_once(
+            f"net/{interface}", lambda: (self._sys / "class" / "net" / interface / "device").exists()
+        )
 
     def _forget_interfaces(self, present: Collection[str]) -> None:
         """Forget the interfaces that are gone: a container's end of a veth has a new name each time."""
@@ -123,8 +127,8 @@ class HostLoad:
             if name.startswith("net/") and name.removeprefix("net/") not in present:
                 del self._is_real[name]
 
-    def _seen(self, name: str, look: Callable[[], bool]) -> bool:
-        """The first result of a look: devices keep their kind."""
+    def _look_once(self, name: str, look: Callable[[], bool]) -> bool:
+        """The result of the first look at a device: devices keep their kind."""
         if name not in self._is_real:
             self._is_real[name] = look()
         return self._is_real[name]
@@ -155,16 +159,19 @@ def _growth(before: Rows, after: Rows) -> Rows:
     for name, row in after.items():
         if name not in before:
             continue
-        grown = tuple(map(sub, row, before[name]))
-        if min(grown) >= 0.0:
-            growth[name] = grown
+        increase = tuple(map(sub, row, before[name]))
+        if min(increase) >= 0.0:
+            growth[name] = increase
     return growth
 
 
-def _of_cores(before: _Look | None, after: _Look) -> dict[str, Reading]:
+def _core_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
+    """The busiest core, and the share of all in which a core waited for disks."""
     if not after.cores:
         return dict.fromkeys(CORES, NO_STAT)
-    old = before.cores if before else {}
+    old: Rows = {}
+    if before:
+        old = before.cores
     rows = {}
     for name, row in after.cores.items():
         if name in old:
@@ -174,10 +181,12 @@ def _of_cores(before: _Look | None, after: _Look) -> dict[str, Reading]:
     for idle, iowait, total in rows.values():
         if total > 0.0:
             busy.append(1.0 - (idle + iowait) / total)
-    return {
-        "busiest_core_ratio": _share(max(busy)) if busy else WARMING_UP,
-        "iowait_ratio": _share(iowait_s / total_s) if total_s > 0.0 else WARMING_UP,
-    }
+    figures: dict[str, Reading] = dict.fromkeys(CORES, WARMING_UP)
+    if busy:
+        figures["busiest_core_ratio"] = _share(max(busy))
+    if total_s > 0.0:
+        figures["iowait_ratio"] = _share(iowait_s / total_s)
+    return figures
 
 
 def _share(value: float) -> float:
@@ -185,7 +194,8 @@ def _share(value: float) -> float:
     return min(1.0, max(0.0, value))
 
 
-def _of_disks(before: _Look | None, after: _Look) -> dict[str, Reading]:
+def _disk_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
+    """Bytes of all disks, and the share of time in which the busiest one had a request in flight."""
     if not after.disks:
         return dict.fromkeys(DISKS, NO_DISK)
     if before:
@@ -194,7 +204,7 @@ def _of_disks(before: _Look | None, after: _Look) -> dict[str, Reading]:
         rows = {}
     if before is None or not rows:
         return dict.fromkeys(DISKS, WARMING_UP)
-    seconds = after.at_s - before.at_s
+    seconds = after.read_s - before.read_s
     read_bytes, written_bytes, busy_s = zip(*rows.values(), strict=True)
     return {
         "disk_read_bytes_per_s": sum(read_bytes) / seconds,
@@ -203,7 +213,8 @@ def _of_disks(before: _Look | None, after: _Look) -> dict[str, Reading]:
     }
 
 
-def _of_network(before: _Look | None, after: _Look) -> dict[str, Reading]:
+def _network_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
+    """Bytes that all interfaces received and sent."""
     if not after.network:
         return dict.fromkeys(NETWORK, NO_NETWORK)
     if before:
@@ -212,6 +223,6 @@ def _of_network(before: _Look | None, after: _Look) -> dict[str, Reading]:
         rows = {}
     if before is None or not rows:
         return dict.fromkeys(NETWORK, WARMING_UP)
-    seconds = after.at_s - before.at_s
+    seconds = after.read_s - before.read_s
     totals = map(sum, zip(*rows.values(), strict=True))
     return {field: total / seconds for field, total in zip(NETWORK, totals, strict=True)}

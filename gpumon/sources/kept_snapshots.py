@@ -18,9 +18,9 @@ from gpumon.sources.snapshot_json import parse_snapshot
 KeptSnapshot = dict[str, Any] | Readings
 """A snapshot as a JSON object, or the readings of a host without gpumon."""
 LONGEST_RUN: Final = 30
-"""Snapshots of which one is kept whole: so many differences are read to go back to the last of them."""
+"""Snapshots of a run, of which the first is kept whole: to go back to the last one, all others are read."""
 LARGEST_RUN: Final = 0.25
-"""Share of all that may be kept which such a run may take: the oldest run goes as a whole."""
+"""Share of the bytes of a host that a run may take: the oldest run is dropped as a whole."""
 
 
 class _Packed(NamedTuple):
@@ -43,7 +43,9 @@ class KeptSnapshots:
     @property
     def first_s(self) -> float | None:
         """Unix time of the oldest; None: there is none."""
-        return self._runs[0][0].wall_s if self._runs else None
+        if self._runs:
+            return self._runs[0][0].wall_s
+        return None
 
     def takes_difference(self, most_bytes: float) -> bool:
         """Whether a difference may come next; else a whole one has to."""
@@ -74,15 +76,17 @@ class KeptSnapshots:
         place = bisect_right(runs, wall_s, key=lambda run: run[0].wall_s) - 1
         if place < 0:
             return None
-        snapshots = list(_unpacked(runs[place], wall_s))
-        return snapshots[-1] if snapshots else None  # none where the clock was set back meanwhile
+        snapshots = list(_unpack(runs[place], wall_s))
+        if not snapshots:  # the clock was set back meanwhile
+            return None
+        return snapshots[-1]
 
     def between(self, start_s: float, end_s: float) -> Iterator[tuple[float, KeptSnapshot]]:
         """All that were received from one Unix time to another, the oldest first, as `at` gives them."""
         for run in list(self._runs):
             if run[-1].wall_s < start_s:
                 continue
-            for received_s, document in _unpacked(run, end_s):
+            for received_s, document in _unpack(run, end_s):
                 if received_s >= start_s:
                     yield received_s, document
 
@@ -92,7 +96,7 @@ def pack_readings(readings: Readings) -> bytes:
     return msgspec.msgpack.encode(readings)
 
 
-def _unpacked(run: list[_Packed], end_s: float) -> Iterator[tuple[float, KeptSnapshot]]:
+def _unpack(run: list[_Packed], end_s: float) -> Iterator[tuple[float, KeptSnapshot]]:
     """Snapshots and readings of a run up to `end_s`."""
     document: dict[str, Any] = {}
     for packed in list(run):
@@ -100,13 +104,13 @@ def _unpacked(run: list[_Packed], end_s: float) -> Iterator[tuple[float, KeptSna
             return
         line = zlib.decompress(packed.line)
         if line.startswith(b"{"):
-            document = _changed(document, parse_snapshot(line))
+            document = _apply_line(document, parse_snapshot(line))
             yield packed.wall_s, document
         else:
             yield packed.wall_s, msgspec.msgpack.decode(line, type=Readings)
 
 
-def _changed(document: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+def _apply_line(document: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
     """The snapshot after a line: a whole one, or a difference."""
     if difference.KEY not in line:
         return line

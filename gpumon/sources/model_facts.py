@@ -37,16 +37,17 @@ from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 NO_HINTS: Final[Mapping[str, str]] = MappingProxyType({})
 NO_FILES: Final = "none in"
 NO_ROW: Final = "no row of this name"
-_SHOWN = 300
+_SHOWN_CHARS = 300
+"""Characters of a fault or name that are shown."""
 _MOST_PROBLEMS = 4
 """Files or rows that could not be used and are named."""
 TURN_S: Final = 10.0
-"""A file that takes longer to read hangs: others are read beside it from then on."""
+"""Seconds after which the reading of a file is taken to hang: others are read beside it from then on."""
 _TURN: Final = threading.Lock()
 
 
 class Looked(NamedTuple):
-    """One place where a model's facts were looked for, and what was found there."""
+    """One place where a model's facts were looked for, and the result."""
 
     place: str
     found: str
@@ -84,7 +85,7 @@ def look_up(
         return ModelLookUp(None, str(error), (Looked("config", str(error)),))
     if spec is not None:
         looked.append(Looked("config", spec.source.removeprefix("config ")))
-        return _known(spec, hints, looked)
+        return _with_spec(spec, hints, looked)
     looked.append(Looked("config", "no [[model]] entry matches"))
     names = _names_of(model_id, root, hints)
     if seen:
@@ -92,9 +93,9 @@ def look_up(
             with _in_turn():
                 spec = _from_files(names, model_id, seen, hints, looked)
         except RefusedError as error:
-            return _refused(error, model_id, looked)
+            return _without_spec(error, model_id, looked)
     if spec is not None:
-        return _known(spec, hints, looked)
+        return _with_spec(spec, hints, looked)
     return _without_files(model_id, names, llms, hints, looked)
 
 
@@ -112,29 +113,31 @@ def _without_files(
     spec = None
     if hints:
         spec, against = from_hints(hints, model_id, names, llms)
-        looked.append(Looked("engine", _words_of_engine(spec, against)))
+        looked.append(Looked("engine", _engine_result(spec, against)))
         if against and spec is None:
             # What the engine says speaks against the row of this name, or leaves its format open.
             return _not_known(model_id, looked, [*problems, *against])
     if spec is None:
         spec = _from_catalogue(names, llms, looked)
     if spec is not None:
-        return _known(spec, hints, looked)
+        return _with_spec(spec, hints, looked)
     if problems:
         # What is wrong is the file (no JSON, cut off, not to be read): figures in the config would only hide it.
-        what = "; ".join(problems[:_MOST_PROBLEMS])
-        return ModelLookUp(None, f"unknown model ({what}). Mend that file, then start gpumon again", tuple(looked))
-    of_catalogue = looked[-1].found
-    return _not_known(model_id, looked, [] if of_catalogue == NO_ROW else [of_catalogue])
+        faults = "; ".join(problems[:_MOST_PROBLEMS])
+        return ModelLookUp(None, f"unknown model ({faults}). Mend that file, then start gpumon again", tuple(looked))
+    catalogue_result = looked[-1].found
+    if catalogue_result != NO_ROW:
+        problems = [catalogue_result]
+    return _not_known(model_id, looked, problems)
 
 
-def _known(spec: LlmSpec, hints: Mapping[str, str], looked: Sequence[Looked]) -> ModelLookUp:
+def _with_spec(spec: LlmSpec, hints: Mapping[str, str], looked: Sequence[Looked]) -> ModelLookUp:
     """The facts by this spec, stored as the engine says."""
     stored = with_state_dtypes(with_kv_dtype(spec, hints), hints)
     return ModelLookUp(stored, spec.source, tuple(looked))
 
 
-def _refused(error: RefusedError, model_id: str, looked: list[Looked]) -> ModelLookUp:
+def _without_spec(error: RefusedError, model_id: str, looked: list[Looked]) -> ModelLookUp:
     """No spec, as the model's own files cannot be used.
 
     The catalogue may have a row of this name, but these files are what the engine runs.
@@ -142,24 +145,21 @@ def _refused(error: RefusedError, model_id: str, looked: list[Looked]) -> ModelL
     problem = str(error)
     if not problem.startswith("config.json"):
         problem = f"config.json: {problem}"
-    looked.append(Looked("files", problem[:_SHOWN]))
-    return _not_known(model_id, looked, [problem[:_SHOWN]])
+    looked.append(Looked("files", problem[:_SHOWN_CHARS]))
+    return _not_known(model_id, looked, [problem[:_SHOWN_CHARS]])
 
 
 def _problems_of_files(looked: Sequence[Looked]) -> list[str]:
     """The faults of files that were there."""
-    of_files = []
+    problems = []
     for look in looked:
-        if look.place == "files":
-            of_files.append(look.found)
-    files = []
-    for problem in of_files:
-        if not problem.startswith(NO_FILES):
-            files.append(problem)
-    return files
+        if look.place == "files" and not look.found.startswith(NO_FILES):
+            problems.append(look.found)
+    return problems
 
 
-def _words_of_engine(spec: LlmSpec | None, against: Sequence[str]) -> str:
+def _engine_result(spec: LlmSpec | None, against: Sequence[str]) -> str:
+    """The result of the engine's own words, for `looked`."""
     if spec is not None:
         return spec.source
     if against:
@@ -168,6 +168,7 @@ def _words_of_engine(spec: LlmSpec | None, against: Sequence[str]) -> str:
 
 
 def _from_catalogue(names: Sequence[str], llms: LlmCatalogue, looked: list[Looked]) -> LlmSpec | None:
+    """The spec by the catalogue's row of the first name that has one."""
     unusable = ""
     for name in names:
         spec = llms.find(name)
@@ -211,7 +212,7 @@ def from_entry(model: Model, name: str) -> LlmSpec:
     else:
         table = float(model.vocab * model.hidden)
     expert = _expert_params(model, total, active)
-    _check(model, total, active, table)
+    _check_entry(model, total, active, table)
     precision = Precision(model.weight_precision)
     width = BYTES_PER_ELEMENT[precision]
     kv_heads = model.kv_heads or model.heads
@@ -264,7 +265,7 @@ def _attention(model: Model, kv_heads: int, head_dim: int) -> tuple[Attention, .
 
 
 def _expert_params(model: Model, total: float, active: float) -> float:
-    """All experts less the active ones are what is left between all and active parameters."""
+    """Parameters of one expert: the experts that are not used per token make up all less the active parameters."""
     if not model.experts:
         return 0.0
     if model.active_params_b is None:
@@ -277,7 +278,8 @@ def _expert_params(model: Model, total: float, active: float) -> float:
     return expert
 
 
-def _check(model: Model, total: float, active: float, table: float) -> None:
+def _check_entry(model: Model, total: float, active: float, table: float) -> None:
+    """Raise ValueError where the fields of an entry do not fit each other."""
     if active > total:
         raise ValueError("active_params_b is more than params_b")
     head = float(model.vocab * model.hidden)
@@ -298,7 +300,7 @@ def _from_files(
 ) -> LlmSpec | None:
     """The first of these names whose `config.json` or GGUF file can be read."""
     tried = set()
-    for place, view, read in _attempts(names, model_id, seen, hints):
+    for place, view, read in _candidate_files(names, model_id, seen, hints):
         if (place, view.reader) in tried:
             continue
         tried.add((place, view.reader))
@@ -310,7 +312,7 @@ def _from_files(
             # A row of the catalogue may have the folder's name, and the engine runs what the link leads to.
             raise RefusedError(f"{place}: {error.strerror}") from None
         except (ValueError, ArithmeticError, OSError, RecursionError, msgspec.MsgspecError) as error:
-            looked.append(Looked("files", f"{place}: {_problem(error, view)}"[:_SHOWN]))
+            looked.append(Looked("files", f"{place}: {_problem(error, view)}"[:_SHOWN_CHARS]))
         else:
             looked.append(Looked("files", spec.source))
             return spec
@@ -320,7 +322,7 @@ def _from_files(
     return None
 
 
-def _attempts(
+def _candidate_files(
     names: Sequence[str], model_id: str, seen: Sequence[FileSystemView], hints: Mapping[str, str]
 ) -> Iterator[tuple[str, FileSystemView, Callable[[], LlmSpec]]]:
     """The places where the model's files may be, each with the call that reads them: every folder, then GGUF files."""
@@ -335,11 +337,11 @@ def _attempts(
 @contextmanager
 def _in_turn() -> Iterator[None]:
     """One model's files after the other's, so that the memory which they take is that of one."""
-    mine = _TURN.acquire(timeout=TURN_S)
+    has_turn = _TURN.acquire(timeout=TURN_S)
     try:
         yield
     finally:
-        if mine:
+        if has_turn:
             _TURN.release()
 
 
@@ -364,6 +366,7 @@ def _from_gguf(path: Path, view: FileSystemView, model_id: str) -> LlmSpec:
 
 
 def _from_folder(folder: Path, view: FileSystemView, model_id: str, hints: Mapping[str, str]) -> LlmSpec:
+    """A model by the `config.json` of its folder. Weights that are quantised at load are not as the files say."""
     config = read_config(folder, view.reader)
     weights = _weights(folder, view)
     at_load, word = quantised_at_load(hints)
@@ -399,14 +402,14 @@ POINTER: Final = "# `gpumon models show NAME` says where it was looked for, and 
 
 def _not_known(model_id: str, looked: Sequence[Looked], problems: Sequence[str]) -> ModelLookUp:
     """No spec, with the lines to add to the config."""
-    known = (
+    problem_text = (
         "; ".join(problems[:_MOST_PROBLEMS])
         or "no config entry, no local config.json or .gguf, no catalogue row of this name"
     )
     why = f"""\
-unknown model ({known}). Add to the config, with the figures of its config.json, then start gpumon again:
+unknown model ({problem_text}). Add to the config, with the figures of its config.json, then start gpumon again:
 [[model]]
-match = {json.dumps(model_id[:_SHOWN], ensure_ascii=False)}
+match = {json.dumps(model_id[:_SHOWN_CHARS], ensure_ascii=False)}
 params_b = 0.0    # all parameters, in 1e9
 layers = 0        # num_hidden_layers
 hidden = 0        # hidden_size

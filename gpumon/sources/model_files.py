@@ -42,17 +42,21 @@ FOLDERS: Final = frozenset(
 """Variables that name the folders where models lie."""
 
 _MOST_PATH = 4096
+"""Characters of a path or id from a server."""
 _MOST_SNAPSHOTS = 64
+"""Snapshots of one repository that are looked at."""
 _MOST_FILES = 4096
 """Files of one folder that are looked at."""
 _MOST_MANIFEST_BYTES: Final = 1024 * 1024
 _SYSTEM: Final = ("proc", "sys", "dev")
+"""Folders below the root that hold no models: to open what lies there may do something."""
 _KERNELS: Final = (
     "proc sysfs devtmpfs devpts cgroup cgroup2 debugfs tracefs securityfs configfs pstore bpf efivarfs mqueue "
     "binfmt_misc fusectl nsfs selinuxfs"
 )
 """File systems in which reading a file may change something."""
 _MOST_TYPES: Final = 64
+"""Types of tensors in one file."""
 _VALUE_BYTES: Final = 64
 """Memory that a JSON value takes, about."""
 
@@ -70,10 +74,10 @@ _MODEL_LAYER: Final = "application/vnd.ollama.image.model"
 _REGISTRY = "registry.ollama.ai"
 _LIBRARY = "library"
 """Host and owner of an Ollama name that tells neither."""
-_LEVELS: Final = 4
+_MANIFEST_LEVELS: Final = 4
 """Levels of a manifest below the folder of all: host, owner, name, tag."""
 _DIGEST = re.compile(r"sha256[:-](?P<digest>[0-9a-f]{64})")
-_FURTHER = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
+_LATER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 """Second and later files of a split model."""
 _T = TypeVar("_T")
 
@@ -114,11 +118,14 @@ def reader_of(pid: int) -> ReadingUser | None:
     ids = {}
     for name, _, words in (line.partition(":") for line in lines):
         ids[name] = words.split()
-    return _bounded(int(ids["Uid"][3]), frozenset(map(int, (*ids["Groups"], ids["Gid"][3]))))
+    return _reader_for(int(ids["Uid"][3]), frozenset(map(int, (*ids["Groups"], ids["Gid"][3]))))
 
 
 def _reader_at(url: str) -> ReadingUser | None:
-    """The same for what the server at a URL names. May wait for a name server or a user directory."""
+    """The user whose rights count for what the server at a URL names; None where those of gpumon itself do.
+
+    May wait for a name server or a user directory.
+    """
     place = locate(url)
     if isinstance(place, LocalAddress):
         uids = {listener.uid for listener in reached(place, listening())}
@@ -139,13 +146,16 @@ def reader_with(uid: int) -> ReadingUser | None:
         return ANYBODY
     try:
         user = pwd.getpwuid(uid)
-        return _bounded(uid, frozenset(os.getgrouplist(user.pw_name, user.pw_gid)))
+        return _reader_for(uid, frozenset(os.getgrouplist(user.pw_name, user.pw_gid)))
     except KeyError:
-        return _bounded(uid, frozenset())
+        return _reader_for(uid, frozenset())
 
 
-def _bounded(uid: int, gids: frozenset[int]) -> ReadingUser | None:
-    """Root of a container is not root of its host: for gpumon without root's rights it is anybody."""
+def _reader_for(uid: int, gids: frozenset[int]) -> ReadingUser | None:
+    """The user with whose rights files are opened; None for gpumon's own.
+
+    Root of a container is not root of its host: for gpumon without root's rights it is anybody.
+    """
     if uid == os.geteuid():
         return None
     if uid:
@@ -221,11 +231,9 @@ def views_of(env: Mapping[str, str], pid: int, url: str, *, own_word: bool = Fal
         root = root_of(pid)
     if pid:
         reader = reader_of(pid)
-    else:
-        reader = _reader_at(url)
-    if pid:
         folders = {name: f"{root}{folder}" for name, folder in _folders(pid).items()}
     else:
+        reader = _reader_at(url)
         folders = {}
     return view(folders, root, reader), view(env, paths=own_word and not root)
 
@@ -300,7 +308,7 @@ def open_file(path: Path, reader: ReadingUser | None = None, within: Path | None
     opened below the one before it, so that no link that is exchanged meanwhile leads elsewhere. OSError says why not.
     """
     try:
-        return _opened(path, reader, within)
+        return _open_checked(path, reader, within)
     except NotTheModelsError:
         raise
     except PermissionError:
@@ -309,7 +317,8 @@ def open_file(path: Path, reader: ReadingUser | None = None, within: Path | None
         raise
 
 
-def _opened(path: Path, reader: ReadingUser | None, within: Path | None) -> BinaryIO:
+def _open_checked(path: Path, reader: ReadingUser | None, within: Path | None) -> BinaryIO:
+    """Open a file once its kind, its place and the rights of the reader are checked. Raises OSError."""
     with ExitStack() as opened:
         folders = _walk(path, reader, opened)
         status = os.fstat(folders[-1])
@@ -317,8 +326,8 @@ def _opened(path: Path, reader: ReadingUser | None, within: Path | None) -> Bina
             raise NotTheModelsError("is no regular file", path)
         if within is not None:
             root = os.fstat(_walk(within, reader, opened)[-1])
-            inside = any(os.path.samestat(root, os.fstat(folder)) for folder in folders)
-            if not inside and not _is_hub_blob(path, reader, folders[-1]):
+            is_inside = any(os.path.samestat(root, os.fstat(folder)) for folder in folders)
+            if not is_inside and not _is_hub_blob(path, reader, folders[-1]):
                 raise NotTheModelsError(_LEADS_OUT, path)
         _permit(reader, status, 4, path)
         descriptor = os.open(f"/proc/self/fd/{folders[-1]}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -374,7 +383,7 @@ def _leads_to_file(path: Path, reader: ReadingUser | None) -> bool:
         return stat.S_ISREG(os.fstat(descriptor).st_mode)
 
 
-def _is_tried(path: Path, reader: ReadingUser | None) -> bool:
+def _is_worth_opening(path: Path, reader: ReadingUser | None) -> bool:
     """Whether a file is opened: also one that is none of a model's, as to open it says what is wrong."""
     try:
         return _leads_to_file(path, reader)
@@ -406,23 +415,21 @@ def _resolved(path: Path, reader: ReadingUser | None) -> Iterator[int]:
 
 def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int]:
     """Descriptors of the folders that a path leads through, links resolved, and of its end; closed with `opened`."""
-    begin = 1
-    if _process_of(path):
-        begin = 4
-    folders = [_entered(opened, str(Path(*path.parts[:begin])), flags=os.O_DIRECTORY)]
-    waiting = list(reversed(path.parts[begin:]))
+    root, parts = _root_and_parts(path)
+    folders = [_open_entry(opened, root, flags=os.O_DIRECTORY)]
+    waiting = parts[::-1]
     links = 0
     for _ in range(MOST_PATH_PARTS):
         if not waiting:
             return folders
         part = waiting.pop()
         if part == "..":
-            folders = folders[:-1] or folders
+            folders = folders[:-1] or folders  # the root's parent is the root
             continue
         if len(folders) == 1 and part in _SYSTEM:
             raise NotTheModelsError(f"/{part} holds no models", path)
         _permit(reader, os.fstat(folders[-1]), 1, path)
-        entry = _entered(opened, part, folders[-1])
+        entry = _open_entry(opened, part, folders[-1])
         if not stat.S_ISLNK(os.fstat(entry).st_mode):
             folders.append(entry)
             continue
@@ -436,7 +443,15 @@ def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
 
 
-def _entered(opened: ExitStack, name: str, folder: int | None = None, flags: int = os.O_NOFOLLOW) -> int:
+def _root_and_parts(path: Path) -> tuple[str, list[str]]:
+    """The root to which absolute links of a path lead, and the parts of the path below it."""
+    below_root = 1
+    if _process_of(path):  # /proc/PID/root
+        below_root = 4
+    return str(Path(*path.parts[:below_root])), list(path.parts[below_root:])
+
+
+def _open_entry(opened: ExitStack, name: str, folder: int | None = None, flags: int = os.O_NOFOLLOW) -> int:
     """The descriptor of an entry of a folder, for questions only; closed with `opened`."""
     descriptor = os.open(name, os.O_PATH | os.O_CLOEXEC | flags, dir_fd=folder)
     opened.callback(os.close, descriptor)
@@ -444,6 +459,7 @@ def _entered(opened: ExitStack, name: str, folder: int | None = None, flags: int
 
 
 def _permit(reader: ReadingUser | None, status: os.stat_result, wanted: int, path: Path) -> None:
+    """Raise PermissionError unless the reader has the `wanted` mode bits (4 read, 1 pass through a folder)."""
     if reader is not None and not reader.may(status, wanted):
         why = f"{reader.name} may not read it: where it is yours, set model = its path for this endpoint in the config"
         raise PermissionError(errno.EACCES, why, str(path))
@@ -486,7 +502,7 @@ def model_folders(name: str, seen: FileSystemView) -> Iterator[Path]:
     cached = _CACHED.search(name)
     folders_found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, seen)
     folders += sorted(folders_found, key=lambda folder: folder.name not in Path(name).parts)
-    yield from (folder for folder in dict.fromkeys(folders) if _is_tried(folder / "config.json", seen.reader))
+    yield from (folder for folder in dict.fromkeys(folders) if _is_worth_opening(folder / "config.json", seen.reader))
 
 
 def model_root(folder: Path) -> Path:
@@ -513,13 +529,14 @@ def snapshots(name: str, seen: FileSystemView) -> Iterator[Path]:
         main = ""
 
     def modified(folder: Path) -> float:
+        """Unix time of the folder's last change; 0 where that cannot be told."""
         try:
             with _resolved(folder, seen.reader) as descriptor:
                 return os.fstat(descriptor).st_mtime
         except OSError:
             return 0.0
 
-    yield from sorted(folders, key=lambda each: (each.name == main, modified(each)), reverse=True)
+    yield from sorted(folders, key=lambda folder: (folder.name == main, modified(folder)), reverse=True)
 
 
 def gguf_paths(name: str, seen: FileSystemView) -> Iterator[Path]:
@@ -541,14 +558,14 @@ def gguf_paths(name: str, seen: FileSystemView) -> Iterator[Path]:
         repository = tagged["repository"]
         tag = tagged["tag"]
     for folder in snapshots(repository, seen):
-        yield from _only(folder, tag, seen.reader)
+        yield from _only_model(folder, tag, seen.reader)
     yield from _gguf_of_ollama(name, seen)
 
 
 def _gguf_at(path: Path, reader: ReadingUser | None) -> Iterator[Path]:
     """The file at this path, or the one model of the folder there."""
     if not is_file(path, reader):
-        yield from _only(path, "", reader)
+        yield from _only_model(path, "", reader)
     elif path.suffix == ".gguf" or is_gguf(path, reader):  # one that is none by its content is named as such
         yield path
 
@@ -574,12 +591,12 @@ def is_gguf(path: Path, reader: ReadingUser | None = None) -> bool:
         return False
 
 
-def _only(folder: Path, tag: str, reader: ReadingUser | None) -> Iterator[Path]:
+def _only_model(folder: Path, tag: str, reader: ReadingUser | None) -> Iterator[Path]:
     """The folder's one model, or the one whose file name has the tag in it."""
     models = []
     for path in sorted(entries(folder, _MOST_FILES, reader)):
         is_model = path.suffix == ".gguf" and "mmproj" not in path.name.lower()
-        if is_model and not _FURTHER.search(path.name):
+        if is_model and not _LATER_PART.search(path.name):
             models.append(path)
     if tag:
         models = [path for path in models if tag.lower() in path.name.lower()]
@@ -599,17 +616,18 @@ def ollama_name(blob: Path, reader: ReadingUser | None = None) -> str:
     manifests = blob.parent.parent / "manifests"
 
     def below(folder: Path, levels: int) -> Iterator[Path]:
+        """The entries so many levels below a folder."""
         for entry in entries(folder, _MOST_FILES, reader):
             if levels == 1:
                 yield entry
             else:
                 yield from below(entry, levels - 1)
 
-    paths = sorted(islice(below(manifests, _LEVELS), _MOST_FILES))
-    named = next((path for path in paths if blob in _blobs(path, blob.parent.parent, reader)), None)
-    if named is None:
+    paths = sorted(islice(below(manifests, _MANIFEST_LEVELS), _MOST_FILES))
+    manifest = next((path for path in paths if blob in _blobs(path, blob.parent.parent, reader)), None)
+    if manifest is None:
         return ""
-    *begin, name, tag = named.relative_to(manifests).parts
+    *begin, name, tag = manifest.relative_to(manifests).parts
     short = begin[begin[0] == _REGISTRY :]
     return "/".join((*(short if short != [_LIBRARY] else ()), f"{name}:{tag}"))
 

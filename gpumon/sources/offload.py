@@ -37,6 +37,7 @@ class _Thread:
         threading.Thread(target=self._work, name="offload", daemon=True).start()
 
     def _work(self) -> None:
+        """Make the calls that come, one after the other; end where enough other threads wait."""
         goes_on = True
         while goes_on:
             future, call = self.calls.get()
@@ -64,6 +65,7 @@ def daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -
     future.set_running_or_notify_cancel()
 
     def run() -> Callable[[], None]:
+        """Make the call, and return what tells its outcome to the future."""
         try:
             result = function(*args, **kwargs)
         except BaseException as error:  # handed to the one who asks for the result

@@ -15,7 +15,7 @@ from gpumon.sources.held_gpus import HeldGpus
 from gpumon.sources.sockets import Listener, LocalAddress, Locator, listening, reached, socket_holders
 
 _AGAIN_S = 10.0
-"""Before the holder of a socket that nobody was seen to hold is looked for again."""
+"""Seconds before the holder of a socket that nobody was seen to hold is looked for again."""
 SET_GPUS = "set gpus = [..] for this endpoint in the config"
 OWNED = "process"
 
@@ -37,7 +37,9 @@ class Ownership:
 
     def __init__(self) -> None:
         self._verdicts: dict[str, _Verdict] = {}
+        """By URL, from the last look."""
         self._told: dict[str, _Verdict] = {}
+        """By URL, from one who knows better: it counts before the look."""
         self._locate = Locator()
         self._held: dict[str, HeldGpus] = {}
         """By URL: the GPUs on which the endpoint's processes were seen last."""
@@ -74,7 +76,9 @@ class Ownership:
     def pids_of(self, url: str) -> frozenset[int]:
         """The GPU processes of the server at `url`, as far as they are known by now. Never waits."""
         verdict = self._told.get(url) or self._verdicts.get(url)
-        return verdict.pids if verdict is not None else frozenset()
+        if verdict is None:
+            return frozenset()
+        return verdict.pids
 
     def look(self, urls: Iterable[str], family: ProcessFamily) -> None:
         """Find the GPU processes of the servers at these URLs, in the family of all of them."""
@@ -82,9 +86,10 @@ class Ownership:
         on_port: dict[int, list[Listener]] = {}
         for listener in table:
             on_port.setdefault(listener.port, []).append(listener)
-        self._verdicts = {url: self._judge(url, family, on_port) for url in urls}
+        self._verdicts = {url: self._verdict_of(url, family, on_port) for url in urls}
 
-    def _judge(self, url: str, family: ProcessFamily, on_port: Mapping[int, list[Listener]]) -> _Verdict:
+    def _verdict_of(self, url: str, family: ProcessFamily, on_port: Mapping[int, list[Listener]]) -> _Verdict:
+        """The GPU processes of the server at a URL, or why there are none."""
         place = self._locate(url)
         if isinstance(place, str):
             return _Verdict(frozenset(), place)
@@ -92,17 +97,21 @@ class Ownership:
         if not sockets:
             text = f"no process of this host listens on port {place.port}: it may be in a container; {SET_GPUS}"
             return _Verdict(frozenset(), text)
-        pids = self._held_by(place, sockets, family)
+        pids = self._holders_of(place, sockets, family)
         if not pids:
-            return _Verdict(frozenset(), _hidden(place.port, sockets))
-        return _Verdict(family.gpu_processes_of(pids), _no_gpu(place.port, min(pids)), min(pids))
+            return _Verdict(frozenset(), _hidden_text(place.port, sockets))
+        return _Verdict(family.gpu_processes_of(pids), _no_gpu_text(place.port, min(pids)), min(pids))
 
-    def _held_by(self, place: LocalAddress, sockets: tuple[Listener, ...], family: ProcessFamily) -> frozenset[int]:
-        """Processes that hold the sockets. Looking through all processes is dear: once per set of sockets, and again
-        after a while where none was seen (a socket may be on its way from one process to another)."""
-        known, pids, at_s = self._holders.get(place, ((), frozenset(), 0.0))
-        again = not pids and time.monotonic() - at_s >= _AGAIN_S
-        if known != sockets or again or (pids and not any(Path(f"/proc/{pid}").exists() for pid in pids)):
+    def _holders_of(self, place: LocalAddress, sockets: tuple[Listener, ...], family: ProcessFamily) -> frozenset[int]:
+        """Processes that hold the sockets.
+
+        Looking through all processes is dear: once per set of sockets, and again after a while where none was seen (a
+        socket may be on its way from one process to another), or at once where all of them have ended.
+        """
+        last_sockets, pids, looked_s = self._holders.get(place, ((), frozenset(), 0.0))
+        is_due = not pids and time.monotonic() - looked_s >= _AGAIN_S
+        have_ended = bool(pids) and not any(map(_is_alive, pids))
+        if last_sockets != sockets or is_due or have_ended:
             inodes = [listener.inode for listener in sockets]
             pids = socket_holders(inodes, family.members) or socket_holders(inodes, all_pids())
             self._holders[place] = (sockets, pids, time.monotonic())
@@ -113,7 +122,7 @@ def _is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def _hidden(port: int, sockets: tuple[Listener, ...]) -> str:
+def _hidden_text(port: int, sockets: tuple[Listener, ...]) -> str:
     """Why a socket that is there has no process that can be seen."""
     uid = sockets[0].uid
     if os.geteuid() in (0, uid):
@@ -121,7 +130,8 @@ def _hidden(port: int, sockets: tuple[Listener, ...]) -> str:
     return f"port {port} belongs to user {user_name(uid)}, and Linux hides other users' sockets; {SET_GPUS}"
 
 
-def _no_gpu(port: int, pid: int) -> str:
+def _no_gpu_text(port: int, pid: int) -> str:
+    """Why a server whose process is known has no GPU."""
     try:
         name = clean(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip(), 32)
     except OSError:

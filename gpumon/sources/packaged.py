@@ -31,7 +31,8 @@ def llm_catalogue() -> LlmCatalogue:
 
 
 def _peaks(gpu: Gpu) -> OwnPeaks:
-    given = {
+    """The peaks of a `[[gpu]]` table in FLOP/s and bytes; FP16 has those of BF16."""
+    tflops_by_precision = {
         Precision.FP32: gpu.fp32_tflops,
         Precision.FP16: gpu.bf16_tflops,
         Precision.BF16: gpu.bf16_tflops,
@@ -41,7 +42,7 @@ def _peaks(gpu: Gpu) -> OwnPeaks:
         Precision.NVFP4: gpu.fp4_tflops,
     }
     flops_per_s = {}
-    for precision, tflops in given.items():
+    for precision, tflops in tflops_by_precision.items():
         if tflops is not None:
             flops_per_s[precision] = tflops * 1e12
     bandwidth = (gpu.bandwidth_gbs or 0.0) * 1e9

@@ -22,9 +22,9 @@ from gpumon.sources.offload import in_daemon_thread
 from gpumon.specs.hints import LORA
 
 DRAINS: Final = BY_KIND[EngineKind.TENSORRT_LLM]
-"""Asking a server that may be one for its JSON /metrics would take records from somebody."""
+"""The engine whose JSON /metrics gives every record once: to ask for it takes records from somebody."""
 SAFE: Final = DRAINS.paths[0]
-"""Its other page, which takes nothing from anybody, and which no other engine has."""
+"""Path of its other page, which takes nothing from anybody, and which no other engine has."""
 PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS_PATH, *chain.from_iterable(row.paths for row in ENGINE_ROWS))))
 """Paths at which an unknown server may have its metrics."""
 OWNED_BY: Final = "tensorrt_llm"
@@ -87,12 +87,12 @@ async def find(
         if may_take_records and taken:
             refusals.append(_PageRefusal((False, False), taken[0]))
             continue
-        if may_take_records and await _signed(fetcher, url, endpoint):
+        if may_take_records and await _is_signed(fetcher, url, endpoint):
             return _without_prometheus_page(refusals[0].refusal)
         page_url = f"{url.base}{path}"
         answer, key, wrong = await get_keyed(fetcher, page_url, endpoint)
         # In a thread: a page may be large.
-        row = await asyncio.to_thread(_judged, answer, path, rows, kind, wrong)
+        row = await asyncio.to_thread(_row_or_refusal, answer, path, rows, kind, wrong)
         if not isinstance(row, Refusal):
             return ProbedServer(row, path, page_url, key), answer
         refusal = row
@@ -169,7 +169,7 @@ def _without_prometheus_page(refusal: Refusal) -> Refusal:
     return Refusal(refusal.state, f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}")
 
 
-async def _signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> bool:
+async def _is_signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> bool:
     """Whether the server's model list is signed by the engine whose /metrics must not be asked.
 
     Raises FetchError where the answer does not come in time: it may be that engine then.
@@ -234,9 +234,10 @@ async def api_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, st
         return "", f"{setting}_file: its file system does not answer within {KEY_S:g} s: is that a mount that hangs?"
 
 
-def _judged(
+def _row_or_refusal(
     answer: HttpAnswer, path: str, rows: tuple[EngineRow, ...], kind: EngineKind, wrong: str
 ) -> EngineRow | Refusal:
+    """The engine whose metrics page an answer is, or why it is none; `wrong` is the fault of the API key."""
     refusal = refusal_of_status(answer.status, answer.location, kind, wrong)
     if refusal is not None:
         return refusal
@@ -281,10 +282,10 @@ async def ask_engine(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, ser
     """Ask where this kind of engine tells it; what fails stays empty. `served` is the model name in the metrics,
     which picks among several cards."""
     key, notice = await api_key(endpoint)
-    status, models = await _asked(fetcher, url, endpoint, row.models_path)
+    status, models = await _get_json(fetcher, url, endpoint, row.models_path)
     if status in WANTS_KEY and key:
         notice = f"{row.models_path} refuses the configured API key ({status}): the model's path is not known"
-    version_status, version = await _asked(fetcher, url, endpoint, row.version_path)
+    version_status, version = await _get_json(fetcher, url, endpoint, row.version_path)
     cards = _cards_of(models)
     card = _served_card(cards, served)
     return Identity(
@@ -333,7 +334,7 @@ def _facts_of(card: Mapping[str, Any], cards: Sequence[Mapping[str, Any]]) -> di
     return info
 
 
-async def _asked(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: str) -> tuple[int, Any]:
+async def _get_json(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, path: str) -> tuple[int, Any]:
     """Status (0 for no answer), and the JSON or None; an engine without such a path has nothing to tell."""
     if not path:
         return 404, None

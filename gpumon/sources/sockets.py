@@ -21,10 +21,12 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 ANOTHER_HOST = "it runs on another host: set gpu_type and gpu_count for this endpoint in the config"
 
 UNRESOLVED_S = 60.0
-"""Between two tries to resolve a host name."""
+"""Seconds between two tries to resolve a host name."""
 _MOST_URLS = 1024
+"""URLs of which a `Locator` remembers the place."""
 
 OURS: Final = "self"
+"""Stands for gpumon's own process in /proc."""
 _LISTEN = " 0A "
 _HEADER = struct.Struct("=IH10x")
 """Header of a netlink message: length, type."""
@@ -47,6 +49,7 @@ _ESTABLISHED = 1
 _NOT_YET = frozenset({3, 12})
 """States of a connection (linux/tcp_states.h): SYN_RECV and NEW_SYN_RECV come before it."""
 _NETLINK_S = 2.0
+"""Longest wait for an answer of the kernel."""
 _SOCKET = "socket:["
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 
@@ -161,7 +164,10 @@ class Locator:
         if known is None or self._clock() >= known[1]:
             place = locate(url)
             lasts = isinstance(place, LocalAddress) or place == ANOTHER_HOST
-            known = place, math.inf if lasts else self._clock() + UNRESOLVED_S
+            until_s = math.inf
+            if not lasts:
+                until_s = self._clock() + UNRESOLVED_S
+            known = (place, until_s)
         self._found[url] = known
         while len(self._found) > _MOST_URLS:
             del self._found[next(iter(self._found))]
@@ -169,6 +175,7 @@ class Locator:
 
 
 def _own_addresses() -> frozenset[IpAddress]:
+    """The addresses of all interfaces of this host; empty where they cannot be read."""
     import psutil
 
     families = (socket.AF_INET, socket.AF_INET6)
@@ -198,7 +205,10 @@ def listening(pid: int | str = OURS) -> list[Listener]:
 
 
 def _dumped(family: int) -> Iterator[Listener]:
-    """By sock_diag(7), structs `inet_diag_req_v2` and `inet_diag_msg` of linux/inet_diag.h. Raises OSError."""
+    """The listening sockets by sock_diag(7). Raises OSError.
+
+    Structs `inet_diag_req_v2` and `inet_diag_msg` of linux/inet_diag.h.
+    """
     ask = _REQUEST.pack(_REQUEST.size, _SOCK_DIAG, _DUMP, 0, 0, family, socket.IPPROTO_TCP, 0, 1 << _TCP_LISTEN)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
         link.settimeout(_NETLINK_S)
@@ -219,11 +229,12 @@ def _dumped(family: int) -> Iterator[Listener]:
 
 
 def _printed(pid: int | str) -> list[Listener]:
-    printed = []
+    """The listening sockets by /proc/PID/net/tcp and tcp6."""
+    listeners = []
     for line in _lines(pid):
         if _LISTEN in line:
-            printed.append(printed_listener(line))
-    return printed
+            listeners.append(printed_listener(line))
+    return listeners
 
 
 def printed_listener(line: str) -> Listener:
@@ -350,13 +361,14 @@ def on_port(sockets: Iterable[Listener], port: int) -> tuple[Listener, ...]:
 
 
 def _end(text: str) -> tuple[IpAddress, int]:
-    """The kernel prints addresses as 32-bit words in the host's byte order; v4 in v6 counts as v4."""
+    """Address and port of one end as the kernel prints them: 32-bit words in the host's byte order, in hex."""
     words, _, port = text.partition(":")
     raw = b"".join(bytes.fromhex(words[i : i + 8])[::-1] for i in range(0, len(words), 8))
     return _mapped(ipaddress.ip_address(raw)), int(port, 16)
 
 
 def _mapped(address: IpAddress) -> IpAddress:
+    """The address; the IPv4 one where it is mapped into IPv6."""
     return getattr(address, "ipv4_mapped", None) or address
 
 

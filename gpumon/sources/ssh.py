@@ -24,7 +24,7 @@ HANG_UP_S: Final = 1.0
 _END_S: Final = 2.0
 """Longest wait for ssh's last words once its output has ended: what it started may keep stderr open for long, and
 asyncio waits for that, too."""
-MOST_SAID: Final = 4096
+MOST_STDERR_BYTES: Final = 4096
 """Bytes kept of what ssh, and the program on the host, wrote to stderr last."""
 
 
@@ -34,7 +34,7 @@ class SshConnection:
     def __init__(self, transport: asyncio.SubprocessTransport, process: asyncio.subprocess.Process) -> None:
         self._transport = transport
         self._process = process
-        self._said = bytearray()
+        self._stderr = bytearray()
         self._tasks = {asyncio.create_task(self._keep_stderr()), asyncio.create_task(self._wait())}
 
     async def readline(self) -> bytes:
@@ -58,19 +58,19 @@ class SshConnection:
         """The exit code, once its output has ended; -1 where it still runs."""
         await asyncio.wait(self._tasks, timeout=_END_S)
         code = self._process.returncode
-        return -1 if code is None else code
+        if code is None:
+            return -1
+        return code
 
     @property
     def last_words(self) -> str:
         """The end of what was written to stderr, as one line."""
         lines = []
-        for line in re.split(r"[\r\n]+", self._said.decode("utf-8", "replace")):
-            lines.append(line.strip())
-        words = []
-        for line in lines:
+        for raw_line in re.split(r"[\r\n]+", self._stderr.decode("utf-8", "replace")):
+            line = raw_line.strip()
             if line and not line.startswith(("Warning: Permanently added", "@@@")):
-                words.append(line)
-        return clean(" ".join(words[-3:]), 300)
+                lines.append(line)
+        return clean(" ".join(lines[-3:]), 300)
 
     async def ended(self) -> None:
         """Wait until it has ended and all was read that it said."""
@@ -84,12 +84,12 @@ class SshConnection:
             if self._transport.get_returncode() is None:
                 with contextlib.suppress(ProcessLookupError):
                     self._transport.terminate()
-                await self._ended()
+                await self._await_exit()
         finally:
             self._transport.close()  # kills it where it still runs
             await self._process.wait()
 
-    async def _ended(self) -> None:
+    async def _await_exit(self) -> None:
         """Wait until the process has ended, whether or not its pipes have; at most `HANG_UP_S`."""
         end_s = time.monotonic() + HANG_UP_S
         while self._transport.get_returncode() is None and time.monotonic() < end_s:
@@ -98,8 +98,8 @@ class SshConnection:
     async def _keep_stderr(self) -> None:
         assert self._process.stderr is not None
         while part := await self._process.stderr.read(4096):
-            self._said += part
-            del self._said[:-MOST_SAID]
+            self._stderr += part
+            del self._stderr[:-MOST_STDERR_BYTES]
 
     async def _wait(self) -> None:
         await self._process.wait()
@@ -107,9 +107,10 @@ class SshConnection:
 
 async def connect(address: str, words: str, *, writes: bool = False) -> SshConnection:
     """Run `words` in the shell of a host. `writes`: something is sent to its input. Raises FileNotFoundError."""
-    pipe = asyncio.subprocess.PIPE
-    nothing = asyncio.subprocess.DEVNULL
-    return await _start((*_OPTIONS, "--", address, words), pipe if writes else nothing, pipe)
+    stdin = asyncio.subprocess.DEVNULL
+    if writes:
+        stdin = asyncio.subprocess.PIPE
+    return await _start((*_OPTIONS, "--", address, words), stdin, stdout=asyncio.subprocess.PIPE)
 
 
 async def carry(address: str, target: str, channel: socket.socket) -> SshConnection:

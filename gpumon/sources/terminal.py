@@ -20,10 +20,10 @@ def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
         return [
             Check(_AREA, "screen", CheckState.OFF, "stdout is no terminal: `gpumon watch` works, the screen does not")
         ]
-    return [_kind(environ), _size(), _colours(environ), _characters(sys.stdout.encoding or "")]
+    return [_screen_check(environ), _size_check(), _colour_check(environ), _character_check(sys.stdout.encoding or "")]
 
 
-def _kind(environ: Mapping[str, str]) -> Check:
+def _screen_check(environ: Mapping[str, str]) -> Check:
     terminal = environ.get("TERM", "")
     if terminal.lower() in NO_SCREEN:
         text = f"TERM={terminal or '(not set)'} cannot show a screen"
@@ -31,7 +31,7 @@ def _kind(environ: Mapping[str, str]) -> Check:
     return Check(_AREA, "screen", CheckState.OK, f"TERM={terminal}")
 
 
-def _size() -> Check:
+def _size_check() -> Check:
     try:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
@@ -44,7 +44,7 @@ def _size() -> Check:
     return Check(_AREA, "size", CheckState.WARN, text, fix)
 
 
-def _colours(environ: Mapping[str, str]) -> Check:
+def _colour_check(environ: Mapping[str, str]) -> Check:
     if environ.get("NO_COLOR"):
         return Check(_AREA, "colour", CheckState.OFF, "NO_COLOR is set")
     if environ.get("COLORTERM") in ("truecolor", "24bit"):
@@ -54,7 +54,7 @@ def _colours(environ: Mapping[str, str]) -> Check:
     return Check(_AREA, "colour", CheckState.WARN, "16 colours", "use a terminal with 256 colours: TERM=xterm-256color")
 
 
-def _characters(encoding: str) -> Check:
+def _character_check(encoding: str) -> Check:
     if encoding.lower().replace("-", "").replace("_", "") == "utf8":
         return Check(_AREA, "characters", CheckState.OK, "UTF-8")
     text = f"{encoding or 'unknown encoding'}: drawn with ASCII only"

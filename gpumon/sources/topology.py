@@ -23,7 +23,7 @@ class UnreadableTopologyError(Exception):
 
 
 def topology() -> Topology:
-    """Read it. Blocks. Raises UnreadableError."""
+    """The topology, read in a process of its own. Blocks. Raises UnreadableTopologyError."""
     vendor = vendor_of()
     arguments = ["gpumon.sources.nvml.topology"]
     if vendor is not NVIDIA:
