@@ -281,7 +281,7 @@ def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: EngineSize, pool:
         if peaks is not None:
             flops_per_s = peaks[0]
     pool_tokens = pool.tokens
-    if not llm.uniform and not pool.told:
+    if not llm.uniform and not pool.in_tokens:
         pool_tokens = 0.0
     constants = (
         *model_constants(llm, size.gpus),

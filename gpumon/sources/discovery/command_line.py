@@ -139,7 +139,7 @@ class Launch(NamedTuple):
     """Whether it exports metrics; None: not said."""
     needs_key: bool = False
     """It asks for an API key."""
-    nowhere: str = ""
+    why_no_page: str = ""
     """Why it has no page to read, and the fix; empty where it has one."""
     part: bool = False
     """A process of an engine, not its server."""
@@ -156,10 +156,10 @@ class Launch(NamedTuple):
     """GiB of each GPU's weights that are in the host's memory."""
     embeds: bool = False
     """It turns texts into vectors or scores, and generates nothing."""
-    apart: tuple[EngineKind, ...] = ()
+    servers_below: tuple[EngineKind, ...] = ()
     """As in its form, as are the next two."""
     wrapper: bool = False
-    usual: bool = True
+    takes_usual_port: bool = True
     command: str = ""
     """Its program and command, as in `vllm serve`: never an argument that could be a secret."""
 
@@ -167,7 +167,7 @@ class Launch(NamedTuple):
     def usual_port(self) -> int:
         """The port on which an engine of this kind listens by default; 0 where this one is not started so."""
         row = BY_KIND.get(self.kind)
-        if row is None or not self.usual:
+        if row is None or not self.takes_usual_port:
             return 0
         return row.port
 
@@ -184,12 +184,12 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
             arguments = _arguments_after(words, command)
             if arguments is None:
                 continue
-            if not arguments or arguments[0] not in form.others:
+            if not arguments or arguments[0] not in form.other_commands:
                 return _launch_of(form, command, arguments, variables)
     title = " ".join(argv).strip()
     for pattern, kind, name in _TITLES:
         if pattern.match(title):
-            return Launch(kind, name, part=True, usual=False, command=title.split(" ")[0])
+            return Launch(kind, name, part=True, takes_usual_port=False, command=title.split(" ")[0])
     return None
 
 
@@ -415,7 +415,7 @@ def _launch_of(form: LaunchForm, command: str, arguments: Sequence[str], variabl
         dp=_count(settings.values("dp")),
         metrics=_exports_metrics(settings),
         needs_key=settings.has("key"),
-        nowhere=_why_nowhere(form, options, host, unsaid=variables is not None and not port),
+        why_no_page=_why_no_page(form, options, host, lacks_port=variables is not None and not port),
         part=form.part,
         quantization=settings.first("quantization"),
         kv_dtype=settings.first("kv_dtype"),
@@ -425,9 +425,9 @@ def _launch_of(form: LaunchForm, command: str, arguments: Sequence[str], variabl
         weights_on_cpu=_weights_on_cpu(settings.values("experts_on_cpu"), settings.values("placement")),
         cpu_offload_gb=settings.first("cpu_offload_gb"),
         embeds=_embeds(settings),
-        apart=form.apart,
+        servers_below=form.servers_below,
         wrapper=form.wrapper,
-        usual=form.usual,
+        takes_usual_port=form.takes_usual_port,
         command=command,
     )
 
@@ -493,16 +493,18 @@ def _exports_metrics(settings: _Settings) -> bool | None:
     return "off" in options
 
 
-def _why_nowhere(form: LaunchForm, options: Mapping[str, list[str]], host: str, *, unsaid: bool) -> str:
+def _why_no_page(form: LaunchForm, options: Mapping[str, list[str]], host: str, *, lacks_port: bool) -> str:
     """Why it has no page to read, and the fix; empty where it has one."""
-    if form.nowhere:
-        return form.nowhere
+    if form.why_no_page:
+        return form.why_no_page
     if host.endswith(".sock"):
         return UNIX_SOCKET
     for catch in form.catches:
         if catch.option in options and _first_value(options[catch.option]) not in catch.harmless:
             return catch.why
-    return form.unsaid if unsaid else ""
+    if lacks_port:
+        return form.why_no_port
+    return ""
 
 
 def _first_value(values: Sequence[str]) -> str:

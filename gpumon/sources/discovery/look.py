@@ -221,8 +221,8 @@ class Places:
         It is at the port of its command line, else at the usual one if the server has that, else at the one that its
         processes are found to listen on.
         """
-        if launched.nowhere:
-            return Spot(launched.port, broken=launched.nowhere)
+        if launched.why_no_page:
+            return Spot(launched.port, broken=launched.why_no_page)
         is_foreign = network_of(server.pid) not in (0, self._ours)
         table = self.listeners(server.pid if is_foreign else OURS)
         port = launched.port or launched.usual_port
@@ -626,7 +626,7 @@ def _outermost(servers: Sequence[FoundEngine]) -> FoundEngine:
     """The outermost server; the innermost one where the outermost starts engines of that kind as servers."""
     server, launched = servers[-1]
     _, innermost = servers[0]
-    if innermost.kind in launched.apart:
+    if innermost.kind in launched.servers_below:
         server, launched = servers[0]
     return server, _with_variables(server, launched)
 
@@ -645,7 +645,7 @@ def _wrapper_of(launches: Sequence[FoundEngine], kinds: set[EngineKind]) -> Foun
             continue
         if _serves_through_ray(wrapper):
             return wrapper, _with_variables(wrapper, launched)
-        return wrapper, launched._replace(nowhere=THROUGH_RAY)
+        return wrapper, launched._replace(why_no_page=THROUGH_RAY)
     return None
 
 

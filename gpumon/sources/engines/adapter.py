@@ -51,20 +51,20 @@ class LaunchForm(NamedTuple):
     variables: OptionNames = _NONE
     positional: bool = False
     """A word that belongs to no option is the model."""
-    others: tuple[str, ...] = ()
+    other_commands: tuple[str, ...] = ()
     """First words after the command that make it another one, which is no server."""
     catches: tuple[Catch, ...] = ()
-    nowhere: str = ""
+    why_no_page: str = ""
     """Why it has no page that gpumon can read."""
     part: bool = False
     """A process of an engine, not its server."""
-    apart: tuple[EngineKind, ...] = ()
+    servers_below: tuple[EngineKind, ...] = ()
     """Children of these kinds are servers of their own, and this one only hands requests on to them."""
     wrapper: bool = False
     """Counts only where no process below it is known as a server."""
-    usual: bool = True
+    takes_usual_port: bool = True
     """It takes the kind's usual port where none is said."""
-    unsaid: str = ""
+    why_no_port: str = ""
     """Why it has no page where neither options nor variables name a port."""
 
 

@@ -136,8 +136,8 @@ ENGINE: Final = EngineRow(
                 "dp": "--data-parallel-size -dp --dp-size --dp",
             },
             variables={"host": "DYN_SYSTEM_HOST", "port": "DYN_SYSTEM_PORT"},
-            usual=False,
-            unsaid="its metrics are off: start it with DYN_SYSTEM_PORT=8081 (a free port) in its environment",
+            takes_usual_port=False,
+            why_no_port="its metrics are off: start it with DYN_SYSTEM_PORT=8081 (a free port) in its environment",
         ),
     ),
 )

@@ -136,8 +136,8 @@ FORKS: Final = (
                 "on": "--enable-metrics",
             },
             positional=True,
-            usual=False,
-            unsaid="its gateway has no page of its engine: start it with --enable-metrics and --metrics-port PORT",
+            takes_usual_port=False,
+            why_no_port="its gateway has no page of its engine: start it with --enable-metrics and --metrics-port PORT",
         ),
         rank_label="dp_rank",
         names={

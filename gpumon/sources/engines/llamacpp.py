@@ -295,16 +295,12 @@ class LlamaCppAdapter(Adapter):
             rank.counters[q.DECODE_TOKENS] = self._shown_total
             return
         growth = slot_growth(last_slots, slots)
-        # /slots is asked after /metrics: an answer that ended in between is in neither, but the last poll saw it.
-        missed = max(0.0, growth.ended - newly_printed)
-        total = printed_total + missed + sum(slot.generated for slot in slots)
+        total = printed_total + _tokens_by_slots(growth, newly_printed, slots)
         decoded_tokens = self._decoded_since(rank, figures, slots)
         if decoded_tokens:
             total = max(total, self._shown_total + decoded_tokens)
         if self._shown_total:
-            # Where the counter is printed coarsely, its total grows by what the slots tell, as far as the print allows.
-            error = half_step_of_count(printed_total)
-            total = _clamp(self._shown_total + growth.generated, total - error, total + error)
+            total = _within_rounding(self._shown_total + growth.generated, total, half_step_of_count(printed_total))
         self._shown_total = max(self._shown_total, total)
         source = f"{_ENDED} + /slots n_decoded of running requests"
         figures.put(rank.counters, q.DECODE_TOKENS, self._shown_total, source, Advance.DERIVED)
@@ -331,9 +327,20 @@ class LlamaCppAdapter(Adapter):
         return decodes - last_decodes
 
 
-def _clamp(value: float, low: float, high: float) -> float:
-    """The value, or the nearer of the two bounds where it lies beyond them."""
-    return min(max(value, low), high)
+def _tokens_by_slots(growth: SlotGrowth, newly_printed: float, slots: Iterable[RequestSlot]) -> float:
+    """Tokens that the counter of /metrics does not have yet.
+
+    They are those of running answers, and of answers that ended after /metrics was asked and before /slots was: these
+    are in neither, but the last poll saw them, and they ended without being printed.
+    """
+    missed = max(0.0, growth.ended - newly_printed)
+    return missed + sum(slot.generated for slot in slots)
+
+
+def _within_rounding(grown_total: float, total: float, error: float) -> float:
+    """The total that has grown by what the slots tell, as far as the printed one allows, which is off by `error` at
+    most: printed coarsely, that stands still and then jumps."""
+    return min(max(grown_total, total - error), total + error)
 
 
 def _take_settings(figures: PageFigures, props: Mapping[str, Any]) -> None:
@@ -442,7 +449,7 @@ ENGINE: Final = EngineRow(
                 "placement": "LLAMA_ARG_OVERRIDE_TENSOR",
                 "embeds": "LLAMA_ARG_EMBEDDINGS LLAMA_ARG_RERANKING",
             },
-            apart=(EngineKind.LLAMA_CPP,),
+            servers_below=(EngineKind.LLAMA_CPP,),
         ),
     ),
 )

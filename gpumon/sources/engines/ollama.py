@@ -103,7 +103,7 @@ ENGINE: Final = EngineRow(
             "Ollama",
             ("ollama serve", "ollama start"),
             variables={"address": "OLLAMA_HOST"},
-            apart=(EngineKind.LLAMA_CPP,),
+            servers_below=(EngineKind.LLAMA_CPP,),
         ),
         LaunchForm(EngineKind.OLLAMA, "Ollama", ("ollama runner", "ollama_llama_server"), part=True),
     ),

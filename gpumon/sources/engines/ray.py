@@ -188,7 +188,7 @@ ENGINE: Final = EngineRow(
             ("raylet",),
             options={"port": "--metrics-export-port", "host": "--node-ip-address"},
             wrapper=True,
-            usual=False,
+            takes_usual_port=False,
         ),
     ),
 )

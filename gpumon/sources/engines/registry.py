@@ -78,7 +78,7 @@ def _forms() -> Iterator[LaunchForm]:
     for row in ENGINE_ROWS:
         yield from row.forms
     for title, commands in _WITHOUT_METRICS.items():
-        yield LaunchForm(EngineKind.UNKNOWN, title, commands, options=HOST_PORT, nowhere=NO_METRICS)
+        yield LaunchForm(EngineKind.UNKNOWN, title, commands, options=HOST_PORT, why_no_page=NO_METRICS)
 
 
 LAUNCH_FORMS: Final = tuple(_forms())

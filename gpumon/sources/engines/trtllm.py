@@ -269,7 +269,7 @@ ENGINE: Final = EngineRow(
                 "file": "--extra-llm-api-options --config",
             },
             positional=True,
-            others=("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve"),
+            other_commands=("disaggregated", "disaggregated_mpi_worker", "mm_embedding_serve"),
         ),
     ),
 )

@@ -97,8 +97,8 @@ ENGINE: Final = EngineRow(
                 "host": "--metrics-exporter-host -MH --host -H",
                 "port": "--metrics-exporter-port -mp",
             },
-            usual=False,
-            unsaid=UNSAID,
+            takes_usual_port=False,
+            why_no_port=UNSAID,
         ),
     ),
 )

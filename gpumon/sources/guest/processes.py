@@ -107,13 +107,13 @@ class GuestLook(NamedTuple):
             return None
         innermost = servers[0]
         outermost = servers[-1]
-        return innermost if innermost[1].kind in outermost[1].apart else outermost
+        return innermost if innermost[1].kind in outermost[1].servers_below else outermost
 
     def _placed(self, process: GuestProcess, launched: Launch, uuids: tuple[str, ...]) -> StartedEngine:
         """The server with its URL, if its port is open, and open to the right user's process (or root's: a proxy)."""
         server = StartedEngine(launched, process.pid, "", "", uuids)
-        if launched.nowhere:
-            return server._replace(why=launched.nowhere)
+        if launched.why_no_page:
+            return server._replace(why=launched.why_no_page)
         port = launched.port or launched.usual_port
         if not port:
             return server._replace(why="its command line names no port")

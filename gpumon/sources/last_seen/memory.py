@@ -215,9 +215,9 @@ class LastSeen:
         self.version = 0
         """Grows when an engine comes, ends or is forgotten."""
 
-    def load(self, remembered: Iterable[KnownEngine]) -> None:
+    def load(self, records: Iterable[KnownEngine]) -> None:
         """Take what an earlier run remembered; what this run has seen itself is newer."""
-        for record in remembered:
+        for record in records:
             key = record.reading.key
             if key not in self._engines and len(self._engines) < MOST_REMEMBERED_ENGINES:
                 self._engines[key] = _SeenEngine(record)
@@ -240,7 +240,7 @@ class LastSeen:
 
     def take(
         self,
-        engines: Sequence[EngineReading],
+        readings: Sequence[EngineReading],
         gpus: Sequence[GpuReading],
         around: Around,
         wall_s: float,
@@ -249,11 +249,11 @@ class LastSeen:
         """The engines of a tick: those that have ended say so, those that start say what they do."""
         self._take_successors(around, wall_s)
         shown: list[EngineReading] = []
-        self._take_answers(engines, around, wall_s, now_s)
-        listed = {reading.key for reading in engines}
-        for reading in engines:
-            shown += self._shown_readings(reading, listed, gpus, around, wall_s, now_s)
-        urls = {reading.url for reading in engines}
+        self._take_answers(readings, around, wall_s, now_s)
+        listed_keys = {reading.key for reading in readings}
+        for reading in readings:
+            shown += self._shown_readings(reading, listed_keys, gpus, around, wall_s, now_s)
+        urls = {reading.url for reading in readings}
         for engine in list(self._engines.values()):
             if engine.record.reading.url not in urls:
                 shown += self._absent_rows(engine, around, wall_s, now_s)
@@ -261,9 +261,9 @@ class LastSeen:
             del self._vram[url]
         return _without_taken_gpus(shown)
 
-    def _take_answers(self, engines: Iterable[EngineReading], around: Around, wall_s: float, now_s: float) -> None:
+    def _take_answers(self, readings: Iterable[EngineReading], around: Around, wall_s: float, now_s: float) -> None:
         """Take the good readings of engines that are remembered."""
-        for reading in engines:
+        for reading in readings:
             if reading.state is EndpointState.OK and _is_remembered(reading, around):
                 self._take_answer(reading, around, wall_s, now_s)
 
@@ -394,7 +394,7 @@ class LastSeen:
     def _shown_readings(
         self,
         reading: EngineReading,
-        listed: set[str],
+        listed_keys: set[str],
         gpus: Sequence[GpuReading],
         around: Around,
         wall_s: float,
@@ -403,7 +403,7 @@ class LastSeen:
         """A reading as it is shown; several where a server of several models has ended before this run."""
         if reading.phase is not Phase.INFERENCE:
             return [reading]
-        engines = self._engines_of(reading, listed)
+        engines = self._engines_of(reading, listed_keys)
         # Those of one server end together: the first stands for all.
         has_ended = bool(engines) and self._note_end(engines[0], reading, around, wall_s, now_s)
         if reading.state is EndpointState.OK and not has_ended:
@@ -415,16 +415,16 @@ class LastSeen:
             return [_never_served(reading)]
         return [self._silent_reading(engine, reading, around, wall_s, now_s) for engine in engines]
 
-    def _engines_of(self, reading: EngineReading, listed: set[str]) -> list[_SeenEngine]:
-        """The engines that are remembered of this reading: of a server that does not answer all its models, but those
-        that are listed themselves."""
+    def _engines_of(self, reading: EngineReading, listed_keys: set[str]) -> list[_SeenEngine]:
+        """The engines that are remembered of this reading: of a server that does not answer, all its models without a
+        reading of their own (`listed_keys`)."""
         engine = self._engines.get(reading.key)
         if engine is not None:
             return [engine]
         if reading.part or reading.state is EndpointState.OK:
             return []
         at_url = [engine for engine in self._engines.values() if engine.record.reading.url == reading.url]
-        return [engine for engine in at_url if engine.key not in listed]
+        return [engine for engine in at_url if engine.key not in listed_keys]
 
     def _silent_reading(
         self, engine: _SeenEngine, reading: EngineReading, around: Around, wall_s: float, now_s: float
@@ -442,13 +442,14 @@ class LastSeen:
             assert record.departure is not None, "it was noted"
             if not _is_over(record.departure, wall_s):
                 return self._end_row(engine, reading, wall_s, now_s)
+            # Somebody lists it still (the config): it keeps a row, which is no event any more.
             return _long_gone_row(_reading_without_answer(record, reading), record.departure)
         if reading.state is EndpointState.OK:
             return reading
         return _reading_without_answer(record, reading)
 
     def _absent_rows(self, engine: _SeenEngine, around: Around, wall_s: float, now_s: float) -> list[EngineReading]:
-        """The row of an engine of this host that is not listed any more, however it was found."""
+        """The row of an engine of this host that nobody lists any more, or none where it has not ended, or long ago."""
         record = engine.record
         is_here = record.reading.found_by == "discovery" or bool(record.origin.pid)
         if not is_here or not around.looks:
@@ -785,14 +786,14 @@ def _never_served(reading: EngineReading) -> EngineReading:
     return msgspec.structs.replace(reading, fault=f"{reading.fault}; {NEVER_SERVED}")
 
 
-def _without_taken_gpus(engines: Sequence[EngineReading]) -> tuple[EngineReading, ...]:
-    """The engines; one that has ended is not on a GPU any more that another engine took."""
+def _without_taken_gpus(readings: Sequence[EngineReading]) -> tuple[EngineReading, ...]:
+    """The readings, in which an engine that has ended is not on a GPU any more that another engine took."""
     in_use: set[str] = set()
-    for reading in engines:
+    for reading in readings:
         if reading.state is not EndpointState.DOWN:
             in_use.update(reading.gpus)
     shown = []
-    for reading in engines:
+    for reading in readings:
         if reading.state is EndpointState.DOWN and not in_use.isdisjoint(reading.gpus):
             free = tuple(uuid for uuid in reading.gpus if uuid not in in_use)
             reading = msgspec.structs.replace(reading, gpus=free)

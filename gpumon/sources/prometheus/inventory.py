@@ -30,7 +30,7 @@ class KvPool(NamedTuple):
     """KV pool of one rank."""
 
     tokens: float = 0.0
-    told: bool = False
+    in_tokens: bool = False
     """The engine says it in tokens: else it is blocks x block size, which layers of several kinds share."""
 
 
@@ -145,7 +145,7 @@ def _pool(labels: Mapping[str, str], ranks: int) -> KvPool:
     """The pool as the engine says it, else blocks x block size over the ranks of its page."""
     size = _positive(labels.get("kv_cache_size_tokens", ""))
     if size or any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS):
-        return KvPool(size, told=True)
+        return KvPool(size, in_tokens=True)
     blocks = _positive(labels.get("num_gpu_blocks", ""))
     return KvPool(blocks * _positive(labels.get("block_size", "")) / ranks)
 

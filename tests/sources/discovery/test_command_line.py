@@ -146,7 +146,7 @@ def test_a_server_by_its_command_line(line: str, kind: EngineKind, said: Said) -
 def test_a_server_without_a_page_says_why(line: str, words: str) -> None:
     found = launch(shlex.split(line))
     assert found is not None
-    assert words in found.nowhere
+    assert words in found.why_no_page
 
 
 @each_row(
@@ -172,7 +172,7 @@ def test_a_server_without_a_page_says_why(line: str, words: str) -> None:
             {"PORT": "80", "MODEL_ID": "m", "NUM_SHARD": "4"},
             {"port": 80, "model": "m", "tp": 4},
         ),
-        ("python3 -m dynamo.vllm --model m", {"DYN_SYSTEM_PORT": "8081"}, {"port": 8081, "nowhere": ""}),
+        ("python3 -m dynamo.vllm --model m", {"DYN_SYSTEM_PORT": "8081"}, {"port": 8081, "why_no_page": ""}),
         (
             "python3 -m nim_llm_sdk.entrypoints.launch",
             {"NIM_SERVER_PORT": "8010", "NIM_MODEL_NAME": "m"},
@@ -192,9 +192,9 @@ def test_a_dynamo_worker_without_a_system_port_names_the_variable() -> None:
     assert known is not None
     assert off is not None
     assert unknown is not None
-    assert "DYN_SYSTEM_PORT=8081" in known.nowhere
-    assert off.nowhere == known.nowhere
-    assert unknown.nowhere == ""
+    assert "DYN_SYSTEM_PORT=8081" in known.why_no_page
+    assert off.why_no_page == known.why_no_page
+    assert unknown.why_no_page == ""
 
 
 @each_row(
@@ -207,13 +207,13 @@ def test_a_dynamo_worker_without_a_system_port_names_the_variable() -> None:
 def test_an_engine_whose_metrics_have_a_port_only_if_one_is_given(line: str, words: str) -> None:
     found = launch(shlex.split(line), {})
     assert found is not None
-    assert words in found.nowhere
+    assert words in found.why_no_page
 
 
 def test_the_metrics_of_max_are_on_the_port_of_a_variable() -> None:
     found = launch(shlex.split("max serve --model m"), {"MAX_SERVE_METRICS_ENDPOINT_PORT": "9001"})
     assert found is not None
-    assert (found.port, found.nowhere) == (9001, "")
+    assert (found.port, found.why_no_page) == (9001, "")
 
 
 @each_row(
