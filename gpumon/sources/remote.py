@@ -40,10 +40,11 @@ Opened = TypeVar("Opened")
 Result = TypeVar("Result")
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 FIRST_LINE_S: Final = 120.0
-"""The driver of eight GPUs without persistence mode takes up to 90 s to open."""
+"""Longest wait for the first line: a driver of eight GPUs without persistence mode takes up to 90 s to open."""
 _SEND_S: Final = 300.0
 """Longest time to send gpumon to a host: 2.3 MB take 37 s at 500 kbit/s."""
 NEXT_LINE_S: Final = 30.0
+"""Longest wait for any further line."""
 _LATE: Final = 3.0
 """Intervals of the host until its next line is late, if those are longer than `NEXT_LINE_S`."""
 READ_S: Final = 10.0
@@ -55,9 +56,11 @@ _LEAST_GAP_S: Final = 0.2
 KEPT_BYTES: Final = 96_000_000
 """Bytes of packed snapshots of all hosts that are kept, for charts and for going back."""
 _KEPT_S: Final = 1800.0
+"""Seconds for which snapshots are kept."""
 _RATES: Final = 4
 """Snapshots after which rates are there: engines are polled every 2 s."""
 _MOST_SKEW_S: Final = 5.0
+"""Seconds between the clocks of two machines beyond which that is said."""
 STAGGER_S: Final = 0.02
 """Between the starts of two ssh: each takes some CPU for its keys."""
 CONNECTING: Final = "connecting: no figures yet"
@@ -151,10 +154,13 @@ class Remote:
         """Connect, again and again."""
         failures = 0
         while True:
-            before = self.lines
+            lines_before = self.lines
             refused = ""
             try:
-                await (self._poll() if self.is_url else self._listen())
+                if self.is_url:
+                    await self._poll()
+                else:
+                    await self._listen()
             except PeerError as beyond:
                 text = str(beyond)
                 refused = text
@@ -166,7 +172,8 @@ class Remote:
             if text != self.fault:
                 self.fault = text
                 self.since_s = self._wall()
-            failures = 0 if self.lines > before else failures
+            if self.lines > lines_before:  # it worked for a while
+                failures = 0
             self._wake.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await _within(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)], self._wake.wait())
@@ -494,6 +501,7 @@ class Remote:
             raise
 
     def _refused(self, status: int, secret: Endpoint | None) -> str:
+        """The fault of an answer of this HTTP status."""
         if status == 401:
             if secret is not None:
                 return f"401: {key_refused(secret, 'the login of user and password')}"
@@ -552,6 +560,7 @@ def _minor(version: str) -> tuple[int, int]:
 
 
 def _seconds(time_text: str) -> float:
+    """Unix time of a time in RFC 3339; NaN where it cannot be read."""
     from datetime import datetime
 
     try:

@@ -50,6 +50,7 @@ class EngineLogReader:
         return EngineRequestsReader(self._origin, kind, self._logs)
 
     def _read(self) -> LogView:
+        """Read on, and return the whole view; in a thread."""
         followed = self._follower.read()
         if followed.is_other:
             self._begin_anew()
@@ -66,6 +67,7 @@ class EngineLogReader:
         )
 
     def _begin_anew(self) -> None:
+        """Forget all lines: another log follows."""
         self._reader = LogReader()
         self._lines = []
         self._rest = ()

@@ -68,17 +68,19 @@ def behind_pipe(pipe: str) -> list[Output]:
     """Files that the reader of a pipe (`pipe:[123]`) writes, as `tee` does. Looks at every process of the host."""
     for pid in all_pids():
         if _target(pid, _STANDARD_INPUT) == pipe:
-            copies = (descriptor for descriptor in _written(pid) if descriptor != _STANDARD_ERROR)
-            outputs = (_output(pid, descriptor) for descriptor in copies)
-            result = []
-            for output in outputs:
+            files = []
+            for descriptor in _written(pid):
+                if descriptor == _STANDARD_ERROR:  # its own words
+                    continue
+                output = _output(pid, descriptor)
                 if output is not None and output.is_file:
-                    result.append(output)
-            return result
+                    files.append(output)
+            return files
     return []
 
 
 def _output(pid: int, descriptor: int) -> Output | None:
+    """An open file of a process; None where it is closed, or Linux hides it from this user."""
     try:
         status = Path(f"/proc/{pid}/fd/{descriptor}").stat()
     except OSError:

@@ -40,6 +40,7 @@ class EngineRequestsReader:
         self._follower.turn(step)
 
     def _read(self) -> RequestView:
+        """Read on, and return the whole view; in a thread."""
         followed = self._follower.read()
         if followed.is_other:
             self._begin_anew()

@@ -54,6 +54,7 @@ class BareHost:
         await self._engines.close()
 
     async def _gpus(self) -> tuple[GpuReading, ...]:
+        """The GPUs by nvidia-smi, without the columns that an older one refuses. Raises ShellError."""
         for _ in range(MOST_TRIES):
             answer = await self._shell.ask(f"gpus {','.join(self._columns)}")
             refused = smi.refused_column(answer.lines)

@@ -51,14 +51,14 @@ class Engines:
 
     async def adopt(self, servers: Sequence[StartedEngine]) -> None:
         """Poll these servers from now on, and no others."""
-        wanted = {server.url: server for server in servers if server.url}
+        by_url = {server.url: server for server in servers if server.url}
         self._unpolled = tuple(server for server in servers if not server.url)
         for url, polled in tuple(self._polled.items()):
-            server = wanted.get(url)
+            server = by_url.get(url)
             if server is None or server.pid != polled.server.pid:
                 del self._polled[url]
                 await _close(polled)
-        for url, server in wanted.items():
+        for url, server in by_url.items():
             if url not in self._polled:
                 self._polled[url] = await self._follow(server)
             else:
@@ -86,6 +86,7 @@ class Engines:
                 self._folder = None
 
     async def _follow(self, server: StartedEngine) -> _Polled:
+        """Open a tunnel to a server and poll it there."""
         kind = server.launch.kind
         name = "auto" if kind is EngineKind.UNKNOWN else kind.value
         endpoint = msgspec.convert({"url": server.url, "engine": name}, Endpoint)

@@ -152,6 +152,7 @@ def parse_look(lines: Sequence[str]) -> GuestLook:
 
 
 def _process(text: str) -> GuestProcess | None:
+    """A process by one line: pid, parent, user and arguments; None where it is none."""
     words = text.split(" ", 3)
     if len(words) != 4 or not words[0].isdecimal() or not words[1].isdecimal():
         return None

@@ -80,6 +80,7 @@ def parse_smi_gpus(
 
 
 def _gpu(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[GpuProcess, ...]]) -> GpuReading:
+    """The reading of one GPU."""
     values: dict[str, Any] = dict.fromkeys(_UNTOLD_FIELDS, _UNTOLD)
     for column in SMI_FIGURES:
         values[column.field] = _figure(row, column)

@@ -298,38 +298,39 @@ class EngineModel:
         """The work done by `at_s`, which is no earlier than the last `advance`: a running step counts in part."""
         total = msgspec.structs.replace(self._meter)
         if self._plan is not None:
-            step = self._step(self._plan)
-            cost = self._cost(step)
+            step = self._step_of(self._plan)
+            cost = self._cost_of(step)
             share = min(1.0, max(0.0, (min(at_s, self._hung_s) - self._now_s) / cost.seconds))
             total.add(cost, step.tokens, share)
         return total
 
     def _receive(self, by_s: float) -> None:
         """Take in what has come by then: requests, KV from elsewhere, and the end of some clients' patience."""
-        most = self.limits.most_waiting or math.inf
+        most_waiting = self.limits.most_waiting or math.inf
         while self._arrivals.next_s() <= by_s:
             request = self._arrivals.take()
-            if len(self._waiting) < most:
+            if len(self._waiting) < most_waiting:
                 self._accept(request)
             else:
                 self.rejected += 1
         while self.link and self.link.next_s() <= by_s:
-            self._fetched(*self.link.take())
+            self._take_fetched(*self.link.take())
         while self._deadlines and self._deadlines[0][0] <= by_s:
             self._abort(heapq.heappop(self._deadlines)[2], by_s)
 
     def _accept(self, request: SimulatedRequest) -> None:
-        sequence = Sequence(self._fitted(request))
+        """Put a request into the queue, with the moment at which its client gives up."""
+        sequence = Sequence(self._fit_request(request))
         self._waiting.append(sequence)
         self._received += 1
         if math.isfinite(request.patience_s):
             heapq.heappush(self._deadlines, (request.arrival_s + request.patience_s, self._received, sequence))
 
-    def _fitted(self, request: SimulatedRequest) -> SimulatedRequest:
+    def _fit_request(self, request: SimulatedRequest) -> SimulatedRequest:
         """The request, cut to what the model's context and the pool can hold at all."""
-        most = min(self.limits.max_model_len, (self.blocks.total - 1) * 16)
-        prompt = min(request.prompt_tokens, most - 1)
-        output = min(request.output_tokens, most - prompt)
+        most_tokens = min(self.limits.max_model_len, (self.blocks.total - 1) * 16)
+        prompt = min(request.prompt_tokens, most_tokens - 1)
+        output = min(request.output_tokens, most_tokens - prompt)
         if (prompt, output) == (request.prompt_tokens, request.output_tokens):
             return request
         return msgspec.structs.replace(
@@ -340,7 +341,7 @@ class EngineModel:
             finish="length",
         )
 
-    def _fetched(self, sequence: Sequence, seconds: float) -> None:
+    def _take_fetched(self, sequence: Sequence, seconds: float) -> None:
         """The KV of a request has come: it is next to be admitted."""
         size_bytes = sequence.fetched * self.instance.shape.kv_bytes
         self._meter.link_bytes += size_bytes
@@ -351,19 +352,21 @@ class EngineModel:
     # Scheduling: decoding sequences first, then chunks of the admitted prompts, then new ones.
 
     def _schedule(self) -> list[tuple[Sequence, int]]:
+        """The prefill chunks of the next step: tokens of each prompt that is computed in it."""
         self._most_steps = _MOST_STEPS
-        while not self.blocks.holds(self._ordinal, self._gain(1), self._decoding):
+        while not self.blocks.holds(self._ordinal, self._tokens_in(1), self._decoding):
             self._preempt()
             self._most_steps = 1
         budget = self.limits.max_batched_tokens - self._decoding
         chunks: list[tuple[Sequence, int]] = []
         for sequence in self._prefilling:
-            budget = self._chunk(sequence, budget, chunks)
+            budget = self._add_chunk(sequence, budget, chunks)
         self._admit_waiting(budget, chunks)
         return chunks
 
     @staticmethod
-    def _chunk(sequence: Sequence, budget: int, chunks: list[tuple[Sequence, int]]) -> int:
+    def _add_chunk(sequence: Sequence, budget: int, chunks: list[tuple[Sequence, int]]) -> int:
+        """Add the next chunk of a prompt, as far as the budget goes. Returns the tokens that are left of it."""
         tokens = max(0, min(sequence.target - sequence.computed, budget))
         if tokens:
             chunks.append((sequence, tokens))
@@ -385,13 +388,17 @@ class EngineModel:
                 skipped.append(self._waiting.popleft())
                 continue
             fetches = self._must_fetch(sequence)
-            has_room = self._fetch(sequence) if fetches else self._admit(sequence)
+            if fetches:
+                has_room = self._fetch(sequence)
+            else:
+                has_room = self._admit(sequence)
             if not has_room:
                 break
             self._waiting.popleft()
             if not fetches:
-                active |= {adapter} - {""}
-                budget = self._chunk(sequence, budget, chunks)
+                if adapter:
+                    active.add(adapter)
+                budget = self._add_chunk(sequence, budget, chunks)
         self._without_slot = len(skipped)
         self._waiting.extendleft(reversed(skipped))
 
@@ -401,6 +408,7 @@ class EngineModel:
 
     @staticmethod
     def _must_fetch(sequence: Sequence) -> bool:
+        """Whether KV of a request has to come over the link before it is admitted."""
         return bool(sequence.fetched) and not sequence.reserved and not sequence.preemptions
 
     def _fetch(self, sequence: Sequence) -> bool:
@@ -500,7 +508,8 @@ class EngineModel:
 
     # Steps.
 
-    def _step(self, chunks: list[tuple[Sequence, int]]) -> EngineStep:
+    def _step_of(self, chunks: list[tuple[Sequence, int]]) -> EngineStep:
+        """The work of a step with these prefill chunks beside what decodes."""
         step = EngineStep(self._decoding, float(self._context + self._decoding), chunks=len(chunks))
         if self.speculation is not None:
             step.verified = 1 + self.speculation.draft_tokens
@@ -511,13 +520,13 @@ class EngineModel:
             step.logits += sequence.computed + tokens == sequence.target
         return step
 
-    def _cost(self, step: EngineStep) -> Cost:
+    def _cost_of(self, step: EngineStep) -> Cost:
         cost = self.instance.cost(step)
         if self.speculation is not None and step.decoding:
             cost.overhead_s += self.speculation.overhead_s
         return cost
 
-    def _gain(self, steps: int) -> int:
+    def _tokens_in(self, steps: int) -> int:
         """Tokens that each decoding sequence gets out of so many steps."""
         if self.speculation is None:
             return steps
@@ -525,13 +534,13 @@ class EngineModel:
 
     def _prefill_step(self, chunks: list[tuple[Sequence, int]], to_s: float) -> bool:
         """One step with prefill chunks in it; False if it does not end by `to_s`."""
-        step = self._step(chunks)
-        cost = self._cost(step)
+        step = self._step_of(chunks)
+        cost = self._cost_of(step)
         if self._now_s + cost.seconds > to_s:
             return False
         decoding = self._decoding
         computed_before = self.counters.computed_tokens
-        gain = self._gain(1)
+        gain = self._tokens_in(1)
         self._commit(cost, step, 1, cost.seconds)
         ended = [sequence for sequence, tokens in chunks if self._computed(sequence, tokens)]
         for sequence in ended:
@@ -549,15 +558,15 @@ class EngineModel:
 
     def _decode_steps(self, to_s: float) -> bool:
         """As many pure decode steps as end by `to_s` and before anything changes the batch; False if none does."""
-        step = self._step([])
-        cost = self._cost(step)
+        step = self._step_of([])
+        cost = self._cost_of(step)
         if self._now_s + cost.seconds > to_s:
             return False
         steps = self._steps_at_one_go(cost, to_s)
-        gain = self._gain(steps)
+        gain = self._tokens_in(steps)
         if gain > 1:
             step.context_tokens += self._decoding * (gain - 1) / 2
-            cost = self._cost(step)
+            cost = self._cost_of(step)
         self._commit(cost, step, steps, steps * cost.seconds)
         self.counters.step_output(self._decoding, self._decoding * gain / steps, steps)
         self._finish_ended()
@@ -580,7 +589,7 @@ class EngineModel:
             arrival_s = self._arrivals.next_s() - self._now_s
             steps = min(steps, math.ceil(_steps_in(arrival_s, cost.seconds, growth_s)))
         steps = max(1, steps)
-        while not self.blocks.holds(self._ordinal, self._gain(steps), self._decoding):
+        while not self.blocks.holds(self._ordinal, self._tokens_in(steps), self._decoding):
             steps = max(1, steps // 2)
         return steps
 
@@ -591,7 +600,7 @@ class EngineModel:
         self._plan = None
         if not self._decoding:
             return
-        gain = self._gain(steps)
+        gain = self._tokens_in(steps)
         if self.speculation is not None:
             self._gained += steps * self.speculation.mean_tokens - gain
             self.counters.speculated(self.speculation, steps * self._decoding, (gain - steps) * self._decoding)
@@ -641,6 +650,7 @@ class EngineModel:
             self._meter.link_bytes += size_bytes
 
     def _finish_ended(self) -> None:
+        """Take out the sequences whose last token has come."""
         while self._ends and self._ends[0][0] <= self._ordinal:
             sequence = heapq.heappop(self._ends)[2]
             # What speculation gave beyond the end of the answer was never sent.
@@ -650,15 +660,16 @@ class EngineModel:
             sequence.ended = True
             self._count_finished(sequence)
             if self._hand_over is not None:
-                self._hand_over(self._handed_over(sequence.request))
+                self._hand_over(self._as_handed_over(sequence.request))
 
-    def _handed_over(self, request: SimulatedRequest) -> SimulatedRequest:
+    def _as_handed_over(self, request: SimulatedRequest) -> SimulatedRequest:
         """The request as it reaches the engine that decodes it: all but its last token's KV is here."""
         return msgspec.structs.replace(
             request, arrival_s=self._now_s, cached_tokens=0, fetched_tokens=request.prompt_tokens - 1
         )
 
     def _count_finished(self, sequence: Sequence) -> None:
+        """Count a request that has ended, and its latencies."""
         request = sequence.request
         counters = self.counters
         now_s = self._now_s
@@ -697,7 +708,9 @@ def _adapters_of(sequences: Iterable[Sequence]) -> tuple[str, ...]:
 def _steps_in(seconds: float, first_s: float, growth_s: float) -> float:
     """Steps that fit in `seconds` when the first lasts `first_s` and each next one `growth_s` longer."""
     if math.isinf(seconds) or seconds <= 0.0:
-        return _MOST_STEPS if seconds > 0.0 else 0.0
+        if seconds > 0.0:
+            return _MOST_STEPS
+        return 0.0
     linear = first_s - growth_s / 2
     if growth_s < 1e-12:
         return seconds / linear

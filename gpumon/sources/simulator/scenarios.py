@@ -37,6 +37,7 @@ _LEVELS: Final = {"C": Level.CRITICAL, "W": Level.WARN, "N": Level.NOTE, "O": Le
 
 
 def _truth(row: TomlRow) -> Truth:
+    """A verdict that a scenario must or may raise."""
     must = "must" in row
     return Truth(
         row["must" if must else "may"],
@@ -51,14 +52,15 @@ def _truth(row: TomlRow) -> Truth:
 
 
 def _actions(words: str) -> tuple[str, ...]:
+    """The codes of actions in words separated by blanks."""
     codes: list[str] = []
     for word in words.split():
-        codes += _spelt(word)
+        codes += _codes_of(word)
     return tuple(codes)
 
 
-def _spelt(word: str) -> list[str]:
-    """`@NAME` stands for the actions of that name."""
+def _codes_of(word: str) -> list[str]:
+    """The codes that a word stands for; `@NAME` stands for the actions of that name."""
     codes: str = _FILE["actions"][word[1:]] if word.startswith("@") else word
     return codes.split()
 
@@ -83,7 +85,8 @@ def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> Traf
 
 
 def _actor(row: TomlRow) -> Actor:
-    made: dict[str, Callable[[Any], Any]] = {
+    """An engine of a row; `like` names one that it differs from in these fields."""
+    makers: dict[str, Callable[[Any], Any]] = {
         "shape": lambda name: getattr(physics, name),
         "chip": lambda name: getattr(physics, name),
         "speed": lambda figures: physics.Speed(*figures),
@@ -95,17 +98,17 @@ def _actor(row: TomlRow) -> Actor:
     }
     fields = {}
     for key, value in row.items():
-        if key != "like":
-            if key in made:
-                fields[key] = made[key](value)
-            else:
-                fields[key] = value
+        if key in makers:
+            fields[key] = makers[key](value)
+        elif key != "like":
+            fields[key] = value
     if "like" in row:
         return msgspec.structs.replace(ENGINES[row["like"]], **fields)
     return Actor(**fields)
 
 
 def _run(row: TomlRow) -> TrainingRun:
+    """A training run of a row, by default the one of `run`."""
     row = {**_FILE["run"], **row}
     parts = {"shape": getattr(physics, row["shape"]), "chip": getattr(physics, row["chip"])}
     return TrainingRun(**{**row, **parts, "gpus": tuple(row["gpus"]), "loader": Loader(*row["loader"])})
@@ -129,15 +132,16 @@ def host(
 
 
 def _scenario(row: TomlRow) -> Scenario:
+    """A scenario of a row, with the records of its lists."""
     parts = {
         "truth": _truth,
         "cast": _actor,
         "runs": _run,
         "leftovers": _leftover,
-        "gpu_effects": lambda each: msgspec.convert(each, GpuEffect),
-        "engine_effects": lambda each: msgspec.convert(each, EngineEffect),
-        "engine_conditions": lambda each: msgspec.convert(each, EngineCondition),
-        "host_effects": lambda each: host(**each),
+        "gpu_effects": lambda fields: msgspec.convert(fields, GpuEffect),
+        "engine_effects": lambda fields: msgspec.convert(fields, EngineEffect),
+        "engine_conditions": lambda fields: msgspec.convert(fields, EngineCondition),
+        "host_effects": lambda fields: host(**fields),
     }
     lists = {key: tuple(map(make, row.get(key, ()))) for key, make in parts.items()}
     chip = getattr(physics, row.get("chip", "H100"))

@@ -217,6 +217,7 @@ class SimulatedServer:
             self._work_gpus(seconds)
 
     def _work_gpus(self, seconds: float) -> None:
+        """Let the GPUs work for so many seconds, under what slows them down now."""
         effects = effects_at(self._scenario.gpu_effects, self.at_s)
         works = self._works()
         for gpu in self.gpus:
@@ -252,6 +253,8 @@ class SimulatedServer:
         return self.at_s + min(max(gap_s, 0.0), LONGEST_GAP_S)
 
     def _answers(self, port: SimulatedEndpoint) -> Callable[[str], PageAnswer | None]:
+        """The function that answers requests at this endpoint."""
+
         def answer(path: str) -> PageAnswer | None:
             self.at_s = self.now_s()
             port.advance(self.at_s)
@@ -264,6 +267,7 @@ class SimulatedServer:
         return answer
 
     async def _warm_up(self) -> None:
+        """Play the time before zero, giving way to other tasks, then open the servers."""
         while self.at_s < 0.0:
             self.advance(min(0.0, self.at_s + SLICE_S))
             await asyncio.sleep(0)
@@ -364,6 +368,7 @@ def _feeds(scenario: Scenario, urls: Sequence[str]) -> tuple[Feed, ...]:
 
 
 def _ports(engines: tuple[SimulatedEngine, ...], runs: tuple[SimulatedRun, ...]) -> Iterator[SimulatedEndpoint]:
+    """The endpoints of engines that have a port of their own, with those that share it, and of training runs."""
     for engine in engines:
         if not engine.actor.port_of:
             followers = [follower for follower in engines if follower.actor.port_of == engine.actor.name]

@@ -189,6 +189,7 @@ class VllmPage:
         return [self._labels(rank, *extra) for rank in range(len(self._ranks))]
 
     def _process(self) -> Iterable[PageBlock]:
+        """The series of the Python process."""
         version: PageLabels = (("implementation", "CPython"), ("major", "3"), ("minor", "12"), ("version", "3.12.11"))
         yield _block("python_info", "Python platform information", "gauge", (version,), lambda: (1.0,))
         text = "Start time of the process since unix epoch in seconds."
@@ -201,6 +202,7 @@ class VllmPage:
         return self._scalars(family)
 
     def _scalars(self, family: PageFamily) -> Iterable[PageBlock]:
+        """The series of a counter or gauge."""
         ranks = self._ranks
         (label, _, values) = family.label.partition("=")
         labels: list[PageLabels] = []
@@ -231,6 +233,7 @@ class VllmPage:
             yield _block(f"{name}_created", text, "gauge", labels, lambda: values)
 
     def _histogram(self, family: PageFamily) -> Iterable[PageBlock]:
+        """The series of a histogram. With one rank, the real exporter writes the sum last; with several, first."""
         name = f"vllm:{family.name}"
         alone = self._alone
         (reader,) = family.readers()
@@ -256,6 +259,7 @@ class VllmPage:
         yield from self._created(name, family.text, self._labels_of_ranks())
 
     def _cache_config(self) -> PageBlock:
+        """The series whose labels are the settings of the KV cache."""
         limits = self._ranks[0].limits
         ranks = range(len(self._ranks))
         tokens = (limits.kv_pool_blocks - 1) * 16

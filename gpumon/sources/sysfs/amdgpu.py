@@ -98,6 +98,7 @@ class AmdgpuGpu(SysfsGpu):
         return SysfsGpu.identity(card)
 
     def _market_name(self) -> str:
+        """The name of the card by its ids: known here, in a list of the system, or as the card says."""
         card = self._card
         known = _NAMES.get((card.device_id, card.revision), "")
         if known:
@@ -111,6 +112,7 @@ class AmdgpuGpu(SysfsGpu):
         return product or f"AMD GPU {card.vendor_id:04x}:{card.device_id:04x}"
 
     def _read_minute(self) -> None:
+        """Read what changes seldom. A power limit of 0 is none."""
         self._gauges(_limits(self._card.hwmon))
         for field in ("power_limit_w", "power_default_w"):
             if self._values[field] == 0.0:
@@ -124,6 +126,7 @@ class AmdgpuGpu(SysfsGpu):
         self._values |= self._link(self._slot_device())
 
     def _read_tick(self) -> None:
+        """Read what changes all the time. A clock above its highest level shows that the card boosts."""
         self._gauges(_moving(self._card.hwmon))
         for now, most in _CLOCKS.items():
             if is_below(self._values[most], self._values[now]):

@@ -94,12 +94,13 @@ class FdinfoClients:
             return self._look
 
     def _look_again(self, now_s: float) -> OpenProcesses:
+        """Look at the open files of the processes that are due."""
         pids = self._due(now_s)
-        left = _MOST_FILES
+        files_left = _MOST_FILES
         clients: dict[tuple[str, str], tuple[int, _Client, float]] = {}
         for pid in pids:
-            files = self._files(pid, left)
-            left -= len(files)
+            files = self._files(pid, files_left)
+            files_left -= len(files)
             holds = False
             for path in files:
                 client = _client_of(path)
@@ -111,7 +112,9 @@ class FdinfoClients:
             else:
                 self._holders.discard(pid)
         is_host = _link(str(self._proc / "self" / "ns" / "pid")) == HOST_NAMESPACE
-        return OpenProcesses(now_s, self._summed(clients), is_whole=self._is_root and is_host and not self._unread)
+        return OpenProcesses(
+            now_s, self._sum_by_process(clients), is_whole=self._is_root and is_host and not self._unread
+        )
 
     def _due(self, now_s: float) -> list[int]:
         """Processes to look at: known holders and young ones; each minute all."""
@@ -148,21 +151,23 @@ class FdinfoClients:
         self._unread.discard(pid)
         return files
 
-    def _summed(self, clients: dict[tuple[str, str], tuple[int, _Client, float]]) -> dict[str, dict[int, ClientUsage]]:
+    def _sum_by_process(
+        self, clients: dict[tuple[str, str], tuple[int, _Client, float]]
+    ) -> dict[str, dict[int, ClientUsage]]:
         """Usage by GPU and process; a client that two processes share counts for the first."""
         usage: dict[str, dict[int, ClientUsage]] = {}
-        known: dict[tuple[str, str, str], tuple[float, float, float]] = {}
+        newest: dict[tuple[str, str, str], tuple[float, float, float]] = {}
         busy: dict[tuple[str, int, str], Reading] = {}
         for pid, client, at_s in clients.values():
             of_gpu = usage.setdefault(client.slot, {})
             of_gpu[pid] = ClientUsage(_plus(of_gpu.get(pid, ClientUsage()).vram_bytes, client.vram_bytes))
             for engine, spent, passed in client.engines:
                 key = (client.slot, client.client, engine)
-                known[key] = (spent, passed, at_s)
-                share = _share(self._engines.get(key), known[key])
+                newest[key] = (spent, passed, at_s)
+                share = _share(self._engines.get(key), newest[key])
                 place = (client.slot, pid, engine)
                 busy[place] = _at_most_all(_plus(busy.get(place, NOT_EXPOSED), share))
-        self._engines = known
+        self._engines = newest
         for (slot, pid, _), share in busy.items():
             of_process = usage[slot][pid]
             usage[slot][pid] = of_process._replace(engine_ratio=_largest(of_process.engine_ratio, share))
@@ -170,6 +175,7 @@ class FdinfoClients:
 
 
 def _pids(proc: Path) -> Iterator[int]:
+    """The pids of all processes that this PID namespace shows."""
     try:
         names = os.listdir(proc)  # noqa: PTH208 - a Path for each process is not needed
     except OSError:

@@ -110,6 +110,7 @@ class SysfsGpu:
         return figures
 
     def _read_due(self, now_s: float) -> None:
+        """Read what is due at this moment: each minute, each few seconds, each tick."""
         if now_s >= self._minute_due_s:
             self._minute_due_s = now_s + self._timings.minute_s
             self._name = self._name or self._market_name()

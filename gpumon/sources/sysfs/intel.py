@@ -125,6 +125,7 @@ class IntelGpu(SysfsGpu):
         self._values["vram_used_bytes"] = self._used_bytes(now_s)
 
     def _read_tick(self) -> None:
+        """Read what changes all the time. An energy counter that stood still tells nothing."""
         hwmon = self._card.hwmon
         self._gauges((self._clock,))
         self._values["temperature_c"] = self._sensor(hwmon.channel("temp pkg", "temp1"))
