@@ -116,15 +116,15 @@ class ExporterGpus:
 
     def _keep(self, fresh: Mapping[str, GpuReading], now_s: float) -> None:
         """Keep these readings, and for a while those of GPUs that left the page; forget all others."""
-        kept = {uuid: gpu for uuid, gpu in self._readings.items() if now_s - self._seen_s[uuid] <= STALE_GPU_S}
-        kept |= fresh
-        if len(kept) > MOST_GPUS:
-            kept = dict(fresh)
-        self._readings = dict(sorted(kept.items(), key=_order))
+        remembered = {uuid: gpu for uuid, gpu in self._readings.items() if now_s - self._seen_s[uuid] <= STALE_GPU_S}
+        remembered |= fresh
+        if len(remembered) > MOST_GPUS:
+            remembered = dict(fresh)
+        self._readings = dict(sorted(remembered.items(), key=_order))
         for memory in (self._seen_s, self._xid, self._active):
-            for uuid in memory.keys() - kept.keys():
+            for uuid in memory.keys() - remembered.keys():
                 del memory[uuid]
-        for host in self._hosts.keys() - {gpu.host for gpu in kept.values()}:
+        for host in self._hosts.keys() - {gpu.host for gpu in remembered.values()}:
             del self._hosts[host]
 
     def _reading(self, page: DcgmPage, key: GpuIdentity, uuid: str, *, now_s: float, wall_s: float) -> GpuReading:

@@ -68,13 +68,13 @@ def look_up(
     root: str,
     config_models: Sequence[Model],
     llms: LlmCatalogue,
-    seen: Sequence[FileSystemView],
+    views: Sequence[FileSystemView],
     hints: Mapping[str, str] = NO_HINTS,
 ) -> ModelLookUp:
     """First hit of: config entry, the model's own files, the engine's own words, catalogue row.
 
     `model_id` is the served name, `root` the path or Hugging Face id that it was loaded from, `hints` what the engine
-    says of it (`specs.hints`); all are text from a server. `seen`: where its files may lie, and with whose rights they
+    says of it (`specs.hints`); all are text from a server. `views`: where its files may lie, and with whose rights they
     are opened; none: the server is on another machine. Reads files, those of one model after the other's: run it in a
     thread. Never raises for what a file, a name or a hint holds.
     """
@@ -88,10 +88,10 @@ def look_up(
         return _with_spec(spec, hints, looked)
     looked.append(Looked("config", "no [[model]] entry matches"))
     names = _names_of(model_id, root, hints)
-    if seen:
+    if views:
         try:
             with _in_turn():
-                spec = _from_files(names, model_id, seen, hints, looked)
+                spec = _from_files(names, model_id, views, hints, looked)
         except RefusedError as error:
             return _without_spec(error, model_id, looked)
     if spec is not None:
@@ -296,11 +296,11 @@ def _check_entry(model: Model, total: float, active: float, table: float) -> Non
 
 
 def _from_files(
-    names: Sequence[str], model_id: str, seen: Sequence[FileSystemView], hints: Mapping[str, str], looked: list[Looked]
+    names: Sequence[str], model_id: str, views: Sequence[FileSystemView], hints: Mapping[str, str], looked: list[Looked]
 ) -> LlmSpec | None:
     """The first of these names whose `config.json` or GGUF file can be read."""
     tried = set()
-    for place, view, read in _candidate_files(names, model_id, seen, hints):
+    for place, view, read in _candidate_files(names, model_id, views, hints):
         if (place, view.reader) in tried:
             continue
         tried.add((place, view.reader))
@@ -317,19 +317,19 @@ def _from_files(
             looked.append(Looked("files", spec.source))
             return spec
     if not tried:
-        places = dict.fromkeys(chain.from_iterable(searched(names, view) for view in seen))
+        places = dict.fromkeys(chain.from_iterable(searched(names, view) for view in views))
         looked.append(Looked("files", f"{NO_FILES} {', '.join(places)}"))
     return None
 
 
 def _candidate_files(
-    names: Sequence[str], model_id: str, seen: Sequence[FileSystemView], hints: Mapping[str, str]
+    names: Sequence[str], model_id: str, views: Sequence[FileSystemView], hints: Mapping[str, str]
 ) -> Iterator[tuple[str, FileSystemView, Callable[[], LlmSpec]]]:
     """The places where the model's files may be, each with the call that reads them: every folder, then GGUF files."""
-    for view, name in product(seen, names):
+    for view, name in product(views, names):
         for folder in model_folders(name, view):
             yield f"{folder}/config.json", view, partial(_from_folder, folder, view, model_id, hints)
-    for view, name in product(seen, names):
+    for view, name in product(views, names):
         for path in gguf_paths(name, view):
             yield str(path.parent), view, partial(_from_gguf, path, view, model_id)
 

@@ -487,7 +487,7 @@ def kernel_devices(path: Path) -> frozenset[int]:
 # Where they lie
 
 
-def model_folders(name: str, seen: FileSystemView) -> Iterator[Path]:
+def model_folders(name: str, file_system: FileSystemView) -> Iterator[Path]:
     """Folders with a `config.json` that may belong to this model path or Hugging Face id; the likeliest first.
 
     An absolute path is taken as it is; an id is looked up in the Hugging Face cache, and so is the id in the path of
@@ -495,14 +495,16 @@ def model_folders(name: str, seen: FileSystemView) -> Iterator[Path]:
     """
     if not allowed(name):
         return
-    if name.startswith("/") and seen.paths:
-        folders = [Path(f"{seen.root}{name}")]
+    if name.startswith("/") and file_system.paths:
+        folders = [Path(f"{file_system.root}{name}")]
     else:
         folders = []
     cached = _CACHED.search(name)
-    folders_found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, seen)
+    folders_found = snapshots(cached["id"].replace("--", "/", 1) if cached else name, file_system)
     folders += sorted(folders_found, key=lambda folder: folder.name not in Path(name).parts)
-    yield from (folder for folder in dict.fromkeys(folders) if _is_worth_opening(folder / "config.json", seen.reader))
+    yield from (
+        folder for folder in dict.fromkeys(folders) if _is_worth_opening(folder / "config.json", file_system.reader)
+    )
 
 
 def model_root(folder: Path) -> Path:
@@ -513,17 +515,17 @@ def model_root(folder: Path) -> Path:
     return folder
 
 
-def snapshots(name: str, seen: FileSystemView) -> Iterator[Path]:
+def snapshots(name: str, file_system: FileSystemView) -> Iterator[Path]:
     """Folders of this Hugging Face id in the cache: the snapshot that `refs/main` names, then the others, newest first.
 
     Nothing for what is no id.
     """
-    if seen.cache is None or not _REPOSITORY.fullmatch(name):
+    if file_system.cache is None or not _REPOSITORY.fullmatch(name):
         return
-    repository = seen.cache / f"models--{name.replace('/', '--')}"
-    folders = entries(repository / "snapshots", _MOST_SNAPSHOTS, seen.reader)
+    repository = file_system.cache / f"models--{name.replace('/', '--')}"
+    folders = entries(repository / "snapshots", _MOST_SNAPSHOTS, file_system.reader)
     try:
-        with open_file(repository / "refs" / "main", seen.reader, repository) as file:
+        with open_file(repository / "refs" / "main", file_system.reader, repository) as file:
             main = file.read(128).decode("utf-8", "replace").strip()
     except (OSError, ValueError):
         main = ""
@@ -531,7 +533,7 @@ def snapshots(name: str, seen: FileSystemView) -> Iterator[Path]:
     def modified(folder: Path) -> float:
         """Unix time of the folder's last change; 0 where that cannot be told."""
         try:
-            with _resolved(folder, seen.reader) as descriptor:
+            with _resolved(folder, file_system.reader) as descriptor:
                 return os.fstat(descriptor).st_mtime
         except OSError:
             return 0.0
@@ -539,7 +541,7 @@ def snapshots(name: str, seen: FileSystemView) -> Iterator[Path]:
     yield from sorted(folders, key=lambda folder: (folder.name == main, modified(folder)), reverse=True)
 
 
-def gguf_paths(name: str, seen: FileSystemView) -> Iterator[Path]:
+def gguf_paths(name: str, file_system: FileSystemView) -> Iterator[Path]:
     """GGUF files that may hold this model; the likeliest first, and none where several could be meant.
 
     `name` is an absolute path (a file, or a folder with one model), a Hugging Face id of the cache, which may end in
@@ -548,8 +550,8 @@ def gguf_paths(name: str, seen: FileSystemView) -> Iterator[Path]:
     if not allowed(name):
         return
     if name.startswith("/"):
-        if seen.paths:
-            yield from _gguf_at(Path(f"{seen.root}{name}"), seen.reader)
+        if file_system.paths:
+            yield from _gguf_at(Path(f"{file_system.root}{name}"), file_system.reader)
         return
     repository = name
     tag = ""
@@ -557,9 +559,9 @@ def gguf_paths(name: str, seen: FileSystemView) -> Iterator[Path]:
     if tagged is not None:
         repository = tagged["repository"]
         tag = tagged["tag"]
-    for folder in snapshots(repository, seen):
-        yield from _only_model(folder, tag, seen.reader)
-    yield from _gguf_of_ollama(name, seen)
+    for folder in snapshots(repository, file_system):
+        yield from _only_model(folder, tag, file_system.reader)
+    yield from _gguf_of_ollama(name, file_system)
 
 
 def _gguf_at(path: Path, reader: ReadingUser | None) -> Iterator[Path]:
@@ -570,15 +572,15 @@ def _gguf_at(path: Path, reader: ReadingUser | None) -> Iterator[Path]:
         yield path
 
 
-def _gguf_of_ollama(name: str, seen: FileSystemView) -> Iterator[Path]:
+def _gguf_of_ollama(name: str, file_system: FileSystemView) -> Iterator[Path]:
     """The files of Ollama's `name:tag` in its stores."""
     parts = _OLLAMA_NAME.fullmatch(name)
     if parts is None:  # a name without a tag may be anybody's
         return
     below = Path(parts["host"] or _REGISTRY, parts["owner"] or _LIBRARY, parts["name"], parts["tag"])
-    for store in seen.stores:
-        for blob in _blobs(store / "manifests" / below, store, seen.reader):
-            if is_gguf(blob, seen.reader):
+    for store in file_system.stores:
+        for blob in _blobs(store / "manifests" / below, store, file_system.reader):
+            if is_gguf(blob, file_system.reader):
                 yield blob
 
 
@@ -655,12 +657,12 @@ def _blobs(manifest: Path, store: Path, reader: ReadingUser | None) -> list[Path
     return blobs
 
 
-def searched(names: Iterable[str], seen: FileSystemView) -> Iterator[str]:
+def searched(names: Iterable[str], file_system: FileSystemView) -> Iterator[str]:
     """Places where the files of a model of these names were looked for."""
     for name in names:
-        if name.startswith("/") and seen.paths:
-            yield f"{seen.root}{name}"
-    yield from map(str, ((seen.cache,) if seen.cache is not None else ()) + seen.stores)
+        if name.startswith("/") and file_system.paths:
+            yield f"{file_system.root}{name}"
+    yield from map(str, ((file_system.cache,) if file_system.cache is not None else ()) + file_system.stores)
 
 
 # What they hold

@@ -68,14 +68,14 @@ class _PageRefusal(NamedTuple):
 
 
 async def find(
-    fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, taken: list[Refusal]
+    fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, record_refusals: list[Refusal]
 ) -> tuple[ProbedServer, HttpAnswer] | Refusal:
     """The server with its first metrics page; or why there is none. Raises FetchError.
 
     It is looked for at one page where the config says the kind, else wherever an engine has one. TensorRT-LLM's JSON
     /metrics gives every record once: a server that may be one is asked for its other page first, and then for its model
-    list, which it signs. What an unsigned /metrics with JSON came to is kept in `taken`: its records may have been
-    somebody else's, so it is not asked again.
+    list, which it signs. The refusal of an unsigned /metrics with JSON is kept in `record_refusals`: its records may
+    have been somebody else's, so it is not asked again.
     """
     kind = _configured_kind(endpoint)
     engines = _engines_of(kind)
@@ -84,8 +84,8 @@ async def find(
     refusals: list[_PageRefusal] = []
     for path, rows in pages.items():
         may_take_records = path == page_of_records
-        if may_take_records and taken:
-            refusals.append(_PageRefusal((False, False), taken[0]))
+        if may_take_records and record_refusals:
+            refusals.append(_PageRefusal((False, False), record_refusals[0]))
             continue
         if may_take_records and await _is_signed(fetcher, url, endpoint):
             return _without_prometheus_page(refusals[0].refusal)
@@ -99,7 +99,7 @@ async def find(
         if answer.status in IN_TROUBLE:
             return refusal
         if may_take_records and _has_records(answer):
-            taken.append(refusal)
+            record_refusals.append(refusal)
         rank = (_is_aside(path, engines), _says_little(refusal, answer.status))
         refusals.append(_PageRefusal(rank, refusal))
     return min(refusals, key=attrgetter("rank")).refusal

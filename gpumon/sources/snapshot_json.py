@@ -60,7 +60,8 @@ def parse_snapshot(line: bytes) -> dict[str, Any]:
 class _Read(NamedTuple):
     """An object of the JSON and the record that it was read as."""
 
-    told: dict[str, Any]
+    document: dict[str, Any]
+    """The object."""
     values: dict[str, Any]
     """Values of fields by name, but for `readings`."""
     readings: dict[str, float]
@@ -99,27 +100,32 @@ class SnapshotReader:
         return snapshot
 
 
-def _read_object(kind: type[msgspec.Struct], document: Any, before: _Read, more: Mapping[str, Any] = {}) -> _Read:
-    """The object as a record. `before`: what stood in its place in the snapshot before."""
-    if document is before.told:
+def _read_object(
+    kind: type[msgspec.Struct], document: Any, before: _Read, not_printed: Mapping[str, Any] = {}
+) -> _Read:
+    """The object as a record.
+
+    `before`: the object in its place in the snapshot before. `not_printed`: fields that the JSON does not have.
+    """
+    if document is before.document:
         return before
     if not isinstance(document, dict):
         raise TypeError("no object")
     fields = _fields(kind)
-    changed = _changed_keys(document, before.told)
+    changed = _changed_keys(document, before.document)
     if changed is None:
-        newest = _Read(document, dict(more), {}, {}, {}, None)
+        newest = _Read(document, dict(not_printed), {}, {}, {}, None)
         _read_fields(fields.values(), newest, before)
         _hold_against_bounds(kind, newest, newest.readings)
     else:
         newest = _as_before(document, before)
-        newest.values.update(more)
-        again = []
+        newest.values.update(not_printed)
+        changed_fields = []
         for key in changed:
             if key in fields:
-                again.append(fields[key])
-        _read_fields(again, newest, before)
-        _hold_against_bounds(kind, newest, with_dependents(field.name for field in again if field.is_reading))
+                changed_fields.append(fields[key])
+        _read_fields(changed_fields, newest, before)
+        _hold_against_bounds(kind, newest, with_dependents(field.name for field in changed_fields if field.is_reading))
     record = make_record(kind, newest.values | newest.figures)
     return newest._replace(record=_within_bounds(record))
 
@@ -146,9 +152,9 @@ def _changed_keys(document: dict[str, Any], before: dict[str, Any]) -> list[str]
 
 def _read_fields(fields: Iterable[_Field], newest: _Read, before: _Read) -> None:
     """Fill in these fields of `newest` from its object."""
-    reasons = newest.told.get("missing", {})
+    reasons = newest.document.get("missing", {})
     for field in fields:
-        value = newest.told.get(field.key)
+        value = newest.document.get(field.key)
         if value is None:
             if field.is_reading and isinstance(reasons, dict):
                 newest.values[field.name] = _missing(reasons.get(field.key))
@@ -175,7 +181,7 @@ def _read_objects(field: _Field, value: Any, before: tuple[_Read, ...]) -> tuple
             earlier = before[number]
         else:
             earlier = _UNREAD
-        if item is not earlier.told:
+        if item is not earlier.document:
             new += 1
             if new % GIVE_WAY_EVERY == 0:
                 time.sleep(GIVE_WAY_S)
@@ -259,6 +265,7 @@ def _fields(kind: type[msgspec.Struct]) -> dict[str, _Field]:
 
 
 def _field(name: str, kind: Any) -> _Field:
+    """A field of a record, by its type."""
     is_list = get_origin(kind) is tuple
     if is_list:
         item = get_args(kind)[0]
@@ -271,6 +278,7 @@ def _field(name: str, kind: Any) -> _Field:
 
 
 def _reader(field: str, kind: Any) -> Callable[[Any], Any]:
+    """The function that makes a value of this type of JSON's. It raises TypeError or ValueError."""
     if kind == Reading:
         return _number
     if get_origin(kind) is tuple:
@@ -310,6 +318,7 @@ def _table(field: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _items(field: str, kind: Any) -> Callable[[Any], Any]:
+    """Reads a list."""
     read = _reader(field, kind)
 
     def items(value: Any) -> tuple[Any, ...]:
@@ -331,7 +340,7 @@ def _text(value: Any) -> str:
 
 
 def _number(value: Any) -> float:
-    """JSON knows neither NaN nor infinity, and a text is no number."""
+    """A finite number; JSON knows neither NaN nor infinity."""
     if type(value) is float:
         number = value
     else:
@@ -349,6 +358,7 @@ def _missing(reason: Any) -> Missing:
 
 
 def _member(kind: type[Enum], value: Any) -> Any:
+    """The enumerator of a code; of a newer gpumon's the replacement."""
     try:
         return kind(value)
     except ValueError:

@@ -253,16 +253,16 @@ def _lines(pid: int | str) -> Iterator[str]:
             yield from Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]
 
 
-def connection_of(made: socket.socket) -> TcpConnection:
+def connection_of(connected: socket.socket) -> TcpConnection:
     """The two ends of a connected TCP socket. Raises OSError if it is no longer connected."""
-    local = made.getsockname()
-    remote = made.getpeername()
+    local = connected.getsockname()
+    remote = connected.getpeername()
     address = ipaddress.ip_address(remote[0].partition("%")[0])
     if address.is_link_local and len(remote) == 4:
         interface = remote[3]
     else:
         interface = 0
-    inode = os.fstat(made.fileno()).st_ino
+    inode = os.fstat(connected.fileno()).st_ino
     own_address = _mapped(ipaddress.ip_address(local[0].partition("%")[0]))
     return TcpConnection(own_address, local[1], _mapped(address), remote[1], inode, interface)
 

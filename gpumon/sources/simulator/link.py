@@ -41,11 +41,11 @@ class KvLink:
         return sequence, seconds
 
     def drop(self, sequence: Sequence) -> bool:
-        """Forget a request whose client has hung up; whether it was on its way."""
-        left = deque(transfer for transfer in self._transfers if transfer[2] is not sequence)
-        dropped = len(left) < len(self._transfers)
-        self._transfers = left
-        return dropped
+        """Forget a request whose client has hung up. Returns whether it was on its way."""
+        others = deque(transfer for transfer in self._transfers if transfer[2] is not sequence)
+        was_on_its_way = len(others) < len(self._transfers)
+        self._transfers = others
+        return was_on_its_way
 
     def stick(self, at_s: float) -> None:
         """Carry nothing from now on."""

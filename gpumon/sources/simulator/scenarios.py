@@ -38,16 +38,20 @@ _LEVELS: Final = {"C": Level.CRITICAL, "W": Level.WARN, "N": Level.NOTE, "O": Le
 
 def _truth(row: TomlRow) -> Truth:
     """A verdict that a scenario must or may raise."""
-    must = "must" in row
+    key = "may"
+    within_s = math.inf
+    if "must" in row:
+        key = "must"
+        within_s = row.get("within_s", 60.0)
     return Truth(
-        row["must" if must else "may"],
+        row[key],
         row["code"],
         tuple(_LEVELS[letter] for letter in row["levels"]),
         _actions(row.get("actions", "")),
         _actions(row.get("first", "")),
         row.get("from_s", 0.0),
         row.get("to_s", math.inf),
-        row.get("within_s", 60.0) if must else math.inf,
+        within_s,
     )
 
 

@@ -409,9 +409,9 @@ def _processes(scenario: Scenario, engines: tuple[SimulatedEngine, ...]) -> Iter
         for rank, gpus in enumerate(engine.actor.ranks):
             for worker, gpu in enumerate(gpus):
                 yield SimulatedProcess(gpu, _worker(engine.actor, rank, worker, next(pids)), engine)
-    for left in scenario.leftovers:
-        process = GpuProcess(next(pids), left.name, left.user, left.vram_bytes, command=left.command)
-        yield SimulatedProcess(left.gpu, process, leftover=left)
+    for leftover in scenario.leftovers:
+        process = GpuProcess(next(pids), leftover.name, leftover.user, leftover.vram_bytes, command=leftover.command)
+        yield SimulatedProcess(leftover.gpu, process, leftover=leftover)
     for run in scenario.runs:
         for gpu in run.gpus:
             process = GpuProcess(
