@@ -1,8 +1,8 @@
 """Two spans held against each other: figures with their noise, what was set differently, and verdicts of each side.
 
-A difference is a change if it is larger than the noise, and than `_LEAST` of the figure. The noise is the mean of two
-spreads: of each span the highest less the lowest of the means of its parts. Two quantiles in one bucket of a histogram
-are the same.
+A difference is a change if it is larger than the noise, and than `_LEAST_CHANGE` of the figure. The noise is the mean
+of two spreads: of each span the highest less the lowest of the means of its parts. Two quantiles in one bucket of a
+histogram are the same.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from gpumon.readings.verdict import URGENCY, Kind, Level
 
 LEAST_PARTS: Final = 3
 """Parts of a span that must have a figure for its noise to be known."""
-_LEAST: Final = 0.03
+_LEAST_CHANGE: Final = 0.03
 """Share of a figure below which a difference is none, however steady both sides are: windows do not end exactly with
 their spans."""
 _PER_MILLION_S: Final = 1e6 / 3600.0
+"""Price per hour over tokens per second -> price of a million tokens."""
 
-Of = Callable[[SpanParts], Reading]
+FigureOfParts = Callable[[SpanParts], Reading]
+"""A figure of some parts of a span."""
 
 
 class FigureSpec(NamedTuple):
@@ -48,36 +50,39 @@ class FigureSpec(NamedTuple):
     code: str
     unit: str
     better: str
-    of: Of
+    """`higher`, `lower`, or empty where neither is better."""
+    figure: FigureOfParts
     bucket: Callable[[SpanParts], object] | None = None
     """Bounds of the bucket that a quantile lies in; None where it is in none."""
     goal: str = ""
     """Field with the goal of a share within it."""
 
 
-def _mean(code: str, unit: str, better: str = "") -> FigureSpec:
-    def of(parts: SpanParts) -> Reading:
+def _mean_spec(code: str, unit: str, better: str = "") -> FigureSpec:
+    """Mean of a figure over the moments of a span."""
+
+    def figure(parts: SpanParts) -> Reading:
         return parts.mean(code)
 
-    return FigureSpec(code, unit, better, of)
+    return FigureSpec(code, unit, better, figure)
 
 
-def _rate(code: str, counter: str, unit: str, better: str = "") -> FigureSpec:
+def _rate_spec(code: str, counter: str, unit: str, better: str = "") -> FigureSpec:
     """Growth of a counter per second; of an engine without it, the mean of the rates that it has."""
 
-    def of(parts: SpanParts) -> Reading:
+    def figure(parts: SpanParts) -> Reading:
         rate = parts.rate(counter)
         if rate is None:
             return parts.mean(code)
         return rate
 
-    return FigureSpec(code, unit, better, of)
+    return FigureSpec(code, unit, better, figure)
 
 
-def _observed_mean(code: str, quantity: str, unit: str, better: str) -> FigureSpec:
+def _observed_mean_spec(code: str, quantity: str, unit: str, better: str) -> FigureSpec:
     """Mean of a histogram's observations; of an engine without one, of the means that it has."""
 
-    def of(parts: SpanParts) -> Reading:
+    def figure(parts: SpanParts) -> Reading:
         observed = parts.histogram(quantity)
         if observed is None and quantity in parts.exported:
             return Missing(Reason.RESET)
@@ -85,18 +90,20 @@ def _observed_mean(code: str, quantity: str, unit: str, better: str) -> FigureSp
             return parts.mean(code)
         return divide(observed.sum, observed.count, Missing(Reason.IDLE))
 
-    return FigureSpec(code, unit, better, of)
+    return FigureSpec(code, unit, better, figure)
 
 
-def _quantile(code: str, quantity: str, share: float) -> FigureSpec:
+def _quantile_spec(code: str, quantity: str, share: float) -> FigureSpec:
     """A quantile of all observations of some parts: no mean of quantiles."""
 
-    def of(parts: SpanParts) -> Reading:
+    def figure(parts: SpanParts) -> Reading:
         observed = parts.histogram(quantity)
         if observed is None or len(observed.bounds) < 2:
             return NOT_EXPOSED
         if observed.count < ENOUGH:
-            return Missing(Reason.FEW if observed.count else Reason.IDLE)
+            if observed.count:
+                return Missing(Reason.FEW)
+            return Missing(Reason.IDLE)
         value, _, _ = histogram_quantile(observed, share)
         return value
 
@@ -107,20 +114,20 @@ def _quantile(code: str, quantity: str, share: float) -> FigureSpec:
         _, low, high = histogram_quantile(observed, share)
         return low, high
 
-    return FigureSpec(code, "s", "lower", of, bucket)
+    return FigureSpec(code, "s", "lower", figure, bucket)
 
 
-def _within(code: str, quantities: Sequence[str], goal: str) -> FigureSpec:
+def _within_goal_spec(code: str, quantities: Sequence[str], goal: str) -> FigureSpec:
     """Least share of the observations within a goal, by the first of these histograms that there is."""
 
-    def of(parts: SpanParts) -> Reading:
+    def figure(parts: SpanParts) -> Reading:
         goal_s = parts.mean(goal)
         observed = _first_observed(parts, quantities)
         if observed is None or isinstance(goal_s, Missing):
             return NOT_EXPOSED
         return share_within(observed, goal_s).low_ratio
 
-    return FigureSpec(code, "ratio", "higher", of, goal=goal)
+    return FigureSpec(code, "ratio", "higher", figure, goal=goal)
 
 
 def _first_observed(parts: SpanParts, quantities: Sequence[str]) -> HistogramReading | None:
@@ -134,86 +141,87 @@ def _first_observed(parts: SpanParts, quantities: Sequence[str]) -> HistogramRea
 
 def _cost_per_million(parts: SpanParts) -> Reading:
     """Price of an hour over the tokens generated in it."""
-    return times(divide(parts.mean("cost_per_hour"), _counted(parts, "decode_tokens_per_s")), _PER_MILLION_S)
+    return times(divide(parts.mean("cost_per_hour"), _rate_or_mean(parts, "decode_tokens_per_s")), _PER_MILLION_S)
 
 
 def _tokens_per_joule(parts: SpanParts) -> Reading:
-    return divide(_counted(parts, "decode_tokens_per_s"), parts.mean("power_w"))
+    """Tokens generated per joule of the GPUs."""
+    return divide(_rate_or_mean(parts, "decode_tokens_per_s"), parts.mean("power_w"))
 
 
 _COST: Final = FigureSpec("cost_per_million_output_tokens", "money", "lower", _cost_per_million)
 _PER_JOULE: Final = FigureSpec("tokens_per_j", "tokens_per_j", "higher", _tokens_per_joule)
 _LOAD: Final = (
-    _mean("requests_per_s", "per_s"),
-    _mean("running", "number"),
-    _mean("waiting", "number", "lower"),
+    _mean_spec("requests_per_s", "per_s"),
+    _mean_spec("running", "number"),
+    _mean_spec("waiting", "number", "lower"),
 )
 COMPARED_FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
     Kind.HOST: (
         *_LOAD,
-        _mean("prefill_tokens_per_s", "tokens_per_s"),
-        _mean("decode_tokens_per_s", "tokens_per_s", "higher"),
-        _mean("busy_ratio", "ratio"),
-        _mean("power_w", "w"),
+        _mean_spec("prefill_tokens_per_s", "tokens_per_s"),
+        _mean_spec("decode_tokens_per_s", "tokens_per_s", "higher"),
+        _mean_spec("busy_ratio", "ratio"),
+        _mean_spec("power_w", "w"),
         _PER_JOULE,
-        _mean("cost_per_hour", "money", "lower"),
+        _mean_spec("cost_per_hour", "money", "lower"),
         _COST,
-        _mean("cpu_ratio", "ratio"),
+        _mean_spec("cpu_ratio", "ratio"),
     ),
     Kind.ENGINE: (
-        _rate("requests_per_s", q.REQUESTS, "per_s"),
-        _mean("running", "number"),
-        _mean("waiting", "number", "lower"),
-        _observed_mean("prompt_tokens_mean", q.PROMPT_LENGTH, "number", ""),
-        _observed_mean("answer_tokens_mean", q.OUTPUT_LENGTH, "number", ""),
-        _rate("prefill_tokens_per_s", q.PREFILL_COMPUTED, "tokens_per_s"),
-        _rate("cached_tokens_per_s", q.PREFILL_CACHED, "tokens_per_s"),
-        _rate("decode_tokens_per_s", q.DECODE_TOKENS, "tokens_per_s", "higher"),
-        _rate("trained_tokens_per_s", q.TRAINED_TOKENS, "tokens_per_s", "higher"),
-        _observed_mean("ttft_mean_s", q.TTFT, "s", "lower"),
-        _quantile("ttft_p50_s", q.TTFT, 0.5),
-        _quantile("ttft_p95_s", q.TTFT, 0.95),
-        _within("ttft_goal_ratio", (q.TTFT,), "ttft_goal_s"),
-        _observed_mean("itl_mean_s", q.ITL, "s", "lower"),
-        _quantile("itl_p50_s", q.ITL, 0.5),
-        _quantile("itl_p95_s", q.ITL, 0.95),
-        _within("itl_goal_ratio", (q.TPOT, q.ITL), "itl_goal_s"),
-        _observed_mean("e2e_mean_s", q.E2E, "s", "lower"),
-        _observed_mean("queue_mean_s", q.QUEUE, "s", "lower"),
-        _mean("kv_usage_ratio", "ratio"),
-        _rate("preemptions_per_s", q.PREEMPTIONS, "per_s", "lower"),
-        _rate("failures_per_s", q.FAILURES, "per_s", "lower"),
-        _rate("rejections_per_s", q.REJECTIONS, "per_s", "lower"),
-        _mean("acceptance_ratio", "ratio", "higher"),
-        _mean("mfu_ratio", "ratio", "higher"),
-        _mean("mbu_ratio", "ratio", "higher"),
-        _mean("power_w", "w"),
+        _rate_spec("requests_per_s", q.REQUESTS, "per_s"),
+        _mean_spec("running", "number"),
+        _mean_spec("waiting", "number", "lower"),
+        _observed_mean_spec("prompt_tokens_mean", q.PROMPT_LENGTH, "number", ""),
+        _observed_mean_spec("answer_tokens_mean", q.OUTPUT_LENGTH, "number", ""),
+        _rate_spec("prefill_tokens_per_s", q.PREFILL_COMPUTED, "tokens_per_s"),
+        _rate_spec("cached_tokens_per_s", q.PREFILL_CACHED, "tokens_per_s"),
+        _rate_spec("decode_tokens_per_s", q.DECODE_TOKENS, "tokens_per_s", "higher"),
+        _rate_spec("trained_tokens_per_s", q.TRAINED_TOKENS, "tokens_per_s", "higher"),
+        _observed_mean_spec("ttft_mean_s", q.TTFT, "s", "lower"),
+        _quantile_spec("ttft_p50_s", q.TTFT, 0.5),
+        _quantile_spec("ttft_p95_s", q.TTFT, 0.95),
+        _within_goal_spec("ttft_goal_ratio", (q.TTFT,), "ttft_goal_s"),
+        _observed_mean_spec("itl_mean_s", q.ITL, "s", "lower"),
+        _quantile_spec("itl_p50_s", q.ITL, 0.5),
+        _quantile_spec("itl_p95_s", q.ITL, 0.95),
+        _within_goal_spec("itl_goal_ratio", (q.TPOT, q.ITL), "itl_goal_s"),
+        _observed_mean_spec("e2e_mean_s", q.E2E, "s", "lower"),
+        _observed_mean_spec("queue_mean_s", q.QUEUE, "s", "lower"),
+        _mean_spec("kv_usage_ratio", "ratio"),
+        _rate_spec("preemptions_per_s", q.PREEMPTIONS, "per_s", "lower"),
+        _rate_spec("failures_per_s", q.FAILURES, "per_s", "lower"),
+        _rate_spec("rejections_per_s", q.REJECTIONS, "per_s", "lower"),
+        _mean_spec("acceptance_ratio", "ratio", "higher"),
+        _mean_spec("mfu_ratio", "ratio", "higher"),
+        _mean_spec("mbu_ratio", "ratio", "higher"),
+        _mean_spec("power_w", "w"),
         _PER_JOULE,
-        _mean("cost_per_hour", "money", "lower"),
+        _mean_spec("cost_per_hour", "money", "lower"),
         _COST,
     ),
     Kind.GPU: (
-        _mean("busy_ratio", "ratio"),
-        _mean("sm_active_ratio", "ratio"),
-        _mean("mfu_ratio", "ratio", "higher"),
-        _mean("mbu_ratio", "ratio", "higher"),
-        _mean("bandwidth_bytes_per_s", "bytes_per_s"),
-        _mean("vram_used_bytes", "bytes"),
-        _mean("power_w", "w"),
-        _mean("temperature_c", "c", "lower"),
-        _mean("sm_clock_hz", "hz"),
+        _mean_spec("busy_ratio", "ratio"),
+        _mean_spec("sm_active_ratio", "ratio"),
+        _mean_spec("mfu_ratio", "ratio", "higher"),
+        _mean_spec("mbu_ratio", "ratio", "higher"),
+        _mean_spec("bandwidth_bytes_per_s", "bytes_per_s"),
+        _mean_spec("vram_used_bytes", "bytes"),
+        _mean_spec("power_w", "w"),
+        _mean_spec("temperature_c", "c", "lower"),
+        _mean_spec("sm_clock_hz", "hz"),
     ),
 }
 """Figures by kind of thing, in the order in which they are shown. Load comes first."""
-_LOADS: Final = ("requests_per_s", "trained_tokens_per_s", "decode_tokens_per_s")
+_LOAD_FIELDS: Final = ("requests_per_s", "trained_tokens_per_s", "decode_tokens_per_s")
 """Figures that a load is taken from, the first that both sides know."""
-_COUNTERS: Final = {
+_LOAD_COUNTERS: Final = {
     "requests_per_s": q.REQUESTS,
     "rejections_per_s": q.REJECTIONS,
     "trained_tokens_per_s": q.TRAINED_TOKENS,
     "decode_tokens_per_s": q.DECODE_TOKENS,
 }
-"""Loads and their counters."""
+"""Field of a load -> its counter."""
 _KINDS: Final = (Kind.HOST, Kind.ENGINE, Kind.GPU)
 
 
@@ -225,15 +233,16 @@ def before_after(before: TakenSpan, after: TakenSpan) -> BeforeAfter:
             if thing.kind is kind:
                 things.append(_thing_change(thing, before.things.get(thing), after.things.get(thing)))
     return BeforeAfter(
-        before=_span(before),
-        after=_span(after),
+        before=_compared_span(before),
+        after=_compared_span(after),
         simulated=before.simulated or after.simulated,
         things=tuple(things),
-        verdicts=_verdicts(before, after),
+        verdicts=_verdict_changes(before, after),
     )
 
 
-def _span(span: TakenSpan) -> ComparedSpan:
+def _compared_span(span: TakenSpan) -> ComparedSpan:
+    """A span as it is shown."""
     return ComparedSpan(
         begin=rfc3339(span.begin_s),
         end=rfc3339(span.end_s),
@@ -250,14 +259,14 @@ def _thing_change(thing: ThingKey, before: ThingSpan | None, after: ThingSpan | 
         figure = figure_change(spec, before, after)
         if not isinstance(figure.before, Missing) or not isinstance(figure.after, Missing):
             figures.append(figure)
-    some = after or before
-    assert some is not None, "a thing of neither side"
+    newest = after or before
+    assert newest is not None, "a thing of neither side"
     code, load_ratio = load_change(before, after)
     return ThingChange(
         kind=thing.kind,
         key=thing.key,
-        name=some.name,
-        seen=_seen(before, after),
+        name=newest.name,
+        seen=_seen_on(before, after),
         load_ratio=load_ratio,
         load=code,
         is_comparable=_are_alike(load_ratio),
@@ -266,7 +275,7 @@ def _thing_change(thing: ThingKey, before: ThingSpan | None, after: ThingSpan | 
     )
 
 
-def _seen(before: ThingSpan | None, after: ThingSpan | None) -> SeenOn:
+def _seen_on(before: ThingSpan | None, after: ThingSpan | None) -> SeenOn:
     if before is None:
         return SeenOn.AFTER
     if after is None:
@@ -278,25 +287,25 @@ def load_change(before: ThingSpan | None, after: ThingSpan | None) -> tuple[str,
     """Figure that the load is taken from, and the load after over that before."""
     if before is None or after is None:
         return "", NOT_EXPOSED
-    for code in _LOADS:
-        ratio = divide(_load(after.whole, code), _load(before.whole, code))
+    for code in _LOAD_FIELDS:
+        ratio = divide(_load_of(after.whole, code), _load_of(before.whole, code))
         if not isinstance(ratio, Missing):
             return code, ratio
     return "", NOT_EXPOSED
 
 
-def _load(parts: SpanParts, code: str) -> Reading:
+def _load_of(parts: SpanParts, code: str) -> Reading:
     """A load: requests that ended and those that were turned away, or tokens."""
-    load = _counted(parts, code)
-    rejected = number(_counted(parts, "rejections_per_s"))
+    load = _rate_or_mean(parts, code)
+    rejected = number(_rate_or_mean(parts, "rejections_per_s"))
     if code == "requests_per_s" and rejected is not None:
         return plus(load, rejected)
     return load
 
 
-def _counted(parts: SpanParts, code: str) -> Reading:
+def _rate_or_mean(parts: SpanParts, code: str) -> Reading:
     """A rate by its counter, where there is one, else its mean."""
-    rate = parts.rate(_COUNTERS[code])
+    rate = parts.rate(_LOAD_COUNTERS[code])
     if rate is None:
         return parts.mean(code)
     return rate
@@ -310,38 +319,39 @@ def _are_alike(load_ratio: Reading) -> bool:
 
 def figure_change(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> FigureChange:
     """One figure on both sides, with its noise and whether it changed."""
-    old = _value(spec, before)
-    new = _value(spec, after)
+    value_before = _whole_value(spec, before)
+    value_after = _whole_value(spec, after)
     noise = _noise(spec, before, after)
     goal_s: Reading = NOT_EXPOSED
-    some = after or before
-    if spec.goal and some is not None:
-        goal_s = some.whole.mean(spec.goal)
+    newest = after or before
+    if spec.goal and newest is not None:
+        goal_s = newest.whole.mean(spec.goal)
     return FigureChange(
         code=spec.code,
         unit=spec.unit,
         better=spec.better,
-        before=old,
-        after=new,
+        before=value_before,
+        after=value_after,
         noise=noise,
-        judgement=_judgement(old, new, noise, is_same_bucket=_is_same_bucket(spec, before, after)),
+        judgement=_judgement(value_before, value_after, noise, is_same_bucket=_is_same_bucket(spec, before, after)),
         goal_s=goal_s,
     )
 
 
-def _value(spec: FigureSpec, observed: ThingSpan | None) -> Reading:
-    if observed is None:
+def _whole_value(spec: FigureSpec, span: ThingSpan | None) -> Reading:
+    """A figure over a whole span; missing where the thing was not seen in it."""
+    if span is None:
         return NOT_EXPOSED
-    return spec.of(observed.whole)
+    return spec.figure(span.whole)
 
 
 def _noise(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> Reading:
     """The mean of the two spreads; missing where one is not known."""
     spreads = []
-    for observed in (before, after):
-        if observed is None:
+    for span in (before, after):
+        if span is None:
             return NOT_EXPOSED
-        spread = _spread([spec.of(part) for part in observed.each()])
+        spread = _spread([spec.figure(part) for part in span.by_part()])
         if isinstance(spread, Missing):
             return spread
         spreads.append(spread)
@@ -350,13 +360,13 @@ def _noise(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) 
 
 def _spread(means: Iterable[Reading]) -> Reading:
     """The highest less the lowest of the means of the parts."""
-    known = []
+    known_means = []
     for mean in means:
         if not isinstance(mean, Missing):
-            known.append(mean)
-    if len(known) < LEAST_PARTS:
+            known_means.append(mean)
+    if len(known_means) < LEAST_PARTS:
         return Missing(Reason.FEW)
-    return max(known) - min(known)
+    return max(known_means) - min(known_means)
 
 
 def _is_same_bucket(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan | None) -> bool:
@@ -374,8 +384,8 @@ def _judgement(before: Reading, after: Reading, noise: Reading, *, is_same_bucke
         return Judgement.WITHIN_NOISE
     if isinstance(noise, Missing):
         return Judgement.NOT_JUDGED
-    apart = abs(after - before)
-    if apart > noise and apart > _LEAST * max(abs(before), abs(after)):
+    difference = abs(after - before)
+    if difference > noise and difference > _LEAST_CHANGE * max(abs(before), abs(after)):
         return Judgement.CHANGED
     return Judgement.WITHIN_NOISE
 
@@ -388,16 +398,19 @@ def fact_changes(before: ThingSpan | None, after: ThingSpan | None) -> tuple[Fac
     for code, old, new in differing(before.facts, after.facts):
         kind, _, name = code.partition(" ")
         is_inside = code in before.mixed or code in after.mixed
-        changes.append(FactChange(kind if kind == OPTION else code, name, old, new, is_inside))
+        if kind == OPTION:
+            changes.append(FactChange(OPTION, name, old, new, is_inside))
+        else:
+            changes.append(FactChange(code, name, old, new, is_inside))
     return tuple(sorted(changes, key=_is_consequence))
 
 
 def _is_consequence(change: FactChange) -> bool:
-    """Whether a change is what follows from the others, and is told last: new options need a restart."""
+    """Whether a change follows from the others, so that it comes last: new options need a restart."""
     return change.code == STARTED
 
 
-def _verdicts(before: TakenSpan, after: TakenSpan) -> tuple[VerdictChange, ...]:
+def _verdict_changes(before: TakenSpan, after: TakenSpan) -> tuple[VerdictChange, ...]:
     """Verdicts of both sides, the most urgent first."""
     changes = []
     for place in dict.fromkeys((*before.verdicts, *after.verdicts)):
@@ -409,23 +422,24 @@ def _verdicts(before: TakenSpan, after: TakenSpan) -> tuple[VerdictChange, ...]:
             VerdictChange(
                 verdict=newest.verdict,
                 level=_most_urgent(old, new),
-                before_ratio=_share(old, before.moments),
-                after_ratio=_share(new, after.moments),
+                before_ratio=_stood_share(old, before.moments),
+                after_ratio=_stood_share(new, after.moments),
             )
         )
-    return tuple(sorted(changes, key=_urgency))
+    return tuple(sorted(changes, key=_urgency_order))
 
 
-def _share(stood: VerdictSpan | None, moments: int) -> float:
+def _stood_share(stood: VerdictSpan | None, moments: int) -> float:
+    """Share of a span's moments at which a verdict stood."""
     if stood is None or not moments:
         return 0.0
     return min(1.0, stood.moments / moments)
 
 
-def _most_urgent(*both: VerdictSpan | None) -> Level:
-    levels = [stood.level for stood in both if stood is not None]
+def _most_urgent(*spans: VerdictSpan | None) -> Level:
+    levels = [span.level for span in spans if span is not None]
     return min(levels, key=URGENCY.__getitem__)
 
 
-def _urgency(change: VerdictChange) -> int:
+def _urgency_order(change: VerdictChange) -> int:
     return URGENCY[change.level]

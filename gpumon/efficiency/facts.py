@@ -23,6 +23,7 @@ _POOL: Final = "kv_pool"
 CLOCK_FACT: Final = "clock"
 """Code of the highest SM clock that a busy GPU reached while nothing but a setting held it back."""
 _MOST_TEXT: Final = 200
+"""Characters of a fact."""
 _MOST_COMMAND: Final = 1024
 """Characters of a command line: as many as are kept of a server's (`SERVER_COMMAND`)."""
 _LATEST_S: Final = 1e11
@@ -39,7 +40,15 @@ _SETTINGS: Final = {
 """Key of `EngineReading.info` -> code of the fact."""
 _SWITCHES: Final = {0.0: "off", 1.0: "on"}
 _NOT_CHOSEN: Final = frozenset({"--port", "-p"})
-"""Options that say where it listens: that is what an engine is known by."""
+"""Options that are no facts: they say where an engine listens, by which it is known."""
+
+_LEAST_LOAD: Final = 0.5
+"""Busy share from which on a GPU's clock is one under load."""
+_CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
+"""Clock event reasons that somebody set: a clock that they hold is a setting, too."""
+_TOLERANCES: Final = {STARTED: 2.5, _POOL: 0.01, CLOCK_FACT: 0.03}
+"""Fact -> difference up to which it is the same: seconds of a start, which is known to a second or two; the share of a
+KV pool, whose size an engine measures at each start; the share of a clock, which warmth lowers by some steps."""
 
 Facts = dict[str, str]
 """Code -> value in words. What is not known is not in it."""
@@ -57,18 +66,18 @@ def engine_facts(engine: Engine, reading: EngineReading | None, processes: Itera
         "weights": dimensions.weight_precision,
         "kv_cache": dimensions.kv_precision,
         "gpu_type": hardware.gpu_type,
-        "gpus": _whole(hardware.gpu_count),
-        "tp": _size(hardware.tp),
-        "pp": _size(hardware.pp),
-        "ranks": _size(hardware.ranks),
-        _POOL: _whole(engine.load.kv_pool_tokens),
+        "gpus": _whole_text(hardware.gpu_count),
+        "tp": _size_text(hardware.tp),
+        "pp": _size_text(hardware.pp),
+        "ranks": _size_text(hardware.ranks),
+        _POOL: _whole_text(engine.load.kv_pool_tokens),
     }
     command = _command(engine, processes)
     if reading is not None:
         facts |= _facts_of_reading(reading)
         command = reading.info.get(SERVER_COMMAND, "") or command
     facts |= options_of(command)
-    return _known(facts)
+    return _known_facts(facts)
 
 
 def _facts_of_reading(reading: EngineReading) -> Facts:
@@ -156,34 +165,28 @@ def gpu_settings(gpu: Gpu) -> Facts:
         "power_limit": _with_unit(gpu.power_limit_w, " W"),
         "clock_limit": clock_text(gpu.sm_clock_max_hz),
         "memory_clock_limit": clock_text(gpu.memory_clock_max_hz),
-        "pcie_width": _whole(gpu.pcie_width),
-        "ecc": _switch(gpu.ecc_mode),
-        "persistence": _switch(gpu.persistence_mode),
+        "pcie_width": _whole_text(gpu.pcie_width),
+        "ecc": _switch_text(gpu.ecc_mode),
+        "persistence": _switch_text(gpu.persistence_mode),
     }
-    return _known(facts)
-
-
-_LOADED: Final = 0.5
-"""Busy share from which on a GPU's clock is one under load."""
-_CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
-"""Clock event reasons that somebody set: a clock that they hold is a setting, too."""
+    return _known_facts(facts)
 
 
 def clock_under_load(gpu: Gpu) -> float | None:
     """SM clock in Hz of a busy GPU that nothing but a setting may hold back; None of any other."""
     busy = number(gpu.busy_ratio)
-    if busy is None or busy < _LOADED or not all(reason in _CHOSEN for reason in gpu.throttle):
+    if busy is None or busy < _LEAST_LOAD or not all(reason in _CHOSEN for reason in gpu.throttle):
         return None
     return number(gpu.sm_clock_hz)
 
 
 def host_facts(host: Host, snapshot: Snapshot) -> Facts:
     """Settings of a machine, and the number of its GPUs."""
-    cards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
-    return _known({"driver": host.driver, "cuda": host.cuda, "gpus": f"{len(cards)}"})
+    boards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    return _known_facts({"driver": host.driver, "cuda": host.cuda, "gpus": f"{len(boards)}"})
 
 
-def _known(facts: Mapping[str, str]) -> Facts:
+def _known_facts(facts: Mapping[str, str]) -> Facts:
     """The facts that have a value, safe to print: a snapshot may be another machine's."""
     known = {}
     for code, value in facts.items():
@@ -192,18 +195,21 @@ def _known(facts: Mapping[str, str]) -> Facts:
     return known
 
 
-def _whole(value: Reading) -> str:
+def _whole_text(value: Reading) -> str:
+    """A whole number; empty where it is missing."""
     return _with_unit(value, "")
 
 
 def _with_unit(value: Reading, unit: str) -> str:
-    known = number(value)
-    if known is None:
+    """A whole number and its unit; empty where it is missing."""
+    figure = number(value)
+    if figure is None:
         return ""
-    return f"{known:.0f}{unit}"
+    return f"{figure:.0f}{unit}"
 
 
-def _size(value: int) -> str:
+def _size_text(value: int) -> str:
+    """A size; empty for 0, which is not known."""
     if value > 0:
         return f"{value}"
     return ""
@@ -211,17 +217,18 @@ def _size(value: int) -> str:
 
 def clock_text(value: Reading) -> str:
     """A clock in MHz; empty where it is missing."""
-    known = number(value)
-    if known is None:
+    figure = number(value)
+    if figure is None:
         return ""
-    return f"{known / 1e6:.0f} MHz"
+    return f"{figure / 1e6:.0f} MHz"
 
 
-def _switch(value: Reading) -> str:
-    known = number(value)
-    if known is None:
+def _switch_text(value: Reading) -> str:
+    """`on` or `off`; empty where it is missing."""
+    figure = number(value)
+    if figure is None:
         return ""
-    return _SWITCHES.get(known, amount(known))
+    return _SWITCHES.get(figure, amount(figure))
 
 
 def differing(before: Facts, after: Facts) -> Iterator[tuple[str, str, str]]:
@@ -236,11 +243,6 @@ def differing(before: Facts, after: Facts) -> Iterator[tuple[str, str, str]]:
         is_option = code.startswith(f"{OPTION} ") and options_known
         if (old and new) or is_option:
             yield code, old, new
-
-
-_TOLERANCES: Final = {STARTED: 2.5, _POOL: 0.01, CLOCK_FACT: 0.03}
-"""Fact -> difference up to which it is the same: seconds of a start, which is known to a second or two; the share of a
-KV pool, whose size an engine measures at each start; the share of a clock, which warmth lowers by some steps."""
 
 
 def _is_near(old: str, new: str, tolerance: float) -> bool:

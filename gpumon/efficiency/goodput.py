@@ -17,10 +17,10 @@ from gpumon.readings.snapshot import Goodput, WithinGoal
 
 _SAME: Final = 1e-9
 """Relative difference up to which a bound is the goal: engines print 0.05 in several ways."""
-_MEANS: Final = frozenset({EngineKind.TGI, EngineKind.TENSORRT_LLM})
+_WITH_MEAN_ITL: Final = frozenset({EngineKind.TGI, EngineKind.TENSORRT_LLM})
 """Kinds whose ITL histogram has one mean per request, not a gap per token."""
 _OTHER_GOALS: Final = Missing(Reason.NOT_SUPPORTED, "the engines have other goals")
-_NONE: Final = Missing(Reason.IDLE)
+_IDLE: Final = Missing(Reason.IDLE)
 NO_GOAL: Final = Missing(Reason.NOT_GIVEN, "[goals] has no such goal")
 
 
@@ -35,7 +35,7 @@ class Bounds(msgspec.Struct, frozen=True):
 
     def of(self, kind: EngineKind) -> tuple[tuple[str, str, float], ...]:
         """Field of `Goodput`, quantity that it is counted from, and bound in seconds, for engines of a kind."""
-        if kind in _MEANS:
+        if kind in _WITH_MEAN_ITL:
             return (("ttft_goal", q.TTFT, self.ttft_s), ("tpot_goal", q.ITL, self.itl_s))
         return (
             ("ttft_goal", q.TTFT, self.ttft_s),
@@ -68,9 +68,9 @@ def derive_goodput(track: Track, goals: Goals) -> Goodput:
 
 
 def no_goodput(why: Missing) -> Goodput:
-    """Every share missing for one reason."""
-    none = WithinGoal(why, why, why, why)
-    return Goodput(none, none, none)
+    """Goodput with every share missing for one reason."""
+    unknown = WithinGoal(why, why, why, why)
+    return Goodput(unknown, unknown, unknown)
 
 
 def _within_goal(track: Track, quantity: str, goal_s: float) -> WithinGoal:
@@ -91,15 +91,15 @@ def share_within(observed: HistogramReading, goal_s: float) -> WithinGoal:
     """
     count = observed.counts[-1]
     if count <= 0.0:
-        return WithinGoal(_NONE, _NONE, goal_s, 0.0)
-    fewest = 0.0
+        return WithinGoal(_IDLE, _IDLE, goal_s, 0.0)
+    within = 0.0
     for bound, cumulative in zip(observed.bounds, observed.counts, strict=True):
         if math.isclose(bound, goal_s, rel_tol=_SAME):
             return WithinGoal(cumulative / count, cumulative / count, goal_s, count)
         if bound > goal_s:
-            return WithinGoal(fewest / count, cumulative / count, goal_s, count)
-        fewest = cumulative
-    return WithinGoal(fewest / count, 1.0, goal_s, count)
+            return WithinGoal(within / count, cumulative / count, goal_s, count)
+        within = cumulative
+    return WithinGoal(within / count, 1.0, goal_s, count)
 
 
 def share_of_all(shares: Iterable[WithinGoal]) -> WithinGoal:
@@ -107,35 +107,35 @@ def share_of_all(shares: Iterable[WithinGoal]) -> WithinGoal:
     low = 0.0
     high = 0.0
     count = 0.0
-    goal: Reading = NOT_EXPOSED
+    goal_s: Reading = NOT_EXPOSED
     for share in shares:
         if isinstance(share.count, Missing):
             return WithinGoal(share.count, share.count, share.goal_s, share.count)
-        if isinstance(goal, Missing):
-            goal = share.goal_s
-        if share.goal_s != goal:
+        if isinstance(goal_s, Missing):
+            goal_s = share.goal_s
+        if share.goal_s != goal_s:
             return WithinGoal(_OTHER_GOALS, _OTHER_GOALS, _OTHER_GOALS, _OTHER_GOALS)
         if not isinstance(share.low_ratio, Missing) and not isinstance(share.high_ratio, Missing):
             low += share.low_ratio * share.count
             high += share.high_ratio * share.count
             count += share.count
-    if isinstance(goal, Missing):
+    if isinstance(goal_s, Missing):
         return WithinGoal()
     if count <= 0.0:
-        return WithinGoal(_NONE, _NONE, goal, 0.0)
-    return WithinGoal(low / count, high / count, goal, count)
+        return WithinGoal(_IDLE, _IDLE, goal_s, 0.0)
+    return WithinGoal(low / count, high / count, goal_s, count)
 
 
-def field_of_tokens(goodput: Goodput) -> str:
+def field_of_itl_goal(goodput: Goodput) -> str:
     """Field with the share within the ITL goal: of requests by their mean where some of these ended, else of tokens."""
     if isinstance(goodput.tpot_goal.low_ratio, Missing):
         return "itl_goal"
     return "tpot_goal"
 
 
-def of_tokens(goodput: Goodput) -> WithinGoal:
+def within_itl_goal(goodput: Goodput) -> WithinGoal:
     """The share within the ITL goal, of requests or of tokens."""
-    share: WithinGoal = getattr(goodput, field_of_tokens(goodput))
+    share: WithinGoal = getattr(goodput, field_of_itl_goal(goodput))
     return share
 
 
@@ -150,20 +150,20 @@ def promised_itl(goodput: Goodput) -> Reading:
     """The least share within the ITL goal; missing where that is only assumed."""
     if goodput.itl_goal_assumed:
         return NO_GOAL
-    return of_tokens(goodput).low_ratio
+    return within_itl_goal(goodput).low_ratio
 
 
-def both(goodput: Goodput) -> tuple[float, float] | None:
+def within_both_goals(goodput: Goodput) -> tuple[float, float] | None:
     """Least and largest share of requests within both goals, which no engine counts; None where one is not known of
     requests.
 
     At worst each request misses one goal alone, at best those that miss one are those that miss the other.
     """
-    first = goodput.ttft_goal
-    rest = goodput.tpot_goal
-    bounds = (first.low_ratio, first.high_ratio, rest.low_ratio, rest.high_ratio)
-    known = [bound for bound in bounds if not isinstance(bound, Missing)]
-    if len(known) < len(bounds):
+    ttft = goodput.ttft_goal
+    tpot = goodput.tpot_goal
+    bounds = (ttft.low_ratio, ttft.high_ratio, tpot.low_ratio, tpot.high_ratio)
+    known_bounds = [bound for bound in bounds if not isinstance(bound, Missing)]
+    if len(known_bounds) < len(bounds):
         return None
-    first_low, first_high, rest_low, rest_high = known
+    first_low, first_high, rest_low, rest_high = known_bounds
     return max(0.0, first_low + rest_low - 1.0), min(first_high, rest_high)

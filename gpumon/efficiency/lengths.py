@@ -16,7 +16,8 @@ from gpumon.specs.llm import Reach
 
 _IDLE = Missing(Reason.IDLE)
 IN_USE = "KV tokens in use / running"
-_APART = 2.0
+"""Source of a context that is known by the use of the KV pool."""
+_OTHER_TRAFFIC = 2.0
 """Mean prompt of the requests that ended / that of those at their first token, from which they are other traffic."""
 KV_SHARE = 0.9
 """Share of the KV pool that requests of mixed lengths fill, so plans use it: measured plateaus lie 10 to 12 % below the
@@ -34,34 +35,38 @@ def requests_that_fit(pool_tokens: float, request_tokens: float, share: float = 
 
 def prompt_mean(track: Track) -> Reading:
     """Mean prompt, cached tokens included: of requests that ended, else tokens per first token, else per request."""
-    seen = track.long.mean(q.PROMPT_LENGTH)
-    if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
-        return seen
-    of_firsts = _per_first_token(track)
-    if of_firsts is None:
+    of_ended = track.long.mean(q.PROMPT_LENGTH)
+    if not isinstance(of_ended, Missing) or of_ended.reason is not Reason.NOT_EXPOSED:
+        return of_ended
+    per_first_token = _per_first_token(track)
+    if per_first_token is None:
         return _per_request(track, q.PROMPT_TOKENS)
-    return of_firsts
+    return per_first_token
 
 
 def answer_mean(track: Track) -> Reading:
     """Mean answer: of the requests that ended, else generated tokens per request."""
-    seen = track.long.mean(q.OUTPUT_LENGTH)
-    if not isinstance(seen, Missing) or seen.reason is not Reason.NOT_EXPOSED:
-        return seen
+    of_ended = track.long.mean(q.OUTPUT_LENGTH)
+    if not isinstance(of_ended, Missing) or of_ended.reason is not Reason.NOT_EXPOSED:
+        return of_ended
     return _per_request(track, q.DECODE_TOKENS)
 
 
 def _per_first_token(track: Track) -> Reading | None:
-    """Prompt tokens per first token of the window of the quantiles; None where one of the two is not told."""
+    """Prompt tokens per first token in the window of the quantiles; None where one of the two is not exported."""
     if track.long.sum_and_count(q.TTFT) is None or not _prompt_counters(track):
         return None
-    booked = _booked(track, track.long)
-    return booked.tokens / booked.firsts if booked.firsts > 0.0 else _IDLE
+    prompts = _prompts_begun(track, track.long)
+    if prompts.number > 0.0:
+        return prompts.tokens / prompts.number
+    return _IDLE
 
 
 def _prompt_counters(track: Track) -> tuple[str, ...]:
-    """Counters that make up all prompt tokens and move with the first token or before it. One that is counted at a
-    request's end has the tokens of others than those that get their first token then."""
+    """Counters that make up all prompt tokens and move with the first token or before it; empty where there are none.
+
+    One that moves at a request's end has the tokens of others than those that get their first token then.
+    """
     for names in ((q.PROMPT_TOKENS,), (q.PREFILL_COMPUTED, q.PREFILL_CACHED)):
         if all(track.moves(name) not in (None, Advance.END) for name in names):
             return names
@@ -81,50 +86,54 @@ def length_steps(track: Track, quantity: str) -> tuple[tuple[float, float], ...]
     return (*finite[:-1], (finite[-1][0], 1.0))
 
 
-class _Booked(msgspec.Struct, frozen=True):
-    """Prompts that got their first token: how many, and of their tokens the sum, and the sum of squares at least."""
+class _PromptsBegun(msgspec.Struct, frozen=True):
+    """Prompts that got their first token in a window."""
 
     tokens: float
-    square: float
-    firsts: float
+    """Sum of their lengths."""
+    least_squares: float
+    """Sum of the squares of their lengths, at the least."""
+    number: float
 
 
-def _booked(track: Track, window: CounterWindow) -> _Booked:
-    """Prompts that got their first token in a window; zeros where they are not told.
+def _prompts_begun(track: Track, window: CounterWindow) -> _PromptsBegun:
+    """Prompts that got their first token in a window; zeros where they are not exported.
 
     Between two polls the squares are those of equal prompts: of no others is the sum less. A prompt that is counted in
     chunks belongs to the poll that has its first token.
     """
     names = _prompt_counters(track)
     tokens = 0.0
-    square = 0.0
-    count = 0.0
-    held = 0.0
+    squares = 0.0
+    number = 0.0
+    pending_tokens = 0.0
     for old, new in pairwise(window.points if names else ()):
-        firsts = 0.0
+        first_tokens = 0.0
         for name, rank in new.ranks.items():
             before = old.ranks.get(name)
             if before is not None:
-                firsts += _firsts(rank) - _firsts(before)
+                first_tokens += _first_tokens(rank) - _first_tokens(before)
                 for counter in names:
                     if counter in before.counters:
-                        held += rank.counters[counter] - before.counters[counter]
-        if firsts > 0.0:
-            tokens = tokens + held
-            square = square + held * held / firsts
-            count = count + firsts
-            held = 0.0
-    return _Booked(tokens, square, count)
+                        pending_tokens += rank.counters[counter] - before.counters[counter]
+        if first_tokens > 0.0:
+            tokens = tokens + pending_tokens
+            squares = squares + pending_tokens * pending_tokens / first_tokens
+            number = number + first_tokens
+            pending_tokens = 0.0
+    return _PromptsBegun(tokens, squares, number)
 
 
-def _firsts(rank: RankReading) -> float:
+def _first_tokens(rank: RankReading) -> float:
     """First tokens that a rank has given."""
     ttft = rank.histograms.get(q.TTFT)
-    return 0.0 if ttft is None else ttft.count
+    if ttft is None:
+        return 0.0
+    return ttft.count
 
 
 def _per_request(track: Track, counter: str) -> Reading:
-    """Tokens per request that ended. Of tokens that are counted earlier than that only over enough requests."""
+    """Tokens per request that ended; for tokens that are counted earlier than that only over enough requests."""
     tokens = track.long.rate(counter)
     if isinstance(tokens, Missing):
         return tokens
@@ -134,8 +143,8 @@ def _per_request(track: Track, counter: str) -> Reading:
     count = ended * track.long.length_s
     if count <= 0.0:
         return _IDLE
-    together = track.moves(counter) is Advance.END
-    if together or count >= ENOUGH:
+    is_counted_at_end = track.moves(counter) is Advance.END
+    if is_counted_at_end or count >= ENOUGH:
         return tokens / ended
     return Missing(Reason.FEW)
 
@@ -146,19 +155,21 @@ def context(reading: EngineReading, track: Track) -> tuple[Reading, str]:
     Of a sequence with states or windows a share of the pool is used whatever its length (vLLM 0.32 gives a pool's
     tokens for sequences of the longest context): its lengths come first, of requests that ended or are under way.
     """
-    pool = _pool_use(track)
-    held = pool.held
-    if held is None or _shared_pool(reading):
-        by_ended = _by_ended(track)
-        if by_ended is not None:
-            return by_ended
-    elif pool.counted or not _mixed(reading):
-        return held, IN_USE
+    pool = _use_of_pool(track)
+    in_use = pool.tokens_per_request
+    if in_use is None or _is_pool_shared(reading):
+        of_ended = _context_of_ended(track)
+        if of_ended is not None:
+            return of_ended
+    elif pool.is_counted or not _has_layers_of_fixed_size(reading):
+        return in_use, IN_USE
     else:
-        return _by_ended(track) or _by_first_tokens(track) or (held, IN_USE)
+        return _context_of_ended(track) or _context_of_begun(track) or (in_use, IN_USE)
     if not isinstance(reading.context_tokens, Missing):
         return reading.context_tokens, "config"
-    return Missing(Reason.NO_CONTEXT if pool.running > 0 else Reason.IDLE), ""
+    if pool.running > 0:
+        return Missing(Reason.NO_CONTEXT), ""
+    return _IDLE, ""
 
 
 class _PoolUse(msgspec.Struct, frozen=True):
@@ -168,24 +179,25 @@ class _PoolUse(msgspec.Struct, frozen=True):
     """Tokens."""
     running: float
     """Requests."""
-    known: bool
-    """Each rank told at each poll."""
-    counted: bool
+    is_complete: bool
+    """Each rank had them at each poll."""
+    is_counted: bool
     """The engine counts tokens; else they are a share of the pool."""
 
     @property
-    def held(self) -> float | None:
+    def tokens_per_request(self) -> float | None:
         """Tokens per request; None where they are not known, or nothing ran."""
-        if not self.known or self.running <= 0 or self.used <= 0:
+        if not self.is_complete or self.running <= 0 or self.used <= 0:
             return None
         return self.used / self.running
 
 
-def _pool_use(track: Track) -> _PoolUse:
+def _use_of_pool(track: Track) -> _PoolUse:
+    """Use of the KV pool in the window of the rates."""
     used = 0.0
     running = 0.0
-    known = True
-    counted = True
+    is_complete = True
+    is_counted = True
     for point in track.short.inside:
         for rank in point.ranks.values():
             gauges = rank.gauges
@@ -194,13 +206,13 @@ def _pool_use(track: Track) -> _PoolUse:
                 used += gauges[q.USED_TOKENS]
             elif q.KV_USAGE in gauges and q.POOL_TOKENS in gauges:
                 used += gauges[q.KV_USAGE] * gauges[q.POOL_TOKENS]
-                counted = False
+                is_counted = False
             else:
-                known = False
-    return _PoolUse(used, running, known, counted)
+                is_complete = False
+    return _PoolUse(used, running, is_complete, is_counted)
 
 
-def _by_ended(track: Track) -> tuple[float, str] | None:
+def _context_of_ended(track: Track) -> tuple[float, str] | None:
     """Context by the lengths of requests that ended, and its source; None where they are not known."""
     prompt = number(prompt_mean(track))
     answer = number(answer_mean(track))
@@ -209,7 +221,7 @@ def _by_ended(track: Track) -> tuple[float, str] | None:
     return prompt + answer / 2, f"mean prompt + half the mean answer of the last {track.long.length_s:.0f} s"
 
 
-def _by_first_tokens(track: Track) -> tuple[float, str] | None:
+def _context_of_begun(track: Track) -> tuple[float, str] | None:
     """Context by requests that are under way, and its source; None where it is not known."""
     span_s = track.long.length_s
     prompt = _per_first_token(track)
@@ -226,20 +238,20 @@ def all_pool_tokens(reading: EngineReading, track: Track) -> Reading:
     shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
     if POOL_SIZE_UNTOLD in reading.info:
         return Missing(Reason.NOT_EXPOSED, reading.info[POOL_SIZE_UNTOLD])
-    if _shared_pool(reading):
+    if _is_pool_shared(reading):
         return shared
     return track.gauge(q.POOL_TOKENS)
 
 
-def _mixed(reading: EngineReading) -> bool:
+def _has_layers_of_fixed_size(reading: EngineReading) -> bool:
     """Whether the model has layers whose cache does not grow with the context: states, windows."""
     llm = reading.llm
     return llm is not None and bool(llm.states or llm.attention_layers(Reach.WINDOW, Reach.CHUNK))
 
 
-def _shared_pool(reading: EngineReading) -> bool:
+def _is_pool_shared(reading: EngineReading) -> bool:
     """Whether layers of several kinds share a pool of which only the blocks are known."""
-    return _mixed(reading) and reading.live.get(q.POOL_TOKENS, "").endswith(q.BLOCK_PRODUCT)
+    return _has_layers_of_fixed_size(reading) and reading.live.get(q.POOL_TOKENS, "").endswith(q.BLOCK_PRODUCT)
 
 
 def prompt_length(track: Track, prefill: CounterWindow, context_tokens: Reading) -> Reading:
@@ -250,9 +262,11 @@ def prompt_length(track: Track, prefill: CounterWindow, context_tokens: Reading)
     of one poll that differ make it more. Where only the mean is known, that, and else the context: rough, but attention
     is a few per cent of a prompt's FLOPs up to some thousand tokens.
     """
-    booked = _booked(track, prefill)
-    least = booked.square / booked.tokens if booked.tokens > 0.0 else 0.0
-    ended = _ended_prompt(track, prefill, booked)
+    begun = _prompts_begun(track, prefill)
+    least = 0.0
+    if begun.tokens > 0.0:
+        least = begun.least_squares / begun.tokens
+    ended = _ended_prompt(track, prefill, begun)
     if ended is not None:
         return max(ended, least)
     if least > 0.0:
@@ -263,10 +277,11 @@ def prompt_length(track: Track, prefill: CounterWindow, context_tokens: Reading)
     return mean
 
 
-def _ended_prompt(track: Track, prefill: CounterWindow, booked: _Booked) -> float | None:
+def _ended_prompt(track: Track, prefill: CounterWindow, begun: _PromptsBegun) -> float | None:
     """Size-biased mean prompt of requests that ended in the shortest window with enough of them.
 
-    None where they were much longer than those that got their first token in it; `booked` are those of the prefill's.
+    None where they were much longer than those that got their first token in it; `begun` are those of the window of the
+    prefill rate.
     """
     longest_s = max(track.quantile_s, prefill.seconds)
     for times in (1.0, 2.0, 4.0, math.inf):
@@ -278,7 +293,7 @@ def _ended_prompt(track: Track, prefill: CounterWindow, booked: _Booked) -> floa
         if biased is None:
             continue
         if window.seconds != prefill.seconds:
-            booked = _booked(track, window)
-        if ended.sum * booked.firsts <= _APART * booked.tokens * ended.count:
+            begun = _prompts_begun(track, window)
+        if ended.sum * begun.number <= _OTHER_TRAFFIC * begun.tokens * ended.count:
             return biased
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import sub
+from typing import Final
 
 import msgspec
 
@@ -12,9 +13,9 @@ from gpumon.readings.frame import HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Quantiles
 
-ENOUGH = 20
+ENOUGH: Final = 20
 """Observations below which a quantile is noise and only the mean is given."""
-LEAST_COMMON = 3
+LEAST_COMMON: Final = 3
 """Finite bounds that histograms of different engines must share to be merged."""
 
 
@@ -104,6 +105,7 @@ def _increase(old: HistogramReading, new: HistogramReading) -> HistogramReading 
 
 
 def _without_buckets(histogram: HistogramReading) -> HistogramReading:
+    """The histogram with no bucket but +Inf."""
     return HistogramReading(histogram.bounds[-1:], histogram.counts[-1:], histogram.sum, histogram.count)
 
 
@@ -120,12 +122,21 @@ def histogram_quantile(window: HistogramReading, share: float) -> tuple[float, f
     mean allows, which tells in a wide bucket: half of the observations cannot lie above twice the mean.
     """
     index, rank = bucket_of(window, share)
-    low = window.bounds[index - 1] if index else 0.0
+    low = 0.0
+    below = 0.0
+    if index:
+        low = window.bounds[index - 1]
+        below = window.counts[index - 1]
     if index == len(window.bounds) - 1:
-        return window.bounds[-2] if index else window.sum / window.count, low, Missing(Reason.INVALID)
-    below = window.counts[index - 1] if index else 0.0
+        value = window.sum / window.count
+        if index:
+            value = window.bounds[-2]
+        return value, low, Missing(Reason.INVALID)
     inside = window.counts[index] - below
-    value = low + (window.bounds[index] - low) * ((rank - below) / inside if inside else 1.0)
+    share_of_bucket = 1.0
+    if inside:
+        share_of_bucket = (rank - below) / inside
+    value = low + (window.bounds[index] - low) * share_of_bucket
     most = _most_by_mean(window, share)
     return max(low, min(value, most)), low, window.bounds[index]
 
@@ -145,8 +156,10 @@ def quantiles(window: HistogramReading | None) -> Quantiles:
     if len(window.bounds) == 1:
         return mean_only([window], NOT_EXPOSED)
     if window.count < ENOUGH:
-        few = mean_only([window], Missing(Reason.FEW if window.count > 0 else Reason.IDLE))
-        return msgspec.structs.replace(few, first_bound_s=window.bounds[0])
+        reason = Reason.IDLE
+        if window.count > 0:
+            reason = Reason.FEW
+        return msgspec.structs.replace(mean_only([window], Missing(reason)), first_bound_s=window.bounds[0])
     p50, p50_low, p50_high = histogram_quantile(window, 0.5)
     p95, p95_low, p95_high = histogram_quantile(window, 0.95)
     p99, p99_low, p99_high = histogram_quantile(window, 0.99)

@@ -36,7 +36,7 @@ _COUNTERS: Final = {
     "kv_copy_failures_per_s": q.KV_COPY_FAILURES,
 }
 """Fields of `EngineRates` that are plain rates of a counter."""
-_MADE_OF: Final = {
+_RATES_OF_FIGURES: Final = {
     "mfu_prefill_ratio": ("prefill_tokens_per_s",),
     "mfu_decode_ratio": ("decode_tokens_per_s",),
     "mfu_ratio": ("prefill_tokens_per_s", "decode_tokens_per_s", "trained_tokens_per_s"),
@@ -45,33 +45,35 @@ _MADE_OF: Final = {
     "bytes_per_s": ("decode_tokens_per_s", "steps_per_s"),
 }
 """Figure -> the rates that it is made of: it is as much of a figure of now as the least of them."""
-_WEAKEST: Final = tuple(Advance(name) for name in ("live", "prompt", "derived", "sampled", "end"))
+_WEAKEST_LAST: Final = tuple(Advance(name) for name in ("live", "prompt", "derived", "sampled", "end"))
+"""When a counter moves, from what gives the best rate of now to what gives none."""
 
 NOT_LIVE: Final = Missing(Reason.NOT_LIVE)
 _IDLE: Final = Missing(Reason.IDLE)
-_COUNTER: Final = {
+_COUNTER_SOURCES: Final = {
     Advance.LIVE: "{metric} over {span_s} s",
     Advance.PROMPT: "{metric} over {span_s} s, smoothed: a prompt is counted when its first token comes",
     Advance.DERIVED: "worked out: {metric}, over {span_s} s",
     Advance.SAMPLED: "sampled: {metric}, over {span_s} s",
     Advance.END: "{metric}: counted when a request ends, so there is no rate of now",
 }
-_GAUGE: Final = {
+_GAUGE_SOURCES: Final = {
     Advance.DERIVED: "worked out: {metric}, mean of {span_s} s",
     Advance.SAMPLED: "sampled: {metric}, mean of {span_s} s",
 }
-COARSE: Final = 100.0
-"""Tokens below which one more or less in a window is more than 1 % of its rate."""
-_GAPS: Final = "estimated: duty / mean ITL, per rank"
-_TOKENS: Final = "estimated: decode tokens/s / requests running / tokens per step"
+COARSE_TOKENS: Final = 100.0
+"""Tokens in a window below which one more or less is more than 1 % of its rate."""
+_SOURCE_BY_GAPS: Final = "estimated: duty / mean ITL, per rank"
+_SOURCE_BY_TOKENS: Final = "estimated: decode tokens/s / requests running / tokens per step"
 STEP_GAPS: Final = frozenset({EngineKind.VLLM, EngineKind.LMDEPLOY, EngineKind.APHRODITE, EngineKind.FASTDEPLOY})
 """Engines whose ITL is a gap between outputs, however many tokens one brings; others divide it by its tokens."""
 
 WHOLE_STEPS_S: Final = 30.0
 """Shortest time between the two training steps that a rate lies between: polls date one to 2 s, so to 7 % of it."""
 _LEAST_POLLS: Final = 3.0
+"""Intervals between polls that lie at least between those two steps."""
 OVERDUE: Final = 2.0
-"""A step that takes so many times as long as the longest one seen is waited for: from then on the rate falls."""
+"""Times the longest step seen after which the next one is overdue: from then on the rate falls."""
 
 DP_ATTENTION: Final = "dp_attention"
 """Key in `EngineReading.info`: `yes` where data-parallel ranks share the tensor-parallel GPUs (SGLang)."""
@@ -95,8 +97,8 @@ class Layout(msgspec.Struct, frozen=True):
     """The ranks share the tensor-parallel GPUs: all layers but the attention lie on the GPUs of all of them."""
 
 
-def layout(reading: EngineReading, shown_ranks: int, count: int) -> Layout:
-    """The sizes of an engine with `count` GPUs (0: not known) whose page shows `shown_ranks` data-parallel ranks.
+def layout(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
+    """The sizes of an engine with `gpus` GPUs (0: not known) whose page shows `shown_ranks` data-parallel ranks.
 
     What the server or its command line says holds. Without it: GPUs / ranks / stages. Where the ranks share the
     tensor-parallel GPUs (SGLang's DP attention: tp 8 and dp 8 on 8 GPUs), each layer's KV cache lies on what is left
@@ -104,34 +106,34 @@ def layout(reading: EngineReading, shown_ranks: int, count: int) -> Layout:
     is the page of one rank among several.
     """
     stages = max(reading.pp, 1)
-    if _adds_ranks_up(reading, shown_ranks, count):
+    if _adds_ranks_up(reading, shown_ranks, gpus):
         dp = reading.dp
     else:
         dp = shown_ranks
     tp = reading.tp
-    crowded = bool(count) and dp > 1 and tp * stages * dp > count
-    if count and (not tp or crowded):
-        tp = _even_share(count, dp * stages)
-    attention_alone = dp > 1 and (crowded or reading.info.get(DP_ATTENTION) == "yes")
+    shares_gpus = bool(gpus) and dp > 1 and tp * stages * dp > gpus
+    if gpus and (not tp or shares_gpus):
+        tp = _even_share(gpus, dp * stages)
+    attention_alone = dp > 1 and (shares_gpus or reading.info.get(DP_ATTENTION) == "yes")
     if _are_replicas(reading, attention_alone):
         together = 1
     else:
         together = max(dp, reading.dp)
-    return Layout(count, tp, reading.pp, dp, together, attention_alone)
+    return Layout(gpus, tp, reading.pp, dp, together, attention_alone)
 
 
-def _adds_ranks_up(reading: EngineReading, shown_ranks: int, count: int) -> bool:
+def _adds_ranks_up(reading: EngineReading, shown_ranks: int, gpus: int) -> bool:
     """Whether a page that shows one rank is that of all ranks: the GPUs agree with the number of the command line."""
     if shown_ranks != 1 or reading.dp <= 1:
         return False
-    return count > 0 and count == max(reading.tp, 1) * max(reading.pp, 1) * reading.dp
+    return gpus > 0 and gpus == max(reading.tp, 1) * max(reading.pp, 1) * reading.dp
 
 
-def _even_share(count: int, groups: int) -> int:
+def _even_share(gpus: int, groups: int) -> int:
     """GPUs of each group; 0 where they do not come out even."""
-    if count % groups:
+    if gpus % groups:
         return 0
-    return count // groups
+    return gpus // groups
 
 
 def _are_replicas(reading: EngineReading, attention_alone: bool) -> bool:
@@ -171,16 +173,19 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     """The rates of one engine over its windows."""
     service = service_of(reading)
     without_decode = WITHOUT_DECODE.get(service)
-    prefill, settled = _prefill_window(reading, track)
+    prefill, is_long_enough = _prefill_window(reading, track)
     flows = _flows(reading, track, service, prefill)
-    if not settled and flows["prefill_tokens_per_s"].advance is Advance.PROMPT:
+    if not is_long_enough and flows["prefill_tokens_per_s"].advance is Advance.PROMPT:
         flows["prefill_tokens_per_s"] = flows["prefill_tokens_per_s"]._replace(per_s=track.not_yet)
     decode = flows["decode_tokens_per_s"].per_s
-    tokens_per_step = _speculation(track, decode)
+    tokens_per_step = _tokens_per_step(track, decode)
     per_step = number(tokens_per_step) or 1.0
-    made = steps(reading, track, split, per_step, decode)
-    steps_per_s = made.by_rank if isinstance(made.by_rank, Missing) else sum(made.by_rank)
-    flows["steps_per_s"] = AmountPerSecond(steps_per_s, made.advance, made.source)
+    rank_steps = steps(reading, track, split, per_step, decode)
+    if isinstance(rank_steps.by_rank, Missing):
+        steps_per_s: Reading = rank_steps.by_rank
+    else:
+        steps_per_s = sum(rank_steps.by_rank)
+    flows["steps_per_s"] = AmountPerSecond(steps_per_s, rank_steps.advance, rank_steps.source)
     sources = {}
     for field, rate in flows.items():
         if rate.source:
@@ -188,7 +193,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     if without_decode is None:
         acceptance_ratio = acceptance(track)
         context_tokens, sources["context_tokens"] = context(reading, track)
-        decode_tick = newest(track, q.DECODE_TOKENS, q.DECODE_RATE)
+        decode_tick = newest_rate(track, q.DECODE_TOKENS, q.DECODE_RATE)
         sources |= _other_sources(reading, track)
     else:
         tokens_per_step = without_decode
@@ -202,13 +207,16 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
         batch=_batch(reading, service, decode, steps_per_s, per_step),
         decode_mean_tokens_per_s=_decode_mean(track, service),
     )
-    first = prefill.sum_and_count(q.TTFT)
+    first_tokens = prefill.sum_and_count(q.TTFT)
+    prompts: Reading = NOT_EXPOSED
+    if first_tokens is not None:
+        prompts = first_tokens.observations / prefill.length_s
     return Rates(
         shown=shown,
         service=service,
         decode_tick=decode_tick,
-        prompts=NOT_EXPOSED if first is None else first.observations / prefill.length_s,
-        spread=_spread(made.by_rank, split),
+        prompts=prompts,
+        spread=_weight_sharing(rank_steps.by_rank, split),
         context=context_tokens,
         prompt_length=prompt_length(track, prefill, context_tokens),
         per_step=per_step,
@@ -218,16 +226,17 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     )
 
 
-def _spread(by_rank: list[float] | Missing, split: Layout) -> WeightSharing:
+def _weight_sharing(by_rank: list[float] | Missing, split: Layout) -> WeightSharing:
     """How ranks with so many steps per second share the weights that a step reads."""
-    pace = 0.0
+    group_steps_per_s = 0.0
     if not isinstance(by_rank, Missing):
-        # Of ranks that share experts the one that makes most steps is the pace of all; others each have their own.
+        # Ranks that share experts step together, at the pace of the one that makes most steps; others each read theirs.
         if split.together > 1:
-            pace = max(by_rank, default=0.0)
+            group_steps_per_s = max(by_rank, default=0.0)
         else:
-            pace = sum(by_rank)
-    return WeightSharing(pace, max(1.0, split.together / split.dp), split.attention_alone)
+            group_steps_per_s = sum(by_rank)
+    peers = max(1.0, split.together / split.dp)
+    return WeightSharing(group_steps_per_s, peers=peers, attention_alone=split.attention_alone)
 
 
 class AmountPerSecond(NamedTuple):
@@ -239,7 +248,7 @@ class AmountPerSecond(NamedTuple):
     source: str = ""
 
 
-def flow(
+def rate_of(
     reading: EngineReading,
     track: Track,
     counter: str,
@@ -260,45 +269,48 @@ def flow(
     metric = reading.live.get(counter, "")
     if moves is not None and moves is not Advance.END:
         if steady:
-            window = _finer(track, counter, window)
-        return AmountPerSecond(window.rate(counter), moves, _named(_COUNTER[moves], metric, window))
+            window = _steadier_window(track, counter, window)
+        return AmountPerSecond(window.rate(counter), moves, _source_text(_COUNTER_SOURCES[moves], metric, window))
     if gauge:
         samples = track.short.samples(gauge)
     else:
         samples = []
     if samples:
         if reading.advance.get(gauge) is Advance.DERIVED:
-            how = Advance.DERIVED
+            advance = Advance.DERIVED
         else:
-            how = Advance.SAMPLED
-        if _rests(track, counter):
+            advance = Advance.SAMPLED
+        if _rested(track, counter):
             per_s = 0.0
         else:
             per_s = sum(samples) / len(samples)
-        return AmountPerSecond(per_s, how, _named(_GAUGE[how], reading.live.get(gauge, ""), track.short))
+        return AmountPerSecond(
+            per_s, advance, _source_text(_GAUGE_SOURCES[advance], reading.live.get(gauge, ""), track.short)
+        )
     if moves is None:
         return AmountPerSecond(NOT_EXPOSED, source=metric)
-    return AmountPerSecond(NOT_LIVE, moves, _named(_COUNTER[moves], metric, window))
+    return AmountPerSecond(NOT_LIVE, moves, _source_text(_COUNTER_SOURCES[moves], metric, window))
 
 
-def _finer(track: Track, counter: str, window: CounterWindow) -> CounterWindow:
+def _steadier_window(track: Track, counter: str, window: CounterWindow) -> CounterWindow:
     """The long window where this one has few tokens, and the two tell the same to within one of them."""
-    brief = number(window.rate(counter))
-    if not brief or brief * window.length_s >= COARSE:
+    rate = number(window.rate(counter))
+    if not rate or rate * window.length_s >= COARSE_TOKENS:
         return window
-    steady = number(track.long.rate(counter))
-    if steady is not None and abs(steady - brief) * window.length_s <= 1.0:
+    long_rate = number(track.long.rate(counter))
+    if long_rate is not None and abs(long_rate - rate) * window.length_s <= 1.0:
         return track.long
     return window
 
 
-def _named(text: str, metric: str, window: CounterWindow) -> str:
+def _source_text(text: str, metric: str, window: CounterWindow) -> str:
+    """A source with its metric and the seconds of its window put in; empty without a metric."""
     if metric:
         return text.format(metric=metric, span_s=max(1, round(window.length_s)))
     return ""
 
 
-def _rests(track: Track, counter: str) -> bool:
+def _rested(track: Track, counter: str) -> bool:
     """Whether nothing ran at any poll of the window and nothing ended in it: a gauge then shows what was.
 
     SGLang before 0.5.7 leaves its last throughput standing when the last request has ended.
@@ -307,16 +319,18 @@ def _rests(track: Track, counter: str) -> bool:
     return track.short.rate(counter) == 0.0 and bool(running) and not any(running)
 
 
-def newest(track: Track, counter: str, gauge: str) -> Reading:
+def newest_rate(track: Track, counter: str, gauge: str) -> Reading:
     """The rate between the two newest polls, for charts."""
     moves = track.moves(counter)
     window = track.window(0.0)
     if moves is not None and moves is not Advance.END:
         return window.rate(counter)
     samples = window.samples(gauge)
+    if not samples and moves is None:
+        return NOT_EXPOSED
     if not samples:
-        return NOT_EXPOSED if moves is None else NOT_LIVE
-    if _rests(track, counter):
+        return NOT_LIVE
+    if _rested(track, counter):
         return 0.0
     return samples[-1]
 
@@ -327,8 +341,10 @@ def rank_decode(track: Track, rank: str) -> Reading:
     if moves is not None and moves is not Advance.END:
         return track.short.rank_rate(rank, q.DECODE_TOKENS)
     samples = track.short.rank_samples(rank, q.DECODE_RATE)
+    if not samples and moves is None:
+        return NOT_EXPOSED
     if not samples:
-        return NOT_EXPOSED if moves is None else NOT_LIVE
+        return NOT_LIVE
     return sum(samples) / len(samples)
 
 
@@ -340,13 +356,10 @@ def _advances(flows: dict[str, AmountPerSecond]) -> dict[str, str]:
         if rate.advance is not None:
             moves[field] = rate.advance
             advances[field] = rate.advance.value
-    for field, parts in _MADE_OF.items():
-        known = []
-        for part in parts:
-            if part in moves:
-                known.append(moves[part])
-        if known:
-            advances[field] = max(known, key=_WEAKEST.index).value
+    for field, parts in _RATES_OF_FIGURES.items():
+        moves_of_parts = [moves[part] for part in parts if part in moves]
+        if moves_of_parts:
+            advances[field] = max(moves_of_parts, key=_WEAKEST_LAST.index).value
     return advances
 
 
@@ -357,23 +370,24 @@ def _flows(
     flows = {}
     for field, quantity in _COUNTERS.items():
         if quantity in reading.live or track.counts(quantity):
-            flows[field] = flow(reading, track, quantity)
+            flows[field] = rate_of(reading, track, quantity)
     off = None
     if TOKENS_OFF in reading.info:
         off = Missing(Reason.OFF, reading.info[TOKENS_OFF])
     no_prefill = WITHOUT_PREFILL.get(service, off)
     no_decode = WITHOUT_DECODE.get(service, off)
     if no_prefill is None:
-        flows["prefill_tokens_per_s"] = flow(reading, track, q.PREFILL_COMPUTED, q.PREFILL_RATE, prefill)
-        flows["cached_tokens_per_s"] = flow(reading, track, q.PREFILL_CACHED, window=prefill)
+        flows["prefill_tokens_per_s"] = rate_of(reading, track, q.PREFILL_COMPUTED, q.PREFILL_RATE, prefill)
+        flows["cached_tokens_per_s"] = rate_of(reading, track, q.PREFILL_CACHED, window=prefill)
     else:
-        flows["prefill_tokens_per_s"] = flows["cached_tokens_per_s"] = AmountPerSecond(no_prefill)
+        flows["prefill_tokens_per_s"] = AmountPerSecond(no_prefill)
+        flows["cached_tokens_per_s"] = AmountPerSecond(no_prefill)
     if no_decode is None:
-        flows["decode_tokens_per_s"] = flow(reading, track, q.DECODE_TOKENS, q.DECODE_RATE, steady=True)
+        flows["decode_tokens_per_s"] = rate_of(reading, track, q.DECODE_TOKENS, q.DECODE_RATE, steady=True)
     else:
         flows["decode_tokens_per_s"] = AmountPerSecond(no_decode)
     if service is Service.TRAINING:
-        flows["trained_tokens_per_s"], flows["samples_per_s"] = trained(reading, track)
+        flows["trained_tokens_per_s"], flows["samples_per_s"] = training_rates(reading, track)
     else:
         flows["trained_tokens_per_s"] = AmountPerSecond(NOT_EXPOSED)
         flows["samples_per_s"] = AmountPerSecond(NOT_EXPOSED)
@@ -388,7 +402,9 @@ def _prefill_window(reading: EngineReading, track: Track) -> tuple[CounterWindow
     more than the GPUs can compute. Prefill that is counted as it is computed has the window of the other rates.
     """
     if track.moves(q.PREFILL_COMPUTED) is not Advance.PROMPT:
-        track.keep_s = MOST_KEPT_S if reading.phase is Phase.TRAINING else track.long.seconds
+        track.keep_s = track.long.seconds
+        if reading.phase is Phase.TRAINING:
+            track.keep_s = MOST_KEPT_S  # a step may take minutes
         return track.short, True
     span = _prefill_span(track)
     window = track.window(max(track.short.seconds, span.smooth_s))
@@ -396,17 +412,17 @@ def _prefill_window(reading: EngineReading, track: Track) -> tuple[CounterWindow
         window = track.window(window.seconds + track.cadence_s)
     track.keep_s = max(track.long.seconds, window.seconds)
     # Whoever begins to watch in the middle of a long prefill sees no token of it: that is no rate of 0.
-    begun = any(track.totals.values()) or not any(track.short.samples(q.RUNNING))
-    return window, window.length_s >= span.least_s and begun
+    has_counted = any(track.totals.values()) or not any(track.short.samples(q.RUNNING))
+    return window, window.length_s >= span.least_s and has_counted
 
 
 class PrefillSpan(msgspec.Struct, frozen=True):
     """Seconds of the window of prefill that is booked at the first token."""
 
     least_s: float
-    """There is no rate over a shorter one."""
+    """Length below which there is no rate."""
     smooth_s: float
-    """Its length, once there are polls for it."""
+    """Length once there are polls for it."""
 
 
 def _prefill_span(track: Track) -> PrefillSpan:
@@ -416,12 +432,12 @@ def _prefill_span(track: Track) -> PrefillSpan:
     ended tells what is needed. Requests that still run may have had longer ones, so the window grows to their TTFT, up
     to that of the quantiles. Where no prefill time is told, this is needed, too.
     """
-    seen = track.window(max(track.long.seconds, track.keep_s))
-    ttft_s = min(longest(seen.histogram(q.TTFT)), MOST_KEPT_S)
-    if not any(seen.samples(q.WAITING)):
+    window = track.window(max(track.long.seconds, track.keep_s))
+    ttft_s = min(longest(window.histogram(q.TTFT)), MOST_KEPT_S)
+    if not any(window.samples(q.WAITING)):
         return PrefillSpan(ttft_s, ttft_s)
     smooth_s = min(ttft_s, track.long.seconds)
-    prefills = seen.histogram(q.PREFILL_TIME)
+    prefills = window.histogram(q.PREFILL_TIME)
     if prefills is None or prefills.count <= 0:
         return PrefillSpan(smooth_s, smooth_s)
     prefill_s = min(longest(prefills), MOST_KEPT_S)
@@ -429,6 +445,7 @@ def _prefill_span(track: Track) -> PrefillSpan:
 
 
 def _decode_mean(track: Track, service: Service) -> Reading:
+    """Long mean of the decode rate."""
     if service in WITHOUT_DECODE:
         return WITHOUT_DECODE[service]
     if track.several_servers:
@@ -440,21 +457,21 @@ def _decode_mean(track: Track, service: Service) -> Reading:
 
 
 def _batch(reading: EngineReading, service: Service, decode: Reading, steps_per_s: Reading, per_step: float) -> Reading:
-    """Mean sequences per step of one rank."""
+    """Mean sequences in a step of one rank; `per_step` are the tokens that a step gives each."""
     if service is Service.GENERATION and reading.llm is not None and DIFFUSION in reading.info:
         return DENOISES
     return per_step_of(divide(decode, per_step), decode, steps_per_s)
 
 
 def per_step_of(per_s: Reading, decode: Reading, steps_per_s: Reading) -> Reading:
-    """Part of an amount per second that one step has; idle where no tokens are generated."""
+    """Amount of one step, of an amount per second; idle where no tokens are generated."""
     if steps_per_s == 0.0 or decode == 0.0:
         return _IDLE
     return divide(per_s, steps_per_s)
 
 
 def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
-    """Sources of what is no flow."""
+    """Field -> source, for figures that are no plain rates."""
     live = reading.live
     drafted = ""
     if {q.ACCEPTED_TOKENS, q.DRAFTS} <= live.keys():
@@ -508,18 +525,18 @@ def _estimated_steps(
     reading: EngineReading, track: Track, split: Layout, tokens_per_step: float, decode: Reading
 ) -> Steps:
     """Steps by duty / mean ITL, else by tokens/s / running requests."""
-    by_gaps = _by_gaps(reading, track, split, tokens_per_step)
+    by_gaps = _steps_by_gaps(reading, track, split, tokens_per_step)
     if by_gaps:
-        return Steps(by_gaps, _GAPS, Advance.DERIVED)
-    by_tokens = _by_tokens(track, split, tokens_per_step)
+        return Steps(by_gaps, _SOURCE_BY_GAPS, Advance.DERIVED)
+    by_tokens = _steps_by_tokens(track, split, tokens_per_step)
     if by_gaps is not None and (decode == 0.0 or isinstance(by_tokens, Missing)):
-        return Steps(_IDLE, _GAPS, Advance.DERIVED)
+        return Steps(_IDLE, _SOURCE_BY_GAPS, Advance.DERIVED)
     if isinstance(by_tokens, Missing):
         return Steps(by_tokens)
-    return Steps(by_tokens, _TOKENS, Advance.DERIVED)
+    return Steps(by_tokens, _SOURCE_BY_TOKENS, Advance.DERIVED)
 
 
-def _by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float) -> list[float] | None:
+def _steps_by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float) -> list[float] | None:
     """Steps/s of each rank that had a gap; None where there is no ITL or no gauge of what runs."""
     per_s: list[float] = []
     steps_per_gap = tokens_per_gap(reading, tokens_per_step) / tokens_per_step
@@ -530,11 +547,11 @@ def _by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_ste
             return None
         duty = sum(value > 0 for value in running) / len(running)
         if not isinstance(gap_s, Missing) and gap_s > 0:
-            per_s += _all(split, track, duty * steps_per_gap / gap_s * _in_pipe(split, running))
+            per_s += _for_each_rank(split, track, duty * steps_per_gap / gap_s * _batches_in_pipeline(split, running))
     return per_s
 
 
-def _by_tokens(track: Track, split: Layout, tokens_per_step: float) -> list[float] | Missing:
+def _steps_by_tokens(track: Track, split: Layout, tokens_per_step: float) -> list[float] | Missing:
     """Tokens/s over the requests that ran while any did: a share of them was in its prefill, so it is the least."""
     per_s: list[float] = []
     for rank in track.points[-1].ranks:
@@ -542,20 +559,20 @@ def _by_tokens(track: Track, split: Layout, tokens_per_step: float) -> list[floa
         if isinstance(decode, Missing):
             return decode
         running = track.short.rank_samples(rank, q.RUNNING)
-        batch = _while_busy(running)
+        batch = _mean_while_busy(running)
         if decode > 0.0 and batch is None:
             if running:
                 return Missing(Reason.FEW, "no poll met a running request")
             return NOT_EXPOSED
         if batch:
-            made = decode * _in_pipe(split, running) / (batch * tokens_per_step)
+            steps_per_s = decode * _batches_in_pipeline(split, running) / (batch * tokens_per_step)
         else:
-            made = 0.0
-        per_s += _all(split, track, made)
+            steps_per_s = 0.0
+        per_s += _for_each_rank(split, track, steps_per_s)
     return per_s
 
 
-def _while_busy(running: list[float]) -> float | None:
+def _mean_while_busy(running: list[float]) -> float | None:
     """Mean requests over the polls at which there was one; None where no poll met one."""
     busy = []
     for value in running:
@@ -566,22 +583,22 @@ def _while_busy(running: list[float]) -> float | None:
     return None
 
 
-def _in_pipe(split: Layout, running: list[float]) -> float:
+def _batches_in_pipeline(split: Layout, running: list[float]) -> float:
     """Batches that a pipeline works on at once: one for each stage, as far as there are requests for that."""
     if split.pp > 1:
-        return min(float(split.pp), max(1.0, _while_busy(running) or 1.0))
+        return min(float(split.pp), max(1.0, _mean_while_busy(running) or 1.0))
     return 1.0
 
 
-def _all(split: Layout, track: Track, made: float) -> list[float]:
+def _for_each_rank(split: Layout, track: Track, steps_per_s: float) -> list[float]:
     """One rank's steps for each rank that it stands for: a page may add the ranks up."""
-    return [made] * max(1, split.dp // len(track.points[-1].ranks))
+    return [steps_per_s] * max(1, split.dp // len(track.points[-1].ranks))
 
 
-def _speculation(track: Track, decode: Reading) -> Reading:
+def _tokens_per_step(track: Track, decode: Reading) -> Reading:
     """Tokens per step and sequence: from the counters of drafts, else the engine's own gauge, else 1."""
     if not track.counts(q.DRAFTS):
-        return _sampled_speculation(track)
+        return _sampled_tokens_per_step(track)
     drafts = track.short.rate(q.DRAFTS)
     accepted = number(track.short.rate(q.ACCEPTED_TOKENS)) or 0.0
     if not track.counted(q.DRAFTS):
@@ -589,17 +606,19 @@ def _speculation(track: Track, decode: Reading) -> Reading:
     if isinstance(drafts, Missing):
         return drafts
     if drafts <= 0.0:
-        return _IDLE if decode == 0.0 else 1.0
+        if decode == 0.0:
+            return _IDLE
+        return 1.0
     # A step gives a sequence one token more than it accepts. Not each has a draft in each step (n-grams that were not
-    # found before have none): all tokens over those that were not accepted; accepted per draft is the most that it is.
-    most = 1.0 + accepted / drafts
+    # found before have none): all tokens over those that were not accepted; 1 + accepted per draft is the most.
+    most_per_step = 1.0 + accepted / drafts
     decoded = number(decode)
     if decoded is None or decoded <= accepted or not _are_live(track, q.DECODE_TOKENS, q.DRAFTS, q.ACCEPTED_TOKENS):
-        return most
-    return min(most, decoded / (decoded - accepted))
+        return most_per_step
+    return min(most_per_step, decoded / (decoded - accepted))
 
 
-def _sampled_speculation(track: Track) -> Reading:
+def _sampled_tokens_per_step(track: Track) -> Reading:
     """Mean of the engine's own gauge of tokens per step, at least 1; 1 where it has none."""
     if not track.points:
         return 1.0
@@ -645,34 +664,36 @@ def gaps_are_steps(reading: EngineReading) -> bool:
     return reading.kind in STEP_GAPS or "vllm" in reading.live.get(q.ITL, "")
 
 
-def trained(reading: EngineReading, track: Track) -> tuple[AmountPerSecond, AmountPerSecond]:
+def training_rates(reading: EngineReading, track: Track) -> tuple[AmountPerSecond, AmountPerSecond]:
     """Tokens and samples per second of a training run, from counters that move once per step.
 
     What only one of them tells gives the other, by the tokens of a sample.
     """
-    tokens = _stepped(reading, track, q.TRAINED_TOKENS, q.TRAINED_RATE)
-    samples = _stepped(reading, track, q.SAMPLES, q.SAMPLE_RATE)
+    tokens = _training_rate(reading, track, q.TRAINED_TOKENS, q.TRAINED_RATE)
+    samples = _training_rate(reading, track, q.SAMPLES, q.SAMPLE_RATE)
     tokens_per_sample = 0.0
     if reading.training is not None:
         tokens_per_sample = reading.training.tokens_per_sample
     if tokens_per_sample > 0.0 and tokens.advance is None and samples.advance is not None:
-        tokens = _scaled(samples, tokens_per_sample, f"x {tokens_per_sample:g} tokens per sample")
+        tokens = _scaled_rate(samples, tokens_per_sample, f"x {tokens_per_sample:g} tokens per sample")
     elif tokens_per_sample > 0.0 and samples.advance is None and tokens.advance is not None:
-        samples = _scaled(tokens, 1.0 / tokens_per_sample, f"/ {tokens_per_sample:g} tokens per sample")
+        samples = _scaled_rate(tokens, 1.0 / tokens_per_sample, f"/ {tokens_per_sample:g} tokens per sample")
     return tokens, samples
 
 
-def _scaled(of: AmountPerSecond, factor: float, how: str) -> AmountPerSecond:
+def _scaled_rate(rate: AmountPerSecond, factor: float, note: str) -> AmountPerSecond:
+    """A rate times a factor, with a note of it in its source."""
     source = ""
-    if of.source:
-        source = f"{of.source} {how}"
-    return AmountPerSecond(times(of.per_s, factor), Advance.DERIVED, source)
+    if rate.source:
+        source = f"{rate.source} {note}"
+    return AmountPerSecond(times(rate.per_s, factor), Advance.DERIVED, source)
 
 
-def _stepped(reading: EngineReading, track: Track, counter: str, gauge: str) -> AmountPerSecond:
+def _training_rate(reading: EngineReading, track: Track, counter: str, gauge: str) -> AmountPerSecond:
+    """The rate of a training run: between whole steps where its counter moves with them, else as any other."""
     moves = track.moves(counter)
     if moves is None or moves is Advance.END:
-        return flow(reading, track, counter, gauge)
+        return rate_of(reading, track, counter, gauge)
     source = ""
     if reading.live.get(counter):
         source = f"{reading.live[counter]} between whole steps"
@@ -699,7 +720,7 @@ def stepped_rate(track: Track, counter: str) -> Reading:
         return (last - first) / (now_s - first_s)
     end_s = jumps[-1][0]
     span_s = max(WHOLE_STEPS_S, _LEAST_POLLS * track.cadence_s)
-    start_s, start = _newest_before(jumps, end_s, span_s)
+    start_s, start = _begin_of_rate(jumps, end_s, span_s)
     if end_s - start_s < _LEAST_POLLS * track.cadence_s:
         return track.not_yet
     if now_s - end_s > OVERDUE * max(_longest_step_s(jumps, start_s), track.cadence_s):
@@ -729,7 +750,7 @@ def _jumps(totals: list[tuple[float, float]]) -> list[tuple[float, float]]:
     return jumps
 
 
-def _newest_before(jumps: list[tuple[float, float]], end_s: float, span_s: float) -> tuple[float, float]:
+def _begin_of_rate(jumps: list[tuple[float, float]], end_s: float, span_s: float) -> tuple[float, float]:
     """The newest jump that is at least `span_s` older than `end_s`, else the first of all."""
     for jump in reversed(jumps):
         if end_s - jump[0] >= span_s:

@@ -17,9 +17,9 @@ from gpumon.readings.snapshot import CachedBy, Group, Lengths, Outcomes, Phases,
 GroupT = TypeVar("GroupT", bound=Group)
 
 _IDLE: Final = Missing(Reason.IDLE)
-_NOTHING: Final = 1e-6
+_ROUNDING: Final = 1e-6
 """Share of a request's time below which what is left of it is the rounding of sums."""
-_OUTCOMES: Final[Mapping[str, str]] = {
+_OUTCOME_COUNTERS: Final[Mapping[str, str]] = {
     "ended": q.REQUESTS,
     "stopped": q.STOPPED,
     "cut": q.CUT,
@@ -27,26 +27,26 @@ _OUTCOMES: Final[Mapping[str, str]] = {
     "failed": q.FAILURES,
     "rejected": q.REJECTIONS,
 }
-"""Field -> its counter."""
-_TIERS: Final[Mapping[str, str]] = {
+"""Field of `Outcomes` -> its counter."""
+_TIER_COUNTERS: Final[Mapping[str, str]] = {
     "device_ratio": q.CACHED_DEVICE,
     "host_ratio": q.CACHED_HOST,
     "disk_ratio": q.CACHED_DISK,
     "peer_ratio": q.CACHED_PEER,
     "external_ratio": q.CACHED_EXTERNAL,
 }
-"""Field -> its counter."""
+"""Field of `CachedBy` -> its counter."""
 
 
 def served_figures(reading: EngineReading, track: Track) -> Served:
     """Figures of the requests served in the last minutes, and since the start as far as counters and buckets tell."""
     return Served(
-        outcomes=Outcomes(**{field: _counted(track, counter) for field, counter in _OUTCOMES.items()}),
+        outcomes=Outcomes(**{field: _minutes_increase(track, counter) for field, counter in _OUTCOME_COUNTERS.items()}),
         outcomes_since_start=_since_start(track),
         prompt_tokens=_lengths(reading, track, q.PROMPT_LENGTH),
         answer_tokens=_lengths(reading, track, q.OUTPUT_LENGTH),
         phases=_phases(track),
-        accepted_by_position=_accepted(track),
+        accepted_by_position=_accepted_by_position(track),
         cached_by=_cached_by(track),
         seen=seen_load(track),
     )
@@ -88,7 +88,7 @@ def seen_load(track: Track) -> Seen:
     )
 
 
-def _counted(track: Track, counter: str) -> Reading:
+def _minutes_increase(track: Track, counter: str) -> Reading:
     """Increase of a counter in the last minutes."""
     per_s = track.minutes.rate(counter)
     if isinstance(per_s, Missing):
@@ -101,7 +101,7 @@ def _since_start(track: Track) -> Outcomes:
     if track.several_servers:
         return Outcomes()
     counts: dict[str, Reading] = {}
-    for field, counter in _OUTCOMES.items():
+    for field, counter in _OUTCOME_COUNTERS.items():
         counted = track.counted(counter)
         if counted is not None:
             counts[field] = float(counted)
@@ -112,7 +112,7 @@ def _lengths(reading: EngineReading, track: Track, quantity: str) -> Lengths:
     """Lengths of the requests of the last minutes, and the longest since the engine's process started."""
     if not track.has_histogram(quantity):
         return Lengths()
-    low, high = _longest(reading, quantity)
+    low, high = _longest_bounds(reading, quantity)
     observed = track.minutes.histogram(quantity)
     if observed is None:
         why = track.not_yet
@@ -130,20 +130,20 @@ def _lengths(reading: EngineReading, track: Track, quantity: str) -> Lengths:
     return Lengths(mean, p50, p95, p50_low, p50_high, p95_low, p95_high, low, high)
 
 
-def _longest(reading: EngineReading, quantity: str) -> tuple[Reading, Reading]:
+def _longest_bounds(reading: EngineReading, quantity: str) -> tuple[Reading, Reading]:
     """Bounds of the last bucket with an observation since the engine's process started."""
-    every = merge_common([rank.histograms[quantity] for rank in reading.ranks if quantity in rank.histograms])
-    if every is None or len(every.bounds) < 2:
+    histogram = merge_common([rank.histograms[quantity] for rank in reading.ranks if quantity in rank.histograms])
+    if histogram is None or len(histogram.bounds) < 2:
         return NOT_EXPOSED, NOT_EXPOSED
-    if every.counts[-1] <= 0.0:
+    if histogram.counts[-1] <= 0.0:
         return _IDLE, _IDLE
-    place = _last_filled(every)
+    place = _last_filled(histogram)
     low = 0.0
     if place:
-        low = every.bounds[place - 1]
-    if place == len(every.bounds) - 1:
+        low = histogram.bounds[place - 1]
+    if place == len(histogram.bounds) - 1:
         return low, Missing(Reason.INVALID)
-    return low, every.bounds[place]
+    return low, histogram.bounds[place]
 
 
 def _last_filled(histogram: HistogramReading) -> int:
@@ -162,27 +162,28 @@ def _phases(track: Track) -> Phases:
     ended = minutes.sum_and_count(q.E2E)
     if isinstance(e2e, Missing) or ended is None:
         return Phases(e2e_s=e2e)
-    queue = _at_most(minutes.mean(q.QUEUE), e2e)
+    queue = _capped_at(minutes.mean(q.QUEUE), e2e)
     prefill = minutes.mean(q.PREFILL_TIME)
-    decode = _per_request(_counted(track, q.DECODE_SECONDS), ended.observations)
+    decode = _per_request(_minutes_increase(track, q.DECODE_SECONDS), ended.observations)
     if isinstance(prefill, Missing) and isinstance(decode, Missing):
-        first = _at_most(minutes.mean(q.TTFT), e2e)
-        queue = _at_most(queue, first)
-        prefill = minus(first, queue)
-        decode = minus(e2e, first)
-    transfer = _per_request(_counted(track, q.TRANSFER_SECONDS), ended.observations)
+        ttft_s = _capped_at(minutes.mean(q.TTFT), e2e)
+        queue = _capped_at(queue, ttft_s)
+        prefill = minus(ttft_s, queue)
+        decode = minus(e2e, ttft_s)
+    transfer = _per_request(_minutes_increase(track, q.TRANSFER_SECONDS), ended.observations)
     if not isinstance(transfer, Missing) and not isinstance(queue, Missing):
         # A request waits for its KV cache before it is scheduled; several transfers at once take no longer than it did.
         transfer = min(transfer, queue)
         queue -= transfer
-    known = sum(number(part) or 0.0 for part in (queue, transfer, prefill, decode))
-    rest = e2e - known
-    if rest < _NOTHING * e2e:
-        rest = 0.0
-    return Phases(e2e, queue, transfer, prefill, decode, rest)
+    known_s = sum(number(part) or 0.0 for part in (queue, transfer, prefill, decode))
+    rest_s = e2e - known_s
+    if rest_s < _ROUNDING * e2e:
+        rest_s = 0.0
+    return Phases(e2e, queue, transfer, prefill, decode, rest_s)
 
 
 def _per_request(seconds: Reading, requests: float) -> Reading:
+    """Mean seconds of a request."""
     if isinstance(seconds, Missing):
         return seconds
     if requests <= 0.0:
@@ -190,7 +191,7 @@ def _per_request(seconds: Reading, requests: float) -> Reading:
     return seconds / requests
 
 
-def _at_most(part: Reading, whole: Reading) -> Reading:
+def _capped_at(part: Reading, whole: Reading) -> Reading:
     """A mean phase, at most as long as what it is a part of: engines that observe it at its own end count requests that
     still run, too."""
     if isinstance(part, Missing) or isinstance(whole, Missing):
@@ -198,14 +199,14 @@ def _at_most(part: Reading, whole: Reading) -> Reading:
     return min(part, whole)
 
 
-def _accepted(track: Track) -> tuple[float, ...]:
+def _accepted_by_position(track: Track) -> tuple[float, ...]:
     """Share of the drafts whose token at each position was accepted; empty where none was made."""
-    drafts = _counted(track, q.DRAFTS)
+    drafts = _minutes_increase(track, q.DRAFTS)
     if isinstance(drafts, Missing) or drafts <= 0.0:
         return ()
     shares = []
     for quantity in q.ACCEPTED_AT:
-        accepted = _counted(track, quantity)
+        accepted = _minutes_increase(track, quantity)
         if isinstance(accepted, Missing):
             break
         shares.append(min(1.0, accepted / drafts))
@@ -214,7 +215,7 @@ def _accepted(track: Track) -> tuple[float, ...]:
 
 def _cached_by(track: Track) -> CachedBy:
     """Shares of the cached prompt tokens by where they came from."""
-    tokens = {field: _counted(track, counter) for field, counter in _TIERS.items()}
+    tokens = {field: _minutes_increase(track, counter) for field, counter in _TIER_COUNTERS.items()}
     whole = _sum_known(tokens.values())
     shares: dict[str, Reading] = {}
     for field, count in tokens.items():
@@ -228,4 +229,5 @@ def _cached_by(track: Track) -> CachedBy:
 
 
 def _sum_known(counts: Iterable[Reading]) -> float:
+    """The sum of the counts that are known."""
     return sum(number(count) or 0.0 for count in counts)

@@ -26,11 +26,12 @@ from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import URGENCY, Kind, Level, Limit, Verdict
 
-_PARTS: Final = 6
+_MOST_PARTS: Final = 6
 """Parts of a span, whose means say how much a figure moves by itself."""
 LEAST_PART_S: Final = 10.0
 """Shortest part: rates are means of 10 s, and shorter parts would only repeat them."""
 _HISTOGRAMS: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
+"""Histograms whose observations in the span are compared."""
 _COUNTERS: Final = (
     *(q.REQUESTS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.TRAINED_TOKENS),
     *(q.PREEMPTIONS, q.FAILURES, q.REJECTIONS),
@@ -74,6 +75,7 @@ GPU_FIELDS: Final[Mapping[str, Callable[[Gpu], Reading]]] = {
     "sm_clock_hz": attrgetter("sm_clock_hz"),
     "cost_per_hour": attrgetter("cost_per_hour"),
 }
+"""Figures of a GPU that are averaged over the moments."""
 _SUMS: Final = ("requests_per_s", "running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s")
 """Figures of engines that the host has the sums of."""
 _CPU: Final = "cpu_ratio"
@@ -103,11 +105,12 @@ class SpanPart:
 
     def __init__(self) -> None:
         self.sums: dict[str, float] = {}
+        """Field -> sum over the moments at which it was known."""
         self.counts: dict[str, int] = {}
+        """Field -> number of those moments."""
         self.histograms: dict[str, Stretches[HistogramReading]] = {}
-        """The first state is that before the part, if there is one."""
         self.counters: dict[str, Stretches[CounterMoment]] = {}
-        """Likewise."""
+        """Of both the first state is that before the part, if there is one."""
 
 
 class SpanParts:
@@ -116,7 +119,8 @@ class SpanParts:
     def __init__(
         self, parts: Sequence[SpanPart], reasons: Mapping[str, Missing], exported: Collection[str] = frozenset()
     ) -> None:
-        """`exported`: histograms that the thing has, be it in other parts."""
+        """`reasons` say why a field was missing; `exported` are the histograms that the thing has, be it in other
+        parts."""
         self._parts = parts
         self._reasons = reasons
         self.exported = exported
@@ -134,9 +138,9 @@ class SpanParts:
         seconds = 0.0
         for part in self._parts:
             for first, last in part.counters.get(counter, ()):
-                grown = _growth(first.by_rank, last.by_rank)
-                if grown is not None:
-                    growth += grown
+                increase = _growth(first.by_rank, last.by_rank)
+                if increase is not None:
+                    growth += increase
                     seconds += last.time_s - first.time_s
         if seconds > 0.0:
             return growth / seconds
@@ -144,13 +148,13 @@ class SpanParts:
 
     def histogram(self, quantity: str) -> HistogramReading | None:
         """Observations in these parts. None where there are none to be had: no such histogram, or a restart alone."""
-        grown = []
+        increases = []
         for part in self._parts:
             for first, last in part.histograms.get(quantity, ()):
                 increase = observations_between(first, last)
                 if increase is not None:
-                    grown.append(increase)
-        return merge(grown)
+                    increases.append(increase)
+        return merge(increases)
 
 
 class ThingSpan:
@@ -160,21 +164,25 @@ class ThingSpan:
         self.name = name
         self.parts = [SpanPart() for _ in range(parts)]
         self.facts: Facts = {}
-        """The newest of each."""
+        """Newest settings."""
         self.mixed: set[str] = set()
         """Codes of facts that changed within the span."""
         self._reasons: dict[str, Missing] = {}
+        """Field -> why it was missing last."""
         self._newest: dict[str, HistogramReading] = {}
+        """Quantity -> its newest histogram."""
         self._counts: dict[str, CounterMoment] = {}
+        """Counter -> its newest values."""
         self._fastest_hz = 0.0
+        """Highest clock under load so far."""
 
     @property
     def whole(self) -> SpanParts:
         """The whole span."""
         return SpanParts(self.parts, self._reasons, self._newest.keys())
 
-    def each(self) -> list[SpanParts]:
-        """Each part by itself."""
+    def by_part(self) -> list[SpanParts]:
+        """The parts, one by one."""
         return [SpanParts([part], self._reasons, self._newest.keys()) for part in self.parts]
 
     def take(self, place: int, figures: Mapping[str, Reading]) -> None:
@@ -209,7 +217,7 @@ class ThingSpan:
 
     def _take_histograms(self, histograms: dict[str, Stretches[HistogramReading]], reading: EngineReading) -> None:
         for quantity in _HISTOGRAMS:
-            now = _of_all_ranks(reading, quantity)
+            now = _summed_histogram(reading, quantity)
             if now is None:
                 continue
             before = self._newest.get(quantity)
@@ -235,7 +243,7 @@ class ThingSpan:
 
 
 def _extend(stretches: Stretches[StateT], before: StateT | None, now: StateT) -> None:
-    """Take in the state of now. `before`: the state at the last poll; None at the first one and after a restart."""
+    """Take in the newest state. `before` is the state at the last poll; None at the first one and after a restart."""
     if before is None:
         stretches.append((now, now))
     elif stretches:
@@ -249,14 +257,15 @@ def _growth(before: Mapping[str, float], now: Mapping[str, float]) -> float | No
     """Growth of a counter over the ranks that both moments have; None where one of them began anew."""
     growth = 0.0
     for rank, value in now.items():
-        grown = value - before.get(rank, value)
-        if grown < 0.0:
+        increase = value - before.get(rank, value)
+        if increase < 0.0:
             return None
-        growth += grown
+        growth += increase
     return growth
 
 
-def _of_all_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
+def _summed_histogram(reading: EngineReading, quantity: str) -> HistogramReading | None:
+    """A histogram summed over the ranks; None where none has it, or their bounds differ."""
     histograms = []
     for rank in reading.ranks:
         if quantity in rank.histograms:
@@ -289,8 +298,10 @@ class TakenSpan:
         self.simulated = False
         self.first_s = math.inf
         self.last_s = -math.inf
-        self._parts = max(1, min(_PARTS, int((end_s - begin_s) / LEAST_PART_S)))
+        """Unix times of the first and the last moment."""
+        self._parts = max(1, min(_MOST_PARTS, int((end_s - begin_s) / LEAST_PART_S)))
         self._polled: dict[str, EngineReading] = {}
+        """Key of an engine -> its newest poll that was taken in."""
 
     def take(self, snapshot: Snapshot, wall_s: float, readings: Iterable[EngineReading], host: str = "") -> None:
         """Take in a moment of a machine. `host`: its name, where there are several; its things then have it before
@@ -300,80 +311,83 @@ class TakenSpan:
         self.last_s = max(self.last_s, wall_s)
         self.simulated = self.simulated or snapshot.simulated
         by_key = {reading.key: reading for reading in readings}
-        before = f"{host}/" if host else ""
+        prefix = ""
+        if host:
+            prefix = f"{host}/"
         self._take_host(place, snapshot, host)
         processes: list[Process] = []
         for gpu in snapshot.gpus:
             processes += gpu.processes
         for engine in snapshot.engines:
-            self._take_engine(place, engine, by_key.get(engine.key), processes, before)
+            self._take_engine(place, engine, by_key.get(engine.key), processes, prefix)
         for gpu in snapshot.gpus:
-            self._take_gpu(place, gpu, before)
+            self._take_gpu(place, gpu, prefix)
         for verdict in snapshot.verdicts:
-            self._take_verdict(verdict, before)
+            self._take_verdict(verdict, prefix)
 
     def _place(self, wall_s: float) -> int:
         """Number of the part that a time lies in."""
         share = (wall_s - self.begin_s) / max(self.end_s - self.begin_s, 1e-9)
         return min(max(int(share * self._parts), 0), self._parts - 1)
 
-    def _observed(self, kind: Kind, key: str, name: str) -> ThingSpan:
+    def _thing_span(self, kind: Kind, key: str, name: str) -> ThingSpan:
+        """The span of a thing; an empty one for a thing that is seen first."""
         thing = ThingKey(kind, key)
-        observed = self.things.get(thing)
-        if observed is None:
-            observed = ThingSpan(name, self._parts)
-            self.things[thing] = observed
-        return observed
+        thing_span = self.things.get(thing)
+        if thing_span is None:
+            thing_span = ThingSpan(name, self._parts)
+            self.things[thing] = thing_span
+        return thing_span
 
     def _take_host(self, place: int, snapshot: Snapshot, host: str) -> None:
-        observed = self._observed(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
-        observed.take(place, host_figures(snapshot))
-        observed.take_facts(host_facts(snapshot.host, snapshot))
+        thing_span = self._thing_span(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
+        thing_span.take(place, host_figures(snapshot))
+        thing_span.take_facts(host_facts(snapshot.host, snapshot))
 
     def _take_engine(
-        self, place: int, engine: Engine, reading: EngineReading | None, processes: Sequence[Process], before: str
+        self, place: int, engine: Engine, reading: EngineReading | None, processes: Sequence[Process], prefix: str
     ) -> None:
-        key = f"{before}{engine.key}"
-        observed = self._observed(Kind.ENGINE, key, clean(f"{before}{engine.name}", 80))
-        observed.take(place, {field: get(engine) for field, get in ENGINE_FIELDS.items()})
+        key = f"{prefix}{engine.key}"
+        thing_span = self._thing_span(Kind.ENGINE, key, clean(f"{prefix}{engine.name}", 80))
+        thing_span.take(place, {field: get(engine) for field, get in ENGINE_FIELDS.items()})
         if reading is None:
-            observed.take_facts(engine_facts(engine, None, processes))
+            thing_span.take_facts(engine_facts(engine, None, processes))
         elif reading.state is EndpointState.OK and self._polled.get(key) is not reading:
             self._polled[key] = reading
-            observed.take_poll(place, reading)
-            observed.take_facts(engine_facts(engine, reading, processes))
+            thing_span.take_poll(place, reading)
+            thing_span.take_facts(engine_facts(engine, reading, processes))
 
-    def _take_gpu(self, place: int, gpu: Gpu, before: str) -> None:
-        name = f"{before}gpu {gpu.index}"
+    def _take_gpu(self, place: int, gpu: Gpu, prefix: str) -> None:
+        name = f"{prefix}gpu {gpu.index}"
         if gpu.mig_profile:
             name = f"{name} {gpu.mig_profile}"
-        observed = self._observed(Kind.GPU, f"{before}{gpu.uuid}", name)
-        observed.take(place, {field: get(gpu) for field, get in GPU_FIELDS.items()})
+        thing_span = self._thing_span(Kind.GPU, f"{prefix}{gpu.uuid}", name)
+        thing_span.take(place, {field: get(gpu) for field, get in GPU_FIELDS.items()})
         if gpu.state is GpuState.OK:
-            observed.take_facts(gpu_settings(gpu))
-            observed.take_clock(gpu)
+            thing_span.take_facts(gpu_settings(gpu))
+            thing_span.take_clock(gpu)
 
-    def _take_verdict(self, verdict: Verdict, before: str) -> None:
+    def _take_verdict(self, verdict: Verdict, prefix: str) -> None:
         if verdict.level is Level.OK or verdict.code is Limit.EVALUATING:
             return
-        place = (verdict.kind, f"{before}{verdict.key}", verdict.code, verdict.cause)
+        place = (verdict.kind, f"{prefix}{verdict.key}", verdict.code, verdict.cause)
         level: Level = verdict.level
         moments = 1
-        stood = self.verdicts.get(place)
-        if stood is not None:
-            level = min(level, stood.level, key=URGENCY.__getitem__)
-            moments += stood.moments
+        span_before = self.verdicts.get(place)
+        if span_before is not None:
+            level = min(level, span_before.level, key=URGENCY.__getitem__)
+            moments += span_before.moments
         self.verdicts[place] = VerdictSpan(verdict, level, moments)
 
 
 def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
     """Sums over engines and GPUs, each missing where a part of it is."""
     engines = engines_in_sums(engine for engine in snapshot.engines if engine.state is EndpointState.OK)
-    cards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    boards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     figures: dict[str, Reading] = {
         _CPU: snapshot.host.cpu_ratio,
-        "power_w": _sum(gpu.power_w for gpu in cards),
-        "busy_ratio": _mean(gpu.busy_ratio for gpu in cards),
+        "power_w": _sum(gpu.power_w for gpu in boards),
+        "busy_ratio": _mean(gpu.busy_ratio for gpu in boards),
         "cost_per_hour": snapshot.costs.cost_per_hour,
     }
     for field in _SUMS:
@@ -383,6 +397,7 @@ def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
 
 
 def _sum(parts: Iterable[Reading]) -> Reading:
+    """The sum; missing where a part is, or where there is none."""
     values = [*parts]
     if values:
         return plus(*values)
@@ -390,6 +405,7 @@ def _sum(parts: Iterable[Reading]) -> Reading:
 
 
 def _mean(parts: Iterable[Any]) -> Reading:
+    """The mean of the parts that are known."""
     values = [value for value in parts if not isinstance(value, Missing)]
     if values:
         return float(sum(values) / len(values))

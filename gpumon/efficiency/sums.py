@@ -94,10 +94,12 @@ class GoalSum:
     def __init__(self) -> None:
         self.count = 0.0
         self.low = 0.0
-        """At least so many were within the goal; `high`: at most."""
+        """Number that was within the goal at least."""
         self.high = 0.0
+        """Number that was within the goal at most."""
         self.goal_s: Reading = NOT_EXPOSED
         self.other_goals = False
+        """Whether some were held against another goal."""
 
     def add(self, share: WithinGoal) -> None:
         """Take in the share of some of them; one that is not known adds nothing."""
@@ -121,12 +123,13 @@ class GoalSum:
         self.high += other.high
 
     def _take_goal(self, goal_s: Reading) -> None:
+        """Note the goal of some of them."""
         if isinstance(self.goal_s, Missing):
             self.goal_s = goal_s
         self.other_goals = self.other_goals or goal_s != self.goal_s
 
     def period(self) -> GoalPeriod:
-        """The sum as it is told."""
+        """The sum as a period of a report has it."""
         if not self.count:
             return GoalPeriod()
         if self.other_goals:
@@ -161,7 +164,8 @@ class GoodputSum:
         self.itl_assumed = self.itl_assumed or other.itl_assumed
 
     def add_rate(self, goodput: Goodput, requests: float) -> None:
-        """Take in `requests` that ended while the shares of the last minutes were these: as a gpumon exports them."""
+        """Take in `requests` that ended while the shares of the last minutes were `goodput`, as a gpumon exports
+        them."""
         self.ttft_assumed = self.ttft_assumed or goodput.ttft_goal_assumed
         self.itl_assumed = self.itl_assumed or goodput.itl_goal_assumed
         for field in ("ttft_goal", "tpot_goal"):
@@ -169,7 +173,7 @@ class GoodputSum:
             self.goals[field].add(WithinGoal(share.low_ratio, share.high_ratio, share.goal_s, requests))
 
     def period(self) -> GoodputPeriod:
-        """The sums as they are told."""
+        """The sums as a period of a report has them."""
         goals = {field: goal.period() for field, goal in self.goals.items()}
         return GoodputPeriod(**goals, ttft_goal_assumed=self.ttft_assumed, itl_goal_assumed=self.itl_assumed)
 
@@ -186,20 +190,23 @@ class GoodputCount:
         """Take the next histograms as a base line."""
         self._last = {}
 
-    def growth(self, reading: EngineReading) -> GoodputSum:
-        """Requests and tokens since the reading before. A histogram that began anew counts from its beginning."""
-        grown = GoodputSum()
-        grown.ttft_assumed = self._bounds.ttft_assumed
-        grown.itl_assumed = self._bounds.itl_assumed
-        if reading.state is not EndpointState.OK:
-            return grown
-        for field, quantity, goal_s in self._bounds.of(reading.kind):
-            for observed in self._observed(reading, quantity):
-                if len(observed.bounds) > 1:
-                    grown.goals[field].add(share_within(observed, goal_s))
-        return grown
+    def take(self, reading: EngineReading) -> GoodputSum:
+        """Take in a reading. Returns the requests and tokens since the one before.
 
-    def _observed(self, reading: EngineReading, quantity: str) -> Iterator[HistogramReading]:
+        A histogram that began anew counts from its beginning.
+        """
+        growth = GoodputSum()
+        growth.ttft_assumed = self._bounds.ttft_assumed
+        growth.itl_assumed = self._bounds.itl_assumed
+        if reading.state is not EndpointState.OK:
+            return growth
+        for field, quantity, goal_s in self._bounds.of(reading.kind):
+            for observed in self._observations(reading, quantity):
+                if len(observed.bounds) > 1:
+                    growth.goals[field].add(share_within(observed, goal_s))
+        return growth
+
+    def _observations(self, reading: EngineReading, quantity: str) -> Iterator[HistogramReading]:
         """The observations of each rank since the reading before."""
         for rank in reading.ranks:
             histogram = rank.histograms.get(quantity)
@@ -215,14 +222,14 @@ class GoodputCount:
 
 
 class UnusedTime:
-    """Time in which no engine on a GPU ran a request, or without one no kernel ran; from look to look."""
+    """Time in which no engine on a GPU ran a request, or without one no kernel ran; from snapshot to snapshot."""
 
     __slots__ = ("_counted", "seconds", "total")
 
     def __init__(self) -> None:
         self.total = 0.0
         self.seconds = 0.0
-        """Time of which it is known."""
+        """Time in which it is known whether the GPU was used."""
         self._counted = CounterGrowth()
 
     def begin_anew(self) -> None:
@@ -232,10 +239,10 @@ class UnusedTime:
     def add(
         self, gpu: Gpu, engines: Sequence[Engine], readings: Mapping[str, EngineReading], seconds: float
     ) -> Reading:
-        """Take in a look `seconds` after the one before, and return how many of these the GPU was unused.
+        """Take in a snapshot `seconds` after the one before, and return how many of these the GPU was unused.
 
-        By what its engines ran at this very look, as `readings` by `Engine.key` have it. A GPU without engines, or with
-        engines without readings, by its own count.
+        That is told by what its engines ran at this very moment, as `readings` by `Engine.key` have it; for a GPU
+        without engines, or with engines without readings, by its own count.
         """
         is_first = self._counted.last is None
         counted_s = self._counted.add(gpu.unused_s, seconds)
@@ -263,21 +270,24 @@ class UnusedTime:
 def _unused_by_engines(
     gpu: Gpu, engines: Iterable[Engine], readings: Mapping[str, EngineReading], seconds: float
 ) -> Reading:
-    """All of the time, or none; why it is not known. A GPU without a kernel is unused, whoever does not answer."""
-    unknown: Missing | None = None
+    """Unused part of the time, which is all of it or none; or why that is not known.
+
+    A GPU on which no kernel runs is unused, whoever does not answer.
+    """
+    why_unknown: Missing | None = None
     for engine in engines:
         running = _running_now(engine, readings)
         if isinstance(running, Missing):
-            unknown = running
+            why_unknown = running
         elif running > 0.0:
             return 0.0
-    if unknown is not None and gpu.busy_ratio != 0.0:
-        return unknown
+    if why_unknown is not None and gpu.busy_ratio != 0.0:
+        return why_unknown
     return seconds
 
 
 def _running_now(engine: Engine, readings: Mapping[str, EngineReading]) -> Reading:
-    """Requests that an engine runs at this very look; one that is down or sleeps runs none."""
+    """Requests that an engine runs at this very moment; one that is down or sleeps runs none."""
     if engine.state is EndpointState.DOWN or engine.asleep:
         return 0.0
     if engine.state is not EndpointState.OK:
@@ -316,19 +326,19 @@ def sum_of_all(readings: Sequence[Reading]) -> Reading:
 
 def sum_of_known(readings: Iterable[Reading]) -> Reading:
     """The sum of what was counted: an engine that counts no such tokens has none."""
-    known = []
+    known_readings = []
     for reading in readings:
         if not isinstance(reading, Missing):
-            known.append(reading)
-    return sum_of_all(known)
+            known_readings.append(reading)
+    return sum_of_all(known_readings)
 
 
-def quotient(above: Reading, below: Reading) -> Reading:
+def quotient(dividend: Reading, divisor: Reading) -> Reading:
     """`above / below`; idle where there is nothing to divide by."""
-    if isinstance(above, Missing):
-        return above
-    if isinstance(below, Missing):
-        return below
-    if below > 0.0:
-        return above / below
+    if isinstance(dividend, Missing):
+        return dividend
+    if isinstance(divisor, Missing):
+        return divisor
+    if divisor > 0.0:
+        return dividend / divisor
     return Missing(Reason.IDLE)

@@ -243,7 +243,7 @@ class HostSums:
         tally.add_tokens(tokens)
         if reading is not None:
             goodput = self._goodput.setdefault(engine.key, GoodputCount(self._basis.goals))
-            tally.goodput.add_sum(goodput.growth(reading))
+            tally.goodput.add_sum(goodput.take(reading))
         else:  # without histograms, from the shares and the rate that its own gpumon tells
             requests = (number(engine.rates.requests_per_s) or 0.0) * seconds
             tally.goodput.add_rate(engine.goodput, requests)

@@ -192,7 +192,7 @@ class _Counts:
             self.engines[engine.key] = engine
             self.uncounted.setdefault(engine.key, _UncountedTime()).add(reading, frame.wall_s)
             goodput = self.goodput_counts.setdefault(engine.key, GoodputCount(self.goals))
-            self.goodput_sums.setdefault(engine.key, GoodputSum()).add_sum(goodput.growth(reading))
+            self.goodput_sums.setdefault(engine.key, GoodputSum()).add_sum(goodput.take(reading))
             for field, total_field in TOKEN_FIELDS.items():
                 # The deriver's totals begin at 0: an engine that started within the period counts from its first token.
                 tokens = self.tokens.setdefault((engine.key, field), CounterGrowth(begins_at=0.0))

@@ -9,7 +9,7 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.goodput import of_tokens
+from gpumon.efficiency.goodput import within_itl_goal
 from gpumon.efficiency.lengths import requests_that_fit
 from gpumon.efficiency.quantiles import ENOUGH
 from gpumon.efficiency.ratio import mean_known
@@ -406,7 +406,7 @@ class Case(NamedTuple):
         engine = self.engine
         if engine is None:
             return None
-        shares = {"ttft_s": engine.goodput.ttft_goal, "itl_s": of_tokens(engine.goodput)}
+        shares = {"ttft_s": engine.goodput.ttft_goal, "itl_s": within_itl_goal(engine.goodput)}
         share = shares.get(field)
         if share is None or share.goal_s != goal_s or (finite(share.count) or 0.0) < ENOUGH:
             return None

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.goodput import of_tokens
+from gpumon.efficiency.goodput import within_itl_goal
 from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.readings import glossary
 from gpumon.readings.columns import ENGINE_COLUMNS
@@ -284,7 +284,7 @@ def _ttft_goal(engine: Engine, _: View, tone: str) -> Row:
 
 
 def _itl_goal(engine: Engine, _: View, tone: str) -> Row:
-    return _goal_cell(of_tokens(engine.goodput), tone, assumed=engine.goodput.itl_goal_assumed)
+    return _goal_cell(within_itl_goal(engine.goodput), tone, assumed=engine.goodput.itl_goal_assumed)
 
 
 def _ttft_head(view: View) -> Row:
@@ -508,7 +508,7 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
     Order(glossary.TTFT.name, lambda engine: engine.latency.ttft_s.p95, column="ttft"),
     Order(glossary.ITL.name, lambda engine: engine.latency.itl_s.p95, column="itl"),
     Order(glossary.TTFT_GOAL.name, lambda engine: engine.goodput.ttft_goal.low_ratio, column="ttft_ok"),
-    Order(glossary.ITL_GOAL.name, lambda engine: of_tokens(engine.goodput).low_ratio, column="itl_ok"),
+    Order(glossary.ITL_GOAL.name, lambda engine: within_itl_goal(engine.goodput).low_ratio, column="itl_ok"),
     Order(glossary.MFU.name, lambda engine: engine.efficiency.mfu_ratio, column="mfu"),
     Order(glossary.MBU.name, lambda engine: engine.efficiency.mbu_ratio, column="mbu"),
     Order(glossary.WASTE.name, wasted_gpus, means="GPUs x (1 - max(MFU, MBU))", column="waste"),

@@ -84,7 +84,7 @@ def test_requests_between_two_parts_of_a_span_are_counted_and_a_restart_costs_it
     for place, time_s, requests in ((0, 0.0, 100.0), (0, 10.0, 120.0), (1, 20.0, 140.0), (2, 30.0, 5.0)):
         span.take_poll(place, poll(time_s, requests))
     assert span.whole.rate(q.REQUESTS) == pytest.approx(2.0)
-    assert [part.rate(q.REQUESTS) for part in span.each()] == [pytest.approx(2.0), pytest.approx(2.0), None]
+    assert [part.rate(q.REQUESTS) for part in span.by_part()] == [pytest.approx(2.0), pytest.approx(2.0), None]
 
 
 @each_row(

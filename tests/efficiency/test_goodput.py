@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.efficiency.goodput import both, derive_goodput, of_tokens, share_of_all, share_within
+from gpumon.efficiency.goodput import derive_goodput, share_of_all, share_within, within_both_goals, within_itl_goal
 from gpumon.efficiency.tracks import MINUTES_S, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, HistogramReading, RankReading
@@ -50,16 +50,16 @@ def test_the_share_of_replicas_is_over_all_their_requests() -> None:
 def test_both_goals_at_once_lie_between_the_worst_and_the_best_case() -> None:
     first = WithinGoal(0.7, 0.8, 1.0, 10.0)
     rest = WithinGoal(0.9, 0.9, 0.05, 10.0)
-    least, most = both(Goodput(first, WithinGoal(), rest)) or (0.0, 0.0)
+    least, most = within_both_goals(Goodput(first, WithinGoal(), rest)) or (0.0, 0.0)
     assert (least, most) == (pytest.approx(0.6), 0.8)
-    assert both(Goodput(first, rest, WithinGoal())) is None, "tokens are no requests"
+    assert within_both_goals(Goodput(first, rest, WithinGoal())) is None, "tokens are no requests"
 
 
 def test_tokens_stand_in_where_no_request_ended() -> None:
     tokens = WithinGoal(0.5, 0.5, 0.05, 900.0)
     ended = WithinGoal(1.0, 1.0, 0.05, 3.0)
-    assert of_tokens(Goodput(itl_goal=tokens, tpot_goal=ended)) is ended
-    assert of_tokens(Goodput(itl_goal=tokens, tpot_goal=share_within(observed(0.0, 0.0, 0.0), 0.05))) is tokens
+    assert within_itl_goal(Goodput(itl_goal=tokens, tpot_goal=ended)) is ended
+    assert within_itl_goal(Goodput(itl_goal=tokens, tpot_goal=share_within(observed(0.0, 0.0, 0.0), 0.05))) is tokens
 
 
 def test_the_window_of_minutes_is_as_long_as_it_says_and_ends_with_a_restart() -> None:

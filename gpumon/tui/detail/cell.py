@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.goodput import field_of_tokens
+from gpumon.efficiency.goodput import field_of_itl_goal
 from gpumon.readings.columns import other_quantile
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import ratio, whole
@@ -85,7 +85,7 @@ def _fact(sections: Iterable[Section], name: str) -> Explained:
 def _tokens_goal(thing: Thing) -> str:
     """Field with the share within the ITL goal."""
     if isinstance(thing, Engine):
-        return field_of_tokens(thing.goodput)
+        return field_of_itl_goal(thing.goodput)
     return "itl_goal"
 
 

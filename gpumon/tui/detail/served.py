@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from gpumon.efficiency.goodput import both, field_of_tokens
+from gpumon.efficiency.goodput import field_of_itl_goal, within_both_goals
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.readings import glossary
 from gpumon.readings.format import DASH, left, right
@@ -64,7 +64,7 @@ def goals(engine: Engine, figures: FigureMaker) -> list[Section]:
         (_TPOT_GOAL, "tpot_goal", shares.tpot_goal, _OF_REQUESTS, shares.itl_goal_assumed),
         (glossary.ITL_GOAL.name, "itl_goal", shares.itl_goal, _OF_TOKENS, shares.itl_goal_assumed),
     )
-    columns = {"ttft_goal": glossary.TTFT_GOAL.short, field_of_tokens(shares): glossary.ITL_GOAL.short}
+    columns = {"ttft_goal": glossary.TTFT_GOAL.short, field_of_itl_goal(shares): glossary.ITL_GOAL.short}
     entries: list[Entry] = []
     assumes = False
     for name, field, share, counted, assumed in rows:
@@ -77,7 +77,7 @@ def goals(engine: Engine, figures: FigureMaker) -> list[Section]:
         assumes = assumes or assumed
     if not entries:
         return []
-    together = both(shares)
+    together = within_both_goals(shares)
     if together is not None:
         least, most = together
         text = f"{bounds(least, most)} % of the requests were within both the TTFT and the TPOT goal"
