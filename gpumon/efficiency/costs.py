@@ -230,8 +230,7 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
     """The costs of some engines together; what one of them lacks, the sum lacks."""
     if not engines:
         return EngineCosts()
-    costs = [engine.costs for engine in engines]
-    per_hour = plus(*(cost.cost_per_hour for cost in costs))
+    per_hour = _sum_of_costs(engines, "cost_per_hour")
     # Replicas of one model all export the same, so that a rate which one lacks is a gap; `host_costs` adds up different
     # engines, of which some never count a kind of tokens.
     output_rates = [engine.rates.decode_tokens_per_s for engine in engines]
@@ -241,11 +240,16 @@ def summed_costs(engines: Sequence[Engine]) -> EngineCosts:
         cost_per_hour=per_hour,
         cost_per_million_output_tokens=per_million_tokens(per_hour, *output_rates),
         cost_per_million_all_tokens=per_million_tokens(per_hour, *prompt_rates, *cached_rates, *output_rates),
-        unused_s=plus(*(cost.unused_s for cost in costs)),
-        unused_cost=plus(*(cost.unused_cost for cost in costs)),
-        energy_j=plus(*(cost.energy_j for cost in costs)),
-        energy_cost=plus(*(cost.energy_cost for cost in costs)),
+        unused_s=_sum_of_costs(engines, "unused_s"),
+        unused_cost=_sum_of_costs(engines, "unused_cost"),
+        energy_j=_sum_of_costs(engines, "energy_j"),
+        energy_cost=_sum_of_costs(engines, "energy_cost"),
     )
+
+
+def _sum_of_costs(engines: Sequence[Engine], field: str) -> Reading:
+    """A field of `EngineCosts` summed over engines; missing where one lacks it."""
+    return plus(*(getattr(engine.costs, field) for engine in engines))
 
 
 def host_costs(gpus: Sequence[Gpu], engines: Iterable[Engine]) -> HostCosts:

@@ -110,7 +110,7 @@ class SpanPart:
         """Field -> number of those moments."""
         self.histograms: dict[str, Stretches[HistogramReading]] = {}
         self.counters: dict[str, Stretches[CounterMoment]] = {}
-        """Of both the first state is that before the part, if there is one."""
+        """As in `histograms`, the first state is that before the part, if there is one."""
 
 
 class SpanParts:

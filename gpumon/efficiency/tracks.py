@@ -302,7 +302,7 @@ class Track:
         self.mean = LongMean()
         """Long mean of the generated tokens."""
         self.seen = SeenLoad()
-        """What ran and waited since the first poll."""
+        """Requests that ran and waited since the first poll."""
         self._frames_s = -1.0
         """Interval of the frames at the newest reading; below 0 before the first."""
         self._was_reset = False

@@ -589,14 +589,12 @@ def host_memory_full(case: Case) -> Finding | None:
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
         fix = action("raise_cgroup_limit")
         return Finding(Limit.MEMORY_FULL, "cgroup_full", parameters, proof, (fix,), Level.NOTE, Confidence.LOW)
-    fixes = (action("less_host_memory"),)
+    finding = Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, proof, (action("less_host_memory"),))
     if not full:
-        cause = "host_memory_waits"
-        return Finding(Limit.MEMORY_FULL, cause, parameters, proof, fixes, Level.WARN, Confidence.MEDIUM)
-    level = Level.WARN
+        return finding._replace(cause="host_memory_waits", confidence=Confidence.MEDIUM)
     if waits or total - used < FULL_LEFT_BYTES:
-        level = Level.CRITICAL
-    return Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, proof, fixes, level, Confidence.HIGH)
+        return finding._replace(level=Level.CRITICAL)
+    return finding
 
 
 def _memory_proof(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:

@@ -67,11 +67,18 @@ def queue(case: Case) -> Finding | None:
     proof = _evidence_of_queue(case, engine, activity, queued_share(engine))
     unknown = _unknown(case, engine, activity)
     if unknown:
-        level = Level.WARN if case.late_latencies() else Level.NOTE
-        return unsure(unknown, proof, level, actions_for_missing(unknown))
+        return _unsure_queue(case, unknown, proof)
     if not case.is_pinned() and activity.busy is not None and activity.busy < HOST_WAIT:
         return None
     return _queue_finding(case, engine, proof, room=room)
+
+
+def _unsure_queue(case: Case, unknown: tuple[Signal, ...], proof: tuple[Evidence, ...]) -> Finding:
+    """The answer that a queue is there, and that these signals would have to say why."""
+    level = Level.NOTE
+    if case.late_latencies():
+        level = Level.WARN
+    return unsure(unknown, proof, level, actions_for_missing(unknown))
 
 
 def _waits_long(case: Case, engine: Engine) -> bool:
