@@ -92,7 +92,8 @@ class EngineView:
         self._goals = goals
         self._reading: EngineReading | None = None
         self._made_of: object = None
-        """Inputs beside the reading from which the engine was derived; it is derived anew once one of both is another."""
+        """Inputs beside the reading from which the engine was derived; it is derived anew once one of both is
+        another."""
         self._engine: Engine | None = None
         self._rates: Rates | None = None
 
