@@ -25,7 +25,9 @@ POLL_DEADLINE_S = 0.5
 """A source that has not answered by then has broken its promise; the tick goes on without it."""
 
 _EARLY_S = (1.0, 3.0)
-"""Ticks after the start that come beside those of a longer interval: rates need two readings, models a look-up."""
+"""Seconds after the start of ticks that a longer interval gets besides: rates need two readings, models a look-up."""
+_SHORTEST_INTERVAL_S = 0.25
+"""Seconds between two ticks at least."""
 
 STOP_S = 0.25
 """Longest wait for a tick to end; a program that quits does not wait for it."""
@@ -123,6 +125,7 @@ class Collector:
         """
         self.history = history or History()
         self._sources = tuple(sources)
+        # Sources that hand out their newest part without being waited for, by `id()`: a source need not be hashable.
         self._at_hand = {id(source): source for source in self._sources if isinstance(source, AtHand)}
         self._pcie_meters = [source for source in self._sources if isinstance(source, PcieMeter)]
         self._deriver = deriver
@@ -141,10 +144,12 @@ class Collector:
         self._past = past
         self._push = push
         self._seq = 0
-        self._opened = self._asked = False
+        self._opened = False
+        self._refresh_asked = False
         self._task: asyncio.Task[None] | None = None
         self._wake = asyncio.Event()
-        self._broken: dict[int, tuple[str, float]] = {}
+        self._failing_since: dict[int, tuple[str, float]] = {}
+        """Source, by its `id()` -> text of its first failure in a row, and the Unix time of that."""
 
     @property
     def memory(self) -> Remembering | None:
@@ -157,15 +162,15 @@ class Collector:
         return self._interval_s
 
     def set_interval(self, seconds: float) -> None:
-        """Change the cadence from the next tick on; the floor is 0.25 s."""
-        self._interval_s = max(0.25, seconds)
+        """Change the cadence from the next tick on, to `_SHORTEST_INTERVAL_S` at least."""
+        self._interval_s = max(_SHORTEST_INTERVAL_S, seconds)
         for source in self._sources:
             source.set_interval(self._interval_s)
         self.refresh()
 
     def refresh(self) -> None:
         """Tick now."""
-        self._asked = True
+        self._refresh_asked = True
         self._wake.set()
 
     async def start(self, sink: Callable[[Snapshot], None], *, early: bool = False) -> None:
@@ -220,18 +225,24 @@ class Collector:
         await asyncio.gather(*closing, return_exceptions=True)
 
     async def _run(self, sink: Callable[[Snapshot], None], *, early: bool) -> None:
+        """Tick at anchored slots until it is cancelled; a refresh anchors them anew."""
         slot_s = time.monotonic()
         early_s = [slot_s + after_s for after_s in _EARLY_S]
         while True:
             sink(await self.tick())
             slot_s = _next_slot(slot_s, self._interval_s, time.monotonic())
-            early_sink = sink if early else None
+            early_sink = None
+            if early:
+                early_sink = sink
             refreshed = await self._tick_early(early_s, early_sink)
             if refreshed or await self._sleep(slot_s - time.monotonic()):
                 slot_s = time.monotonic()
 
     async def _tick_early(self, early_s: Sequence[float], sink: Callable[[Snapshot], None] | None) -> bool:
-        """Make the early ticks that are still to come; returns whether a refresh ended that."""
+        """Make the early ticks that are still to come; returns whether a refresh ended that.
+
+        Without a sink their snapshots are seen by nobody, but rates and models are there sooner.
+        """
         if self._interval_s <= _EARLY_S[-1]:
             return False
         now_s = time.monotonic()
@@ -251,16 +262,16 @@ class Collector:
         Not `asyncio.wait_for`, which loses a cancellation that comes together with the wake-up before Python 3.12.
         """
         self._wake.clear()
-        self._asked = False
+        self._refresh_asked = False
         timer = asyncio.get_running_loop().call_later(max(0.0, seconds), self._wake.set)
         try:
             await self._wake.wait()
         finally:
             timer.cancel()
-        return self._asked
+        return self._refresh_asked
 
     async def relive(self, learn: Callable[[Snapshot], None]) -> None:
-        """Take in the rounds of the past, if there is one, as if they were ticks; `learn` gets their snapshots.
+        """Take in the rounds of the past, if there are any, as if they were ticks; `learn` gets their snapshots.
 
         No alert is raised: what it would warn of is over.
         """
@@ -268,103 +279,110 @@ class Collector:
         self._past = None
         if past is None:
             return
-        async for played in past:
-            learn(self._judged(self._frame(played)))
+        async for past_round in past:
+            learn(self._derive_and_judge(self._make_frame(past_round)))
             await asyncio.sleep(0)  # keys are answered meanwhile
 
     async def tick(self) -> Snapshot:
-        """One frame from all sources, derived."""
+        """Make one frame of all sources, and its snapshot, with verdicts and alerts."""
         now_s = time.monotonic()
-        polled = iter(await self._polled(now_s))
+        polled_parts = iter(await self._poll_all(now_s))
         parts = []
-        for source in self._sources:
+        for source in self._sources:  # the order of the sources is that of the GPUs and engines
             if id(source) in self._at_hand:
-                parts.append(self._newest(source))
+                parts.append(self._newest_part(source))
             else:
-                parts.append(next(polled))
-        frame = self._frame(Round(parts, self._wall(), time.monotonic(), self._interval_s))
-        snapshot, changes = self._alerts.judge(frame, self._judged(frame))
+                parts.append(next(polled_parts))
+        frame = self._make_frame(Round(parts, self._wall(), time.monotonic(), self._interval_s))
+        snapshot, changes = self._alerts.judge(frame, self._derive_and_judge(frame))
         if self._on_alert is not None:
             for change in changes:
                 self._on_alert(change, snapshot)
-        return self._pushed(snapshot, frame)
+        return self._push_on(snapshot, frame)
 
-    def _pushed(self, snapshot: Snapshot, frame: Frame) -> Snapshot:
-        """The snapshot, after it was handed to what sends it on; a bug there costs a message, not the screen."""
+    def _push_on(self, snapshot: Snapshot, frame: Frame) -> Snapshot:
+        """Hand the snapshot to what sends it on, and return it; a bug there costs a message, not the screen."""
         if self._push is None:
             return snapshot
         try:
             self._push.see(snapshot)
         except Exception as error:  # whatever it is, the screen goes on
-            return _blamed(snapshot, frame, _bug("the webhooks", error, frame.wall_s))
+            return _with_fault(snapshot, frame, _bug_fault("the webhooks", error, frame.wall_s))
         return snapshot
 
-    def _judged(self, frame: Frame) -> Snapshot:
-        """The frame's snapshot with its verdicts, after it was kept."""
+    def _derive_and_judge(self, frame: Frame) -> Snapshot:
+        """Derive and judge the snapshot of a frame, and give the tick to all that keeps it; returns the snapshot."""
         try:
             snapshot, points = self._deriver.derive(frame)
         except Exception as error:  # a bug costs the figures of this tick, not the screen
-            return snapshot_without_things(frame, _bug("these readings", error, frame.wall_s))
+            return snapshot_without_things(frame, _bug_fault("these readings", error, frame.wall_s))
         try:
             snapshot = self._triage.judge(frame, snapshot)
         except Exception as error:  # nor do the verdicts cost the figures
-            snapshot = _blamed(snapshot, frame, _bug("the verdicts", error, frame.wall_s))
+            snapshot = _with_fault(snapshot, frame, _bug_fault("the verdicts", error, frame.wall_s))
         for meter in self._pcie_meters:
             meter.watch_pcie(self._triage.suspects)
         self.history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:
             self.history.mark(event)
-        kept = Tick(frame, points, snapshot.events, snapshot.verdicts)
-        faults = [_kept(keeper, kept) for keeper in self._keepers]
-        for fault in faults:
+        tick = Tick(frame, points, snapshot.events, snapshot.verdicts)
+        for keeper in self._keepers:
+            fault = _keep_tick(keeper, tick)
             if fault is not None:
-                snapshot = _blamed(snapshot, frame, fault)
+                snapshot = _with_fault(snapshot, frame, fault)
         return snapshot
 
-    async def _polled(self, now_s: float) -> list[Contribution]:
-        """The parts of the sources that have to be waited for; nearly always that is the driver alone, which needs no
-        task of its own."""
-        waited_for = [source for source in self._sources if id(source) not in self._at_hand]
-        if len(waited_for) == 1:
-            return [await self._poll(waited_for[0], now_s)]
-        return await asyncio.gather(*(self._poll(source, now_s) for source in waited_for))
+    async def _poll_all(self, now_s: float) -> list[Contribution]:
+        """Poll the sources that have to be waited for; returns their parts.
+
+        Nearly always that is the driver alone, which needs no task of its own.
+        """
+        sources = [source for source in self._sources if id(source) not in self._at_hand]
+        if len(sources) == 1:
+            return [await self._poll(sources[0], now_s)]
+        return await asyncio.gather(*(self._poll(source, now_s) for source in sources))
 
     async def _poll(self, source: Source, now_s: float) -> Contribution:
-        """One source's part; a bug in a source costs its own part of the frame and is named as a fault."""
+        """Poll one source; a bug in it costs its own part of the frame and is named as a fault."""
         try:
             async with timeout(POLL_DEADLINE_S):
                 part = await source.poll(now_s)
         except Exception as error:  # whatever a source does, the others go on
-            return self._failed(source, error)
-        self._broken.pop(id(source), None)
+            return self._source_failure(source, error)
+        self._failing_since.pop(id(source), None)
         return part
 
-    def _newest(self, source: Source) -> Contribution:
-        """The same of a source that has it at hand: a task for each of a hundred endpoints costs more than the rest."""
+    def _newest_part(self, source: Source) -> Contribution:
+        """The part of a source that has it at hand; a bug in it is named as a fault.
+
+        It is not awaited: a task for each of a hundred endpoints costs more than the rest of the tick.
+        """
         try:
             part = self._at_hand[id(source)].newest()
         except Exception as error:  # whatever a source does, the others go on
-            return self._failed(source, error)
-        self._broken.pop(id(source), None)
+            return self._source_failure(source, error)
+        self._failing_since.pop(id(source), None)
         return part
 
-    def _failed(self, source: Source, error: Exception) -> Contribution:
+    def _source_failure(self, source: Source, error: Exception) -> Contribution:
+        """The part of a source that failed: a fault, since it began to fail."""
         text = f"{type(source).__name__} failed: {type(error).__name__}: {error}"
-        since_s = self._broken.setdefault(id(source), (text, self._wall()))[1]
+        since_s = self._failing_since.setdefault(id(source), (text, self._wall()))[1]
         return Contribution(faults=(Fault("gpumon", text, since_s),))
 
-    def _frame(self, polled: Round) -> Frame:
+    def _make_frame(self, polled: Round) -> Frame:
+        """The frame of a round: the parts merged, engines with their models and GPUs, and those that are gone."""
         self._seq += 1
         parts = polled.parts
         host = self._host.read(tuple(chain.from_iterable(part.pids for part in parts)))
         gpus = merge_dcgm(list(chain.from_iterable(part.gpus for part in parts)), host.name)
         driver = _first_named(part.driver for part in parts)
         cuda = _first_named(part.cuda for part in parts)
-        gpus, gpu_faults = self._remembered_gpus(gpus, driver, polled)
+        gpus, gpu_faults = self._with_gone_gpus(gpus, driver, polled)
         if self._see_gpus is not None:
             self._see_gpus(gpus)
-        engines, faults = disambiguate_engines(self._attached(parts, gpus))
-        engines, engine_faults = self._remembered(engines, gpus, polled)
+        engines, faults = disambiguate_engines(self._attach_engines(parts, gpus))
+        engines, engine_faults = self._with_ended_engines(engines, gpus, polled)
         faults += (*gpu_faults, *engine_faults, *self._trouble_faults(polled.wall_s))
         return Frame(
             seq=self._seq,
@@ -378,7 +396,7 @@ class Collector:
             simulated=self._simulated,
         )
 
-    def _attached(
+    def _attach_engines(
         self, parts: Iterable[Contribution], gpus: tuple[GpuReading, ...]
     ) -> Iterator[tuple[list[EngineReading], tuple[Fault, ...]]]:
         """The engines of each source with their models and GPUs, and its faults."""
@@ -394,31 +412,31 @@ class Collector:
                 faults.append(fault)
         return faults
 
-    def _remembered_gpus(
+    def _with_gone_gpus(
         self, gpus: tuple[GpuReading, ...], driver: str, polled: Round
     ) -> tuple[tuple[GpuReading, ...], tuple[Fault, ...]]:
-        """The GPUs, with those that are gone; a bug there costs only those."""
+        """The GPUs with those that are gone, and faults; a bug in the memory costs only those that are gone."""
         if self._memory is None:
             return gpus, ()
         try:
             return self._memory.gpus(gpus, driver, polled.wall_s, polled.monotonic_s), ()
         except Exception as error:  # what drivers and engines tell now is shown all the same
-            return gpus, (_bug("the GPUs of before", error, polled.wall_s),)
+            return gpus, (_bug_fault("the GPUs of before", error, polled.wall_s),)
 
-    def _remembered(
+    def _with_ended_engines(
         self, engines: tuple[EngineReading, ...], gpus: tuple[GpuReading, ...], polled: Round
     ) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
-        """The engines, with those that have ended; a bug there costs only those."""
+        """The engines with those that have ended, and faults; a bug in the memory costs only those that have ended."""
         if self._memory is None:
             return engines, ()
         try:
             return self._memory.engines(engines, gpus, polled.wall_s, polled.monotonic_s), ()
         except Exception as error:  # what drivers and engines tell now is shown all the same
-            return engines, (_bug("the engines of before", error, polled.wall_s),)
+            return engines, (_bug_fault("the engines of before", error, polled.wall_s),)
 
 
 def _next_slot(slot_s: float, interval_s: float, now_s: float) -> float:
-    """Time of the next tick; slots that are past are left out."""
+    """Monotonic time of the next tick; slots that are past are left out."""
     next_s = slot_s + interval_s
     if next_s < now_s:
         next_s += interval_s * ((now_s - next_s) // interval_s + 1)
@@ -433,20 +451,21 @@ def _first_named(names: Iterable[str]) -> str:
     return ""
 
 
-def _kept(keeper: TickKeeper, kept: Tick) -> Fault | None:
-    """Give a keeper a tick; what it fails on costs neither the screen nor the other keepers."""
+def _keep_tick(keeper: TickKeeper, tick: Tick) -> Fault | None:
+    """Give a keeper a tick; what it fails on is returned as a fault, and costs neither the screen nor other keepers."""
     try:
-        keeper.keep(kept)
+        keeper.keep(tick)
     except Exception as error:  # whatever a keeper does, the others go on
-        return _bug("keeping this tick", error, kept.frame.wall_s)
+        return _bug_fault("keeping this tick", error, tick.frame.wall_s)
     return None
 
 
-def _blamed(snapshot: Snapshot, frame: Frame, fault: Fault) -> Snapshot:
-    """The snapshot, with one fault more."""
+def _with_fault(snapshot: Snapshot, frame: Frame, fault: Fault) -> Snapshot:
+    """The snapshot with one more fault."""
     *_, shown = snapshot_without_things(frame, fault).faults
     return msgspec.structs.replace(snapshot, faults=(*snapshot.faults, shown))
 
 
-def _bug(at: str, error: Exception, wall_s: float) -> Fault:
-    return Fault("gpumon", f"gpumon failed on {at}, please report: {type(error).__name__}: {error}", wall_s)
+def _bug_fault(work: str, error: Exception, wall_s: float) -> Fault:
+    """The fault for a bug of gpumon's own; `work`: what it failed on."""
+    return Fault("gpumon", f"gpumon failed on {work}, please report: {type(error).__name__}: {error}", wall_s)

@@ -48,7 +48,7 @@ class WordLevel(NamedTuple):
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """For which shell."""
+    """Add the word: for which shell."""
     parser.add_argument(
         "form",
         metavar="SHELL",
@@ -58,7 +58,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the completion of a shell, or the man page."""
     write({"bash": bash, "zsh": zsh, "fish": fish, "man": man}[chosen.form]())
     return EXIT_OK
 

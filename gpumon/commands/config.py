@@ -16,7 +16,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Print."""
+    """Print the settings in effect, or the example file."""
     if chosen.example:
         from gpumon.config.resources import resource
 

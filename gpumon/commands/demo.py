@@ -9,7 +9,7 @@ from gpumon.commands.options import add_monitor, add_scenario, add_screen
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """The screen's, and what the server plays."""
+    """Add the options of the screen, and the scenario that the server plays."""
     add_monitor(parser)
     add_screen(parser)
     add_scenario(parser)
@@ -17,3 +17,4 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 run = screen.run
+"""The screen's: `chosen.demo` says what it watches."""

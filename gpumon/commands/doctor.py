@@ -9,10 +9,11 @@ from gpumon.commands.options import add_monitor, settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, colour, width, write
 
 options = add_monitor
+"""Options of the doctor: the sources that it checks."""
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Look, and print; the exit code is 1 where something fails."""
+    """Check everything, and print; the exit code is 1 where something fails."""
     loaded, given = settings(chosen)
     from gpumon.outputs.doctor import failed, report
     from gpumon.sources.diagnosis import diagnose

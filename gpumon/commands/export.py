@@ -29,7 +29,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Print them."""
+    """Print the moments."""
     config = settings(chosen).loaded.config
     from gpumon.history.derivation import Derivation, derived_moments
     from gpumon.outputs import export
@@ -40,6 +40,9 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.form != "jsonl":
         write(export.csv_header())
     for snapshot in derived_moments(recording, Derivation(recording, maker(config)), from_s, to_s, chosen.every):
-        write(encode(snapshot).decode() + "\n" if chosen.form == "jsonl" else export.rows(snapshot))
+        if chosen.form == "jsonl":
+            write(encode(snapshot).decode() + "\n")
+        else:
+            write(export.rows(snapshot))
     tell_damage(recording)
     return EXIT_OK

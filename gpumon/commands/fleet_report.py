@@ -31,6 +31,8 @@ LEAST_LOOKS: Final = 30
 """A short time is looked at so often at least, as far as it was scraped so often."""
 MOST_FAILED: Final = 3
 """Hosts whose queries fail one after the other: then the server does, and not what is asked."""
+_MOST_LABELS: Final = 30
+"""Labels that an error names."""
 _EARLY_S: Final = 0.01
 """Seconds that rounding may put a look before its time."""
 _LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
@@ -53,10 +55,11 @@ def check_by(by: str) -> str:
 
 def fleet_report(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
     """The days of the fleet that a Prometheus scrapes. Raises ConfigError."""
-    return asyncio.run(_scraped(chosen, config, by))
+    return asyncio.run(_report_prometheus(chosen, config, by))
 
 
-async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
+async def _report_prometheus(chosen: argparse.Namespace, config: Config, by: str) -> FleetPeriod:
+    """The report of the hosts that the Prometheus of the settings scrapes. Raises ConfigError."""
     from gpumon.commands.past_load import prometheus_source, scraped_span
     from gpumon.config.errors import ConfigError
     from gpumon.fleet.grouping import ReportGrouping
@@ -70,25 +73,26 @@ async def _scraped(chosen: argparse.Namespace, config: Config, by: str) -> Fleet
             raise ConfigError(f"--from {chosen.since or '-7d'} is not before --to {chosen.until or 'now'}")
         names, notes = await source.hosts_between(begin_s, end_s)
         least_s = max(newest.interval_s, config.prometheus.interval_s)
-        step_s = _step_s(end_s - begin_s, len(names), least_s, chosen.every_s)
+        step_s = _step_s(end_s - begin_s, len(names), least_s=least_s, asked_s=chosen.every_s)
         grouping = ReportGrouping(by)
         work = ReportWork(_basis(config, step_s, grouping), grouping, maker(config))
-        hosts, refused = await _hosts(source, names, (begin_s, end_s), work)
+        hosts, refused = await _sum_up_hosts(source, names, (begin_s, end_s), work)
         if not any(sums.measured_s for sums in hosts.values()):
-            raise ConfigError(_nothing(begin_s, end_s, step_s, bool(names)))
+            raise ConfigError(_nothing_text(begin_s, end_s, step_s, has_hosts=bool(names)))
         recorded = await recorded_incidents(source, config.prometheus.match, begin_s, end_s)
-    return _with_label(
-        fleet_period(hosts, ReportedTime(begin_s, end_s, by, (*notes, *refused)), work.basis, recorded), grouping
-    )
+    reported = ReportedTime(begin_s, end_s, by, (*notes, *refused))
+    period = fleet_period(hosts, reported, work.basis, recorded)
+    _check_label(period, grouping)
+    return period
 
 
-def _nothing(begin_s: float, end_s: float, step_s: float, hosts: bool) -> str:
+def _nothing_text(begin_s: float, end_s: float, step_s: float, *, has_hosts: bool) -> str:
     """Why there is nothing to report."""
     from gpumon.outputs.period import duration_text
     from gpumon.readings.format import rfc3339
 
     span = f"from {rfc3339(begin_s)} to {rfc3339(end_s)}"
-    if hosts:
+    if has_hosts:
         return (
             f"prometheus: of no host it has scrapes at two looks, {duration_text(step_s)} apart, {span}: "
             "if it scrapes them since shortly only, take a shorter time (--from -10m), else a longer one"
@@ -96,18 +100,23 @@ def _nothing(begin_s: float, end_s: float, step_s: float, hosts: bool) -> str:
     return f"prometheus: it scraped no GPU and no engine {span}: does it keep data for so long, and does match fit?"
 
 
-def _step_s(seconds: float, hosts: int, least_s: float, asked_s: float) -> float:
-    """Seconds between two looks, in whole milliseconds: a whole number of them is in the time, but for a second."""
-    step_s = asked_s
-    if not step_s:
-        step_s = STEPS_S[-1]
-        for candidate_s in STEPS_S:
-            if hosts * seconds / candidate_s <= MOST_LOOKS:
-                step_s = candidate_s
-                break
-        step_s = min(step_s, seconds / LEAST_LOOKS)
+def _step_s(seconds: float, hosts: int, *, least_s: float, asked_s: float) -> float:
+    """Seconds between two looks, in whole milliseconds, so that the time is a whole number of steps to a second.
+
+    `asked_s`: 0: by the number of hosts.
+    """
+    step_s = asked_s or min(_usual_step_s(hosts * seconds), seconds / LEAST_LOOKS)
     step_s = max(step_s, least_s)
-    return math.floor(1e3 * seconds / max(1, round(seconds / step_s))) / 1e3
+    steps = max(1, round(seconds / step_s))
+    return math.floor(1e3 * seconds / steps) / 1e3
+
+
+def _usual_step_s(host_seconds: float) -> float:
+    """The shortest of `STEPS_S` with `MOST_LOOKS` looks at all hosts together at most, else the last one."""
+    for step_s in STEPS_S:
+        if host_seconds / step_s <= MOST_LOOKS:
+            return step_s
+    return STEPS_S[-1]
 
 
 def _basis(config: Config, step_s: float, grouping: ReportGrouping) -> Basis:
@@ -119,33 +128,35 @@ def _basis(config: Config, step_s: float, grouping: ReportGrouping) -> Basis:
     return Basis(step_s, prices, goals_of(config.goals), grouping.groups)
 
 
-async def _hosts(
+async def _sum_up_hosts(
     source: FleetSource, names: tuple[str, ...], span: tuple[float, float], work: ReportWork
 ) -> tuple[Mapping[str, HostSums], list[str]]:
-    """The sums of each host, and what was refused. Raises ApiFault where host after host fails."""
+    """Name of each host -> its sums, and notes on hosts that failed. Raises ApiFault where several fail in a row."""
     from gpumon.fleet.period import HostSums
     from gpumon.sources.prometheus.api import ApiFault
 
     hosts = {}
     notes: list[str] = []
-    failed = 0
+    failed_in_a_row = 0
     for number, name in enumerate(names):
         tell_progress(number, len(names))
         sums = HostSums(work.basis)
         hosts[name] = sums
         try:
-            await _sum_up(source, name, span, work, sums)
-            failed = 0
+            await _sum_up_host(source, name, span, work, sums)
+            failed_in_a_row = 0
         except ApiFault as fault:
-            failed += 1
+            failed_in_a_row += 1
             notes.append(f"{name}: {fault.text}")
-            if failed >= min(MOST_FAILED, len(names)):
+            if failed_in_a_row >= min(MOST_FAILED, len(names)):
                 raise
     tell_progress(len(names), len(names))
     return hosts, notes
 
 
-async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], work: ReportWork, sums: HostSums) -> None:
+async def _sum_up_host(
+    source: FleetSource, name: str, span: tuple[float, float], work: ReportWork, sums: HostSums
+) -> None:
     """Take all looks at a host into its sums. Raises ApiFault."""
     from gpumon.efficiency.tracks import GAP
     from gpumon.fleet.period import HostLook
@@ -173,19 +184,19 @@ async def _sum_up(source: FleetSource, name: str, span: tuple[float, float], wor
             sums.take(HostLook(at_s, shown, frame.engines, frame.gpus, GAP * frame.interval_s))
 
 
-def _with_label(period: FleetPeriod, grouping: ReportGrouping) -> FleetPeriod:
-    """The same. Raises ConfigError where nothing has the label that it is grouped by."""
+def _check_label(period: FleetPeriod, grouping: ReportGrouping) -> None:
+    """Refuse a label that nothing has. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.readings.text import clean
 
     if not grouping.by_label or any(group.name for group in period.groups):
-        return period
-    labels = [clean(label, 60) for label in sorted(grouping.labels)[:30]]
+        return
+    labels = [clean(label, 60) for label in sorted(grouping.labels)[:_MOST_LABELS]]
     raise ConfigError(f"--by {period.by}: nothing has such a label; there are {', '.join(('host', 'model', *labels))}")
 
 
 def recording_report(recording: Recording, config: Config, by: str, span: tuple[float, float]) -> FleetPeriod:
-    """A stretch of a recording by model, host or namespace. Reads a disk."""
+    """The report of a recording by model, host or namespace, between two Unix times. Blocks. Raises ConfigError."""
     from gpumon.efficiency.deriver import Deriver
     from gpumon.fleet.grouping import ReportGrouping
     from gpumon.fleet.period import HostLook, HostSums, ReportedTime, fleet_period
@@ -202,11 +213,12 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
         name = sample.snapshot.host.name
         frame = sample.frame
         sums.take(HostLook(frame.wall_s, HostShown(name, {}, sample.snapshot), frame.engines, frame.gpus))
-    period = fleet_period({name: sums}, ReportedTime(*span, by), basis, _recorded(recording, name, *span))
-    return _with_label(period, grouping)
+    period = fleet_period({name: sums}, ReportedTime(*span, by), basis, _incidents_of_recording(recording, name, *span))
+    _check_label(period, grouping)
+    return period
 
 
-def _recorded(recording: Recording, name: str, from_s: float, to_s: float) -> RecordedIncidents:
+def _incidents_of_recording(recording: Recording, name: str, from_s: float, to_s: float) -> RecordedIncidents:
     """The incidents of a recording, which has all of them."""
     from gpumon.fleet.period import VERDICT, IncidentSeen, RecordedIncidents
     from gpumon.history.summary import incidents

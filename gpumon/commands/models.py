@@ -34,7 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Do it; the exit code is 1 where no such model is known."""
+    """Run the chosen action; the exit code is 1 where no such model is known."""
     return int(chosen.action(chosen))
 
 
@@ -60,15 +60,18 @@ def _search(chosen: argparse.Namespace) -> int:
     llms = llm_catalogue()
     words = chosen.words
     rows = llms.search(words)
+    nearest = []
     if not rows:
-        near = [row.name for row in llms.nearest(" ".join(words))]
-    else:
-        near = []
+        nearest = [row.name for row in llms.nearest(" ".join(words))]
     if chosen.json:
-        write(encode({"models": [model_as_json(row) for row in rows], "nearest": near}))
+        write(encode({"models": [model_as_json(row) for row in rows], "nearest": nearest}))
+    elif rows:
+        write(list_models(rows, (), width()))
     else:
-        write(list_models(rows, (), width()) if rows else not_found(words, near, width()))
-    return EXIT_OK if rows else EXIT_FAILED
+        write(not_found(words, nearest, width()))
+    if rows:
+        return EXIT_OK
+    return EXIT_FAILED
 
 
 def _show(chosen: argparse.Namespace) -> int:
@@ -81,15 +84,22 @@ def _show(chosen: argparse.Namespace) -> int:
     name = chosen.name
     llms = llm_catalogue()
     facts = look_up(_path(name) or name, "", config.model, llms, (view(os.environ),))
-    own = llms.row(name)
-    near = () if facts.spec is not None or own is not None else tuple(row.name for row in llms.nearest(name))
+    catalogue_row = llms.row(name)
+    nearest: tuple[str, ...] = ()
+    if facts.spec is None and catalogue_row is None:
+        nearest = tuple(row.name for row in llms.nearest(name))
     if _is_missing(name):
         why = "no such file or folder on this host"
     else:
         why = facts.why.removesuffix(f"\n{POINTER}")
-    model = ShownModel(name, facts.spec, own, why, facts.looked, near, chosen.context)
-    write(encode(shown_json(model)) if chosen.json else show_model(model, width()))
-    return EXIT_OK if facts.spec is not None else EXIT_FAILED
+    model = ShownModel(name, facts.spec, catalogue_row, why, facts.looked, nearest, chosen.context)
+    if chosen.json:
+        write(encode(shown_json(model)))
+    else:
+        write(show_model(model, width()))
+    if facts.spec is None:
+        return EXIT_FAILED
+    return EXIT_OK
 
 
 def _path(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from types import MappingProxyType
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.history.reader import Recording
-    from gpumon.readings.fleet import FleetFrame
+    from gpumon.readings.fleet import FleetFrame, HostFrame
     from gpumon.readings.frame import Frame
     from gpumon.sizing.peaks import PeakLoad
     from gpumon.sizing.scenario import Catalogues, Scenario
@@ -25,14 +25,15 @@ LOAD_S: Final = 7 * 86400.0
 TRAFFIC_S: Final = 3600.0
 """Seconds of a Prometheus whose traffic is played, without --from."""
 LONGEST_S: Final = 366 * 86400.0
-_MOMENTS: Final = 20
+"""Seconds before now at which a time of the command line may lie."""
+_CALIBRATION_SCRAPES: Final = 20
 """Scrapes before now that tell how fast the engines are, and of what lengths."""
 _CHUNK_S: Final = 60.0
-"""Frames of a recording are read by the minute."""
+"""Seconds of a recording that are read at once."""
 
 
 def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) -> tuple[Scenario, Mapping[str, LlmSpec]]:
-    """Load of the engines of a recording at their p95, in the scenario `base`, and their models."""
+    """The scenario `base` with the p95 load of the engines of a recording, and their models. Raises ConfigError."""
     from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import file_name
@@ -60,8 +61,11 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
 async def scraped_load(
     chosen: argparse.Namespace, config: Config, base: Scenario
 ) -> tuple[Scenario, Mapping[str, LlmSpec]]:
-    """The p95 of what all engines of a Prometheus carried, of 7 days unless asked otherwise, in the scenario `base`, as
-    those that run now serve it, and their models. Raises ConfigError where it does not answer, or knows of none."""
+    """The scenario `base` with the p95 load of all engines of a Prometheus, served as those that run now serve it.
+
+    Returns it with their models. The load is that of 7 days unless asked otherwise. Raises ConfigError where the
+    Prometheus does not answer, or knows of no engine.
+    """
     from gpumon.fleet.fleet import Fleet
     from gpumon.fleet.whole import whole_fleet
     from gpumon.session.build import maker
@@ -72,12 +76,12 @@ async def scraped_load(
         step_s = max(newest.interval_s, config.prometheus.interval_s)
         fleet = Fleet(maker(config), step_s)
         calibration = Calibration()
-        for back in range(_MOMENTS, -1, -1):
-            for _ in fleet.steps(await source.frame(newest.wall_s - back * step_s)):
-                pass
+        for scrapes_ago in range(_CALIBRATION_SCRAPES, -1, -1):
+            for _ in fleet.steps(await source.frame(newest.wall_s - scrapes_ago * step_s)):
+                pass  # the snapshot is wanted once all hosts are in it
             calibration.take(whole_fleet(fleet.snapshot))
         start_s, end_s = scraped_span(chosen, newest.wall_s, LOAD_S)
-        loads = await _loads(source, newest, config, start_s, end_s)
+        loads = await _peak_loads(source, newest, config, start_s, end_s)
     last = whole_fleet(fleet.snapshot)
     return from_live(last, calibration.observed(), base, loads), own_models(last)
 
@@ -86,28 +90,28 @@ def scraped_span(chosen: argparse.Namespace, now_s: float, usual_s: float) -> tu
     """The Unix times of --from and --to; without them the last `usual_s`. Raises ConfigError."""
     from gpumon.commands.stretch import time_of_option
 
-    span = now_s - LONGEST_S, now_s
+    allowed_span = now_s - LONGEST_S, now_s
+    end_s = now_s
     if chosen.until:
-        end_s = time_of_option("--to", chosen.until, span)
-    else:
-        end_s = now_s
+        end_s = time_of_option("--to", chosen.until, allowed_span)
+    start_s = end_s - usual_s
     if chosen.since:
-        start_s = time_of_option("--from", chosen.since, span)
-    else:
-        start_s = end_s - usual_s
+        start_s = time_of_option("--from", chosen.since, allowed_span)
     return start_s, end_s
 
 
 async def prometheus_loads(config: Config) -> Mapping[str, PeakLoad]:
-    """The p95 of what all engines of `[prometheus].url` carried in the last 7 days, by served model name. Raises
-    ConfigError in one line where it does not answer, or knows of none."""
+    """Served model name -> p95 load of its engines of `[prometheus].url` in the last 7 days.
+
+    Raises ConfigError in one line where the Prometheus does not answer, or knows of no engine.
+    """
     async with prometheus_source(config) as (source, newest):
-        return await _loads(source, newest, config, newest.wall_s - LOAD_S, newest.wall_s)
+        return await _peak_loads(source, newest, config, newest.wall_s - LOAD_S, newest.wall_s)
 
 
 @asynccontextmanager
 async def prometheus_source(config: Config) -> AsyncIterator[tuple[FleetSource, FleetFrame]]:
-    """The Prometheus of the settings with its newest frame; its faults become ConfigErrors."""
+    """Open the Prometheus of the settings, with its newest frame; its faults become ConfigErrors."""
     from gpumon.config.errors import ConfigError
     from gpumon.sources.prometheus.api import ApiFault
     from gpumon.sources.prometheus.source import FleetSource
@@ -116,7 +120,10 @@ async def prometheus_source(config: Config) -> AsyncIterator[tuple[FleetSource, 
     try:
         newest = await source.frame()
         if not newest.answered:
-            raise ConfigError(f"prometheus: {newest.faults[0].text if newest.faults else 'no answer'}")
+            reason = "no answer"
+            if newest.faults:
+                reason = newest.faults[0].text
+            raise ConfigError(f"prometheus: {reason}")
         yield source, newest
     except ApiFault as fault:
         raise ConfigError(f"prometheus: {fault.text}") from None
@@ -124,10 +131,13 @@ async def prometheus_source(config: Config) -> AsyncIterator[tuple[FleetSource, 
         await source.close()
 
 
-async def _loads(
+async def _peak_loads(
     source: FleetSource, newest: FleetFrame, config: Config, start_s: float, end_s: float
 ) -> Mapping[str, PeakLoad]:
-    """The p95 of all engines together between two Unix times. Raises ApiFault, and ConfigError where there is none."""
+    """Served model name -> p95 load of its engines on all hosts between two Unix times.
+
+    Raises ApiFault, and ConfigError where there is no engine.
+    """
     from gpumon.config.errors import ConfigError
     from gpumon.fleet.pipeline import HostPipeline
     from gpumon.session.build import maker
@@ -137,33 +147,40 @@ async def _loads(
     step_s = max(newest.interval_s, config.prometheus.interval_s)
     pasts = [await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts]
     # Moments are further apart where a host has many series: its answers are bounded.
-    apart = [min((b[0] - a[0] for a, b in pairwise(frames)), default=step_s) for frames in pasts]
-    machines = []
-    for frames, apart_s in zip(pasts, apart, strict=True):
+    steps_s = [_least_step_s(frames, step_s) for frames in pasts]
+    host_loads = []
+    for frames, host_step_s in zip(pasts, steps_s, strict=True):
         pipeline = HostPipeline(make, charted=False, judged=False)
-        loads = PastLoads(max(apart))
-        for at_s, frame in frames:
-            snapshot = pipeline.take(frame, at_s, max(frame.interval_s, apart_s)).snapshot
-            loads.take(at_s, in_flight(snapshot), request_rates(snapshot))
-        machines.append(loads)
-    if machines:
-        peak_loads = machines[0].found(*machines[1:])
-    else:
-        peak_loads = {}
+        loads = PastLoads(max(steps_s))
+        for moment_s, frame in frames:
+            snapshot = pipeline.take(frame, moment_s, max(frame.interval_s, host_step_s)).snapshot
+            loads.take(moment_s, in_flight(snapshot), request_rates(snapshot))
+        host_loads.append(loads)
+    peak_loads: Mapping[str, PeakLoad] = {}
+    if host_loads:
+        peak_loads = host_loads[0].found(*host_loads[1:])
     if not peak_loads:
         raise ConfigError("prometheus: it scraped no engine in that time")
     return peak_loads
 
 
+def _least_step_s(frames: Sequence[tuple[float, HostFrame]], step_s: float) -> float:
+    """Seconds between the two nearest moments of a host's past; `step_s` where there is one moment at most."""
+    return min((later[0] - earlier[0] for earlier, later in pairwise(frames)), default=step_s)
+
+
 def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, RecordedTraffic]:
-    """Arrivals and lengths of a recording. Raises ConfigError where no request was seen in it."""
+    """Model -> arrivals and lengths in a recording, which errors call `name`.
+
+    Raises ConfigError where no request was seen to arrive in it.
+    """
     from gpumon.commands.stretch import open_recording
     from gpumon.config.errors import ConfigError
     from gpumon.sizing.simulate.traffic import TrafficRecorder
 
     recording, (from_s, to_s) = open_recording(chosen.recording, chosen.since, chosen.until)
     traffic = TrafficRecorder()
-    for frame in _frames(recording, from_s, to_s):
+    for frame in _recorded_frames(recording, from_s, to_s):
         traffic.take(frame.wall_s, frame.engines)
     arrivals = traffic.by_model()
     if not arrivals:
@@ -171,7 +188,7 @@ def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, Reco
     return arrivals
 
 
-def _frames(recording: Recording, from_s: float, to_s: float) -> Iterator[Frame]:
+def _recorded_frames(recording: Recording, from_s: float, to_s: float) -> Iterator[Frame]:
     """Frames of a recording, by rising time."""
     from gpumon.history.derivation import in_order
 
@@ -183,8 +200,10 @@ def _frames(recording: Recording, from_s: float, to_s: float) -> Iterator[Frame]
 
 
 async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: float) -> Mapping[str, RecordedTraffic]:
-    """Arrivals and lengths of what a Prometheus scraped, of the last `usual_s` unless asked otherwise. Raises
-    ConfigError where no request was seen to arrive."""
+    """Model -> arrivals and lengths of what a Prometheus scraped, in the last `usual_s` unless asked otherwise.
+
+    Raises ConfigError where no request was seen to arrive.
+    """
     from gpumon.config.errors import ConfigError
     from gpumon.sizing.simulate.traffic import TrafficRecorder
 
@@ -196,9 +215,9 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
             pasts[host.name] = await source.past(host.name, start_s, end_s, step_s)
     steps_s = (later[0] - earlier[0] for frames in pasts.values() for earlier, later in pairwise(frames))
     traffic = TrafficRecorder(max(steps_s, default=step_s))
-    moments = [(at_s, name, frame) for name, frames in pasts.items() for at_s, frame in frames]
-    for at_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):
-        traffic.take(at_s, frame.engines, name)
+    moments = [(moment_s, name, frame) for name, frames in pasts.items() for moment_s, frame in frames]
+    for moment_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):
+        traffic.take(moment_s, frame.engines, name)
     arrivals = traffic.by_model()
     if not arrivals:
         raise ConfigError("prometheus: no request was seen to arrive in that time")

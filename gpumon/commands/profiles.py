@@ -85,8 +85,15 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _add(chosen: argparse.Namespace) -> None:
+    """Import the files of a load test, and say what was added."""
+    name = ""
+    if chosen.name:
+        name = checked_name(chosen.name)
+    memory_bytes = None
+    if chosen.memory_gb is not None:
+        memory_bytes = chosen.memory_gb * 1e9
     given = Given(
-        name=checked_name(chosen.name) if chosen.name else "",
+        name=name,
         model=clean(chosen.model or ""),
         gpu=_gpu(chosen.gpu),
         gpus=int(chosen.gpus or 0),
@@ -96,12 +103,12 @@ def _add(chosen: argparse.Namespace) -> None:
         kv_precision=_precision("--kv-precision", chosen.kv_precision),
         prompt_tokens=chosen.prompt_tokens,
         answer_tokens=chosen.answer_tokens,
-        concurrency=_concurrency(chosen.concurrency),
-        memory_bytes=None if chosen.memory_gb is None else chosen.memory_gb * 1e9,
+        concurrency=_concurrencies(chosen.concurrency),
+        memory_bytes=memory_bytes,
         busy_ratio=chosen.busy,
     )
-    files = imported(_files(chosen.files), given, gpu_catalogue())
-    profiles = [_renamed(profile) for profile in files.profiles]
+    files = imported(_read_files(chosen.files), given, gpu_catalogue())
+    profiles = [_with_safe_name(profile) for profile in files.profiles]
     paths = store(profiles, os.environ, notes=files.notes, replace=chosen.replace)
     if chosen.json:
         objects = [profile_as_json(profile) for profile in profiles]
@@ -112,55 +119,67 @@ def _add(chosen: argparse.Namespace) -> None:
 
 def _list(chosen: argparse.Namespace) -> None:
     stored = stored_profiles(os.environ)
-    own = builtin()
-    everything = own | stored.observed()
+    built_in = builtin()
+    everything = built_in | stored.observed()
     if chosen.json:
         objects = []
         for name, profile in everything.items():
-            objects.append(profile_as_json(profile, _notes(stored.profiles, name), is_builtin=name in own))
+            objects.append(profile_as_json(profile, _notes(stored.profiles, name), is_builtin=name in built_in))
         write(encode({"profiles": objects, "problems": list(stored.broken)}))
     else:
-        write(list_profiles(everything, frozenset(own), stored.broken, width()))
+        write(list_profiles(everything, frozenset(built_in), stored.broken, width()))
 
 
 def _show(chosen: argparse.Namespace) -> None:
     name = chosen.name
     stored = stored_profiles(os.environ)
-    own = builtin()
-    everything = own | stored.observed()
+    built_in = builtin()
+    everything = built_in | stored.observed()
     if name not in everything:
         raise ConfigError(absence_reason(name, stored))
     notes = _notes(stored.profiles, name)
     if chosen.json:
-        write(encode({"profile": profile_as_json(everything[name], notes, is_builtin=name in own)}))
+        write(encode({"profile": profile_as_json(everything[name], notes, is_builtin=name in built_in)}))
     else:
-        write(show_profile(everything[name], notes, is_builtin=name in own, width=width()))
+        write(show_profile(everything[name], notes, is_builtin=name in built_in, width=width()))
 
 
 def _remove(chosen: argparse.Namespace) -> None:
     path = remove(chosen.name, os.environ)
-    write(encode({"removed": path.stem}) if chosen.json else f"removed {path.stem} ({file_name(path)})\n")
+    if chosen.json:
+        write(encode({"removed": path.stem}))
+    else:
+        write(f"removed {path.stem} ({file_name(path)})\n")
 
 
 def _notes(stored: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    return stored[name].notes if name in stored else ()
+    """Notes of the import of a profile; none for one that comes with gpumon."""
+    if name in stored:
+        return tuple(stored[name].notes)
+    return ()
 
 
-def _files(words: Sequence[str]) -> dict[str, bytes]:
-    """Name -> content; stops reading where it is more than any import may have, and lets that be refused."""
+def _read_files(words: Sequence[str]) -> dict[str, bytes]:
+    """Name of each file -> its content.
+
+    Reading stops beyond `MOST_IMPORT_BYTES`: what is there is refused for its size.
+    """
     files: dict[str, bytes] = {}
     total = 0
     if len(words) > MOST_FILES:
         raise UsageError(f"profiles add takes 1 to {MOST_FILES} files")
     for word in dict.fromkeys(words):
         if total <= MOST_IMPORT_BYTES:
-            content = _content(word)
-            files["standard input" if word == "-" else word] = content
+            content = _read_file(word)
+            name = word
+            if word == "-":
+                name = "standard input"
+            files[name] = content
             total += len(content)
     return files
 
 
-def _content(word: str) -> bytes:
+def _read_file(word: str) -> bytes:
     try:
         if word == "-":
             return sys.stdin.buffer.read(MOST_IMPORT_BYTES + 1)
@@ -183,6 +202,7 @@ def _gpu(text: str | None) -> str:
 
 
 def _precision(option: str, text: str | None) -> str:
+    """The name of a precision; empty where none is given. Raises ConfigError."""
     known = ""
     if text:
         known = precision(text)
@@ -193,7 +213,7 @@ def _precision(option: str, text: str | None) -> str:
     return known
 
 
-def _concurrency(text: str | None) -> tuple[float, ...]:
+def _concurrencies(text: str | None) -> tuple[float, ...]:
     if not text:
         return ()
     try:
@@ -205,5 +225,5 @@ def _concurrency(text: str | None) -> tuple[float, ...]:
     return values
 
 
-def _renamed(profile: Observed) -> Observed:
+def _with_safe_name(profile: Observed) -> Observed:
     return msgspec.structs.replace(profile, name=safe_name(profile.name))

@@ -14,6 +14,7 @@ from gpumon.commands.streams import EXIT_NOTHING, NOTHING_HERE, complain, write
 from gpumon.commands.watch import watch
 
 if TYPE_CHECKING:
+    from gpumon.config.schema import Recorder as RecorderSettings
     from gpumon.history.recorder import Recorder
     from gpumon.readings.snapshot import Snapshot
 
@@ -43,26 +44,25 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.file:
         path = Path(chosen.file)
     else:
-        path = _own_file(host, simulated=given.demo)
+        path = _usual_file(host, simulated=given.demo)
     recorder = Recorder(
         path, recording_facts(host, simulated=given.demo), keep_s=keep.keep_days * _DAY_S, keep_bytes=keep.keep_gb * 1e9
     )
-    what = "the simulated server" if given.demo else "this host"
-    how = "into" if recorder.is_new else "on into"
-    kept = f"the last {keep.keep_days:g} day{'' if keep.keep_days == 1 else 's'}, at most {keep.keep_gb:g} GB"
-    write(f"recording {what} {how} {file_name(path)}: {kept}; Ctrl+C ends it\n")
-    shown = ""
+    write(_greeting(recorder, file_name(path), keep, demo=given.demo))
+    shown_fault = ""
 
-    def tell(_: Snapshot) -> None:
-        nonlocal shown
+    def tell_fault(_: Snapshot) -> None:
+        nonlocal shown_fault
         fault = recorder.fault()
-        text = fault.text if fault is not None else ""
-        if text != shown:
+        text = ""
+        if fault is not None:
+            text = fault.text
+        if text != shown_fault:
             write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text or 'recording goes on'}\n")
-            shown = text
+            shown_fault = text
 
     try:
-        code = watch(loaded.config, given, tell, (recorder,))
+        code = watch(loaded.config, given, tell_fault, (recorder,))
     finally:
         recorder.close()
     if code == EXIT_NOTHING:
@@ -73,8 +73,23 @@ def run(chosen: argparse.Namespace) -> int:
     return code
 
 
-def _own_file(host: str, *, simulated: bool) -> Path:
-    """In a folder that is made. Raises ConfigError."""
+def _greeting(recorder: Recorder, file: str, keep: RecorderSettings, *, demo: bool) -> str:
+    """What is recorded into which file, and how much of it is kept."""
+    source = "this host"
+    if demo:
+        source = "the simulated server"
+    into = "on into"
+    if recorder.is_new:
+        into = "into"
+    days = "days"
+    if keep.keep_days == 1:
+        days = "day"
+    kept = f"the last {keep.keep_days:g} {days}, at most {keep.keep_gb:g} GB"
+    return f"recording {source} {into} {file}: {kept}; Ctrl+C ends it\n"
+
+
+def _usual_file(host: str, *, simulated: bool) -> Path:
+    """The host's own recording, in a folder that is made. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import file_name
     from gpumon.history.file import own_file
@@ -88,6 +103,7 @@ def _own_file(host: str, *, simulated: bool) -> Path:
 
 
 def _summary(recorder: Recorder, path: Path) -> str:
+    """The last line: how many frames were recorded, and the size of the file."""
     from gpumon.config.load import file_name
     from gpumon.readings.format import counted
 

@@ -48,7 +48,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Play it until the screen is left."""
+    """Play the recording until the screen is left."""
     loaded = settings(chosen).loaded
     replay = open_player(chosen.file or "", chosen.at or "", chosen.speed, loaded.config)
     refuse_terminal(recording=True)
@@ -59,9 +59,10 @@ class Replay:
     """A recording that plays as if it happened now: a source of snapshots, and its own `Playback`."""
 
     filling = False
+    """A recording is whole from the start: no past is filled in while it is shown."""
 
     def __init__(self, recording: Recording, file: str, config: Config, at_s: float, speed: float = 1.0) -> None:
-        """Plays from the moment `at_s` on, once it is begun."""
+        """It plays from the Unix time `at_s` on, once it is begun."""
         self.history = History()
         self.file = file
         self.playback: Playback | None = self
@@ -106,11 +107,11 @@ class Replay:
         """Nothing is read anew."""
 
     def engine_log(self, engine: Engine) -> EngineLog | str:
-        """A recording has no logs."""
-        told = f"a recording holds no log of {engine.name}"
+        """Why there is no log: a recording has none."""
+        reason = f"a recording holds no log of {engine.name}"
         if engine.departure and engine.departure[0].log:
-            return f"{told}: on its host {clean(engine.departure[0].log)} shows it"
-        return told
+            return f"{reason}: on its host {clean(engine.departure[0].log)} shows it"
+        return reason
 
     async def begin(self, show: Take, learn: Take) -> None:
         """Take note of who gets the moments."""
@@ -122,7 +123,7 @@ class Replay:
         await self._player.play()
 
     async def end(self) -> None:
-        """Nothing is held."""
+        """Nothing has to be let go of."""
 
     def _take(self, snapshot: Snapshot) -> None:
         self._interval_s = snapshot.interval_s
@@ -135,7 +136,7 @@ class Replay:
 
 
 def _nobody(snapshot: Snapshot) -> None:
-    """Takes what nobody waits for."""
+    """Receiver of moments until `begin` names one."""
 
 
 def open_player(file: str, at: str, speed: float, config: Config) -> Replay:
@@ -148,4 +149,7 @@ def open_player(file: str, at: str, speed: float, config: Config) -> Replay:
     span = recording.span()
     if span is None:
         raise ConfigError(f"{file_name(path)}: nothing was recorded in it yet")
-    return Replay(recording, path.name, config, time_of_option("--at", at, span) if at else span[0], speed)
+    at_s = span[0]
+    if at:
+        at_s = time_of_option("--at", at, span)
+    return Replay(recording, path.name, config, at_s, speed)

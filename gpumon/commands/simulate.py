@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 ROUTER_NAMES: Final = ("least-loaded", "round-robin", "prefix-aware")
 _TOKENS: Final = number_option(1, 1e8)
 _GOAL_MS: Final = number_option(1e-3, 1e9)
-_FIGURES: Final = (
+_NUMBER_OPTIONS: Final = (
     ("--rate", "R", number_option(1e-6, 1e6), "requests per second, in place of the scenario's target"),
     ("--concurrency", "N", number_option(1, 200_000, int), "requests in flight, in place of the scenario's target"),
     ("--burstiness", "B", number_option(1e-3, 1e3), "of the arrivals: 1 is Poisson, less comes in bursts (default 1)"),
@@ -68,7 +68,7 @@ _FIGURES: Final = (
     ("--seed", "N", number_option(0, 2**31, int), "seed of the random numbers (default 1)"),
 )
 """Options with a number: name, value, type and meaning."""
-_OF_WORKLOAD: Final = (
+_WORKLOAD_FIELDS: Final = (
     ("prompt", "prompt_tokens"),
     ("answer", "answer_tokens"),
     ("hits", "prefix_hit_ratio"),
@@ -85,7 +85,7 @@ _OF_WORKLOAD: Final = (
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    """Options for the traffic, the engines that it meets, and the form of the answer."""
+    """Add options: the traffic, the engines that it meets, and the form of the answer."""
     parser.add_argument(
         "file", metavar="FILE", nargs="?", help="scenario file (docs/sizing-file.md); - reads standard input"
     )
@@ -93,7 +93,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", metavar="NAME", help="workload of the scenario (default: all)")
     parser.add_argument("--model", metavar="MODEL", help="the model, where there is no scenario file")
     parser.add_argument("--gpu", metavar="GPU", help='type of GPU, e.g. "H100 SXM 80GB" or H100')
-    for option, metavar, kind, meaning in _FIGURES:
+    for option, metavar, kind, meaning in _NUMBER_OPTIONS:
         parser.add_argument(option, metavar=metavar, type=kind, help=meaning)
     parser.add_argument(
         "--router", metavar="NAME", choices=ROUTER_NAMES, help=f"{', '.join(ROUTER_NAMES)} (default: the first)"
@@ -116,18 +116,18 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Simulate, and print; the exit code is 4 where a goal is missed or there is no answer."""
     config = settings(chosen).loaded.config
-    _check(chosen, config)
+    _check_options(chosen, config)
     from gpumon.sizing.simulate.experiment import simulate
 
-    scenario, own, traffic = _asked_scenario(chosen, config)
+    scenario, own, traffic = _scenario_and_traffic(chosen, config)
     if chosen.gpu:
         scenario = _on_gpu(chosen.gpu, scenario, sizing_look_ups(config, scenario, os.environ, own))
-    scenario = _changed(chosen, config, scenario, bool(traffic))
+    scenario = _with_options(chosen, config, scenario, recorded=bool(traffic))
     conditions = _conditions(chosen)
-    known = sizing_look_ups(config, scenario, os.environ, own)
+    catalogues = sizing_look_ups(config, scenario, os.environ, own)
     answers = []
     for workload in scenario.workload:
-        answers.append(simulate(workload, scenario, known, conditions, traffic.get(workload.model)))
+        answers.append(simulate(workload, scenario, catalogues, conditions, traffic.get(workload.model)))
     if chosen.form == "json":
         from gpumon.outputs.simulation_data import encode
 
@@ -141,7 +141,7 @@ def run(chosen: argparse.Namespace) -> int:
     return EXIT_INFEASIBLE
 
 
-def _check(chosen: argparse.Namespace, config: Config) -> None:
+def _check_options(chosen: argparse.Namespace, config: Config) -> None:
     """Refuse options that contradict each other, or that lack another one."""
     sources = (chosen.file, chosen.model, chosen.recording, chosen.scraped)
     if not any(sources):
@@ -189,7 +189,7 @@ def _check_traffic(chosen: argparse.Namespace) -> None:
             raise UsageError(f"--{name}-variation: the lengths that were recorded are played, unless you give --{name}")
 
 
-def _asked_scenario(
+def _scenario_and_traffic(
     chosen: argparse.Namespace, config: Config
 ) -> tuple[Scenario, Mapping[str, LlmSpec], Mapping[str, RecordedTraffic]]:
     """The scenario, models of its own, and the traffic that was seen of each model. Raises ConfigError."""
@@ -226,12 +226,15 @@ def _on_gpu(text: str, scenario: Scenario, catalogues: Catalogues) -> Scenario:
         gpu = gpu_type(text, catalogues)
     except ValueError as wrong:
         raise UsageError(f"--gpu: {wrong}") from None
-    own = scenario.server[0] if scenario.server else None
-    is_own = own is not None and catalogues.gpu_name(own.gpu) == gpu
-    return on_gpu(scenario, own, own.gpu if own is not None and is_own else gpu)
+    if not scenario.server:
+        return on_gpu(scenario, None, gpu)
+    server = scenario.server[0]
+    if catalogues.gpu_name(server.gpu) == gpu:
+        gpu = server.gpu  # another name of the same type
+    return on_gpu(scenario, server, gpu)
 
 
-def _changed(chosen: argparse.Namespace, config: Config, scenario: Scenario, recorded: bool) -> Scenario:
+def _with_options(chosen: argparse.Namespace, config: Config, scenario: Scenario, *, recorded: bool) -> Scenario:
     """The scenario with what the options say in the place of its own figures. Raises ConfigError."""
     from msgspec.structs import replace
 
@@ -240,15 +243,15 @@ def _changed(chosen: argparse.Namespace, config: Config, scenario: Scenario, rec
 
     if not scenario.server and config.sizing.gpu:
         scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
-    workloads = _chosen_workloads(chosen, scenario, recorded)
+    workloads = _chosen_workloads(chosen, scenario, recorded=recorded)
     if not workloads:
         raise ConfigError("no workload: the scenario has none, and no engine was seen")
     if len(workloads) > 1 and (chosen.rate is not None or chosen.concurrency is not None):
         raise ConfigError("--rate and --concurrency are for one workload: choose it with --workload NAME")
-    return replace(scenario, workload=tuple(_workload(chosen, workload) for workload in workloads))
+    return replace(scenario, workload=tuple(_with_typed_figures(chosen, workload) for workload in workloads))
 
 
-def _chosen_workloads(chosen: argparse.Namespace, scenario: Scenario, recorded: bool) -> tuple[Workload, ...]:
+def _chosen_workloads(chosen: argparse.Namespace, scenario: Scenario, *, recorded: bool) -> tuple[Workload, ...]:
     """The workloads that `--workload` names, or `--model` among those of a recording. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
 
@@ -264,12 +267,12 @@ def _chosen_workloads(chosen: argparse.Namespace, scenario: Scenario, recorded: 
     return workloads
 
 
-def _workload(chosen: argparse.Namespace, workload: Workload) -> Workload:
+def _with_typed_figures(chosen: argparse.Namespace, workload: Workload) -> Workload:
     """A workload with the figures that were typed."""
     from msgspec.structs import replace
 
     figures: dict[str, object] = {}
-    for option, field in _OF_WORKLOAD:
+    for option, field in _WORKLOAD_FIELDS:
         if getattr(chosen, option) is not None:
             figures[field] = getattr(chosen, option)
     if chosen.rate is not None:
@@ -283,9 +286,12 @@ def _conditions(chosen: argparse.Namespace) -> Conditions:
     """Arrivals, router and number of replicas as the options have them."""
     from gpumon.sizing.simulate.experiment import Conditions
 
+    seed = 1
+    if chosen.seed is not None:  # 0 is a seed
+        seed = chosen.seed
     return Conditions(
         seconds=chosen.duration or None,
-        seed=1 if chosen.seed is None else chosen.seed,
+        seed=seed,
         burstiness=chosen.burstiness or 1.0,
         prompt_variation=chosen.prompt_variation,
         answer_variation=chosen.answer_variation,

@@ -85,7 +85,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Size, and print; the exit code is 4 where no plan meets what was asked."""
+    """Size, and print the answer; the exit code is 4 where no plan meets what was asked."""
     from msgspec.structs import replace
 
     from gpumon.sizing.compare import compare
@@ -93,24 +93,29 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.sizing.running import with_runs
 
     config = settings(chosen).loaded.config
-    _check(chosen, config)
-    scenario, own = _scenario(chosen, config)
-    known = sizing_look_ups(config, scenario, os.environ, own)
-    _check_profiles(scenario, known, _place(chosen))
-    whole = plan_with(scenario, known, decide=_simulation(chosen, config) if chosen.simulate else None)
-    answer = whole.answer
+    _check_options(chosen, config)
+    scenario, recorded_models = _scenario(chosen, config)
+    catalogues = sizing_look_ups(config, scenario, os.environ, recorded_models)
+    _check_profiles(scenario, catalogues, _scenario_place(chosen))
+    decide = None
+    if chosen.simulate:
+        decide = _decide_by_simulation(chosen, config)
+    plan = plan_with(scenario, catalogues, decide=decide)
+    answer = plan.answer
     if chosen.against:
-        answer = with_runs(whole, _served(chosen, config))
+        answer = with_runs(plan, _engines_of_recording(chosen, config))
     if chosen.compared:
-        types = _gpu_types(chosen.compared, known)
-        answer = replace(answer, compared=compare(scenario, known, types, answer).rows)
-    _name_unknown_models(chosen, answer, known)
+        types = _gpu_types(chosen.compared, catalogues)
+        answer = replace(answer, compared=compare(scenario, catalogues, types, answer).rows)
+    _name_unknown_models(chosen, answer, catalogues)
     _print(chosen.form, answer, scenario)
-    return EXIT_INFEASIBLE if answer.problem else EXIT_OK
+    if answer.problem:
+        return EXIT_INFEASIBLE
+    return EXIT_OK
 
 
-def _check(chosen: argparse.Namespace, config: Config) -> None:
-    """Raises UsageError where the options do not go together, or where there is nothing to size."""
+def _check_options(chosen: argparse.Namespace, config: Config) -> None:
+    """Refuse options that do not go together, or nothing to size. Raises UsageError."""
     _check_load(chosen)
     if chosen.simulate and chosen.compared:
         raise UsageError("--simulate and --compare: other types of GPU are compared by formula; one of them at a time")
@@ -119,7 +124,7 @@ def _check(chosen: argparse.Namespace, config: Config) -> None:
 
 
 def _check_load(chosen: argparse.Namespace) -> None:
-    """Raises UsageError where no load is named, or more than one."""
+    """Refuse no load, or more than one. Raises UsageError."""
     if not chosen.file and not chosen.recording and not chosen.scraped:
         raise UsageError("size needs a scenario file, --from-recording FILE or --from-prometheus")
     if not chosen.against:
@@ -130,7 +135,7 @@ def _check_load(chosen: argparse.Namespace) -> None:
         raise UsageError("--from-recording and --from-prometheus: one of them at a time")
 
 
-def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, ModelEngines]:
+def _engines_of_recording(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, ModelEngines]:
     """Engines of each model in the recording of --against. Raises ConfigError."""
     from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.history.derivation import Derivation, derived_moments
@@ -147,7 +152,7 @@ def _served(chosen: argparse.Namespace, config: Config) -> Mapping[ModelKey, Mod
     return means.found()
 
 
-def _place(chosen: argparse.Namespace) -> str:
+def _scenario_place(chosen: argparse.Namespace) -> str:
     """Place of the scenario, as errors name it."""
     from gpumon.config.load import file_name
 
@@ -162,19 +167,19 @@ def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Map
 
     from gpumon.sizing.scenario import Server, disaggregated
 
-    own: Mapping[str, LlmSpec] = {}
+    recorded_models: Mapping[str, LlmSpec] = {}
     scenario = _written_scenario(chosen, config)
     if chosen.recording:
-        scenario, own = recorded_load(chosen, config, scenario)
+        scenario, recorded_models = recorded_load(chosen, config, scenario)
     elif chosen.scraped:
-        scenario, own = asyncio.run(scraped_load(chosen, config, scenario))
+        scenario, recorded_models = asyncio.run(scraped_load(chosen, config, scenario))
     if not scenario.server and config.sizing.gpu:
         scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
     if chosen.assume_ttft:
         scenario = replace(scenario, assume_ttft=True)
     if chosen.disaggregated:
         scenario = disaggregated(scenario)
-    return scenario, own
+    return scenario, recorded_models
 
 
 def _written_scenario(chosen: argparse.Namespace, config: Config) -> Scenario:
@@ -182,14 +187,14 @@ def _written_scenario(chosen: argparse.Namespace, config: Config) -> Scenario:
     from gpumon.config.scenario_file import read_scenario, scenario_from_stream, scenario_of_settings
 
     if chosen.file == "-":
-        return scenario_from_stream(sys.stdin.buffer, _place(chosen))
+        return scenario_from_stream(sys.stdin.buffer, _scenario_place(chosen))
     if chosen.file:
         return read_scenario(chosen.file)
     return scenario_of_settings(config)
 
 
 def _check_profiles(scenario: Scenario, catalogues: Catalogues, where: str) -> None:
-    """Raises ConfigError for a workload whose profile is not there."""
+    """Refuse a workload whose profile is not there. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.config.profile_store import absence_reason, stored_profiles
 
@@ -213,7 +218,7 @@ def _name_unknown_models(chosen: argparse.Namespace, answer: Answer, catalogues:
         if unknown:
             text = Path(chosen.file).read_text(encoding="utf-8-sig")
             line = line_among(lines_of_settings(text), ("workload", number, "model"))
-            complain(f"{_place(chosen)}:{line}: workload[{number}].model: {unknown}", EXIT_OK)
+            complain(f"{_scenario_place(chosen)}:{line}: workload[{number}].model: {unknown}", EXIT_OK)
 
 
 def _print(form: str, answer: Answer, scenario: Scenario) -> None:
@@ -249,8 +254,11 @@ def _gpu_types(text: str, catalogues: Catalogues) -> tuple[str, ...]:
     return types
 
 
-def _simulation(chosen: argparse.Namespace, config: Config) -> Decide:
-    """Gives the needs of a workload by simulation, of the recorded traffic where there is such. Raises ConfigError."""
+def _decide_by_simulation(chosen: argparse.Namespace, config: Config) -> Decide:
+    """The function that finds the needs of a workload by simulation, of recorded traffic if there is any.
+
+    Raises ConfigError.
+    """
     from functools import partial
 
     from gpumon.config.load import file_name

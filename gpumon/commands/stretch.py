@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
 
 def tell_damage(recording: Recording) -> None:
-    """Say on stderr what could not be read, where there is such."""
+    """Say on stderr how many parts of a recording could not be read, if some could not."""
     if recording.damaged:
-        parts = "part is" if recording.damaged == 1 else "parts are"
+        parts = "parts are"
+        if recording.damaged == 1:
+            parts = "part is"
         complain(f"{recording.damaged} {parts} damaged and left out: a minute each, or a frame", EXIT_OK)
 
 
 def open_recording(file: str | None, since: str | None, until: str | None) -> tuple[Recording, tuple[float, float]]:
-    """A recording (none named: the host's own), and the stretch from a time to another (none: its ends).
+    """A recording (none named: the host's own), and its span from a time to another (none: its ends) as Unix times.
 
     Raises ConfigError.
     """
@@ -34,21 +36,18 @@ def open_recording(file: str | None, since: str | None, until: str | None) -> tu
     span = recording.span()
     if span is None:
         raise ConfigError(f"{file_name(path)}: nothing was recorded in it yet")
+    from_s, to_s = span
     if since:
         from_s = time_of_option("--from", since, span)
-    else:
-        from_s = span[0]
     if until:
         to_s = time_of_option("--to", until, span)
-    else:
-        to_s = span[1]
     if from_s > to_s:
         raise ConfigError(f"--from {since or 'the start'} is after --to {until or 'the end'}")
     return recording, (from_s, to_s)
 
 
 def time_of_option(option: str, text: str, span: tuple[float, float]) -> float:
-    """The Unix time that an option names. Raises ConfigError."""
+    """The Unix time that an option names, within `span`. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.readings.when import OutsideError, moment_of
 

@@ -13,7 +13,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the topology."""
     from gpumon.sources.topology import UnreadableTopologyError, topology
 
     try:

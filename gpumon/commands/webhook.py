@@ -38,20 +38,17 @@ def run(chosen: argparse.Namespace) -> int:
     names = webhook_names(webhooks)
     if chosen.name and chosen.name not in names:
         raise ConfigError(f"no webhook is called {clean(chosen.name, 60)!r}; known: {', '.join(names)}")
-    meant = []
-    for webhook, name in zip(webhooks, names, strict=True):
-        if chosen.name in ("", name):
-            meant.append((webhook, name))
     if not chosen.test:
         return _print_state(webhooks, chosen.name)
     code = EXIT_OK
-    for webhook, name in meant:
-        if not asyncio.run(_tested(webhook, name)):
+    for webhook, name in zip(webhooks, names, strict=True):
+        if chosen.name in ("", name) and not asyncio.run(_send_test(webhook, name)):
             code = EXIT_FAILED
     return code
 
 
 def _print_state(webhooks: tuple[Webhook, ...], name: str) -> int:
+    """Print the checks of one webhook, or of all (no name); returns the exit code."""
     from gpumon.outputs.doctor import failed, report
     from gpumon.push.checks import checks
 
@@ -62,18 +59,19 @@ def _print_state(webhooks: tuple[Webhook, ...], name: str) -> int:
     return EXIT_OK
 
 
-async def _tested(webhook: Webhook, name: str) -> bool:
+async def _send_test(webhook: Webhook, name: str) -> bool:
     """Send a test message and print it with its answer; returns whether it arrived."""
     from gpumon.push.checks import test_messages
     from gpumon.push.delivery import DeliveryResult
 
     attempts = await test_messages(webhook, name)
     for attempt in attempts:
-        write(_printed(name, webhook.kind, attempt))
+        write(_attempt_text(name, webhook.kind, attempt))
     return attempts[-1].result is DeliveryResult.DELIVERED
 
 
-def _printed(name: str, kind: str, attempt: Attempt) -> str:
+def _attempt_text(name: str, kind: str, attempt: Attempt) -> str:
+    """The request that was sent, if any, and its answer."""
     from gpumon.readings.text import clean
     from gpumon.sources.api_key import SENT_UNVERIFIED
 

@@ -15,7 +15,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.silence import ALERT
 
 _SCHEMA: Final = 1
-"""Version of the own JSON."""
+"""Version of gpumon's own JSON."""
 MOST_BLOCKS: Final = 20
 """Changes that a Slack message shows one by one; Slack takes 50 blocks."""
 MOST_SLACK_TEXT: Final = 2400
@@ -25,12 +25,12 @@ MOST_SUMMARY: Final = 1000
 """Characters of PagerDuty's summary, which takes 1024."""
 MOST_DETAILS: Final = 50
 """Changes that a PagerDuty event has one by one; it takes 512 KB."""
-_HELD: Final = 4
+_HELD_REPEATS: Final = 4
 """Repeats that an Alertmanager may miss before it takes an alert for over, as Prometheus does."""
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 _SEVERITIES: Final = {"critical": "critical", "warn": "warning", "note": "info"}
 """Level -> severity, which PagerDuty and the rules for Prometheus call so."""
-_WORDS: Final = {
+_STATE_WORDS: Final = {
     ChangeState.BEGAN: "began",
     ChangeState.LEVEL: "changed level",
     ChangeState.STANDS: "still stands",
@@ -59,31 +59,31 @@ def body(kind: str, message: Message, context: BodyContext) -> bytes:
 def _summary(message: Message) -> str:
     """The subject of a message in one line: `2 began, 1 ended on gpu-07`."""
     counts = Counter(change.state for change in message.changes)
-    parts = [f"{counts[state]} {word}" for state, word in _WORDS.items() if counts[state]]
+    parts = [f"{counts[state]} {word}" for state, word in _STATE_WORDS.items() if counts[state]]
     if message.dropped:
         parts.append(f"{message.dropped} before were dropped")
     host = ""
     if message.changes:
         host = f" on {message.changes[0].host}"
-    return f"{_simulated(message)}{', '.join(parts)}{host}"
+    return f"{_simulated_prefix(message)}{', '.join(parts)}{host}"
 
 
 def _headline(message: Message) -> str:
     """The worst change in one line, as a phone shows it: `CRITICAL llama-8b: KV cache full, +2 more (gpu-07)`."""
-    worst = _worst(message.changes)
-    what = worst.title
+    worst = _worst_change(message.changes)
+    title = worst.title
     if worst.state is ChangeState.STANDS:
-        what += f", {_WORDS[worst.state]}"
+        title += f", {_STATE_WORDS[worst.state]}"
     others = len(message.changes) - 1
     if others:
-        what += f", +{others} more"
+        title += f", +{others} more"
     host = worst.host
     if worst.simulated:
         host = host.partition(" (")[0]  # its name says so, too
-    return f"{_simulated(message)}{_level_text(worst)} {worst.scope}: {what} ({host})"
+    return f"{_simulated_prefix(message)}{_level_text(worst)} {worst.scope}: {title} ({host})"
 
 
-def _own(message: Message, context: BodyContext) -> dict[str, Any]:
+def _json_body(message: Message, context: BodyContext) -> dict[str, Any]:
     changes = []
     for change in message.changes:
         entry: dict[str, Any] = msgspec.to_builtins(change)
@@ -100,7 +100,7 @@ def _own(message: Message, context: BodyContext) -> dict[str, Any]:
     }
 
 
-def _slack(message: Message, _: BodyContext) -> dict[str, Any]:
+def _slack_body(message: Message, _: BodyContext) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = [_section(slack_text(_summary(message)))]
     for change in message.changes[:MOST_BLOCKS]:
         blocks.append(_section(_slack_change(change)))
@@ -117,7 +117,7 @@ def _slack_change(change: Change) -> str:
     if change.action and change.state is not ChangeState.ENDED:
         lines.append(f"next: {change.action}")
     text = slack_text("\n".join(lines))
-    return f"*{_level_text(change)}* `{slack_text(change.scope)}` {title}, {_WORDS[change.state]}\n```{text}```"
+    return f"*{_level_text(change)}* `{slack_text(change.scope)}` {title}, {_STATE_WORDS[change.state]}\n```{text}```"
 
 
 def slack_text(text: str, most: int = MOST_SLACK_TEXT) -> str:
@@ -137,11 +137,11 @@ def _section(text: str) -> dict[str, Any]:
     return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
 
 
-def _pagerduty(message: Message, context: BodyContext) -> dict[str, Any]:
+def _pagerduty_body(message: Message, context: BodyContext) -> dict[str, Any]:
     event: dict[str, Any] = {"routing_key": context.key, "dedup_key": message.incident}
     if message.resolves:
         return {**event, "event_action": "resolve"}
-    worst = _worst(message.changes)
+    worst = _worst_change(message.changes)
     details = {}
     for change in message.changes[:MOST_DETAILS]:
         details[f"{change.scope}: {change.title}"] = {
@@ -168,22 +168,22 @@ def _pagerduty(message: Message, context: BodyContext) -> dict[str, Any]:
     }
 
 
-def _alertmanager(message: Message, context: BodyContext) -> list[dict[str, Any]]:
+def _alertmanager_body(message: Message, context: BodyContext) -> list[dict[str, Any]]:
     alerts = []
     for change in message.changes:
         alert = _alert(change, change.level)
         if change.state is ChangeState.ENDED:
-            alert["endsAt"] = _end(change)
+            alert["endsAt"] = _end_time(change)
         elif context.repeat_s:
-            alert["endsAt"] = rfc3339(context.now_s + _HELD * context.repeat_s)
+            alert["endsAt"] = rfc3339(context.now_s + _HELD_REPEATS * context.repeat_s)
         alerts.append(alert)
         if change.level_before:  # its severity is a label, so that this is another alert
-            alerts.append({**_alert(change, change.level_before), "endsAt": _end(change)})
+            alerts.append({**_alert(change, change.level_before), "endsAt": _end_time(change)})
     return alerts
 
 
-def _end(change: Change) -> str:
-    """RFC 3339: never before its start, also where the clock was set back."""
+def _end_time(change: Change) -> str:
+    """RFC 3339: the end of an alert, never before its start, also where the clock was set back."""
     return rfc3339(max(change.wall_s, wall_of(change.since)))
 
 
@@ -210,7 +210,7 @@ def _alert(change: Change, level: str) -> dict[str, Any]:
     return {"labels": labels, "annotations": annotations, "startsAt": change.since}
 
 
-def _worst(changes: Sequence[Change]) -> Change:
+def _worst_change(changes: Sequence[Change]) -> Change:
     """The most urgent change; what ended comes last, whatever its level was."""
     return min(changes, key=lambda change: (change.state is ChangeState.ENDED, SENT_LEVELS.index(change.level)))
 
@@ -223,16 +223,16 @@ def _level_text(change: Change) -> str:
     return change.level.upper()
 
 
-def _simulated(message: Message) -> str:
+def _simulated_prefix(message: Message) -> str:
     if any(change.simulated for change in message.changes):
         return "SIMULATED "
     return ""
 
 
 _BODIES: Final[Mapping[str, Callable[[Message, BodyContext], Any]]] = {
-    "json": _own,
-    "slack": _slack,
-    "pagerduty": _pagerduty,
-    "alertmanager": _alertmanager,
+    "json": _json_body,
+    "slack": _slack_body,
+    "pagerduty": _pagerduty_body,
+    "alertmanager": _alertmanager_body,
 }
 """Kind of a webhook -> its body."""

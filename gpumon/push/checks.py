@@ -30,7 +30,10 @@ _SIDES: Final = {Side.DEMO: " to a simulated message", Side.TEST: " to a test me
 """Sender beside the gpumon of this server -> how its last answer is called."""
 
 
-class _Known(NamedTuple):
+_TRY: Final = "gpumon webhook --test {name!r} sends a message and shows the answer"
+
+
+class _WebhookFiles(NamedTuple):
     """The files of a webhook on disk."""
 
     kept: KeptState
@@ -44,14 +47,15 @@ class _Known(NamedTuple):
 
 
 def checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ) -> list[Check]:
-    """A line for each webhook: whether its URL and key can be read, who sends, and what came of it last."""
-    result = []
+    """A check for each webhook: whether its URL and key can be read, who sends, and what came of it last."""
+    webhook_checks = []
     for webhook, name in zip(webhooks, webhook_names(webhooks), strict=True):
-        result.append(_check(webhook, name, _known(webhook_file(environ, name, webhook))))
-    return result
+        webhook_checks.append(_check_of(webhook, name, _files_on_disk(webhook_file(environ, name, webhook))))
+    return webhook_checks
 
 
-def _known(path: Path | None) -> _Known:
+def _files_on_disk(path: Path | None) -> _WebhookFiles:
+    """What the file of a webhook at `path` says, and those of its other senders beside it."""
     store = WebhookStore(path)
     kept = store.read()
     senders = []
@@ -69,16 +73,17 @@ def _known(path: Path | None) -> _Known:
         if answer is not None and (last is None or answer.wall_s > last.wall_s):
             last = answer
             last_of = words
-    return _Known(kept, tuple(senders), last, last_of)
+    return _WebhookFiles(kept, tuple(senders), last, last_of)
 
 
-def _check(webhook: Webhook, name: str, known: _Known) -> Check:
+def _check_of(webhook: Webhook, name: str, files: _WebhookFiles) -> Check:
+    """The check of one webhook."""
     try:
         target = target_of(webhook)
     except UnreadableSecretError as unreadable:
         return Check(AREA, name, CheckState.FAIL, str(unreadable), "")
-    senders = known.senders or ("no gpumon sends now",)
-    failure = _failure(known)
+    senders = files.senders or ("no gpumon sends now",)
+    failure = _failure_text(files)
     if failure:
         return Check(AREA, name, CheckState.FAIL, "; ".join((failure, *senders)), _TRY.format(name=name))
     notes = [f"{webhook.kind}, {webhook.level} and above, to {target.shown}"]
@@ -86,28 +91,25 @@ def _check(webhook: Webhook, name: str, known: _Known) -> Check:
     if repeat:
         notes.append(f"sent again every {period(repeat)}")
     notes += senders
-    notes.append(_last_text(known))
+    notes.append(_last_text(files))
     return Check(AREA, name, CheckState.OK, "; ".join(notes))
 
 
-def _failure(known: _Known) -> str:
+def _failure_text(files: _WebhookFiles) -> str:
     """Why nothing is delivered, with what waits; else the last attempt that failed. Empty where nothing fails."""
-    waiting = failure_text(known.kept)
-    if waiting or known.last is None or known.last.delivered:
+    waiting = failure_text(files.kept)
+    if waiting or files.last is None or files.last.delivered:
         return waiting
-    return _last_text(known)
+    return _last_text(files)
 
 
-def _last_text(known: _Known) -> str:
+def _last_text(files: _WebhookFiles) -> str:
     """The last answer; of a file of an older gpumon, which has none, the last delivery."""
-    if known.last is not None:
-        return f"last answer{known.last_of} ({rfc3339(known.last.wall_s)}): {known.last.text}"
-    if known.kept.delivered_s:
-        return f"last delivery {rfc3339(known.kept.delivered_s)}"
+    if files.last is not None:
+        return f"last answer{files.last_of} ({rfc3339(files.last.wall_s)}): {files.last.text}"
+    if files.kept.delivered_s:
+        return f"last delivery {rfc3339(files.kept.delivered_s)}"
     return "not tried"
-
-
-_TRY: Final = "gpumon webhook --test {name!r} sends a message and shows the answer"
 
 
 async def test_messages(webhook: Webhook, name: str) -> list[Attempt]:
@@ -115,7 +117,7 @@ async def test_messages(webhook: Webhook, name: str) -> list[Attempt]:
     receiver = Receiver(webhook, name)
     attempts = []
     try:
-        for message in _messages(webhook.kind):
+        for message in _test_messages(webhook.kind):
             attempt = await receiver.send(message)
             attempts.append(attempt)
             if attempt.result is not DeliveryResult.DELIVERED:
@@ -135,7 +137,7 @@ def _keep_answer(path: Path | None, answer: DeliveryOutcome) -> None:
     store.release()
 
 
-def _messages(kind: str) -> list[Message]:
+def _test_messages(kind: str) -> list[Message]:
     now_s = time.time()
     host = clean(socket.gethostname(), MOST_NAME)
     incident = identity(host, f"test {now_s}")

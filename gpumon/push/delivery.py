@@ -18,9 +18,9 @@ from gpumon.readings.text import clean
 from gpumon.sources.fetch import MAY_LOAD, Fetcher, FetchError, Limits
 from gpumon.sources.offload import in_daemon_thread
 
-_REFUSED: Final = frozenset({400, 413, 422})
-"""The receiver does not take this message, however often it comes."""
-_REASONS: Final = {
+_REFUSED_STATUSES: Final = frozenset({400, 413, 422})
+"""Status codes of a receiver that does not take this message, however often it comes."""
+_ADVICE: Final = {
     401: "check the key or the token",
     403: "check the URL and the key",
     404: "check the URL",
@@ -30,12 +30,16 @@ _REASONS: Final = {
 MOST_ANSWER: Final = 120
 """Characters of an answer's body that are said."""
 _MOST_ANSWER_BYTES: Final = 1 << 20
+_LONGEST_FAILURE: Final = 256
+"""Characters of the reason why there is no answer."""
 MOST_WAIT_S: Final = 3600.0
 """Longest wait that a receiver may ask for."""
 NOT_RUNNING: Final = "it does not run, or the address is wrong"
 """Words for a receiver that does not listen."""
 _CONNECT_S: Final = 5.0
+"""Longest wait for a connection."""
 REPEAT_S: Final = 14400.0
+"""Seconds between two repeats, unless the config says otherwise."""
 ALERTMANAGER_REPEAT_S: Final = 60.0
 """An Alertmanager takes an alert for over that is not sent again within minutes."""
 
@@ -94,24 +98,23 @@ class Receiver:
         except UnreadableSecretError as unreadable:
             return Attempt(DeliveryResult.AGAIN, clean(str(unreadable)))
         except asyncio.TimeoutError:
-            return Attempt(
-                DeliveryResult.AGAIN, "the file of its URL or key cannot be read: its file system does not answer"
-            )
+            text = "the file of its URL or key cannot be read: its file system does not answer"
+            return Attempt(DeliveryResult.AGAIN, text)
         fetcher = await self._fetcher_of(target)
         now_s = time.time()
         context = BodyContext(self._name, target.key, now_s, repeat_s(self._webhook))
         content = body(self._webhook.kind, message, context)
-        shown = target.struck(content.decode()).encode()
+        shown = target.without_secrets(content.decode()).encode()
         try:
             answer = await fetcher.send("POST", target.url, target.headers, content, _MOST_ANSWER_BYTES)
         except FetchError as failure:
             why = failure.text.replace(MAY_LOAD, NOT_RUNNING)
-            return Attempt(DeliveryResult.AGAIN, _said(target, why), sent=shown, shown_url=target.shown)
-        text = _said(target, answer.body.decode("utf-8", "replace").strip(), MOST_ANSWER)
+            return Attempt(DeliveryResult.AGAIN, _safe_text(target, why), sent=shown, shown_url=target.shown)
+        text = _safe_text(target, answer.body.decode("utf-8", "replace").strip(), MOST_ANSWER)
         answer_text = f"HTTP {answer.status}"
         if text:
             answer_text += f": {text}"
-        result = _result(answer.status)
+        result = _result_of_status(answer.status)
         if result is DeliveryResult.AGAIN:
             answer_text = f"it answers {answer_text} ({_advice(answer.status)})"
         elif result is DeliveryResult.REFUSED:
@@ -120,7 +123,7 @@ class Receiver:
         return Attempt(result, answer_text, wait_s, shown, target.shown, fetcher.unverified)
 
     async def _read_target(self) -> WebhookTarget:
-        """The URL and key of now. Raises UnreadableError, and asyncio.TimeoutError.
+        """The URL and key of now. Raises UnreadableSecretError, and asyncio.TimeoutError.
 
         A read that hangs is waited for again, so that no second thread hangs beside it.
         """
@@ -162,14 +165,15 @@ class Receiver:
         return self._fetcher
 
 
-def _said(target: WebhookTarget, text: str, most: int = 256) -> str:
-    return clean(target.struck(text), most)
+def _safe_text(target: WebhookTarget, text: str, most: int = _LONGEST_FAILURE) -> str:
+    """A text of the receiver or the system, cut and without secrets."""
+    return clean(target.without_secrets(text), most)
 
 
-def _result(status: int) -> DeliveryResult:
+def _result_of_status(status: int) -> DeliveryResult:
     if 200 <= status < 300:
         return DeliveryResult.DELIVERED
-    if status in _REFUSED:
+    if status in _REFUSED_STATUSES:
         return DeliveryResult.REFUSED
     return DeliveryResult.AGAIN
 
@@ -177,7 +181,11 @@ def _result(status: int) -> DeliveryResult:
 def _advice(status: int) -> str:
     if 300 <= status < 400:
         return "a redirect, which is not followed: give the final URL"
-    return _REASONS.get(status, "see its log")
+    return _ADVICE.get(status, "see its log")
+
+
+_LONGEST_SECONDS: Final = 9
+"""Digits of a `Retry-After` that are read: above `MOST_WAIT_S` the others change nothing."""
 
 
 def wait_of(retry_after: str, now_s: float) -> float:
@@ -185,7 +193,7 @@ def wait_of(retry_after: str, now_s: float) -> float:
     text = retry_after.strip()
     seconds = 0.0
     if text.isascii() and text.isdigit():
-        seconds = float(text[:9])
+        seconds = float(text[:_LONGEST_SECONDS])
     elif text:
         with contextlib.suppress(ValueError, TypeError, OverflowError):
             date = parsedate_to_datetime(text)

@@ -24,7 +24,9 @@ _MOST_TOLD: Final = 2000
 SETTLE_S: Final = {"critical": 300.0, "warn": 300.0, "note": 900.0}
 """A verdict of this level that an earlier run told is not over before this run has watched for so long. Verdicts come
 back after 30 s of a window of 1 to 3 minutes; those on waste after 10 minutes."""
-_GAP: Final = 3.0
+_ID_DIGITS: Final = 32
+"""Hexadecimal digits of an incident's id."""
+_GAP_INTERVALS: Final = 3.0
 """Intervals between two snapshots above which the rest was not watched: the clock was set, or the host slept."""
 UNLISTED_S: Final = 600.0
 """An engine or GPU that is not listed any more ends its verdicts after so long: it may come back."""
@@ -53,30 +55,30 @@ class Ledger:
         self._watched_s = 0.0
         """Seconds that this run has watched."""
         self._inherited = set(kept.told)
-        """Places that an earlier run told and this run did not see yet."""
+        """Places of verdicts (`StandingItem.place`) that an earlier run told and this run did not see yet."""
 
     def see(self, snapshot: Snapshot, minute: int) -> bool:
         """Take in a snapshot; `minute` is the minute of the day for silences. Returns whether a message was made."""
         now_s = snapshot.wall_s
         if self._last_s is not None:
             elapsed_s = max(0.0, now_s - self._last_s)
-            self._watched_s += min(elapsed_s, _GAP * snapshot.interval_s)
+            self._watched_s += min(elapsed_s, _GAP_INTERVALS * snapshot.interval_s)
         self._last_s = now_s
         seen = set()
         for item in standing_items(snapshot):
             if self._is_wanted(item.level):
                 seen.add(item.place)
-                self._see_one(item, snapshot, minute)
+                self._see_item(item, snapshot, minute)
         if seen != self.kept.told.keys():
             self._end_others(seen, snapshot)
         return self._release(now_s, snapshot.interval_s)
 
     def flush(self, now_s: float) -> None:
-        """Close the group window: gpumon ends."""
-        self._release(now_s, self._rule.group_s)
+        """Close the group window and make its message: gpumon ends."""
+        self._release(now_s, self._rule.group_s)  # as if the next snapshot came after the window
 
     def delivered(self, message: Message) -> None:
-        """A message has arrived, or was refused for good."""
+        """Take a message off the queue: it has arrived, or was refused for good."""
         self.kept.waiting = [waiting for waiting in self.kept.waiting if waiting.number != message.number]
 
     @property
@@ -90,8 +92,8 @@ class Ledger:
     def _is_silenced(self, item: StandingItem, minute: int) -> bool:
         return any(silence.covers(item.code, item.scope, minute) for silence in self._rule.silences)
 
-    def _see_one(self, item: StandingItem, snapshot: Snapshot, minute: int) -> None:
-        """Return what has begun, has another level, or is due again."""
+    def _see_item(self, item: StandingItem, snapshot: Snapshot, minute: int) -> None:
+        """Note a verdict that stands: as a change where it has begun, has another level, or is due again."""
         told = self.kept.told.get(item.place)
         now_s = snapshot.wall_s
         if told is not None:
@@ -111,19 +113,19 @@ class Ledger:
             change = msgspec.structs.replace(change, state=ChangeState.STANDS)
         told.change = change
         told.told_s = now_s
-        self._add(change, now_s)
+        self._add_change(change, now_s)
 
     def _begin(self, item: StandingItem, snapshot: Snapshot) -> None:
+        """Add the change of what has begun, and remember it as told; nothing once `_MOST_TOLD` are."""
         if len(self.kept.told) >= _MOST_TOLD:
             return
         now_s = snapshot.wall_s
         if not self.kept.incident:
-            self.kept.incident = hashlib.sha256(f"{snapshot.host.name}\n{item.place}\n{now_s}".encode()).hexdigest()[
-                :32
-            ]
+            begin = f"{snapshot.host.name}\n{item.place}\n{now_s}"
+            self.kept.incident = hashlib.sha256(begin.encode()).hexdigest()[:_ID_DIGITS]
         change = change_that_began(item, snapshot, self.kept.incident)
         self.kept.told[item.place] = Told(change, now_s, now_s, item.key)
-        self._add(change, now_s)
+        self._add_change(change, now_s)
 
     def _is_due(self, told: Told, now_s: float) -> bool:
         """Whether it has to be sent again; not while messages wait, which the receiver gets first."""
@@ -143,15 +145,16 @@ class Ledger:
             del self.kept.told[place]
             self._inherited.discard(place)
             ended = msgspec.structs.replace(told.change, state=ChangeState.ENDED, wall_s=now_s, level_before="")
-            self._add(ended, now_s)
+            self._add_change(ended, now_s)
 
     def _is_over(self, place: str, told: Told, keys: Iterable[str], now_s: float) -> bool:
-        """Return whether a thing that is not there now has ended."""
+        """Whether a verdict that does not stand now has ended: an earlier run's may come back, as a thing may."""
         if place in self._inherited and self._watched_s < SETTLE_S[told.change.level]:
             return False
         return told.key in keys or not 0.0 <= now_s - told.seen_s < UNLISTED_S
 
-    def _add(self, change: Change, now_s: float) -> None:
+    def _add_change(self, change: Change, now_s: float) -> None:
+        """Put a change into the group window, which it opens if it is the first."""
         if not self.kept.window:
             self.kept.opened_s = now_s
         self.kept.window.append(change)
@@ -174,6 +177,7 @@ class Ledger:
         return True
 
     def _queue(self, changes: list[Change], now_s: float, incident: str = "", *, resolves: bool = False) -> None:
+        """Make a message of changes, to wait for the receiver. `incident`, `resolves`: as in `Message`."""
         self.kept.number += 1
         message = Message(self.kept.number, now_s, changes, incident, resolves, self.kept.dropped)
         self.kept.dropped = 0
@@ -188,12 +192,12 @@ class Ledger:
                 ended.setdefault(change.incident, []).append(change)
             else:
                 news.setdefault(change.incident, []).append(change)
-        for incident, its_changes in news.items():
-            self._queue(its_changes, now_s, incident)
+        for incident, incident_changes in news.items():
+            self._queue(incident_changes, now_s, incident)
         open_incidents = {told.change.incident for told in self.kept.told.values()}
-        for incident, its_changes in ended.items():
+        for incident, incident_changes in ended.items():
             if incident not in open_incidents:
-                self._queue(its_changes, now_s, incident, resolves=True)
+                self._queue(incident_changes, now_s, incident, resolves=True)
 
     def _drop_oldest(self) -> None:
         """Keep to the limit of the queue: the newest message always stays, and says how many changes are missing."""

@@ -15,9 +15,11 @@ from gpumon.readings.verdict import Level, Limit, RaisedAlert, Verdict
 from gpumon.triage.render import LIMIT_NAMES, actions_text, verdict_text
 from gpumon.triage.silence import ALERT
 
-_MOST_TEXT = 600
+_LONGEST_TEXT = 600
+"""Characters of a verdict's sentence, and of its actions."""
 MOST_NAME = 80
-_QUIET = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.UNKNOWN})
+"""Characters of a name or a title."""
+_NO_NEWS = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.UNKNOWN})
 """Verdicts that are no news at level note; an unknown one that is more urgent has a fault beside it."""
 
 
@@ -38,7 +40,7 @@ def standing_items(snapshot: Snapshot) -> Iterator[StandingItem]:
     """Everything that stands in a snapshot at level note or above."""
     for verdict in snapshot.verdicts:
         level = verdict.level.value
-        is_quiet = verdict.level is Level.NOTE and verdict.code in _QUIET
+        is_quiet = verdict.level is Level.NOTE and verdict.code in _NO_NEWS
         if level in SENT_LEVELS and not is_quiet:
             place = f"{verdict.kind.value}/{verdict.key}/{verdict.code.value}"
             yield StandingItem(place, verdict.key, verdict.code.value, verdict.scope, level, verdict)
@@ -84,13 +86,13 @@ def change_that_began(item: StandingItem, snapshot: Snapshot, incident: str) -> 
         code=item.code,
         level=item.level,
         title=clean(title, MOST_NAME),
-        text=clean(text, _MOST_TEXT),
-        action=clean(action, _MOST_TEXT),
+        text=clean(text, _LONGEST_TEXT),
+        action=clean(action, _LONGEST_TEXT),
         simulated=snapshot.simulated,
         verdict=verdict,
     )
 
 
 def identity(host: str, place: str) -> str:
-    """A short id that holds no name from outside."""
+    """A short id of a verdict's place on a host, which holds no name from outside."""
     return hashlib.sha256(f"{host}\n{place}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

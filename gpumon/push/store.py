@@ -24,7 +24,11 @@ from gpumon.sources.last_seen.own_file import read_own, replace_own
 from gpumon.sources.last_seen.state_folder import state_folder
 
 _MOST_STORE_BYTES: Final = 64 << 20
+"""Bytes of a file that is read: sixteen times what the queue may take."""
 MOST_PID: Final = 20
+"""Bytes of the PID in the lock file."""
+_LONGEST_PART: Final = 40
+"""Characters of a name in the name of a file."""
 
 
 def webhook_file(environ: Mapping[str, str], name: str, webhook: Webhook) -> Path | None:
@@ -33,16 +37,16 @@ def webhook_file(environ: Mapping[str, str], name: str, webhook: Webhook) -> Pat
     Another receiver under the same name has another file. None where no such folder is known.
     """
     folder = state_folder(environ)
-    given = environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if folder is None and given.startswith("/"):
-        folder = Path(given)
+    service_folder = environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    if folder is None and service_folder.startswith("/"):
+        folder = Path(service_folder)
     if folder is None:
         return None
     host = socket.gethostname()
     receiver = (webhook.kind, webhook.url, webhook.url_env, webhook.url_file, webhook.api_key_env, webhook.api_key_file)
-    told = "\n".join((host, name, *receiver))
-    digest = hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-    return folder / "webhooks" / f"{_plain(host) or 'host'}-{_plain(name) or 'webhook'}-{digest}.json"
+    identity = "\n".join((host, name, *receiver))
+    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return folder / "webhooks" / f"{_file_name_part(host) or 'host'}-{_file_name_part(name) or 'webhook'}-{digest}.json"
 
 
 class Side(str, Enum):
@@ -60,8 +64,10 @@ def sender_file(path: Path | None, side: Side) -> Path | None:
     return path.with_name(f"{path.stem}-{side.value}.json")
 
 
-def _plain(text: str) -> str:
-    return "".join(letter for letter in text if letter.isascii() and (letter.isalnum() or letter in "-_"))[:40]
+def _file_name_part(text: str) -> str:
+    """The letters, digits, `-` and `_` of a text, cut."""
+    letters = [letter for letter in text if letter.isascii() and (letter.isalnum() or letter in "-_")]
+    return "".join(letters)[:_LONGEST_PART]
 
 
 class WebhookStore:
@@ -132,7 +138,7 @@ class WebhookStore:
         return kept
 
     def write(self, data: bytes) -> None:
-        """The file appears whole or not at all; only its user can read it. Raises OSError."""
+        """Write the file, which appears whole or not at all; only its user can read it. Raises OSError."""
         if self.path is not None:
             replace_own(self.path, data)
 

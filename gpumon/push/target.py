@@ -11,7 +11,7 @@ from gpumon.sources.api_key import read_key
 from gpumon.sources.endpoint_url import EndpointUrl
 
 ALERTS_PATH: Final = "/api/v2/alerts"
-_STRUCK: Final = "***"
+_STARS: Final = "***"
 _PORTS: Final = {"http": 80, "https": 443}
 _LEAST_SECRET: Final = 6
 """Characters of a part of a secret URL that is struck from texts: shorter ones are words."""
@@ -37,12 +37,12 @@ class WebhookTarget(NamedTuple):
     """The server as the check of its owner takes it."""
     address: EndpointUrl
 
-    def struck(self, text: str) -> str:
+    def without_secrets(self, text: str) -> str:
         """A text of the receiver or of the system, without the secrets."""
         if self.is_secret:
             text = text.replace(f"{self.address.host}:{self.address.port}", "its server")
         for secret in self.secrets:
-            text = text.replace(secret, _STRUCK)
+            text = text.replace(secret, _STARS)
         return text
 
     @property
@@ -54,14 +54,14 @@ class WebhookTarget(NamedTuple):
 
 
 def target_of(webhook: Webhook) -> WebhookTarget:
-    """The receiver of a webhook. Raises UnreadableError. It reads a file, which may block."""
+    """The receiver of a webhook. Raises UnreadableSecretError. It reads a file, which may block."""
     url = _url_of(webhook)
     key = _secret(webhook.api_key_env, webhook.api_key_file, "api_key")
     is_secret = bool(webhook.url_env or webhook.url_file)
     address = _address(url, is_secret=is_secret)
-    posted = url
+    post_url = url
     if webhook.kind == "alertmanager" and not urlsplit(url).path.rstrip("/").endswith(ALERTS_PATH):
-        posted = url.rstrip("/") + ALERTS_PATH
+        post_url = url.rstrip("/") + ALERTS_PATH
     headers = {"Content-Type": "application/json", "Accept": "*/*"}
     routing_key = ""
     if webhook.kind == "pagerduty":
@@ -72,7 +72,7 @@ def target_of(webhook: Webhook) -> WebhookTarget:
     if key:
         secrets.append(key)
     if is_secret:
-        secrets += _parts(url)
+        secrets += _secret_parts(url)
     server = Endpoint(
         url=url,
         api_key_env=webhook.url_env or webhook.api_key_env,
@@ -82,17 +82,25 @@ def target_of(webhook: Webhook) -> WebhookTarget:
         tls_verify=webhook.tls_verify,
         trust_other_namespace=webhook.trust_other_namespace,
     )
-    by_length = tuple(sorted(secrets, key=len, reverse=True))
-    return WebhookTarget(posted, routing_key, headers, is_secret, by_length, server, address)
+    return WebhookTarget(
+        url=post_url,
+        key=routing_key,
+        headers=headers,
+        is_secret=is_secret,
+        secrets=tuple(sorted(secrets, key=len, reverse=True)),
+        server=server,
+        address=address,
+    )
 
 
 def _url_of(webhook: Webhook) -> str:
+    """The URL of a webhook, from where the config says; PagerDuty's own without one. Raises UnreadableSecretError."""
     secret = _secret(webhook.url_env, webhook.url_file, "url")
     return secret or webhook.url or PAGERDUTY_URL
 
 
 def _secret(variable: str, file: str, setting: str) -> str:
-    """A secret of an environment variable or a file; empty where none is named. Raises UnreadableError."""
+    """A secret of an environment variable or a file; empty where none is named. Raises UnreadableSecretError."""
     text, fault = read_key(Endpoint(url="http://localhost", api_key_env=variable, api_key_file=file), setting)
     if fault:
         raise UnreadableSecretError(fault)
@@ -100,7 +108,7 @@ def _secret(variable: str, file: str, setting: str) -> str:
 
 
 def _address(url: str, *, is_secret: bool) -> EndpointUrl:
-    """Host and port of a URL. Raises UnreadableError, whose text does not repeat it."""
+    """Host and port of a URL. Raises UnreadableSecretError, whose text does not repeat it."""
     where = "url"
     if is_secret:
         where = "the URL that url_file or url_env holds"
@@ -113,12 +121,11 @@ def _address(url: str, *, is_secret: bool) -> EndpointUrl:
         raise UnreadableSecretError(f"{where} must begin with http:// or https:// and a host name")
     if "@" in split.netloc:
         raise UnreadableSecretError(f"{where} must hold no user or password: use api_key_env or api_key_file")
-    number = port or _PORTS[split.scheme]
     base = f"{split.scheme}://{split.netloc}"
-    return EndpointUrl(base, url, split.hostname, number)
+    return EndpointUrl(base, url, split.hostname, port or _PORTS[split.scheme])
 
 
-def _parts(url: str) -> list[str]:
+def _secret_parts(url: str) -> list[str]:
     """The parts of a secret URL that may not be shown: the whole, its host, and the long parts of path and query."""
     split = urlsplit(url)
     parts = [url]

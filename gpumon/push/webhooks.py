@@ -35,8 +35,10 @@ STANDBY_S: Final = 5.0
 """Seconds between two looks whether the gpumon that sends has ended."""
 FLUSH_S: Final = 2.0
 """Longest wait at the end for what was not sent yet; what is left stays on disk for the next run."""
-LAST_S: Final = 1.5
-"""How much of that is for a request that is under way; the rest is for the file."""
+LAST_REQUEST_S: Final = 1.5
+"""Seconds of `FLUSH_S` that a request under way may take; the rest is for the file."""
+_MOST_DOUBLINGS: Final = 20
+"""Doublings of the time to a retry; far fewer reach `MOST_RETRY_S`."""
 MOST_RETRY_S: Final = 300.0
 """Longest time between two retries, unless the receiver asks for more."""
 REFUSED_S: Final = 300.0
@@ -177,7 +179,7 @@ class Channel:
         events = _Events(asyncio.get_running_loop())
         self._events = events
         try:
-            if not self._closing and await self._taken(events):
+            if not self._closing and await self._wait_for_turn(events):
                 await self._work(events)
         except Exception as error:  # whatever it is, the other webhooks go on
             # The text of the error stays out: it may repeat a URL that is a secret.
@@ -185,13 +187,13 @@ class Channel:
             self._bug = Fault(f"webhook {self.name}", clean(text, MOST_FAULT), time.time())
 
     async def _work(self, events: _Events) -> None:
-        """Send and keep, until the end and `LAST_S` after it."""
-        keeping = asyncio.create_task(self._keep_all(events))
+        """Send and keep, until the end and `LAST_REQUEST_S` after it."""
+        keeping = asyncio.create_task(self._keep_written(events))
         sending = asyncio.create_task(self._send_all(events))
         ending = asyncio.create_task(events.ended())
         try:
             await asyncio.wait({sending, ending}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({sending}, timeout=LAST_S)
+            await asyncio.wait({sending}, timeout=LAST_REQUEST_S)
             if sending.done():
                 sending.result()
         finally:
@@ -200,16 +202,16 @@ class Channel:
                 task.cancel()
             await asyncio.wait(tasks)
             await self._receiver.close()
-            await in_daemon_thread(self._keep)
+            await in_daemon_thread(self._write_if_changed)
             self._store.release()
 
-    async def _taken(self, events: _Events) -> bool:
-        """Wait until no other gpumon sends, then read what it kept; returns whether this one sends now."""
+    async def _wait_for_turn(self, events: _Events) -> bool:
+        """Wait until no other gpumon sends, then read what it kept; returns False if gpumon ends before that."""
         while not self._closing:
             try:
                 is_taken = await in_daemon_thread(self._store.take)
             except OSError as error:  # it sends all the same, and remembers nothing beyond this run
-                self._store_fault = _not_kept(error, self._store)
+                self._store_fault = _not_kept_text(error, self._store)
                 self._store = WebhookStore(None)
                 is_taken = True
             if is_taken:
@@ -222,14 +224,14 @@ class Channel:
         """Send the messages in their order, each until it is delivered or refused."""
         failures = 0
         while True:
-            message = self._oldest()
+            message = self._oldest_message()
             if message is None:
                 if self._closing:
                     return
                 await events.news()
                 continue
             attempt = await self._receiver.send(message)
-            self._note(message, attempt)
+            self._note_attempt(message, attempt)
             events.tell_written()
             if attempt.result is not DeliveryResult.AGAIN:
                 failures = 0
@@ -237,21 +239,23 @@ class Channel:
             failures += 1
             if self._closing:
                 return
-            await events.ended_within(self._wait_s(failures, attempt.wait_s))
+            await events.ended_within(self._retry_wait_s(failures, attempt.wait_s))
 
-    def _wait_s(self, failures: int, asked_s: float) -> float:
+    def _retry_wait_s(self, failures: int, asked_s: float) -> float:
         """Seconds to the next attempt: twice as long each time, and as long as the receiver asks for."""
-        doubled_s = self._webhook.retry_s * 2.0 ** min(failures - 1, 20)
+        doubled_s = self._webhook.retry_s * 2.0 ** min(failures - 1, _MOST_DOUBLINGS)
         return max(min(doubled_s, MOST_RETRY_S), asked_s)
 
-    def _oldest(self) -> Message | None:
-        """The oldest message that waits."""
+    def _oldest_message(self) -> Message | None:
+        """The oldest message that waits; None where none does."""
         assert self._ledger is not None
         with self._lock:
             waiting = self._ledger.kept.waiting
-            return waiting[0] if waiting else None
+            if waiting:
+                return waiting[0]
+        return None
 
-    def _note(self, message: Message, attempt: Attempt) -> None:
+    def _note_attempt(self, message: Message, attempt: Attempt) -> None:
         """Take in what came of an attempt."""
         assert self._ledger is not None
         now_s = time.time()
@@ -275,18 +279,19 @@ class Channel:
             else:
                 kept.delivered_s = now_s
 
-    async def _keep_all(self, events: _Events) -> None:
+    async def _keep_written(self, events: _Events) -> None:
         """Write the file whenever something changed, also while a request is under way."""
         while True:
             await events.to_write()
-            await in_daemon_thread(self._keep)
+            await in_daemon_thread(self._write_if_changed)
 
-    def _keep(self) -> None:
+    def _write_if_changed(self) -> None:
         """Write the file, if there is one and something changed."""
         with self._writing:
             self._write_file()
 
     def _write_file(self) -> None:
+        """Write the ledger's state where it differs from the file; a failure is told with the webhook's faults."""
         ledger = self._ledger
         if ledger is None or self._store.path is None:
             return
@@ -297,7 +302,7 @@ class Channel:
         try:
             self._store.write(data)
         except OSError as error:
-            self._store_fault = _not_kept(error, self._store)
+            self._store_fault = _not_kept_text(error, self._store)
             return
         self._store_fault = ""
         self._written = data
@@ -360,7 +365,8 @@ def failure_text(kept: KeptState) -> str:
     return f"{kept.failure}; {waiting} waiting, the oldest of {clock_utc(kept.waiting[0].wall_s)}"
 
 
-def _not_kept(error: OSError, store: WebhookStore) -> str:
+def _not_kept_text(error: OSError, store: WebhookStore) -> str:
+    """What a fault gets behind it where the file of a webhook cannot be written."""
     return f"; nothing is kept on disk ({error.strerror}): check {store.path}"
 
 
@@ -383,7 +389,7 @@ class Webhooks:
         for channel in self.channels:
             channel.see(snapshot)
         if self._announce is not None:
-            self._say()
+            self._announce_changes()
 
     @property
     def troubles(self) -> list[Callable[[float], Fault | None]]:
@@ -406,9 +412,10 @@ class Webhooks:
             async with timeout(FLUSH_S):
                 await in_daemon_thread(self._ended.wait)
         if self._announce is not None:
-            self._say()
+            self._announce_changes()
 
     def _work(self) -> None:
+        """Send for all webhooks until gpumon ends, in a thread and an event loop of its own."""
         try:
             asyncio.run(self._run_all())
         finally:
@@ -417,8 +424,8 @@ class Webhooks:
     async def _run_all(self) -> None:
         await asyncio.gather(*(channel.run() for channel in self.channels))
 
-    def _say(self) -> None:
-        """One line when a webhook begins to fail, and one when it works again."""
+    def _announce_changes(self) -> None:
+        """Announce in one line that a webhook begins to fail, works again, or had a message refused."""
         assert self._announce is not None
         for channel in self.channels:
             failure = channel.failure()

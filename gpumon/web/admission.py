@@ -28,14 +28,16 @@ class Admission:
         self.public = public
         self._remote = bool(names)
         proxy = urlsplit(public)
-        self._names = {*_LOOPBACK, *names, *([proxy.hostname] if proxy.hostname else [])}
+        self._names = {*_LOOPBACK, *names}
+        if proxy.hostname:
+            self._names.add(proxy.hostname)
         self._public_origin = f"{proxy.scheme}://{proxy.netloc}".lower()
 
     def refusal(self, headers: Mapping[str, str]) -> str:
         """Why the names in a request's headers are not taken; empty where they are."""
         host = headers.get("Host", "").lower()
         origin = headers.get("Origin", "").lower()
-        if not self._named(host):
+        if not self._is_served_name(host):
             return "this name is not served here: use the link that gpumon web printed (--public-url for a proxy)"
         if origin and origin not in (f"http://{host}", f"https://{host}", self._public_origin):
             return "a page of another server may not use this one"
@@ -45,7 +47,8 @@ class Admission:
         """Whether it is the key, in a time that does not tell how much of it is right."""
         return hmac.compare_digest(key.encode(errors="backslashreplace"), self.key.encode())
 
-    def _named(self, host: str) -> bool:
+    def _is_served_name(self, host: str) -> bool:
+        """Whether a `Host` header names this server; elsewhere than on loopback any address may be its own."""
         name = host_in_header(host)
         return name in self._names or (self._remote and _is_address(name))
 

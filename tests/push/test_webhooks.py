@@ -376,7 +376,7 @@ def test_two_writings_at_once_do_not_take_each_others_file(tmp_path: Path) -> No
     for number in range(1, 60):
         channel = module.Channel(webhook, "x", WebhookStore(tmp_path / "kept.json"))
         channel._ledger = Ledger(module.rule_of(webhook), KeptState(number=number, failure="x" * 200_000))
-        writings = [threading.Thread(target=channel._keep) for _ in range(2)]
+        writings = [threading.Thread(target=channel._write_if_changed) for _ in range(2)]
         for writing in writings:
             writing.start()
         for writing in writings:
