@@ -24,6 +24,7 @@ def terminal_checks(environ: Mapping[str, str]) -> list[Check]:
 
 
 def _screen_check(environ: Mapping[str, str]) -> Check:
+    """Whether the kind of terminal can show a screen."""
     terminal = environ.get("TERM", "")
     if terminal.lower() in NO_SCREEN:
         text = f"TERM={terminal or '(not set)'} cannot show a screen"
@@ -32,6 +33,7 @@ def _screen_check(environ: Mapping[str, str]) -> Check:
 
 
 def _size_check() -> Check:
+    """Whether it is large enough."""
     try:
         columns, lines = os.get_terminal_size(sys.stdout.fileno())
     except OSError:
@@ -45,6 +47,7 @@ def _size_check() -> Check:
 
 
 def _colour_check(environ: Mapping[str, str]) -> Check:
+    """How many colours it has."""
     if environ.get("NO_COLOR"):
         return Check(_AREA, "colour", CheckState.OFF, "NO_COLOR is set")
     if environ.get("COLORTERM") in ("truecolor", "24bit"):
@@ -55,6 +58,7 @@ def _colour_check(environ: Mapping[str, str]) -> Check:
 
 
 def _character_check(encoding: str) -> Check:
+    """Whether it shows UTF-8."""
     if encoding.lower().replace("-", "").replace("_", "") == "utf8":
         return Check(_AREA, "characters", CheckState.OK, "UTF-8")
     text = f"{encoding or 'unknown encoding'}: drawn with ASCII only"

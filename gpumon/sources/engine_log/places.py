@@ -237,6 +237,7 @@ def _pod_file_at(path: Path, container: str, logs: Path) -> tuple[Path, str] | N
 
 
 def _of_container(origin: EngineOrigin) -> LogPlace:
+    """The log of a container, by docker or podman."""
     if not CONTAINER.fullmatch(origin.container):
         return NoLog("it runs in a container whose id is not known")
     short = origin.container[:12]
@@ -246,6 +247,7 @@ def _of_container(origin: EngineOrigin) -> LogPlace:
 
 
 def _of_unit(origin: EngineOrigin) -> LogPlace:
+    """The journal of a systemd unit."""
     user = ("--user",) if origin.is_user_unit else ()
     command = ("journalctl", *user, "-u", origin.unit, "-n", str(MOST_LINES_AT_ONCE), "-o", "cat", "--no-pager", "-q")
     shown = f"journalctl{' --user' if origin.is_user_unit else ''} -u {origin.unit} -n {_SHOWN_LINES}"
@@ -253,6 +255,7 @@ def _of_unit(origin: EngineOrigin) -> LogPlace:
 
 
 def _tail_command(path: str) -> str:
+    """The command that shows the end of a file; empty where the path cannot be typed."""
     if path.isprintable():
         return f"tail -n {_SHOWN_LINES} {shlex.quote(path)}"
     return ""

@@ -115,6 +115,7 @@ class Archives:
         return {}
 
     def _fix(self, python: PythonThere, lacks: Sequence[str]) -> str:
+        """The reason and the command that fetches the wheels that a Python lacks."""
         version = f"{python.version[0]}.{python.version[1]}"
         libc = "musllinux_1_2" if python.libc == "musl" else "manylinux2014"
         command = (

@@ -82,6 +82,7 @@ class Shell:
             raise ShellError(f"no answer for {patience_s:.0f} s: its shell or nvidia-smi hangs") from None
 
     async def _lines(self) -> ShellAnswer:
+        """The lines of an answer up to its end mark, with the exit code. Raises ShellError."""
         lines: list[str] = []
         while line := await self._readline():
             if line.startswith(_END):

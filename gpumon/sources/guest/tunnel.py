@@ -48,11 +48,13 @@ class Tunnel:
         self._listener.close()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a task, and keep it until it has ended."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _accept(self) -> None:
+        """Take connections from the socket, for ever, and carry each to the host."""
         loop = asyncio.get_running_loop()
         while True:
             try:

@@ -53,20 +53,21 @@ class PythonThere(msgspec.Struct, frozen=True):
         return False
 
     def _has_abi(self, python: str, abi: str) -> bool:
+        """Whether a wheel of this Python tag and ABI can be loaded."""
         major, minor = self.version
-        matched = re.fullmatch(r"(py|cp)([0-9])([0-9]*)", python)
-        if matched is None or int(matched[2]) != major:
+        match = re.fullmatch(r"(py|cp)([0-9])([0-9]*)", python)
+        if match is None or int(match[2]) != major:
             return False
-        asked = int(matched[3] or 0)
-        if abi == "none" and matched[1] == "py":
-            return asked <= minor
+        tag_minor = int(match[3] or 0)
+        if abi == "none" and match[1] == "py":
+            return tag_minor <= minor
         if abi == "none":
-            return asked == minor
-        if matched[1] != "cp" or self.implementation != "cpython":
+            return tag_minor == minor
+        if match[1] != "cp" or self.implementation != "cpython":
             return False
         if abi == "abi3":
-            return asked <= minor and not self.free_threaded
-        return abi == self._own_abi and asked == minor
+            return tag_minor <= minor and not self.free_threaded
+        return abi == self._own_abi and tag_minor == minor
 
     @property
     def _own_abi(self) -> str:
@@ -76,6 +77,7 @@ class PythonThere(msgspec.Struct, frozen=True):
         return f"cp{major}{minor}{build}"
 
     def _has_platform(self, platform: str) -> bool:
+        """Whether a wheel of this platform tag can be loaded."""
         if platform == "any":
             return True
         if not platform.endswith(f"_{self.machine}") or self.bits != 64:
@@ -85,10 +87,10 @@ class PythonThere(msgspec.Struct, frozen=True):
             return self._is_like_here()
         if name in _OLD_MANYLINUX:
             return self.libc == "glibc" and self.libc_version >= _OLD_MANYLINUX[name]
-        matched = re.fullmatch(r"(manylinux|musllinux)_([0-9]{1,4})_([0-9]{1,4})", name)
-        if matched is None:
+        match = re.fullmatch(r"(manylinux|musllinux)_([0-9]{1,4})_([0-9]{1,4})", name)
+        if match is None:
             return False
-        return self.libc == _LIBC[matched[1]] and self.libc_version >= (int(matched[2]), int(matched[3]))
+        return self.libc == _LIBC[match[1]] and self.libc_version >= (int(match[2]), int(match[3]))
 
     def _is_like_here(self) -> bool:
         """Whether its C library has what one compiled on this machine may need."""
@@ -113,11 +115,11 @@ class WheelName(msgspec.Struct, frozen=True):
 
 def wheel_name(file_name: str) -> WheelName | None:
     """The parts of a file name; None where it is no wheel's."""
-    matched = _WHEEL.fullmatch(file_name)
-    if matched is None:
+    match = _WHEEL.fullmatch(file_name)
+    if match is None:
         return None
-    version = tuple(int(number[:9]) for number in re.findall(r"[0-9]+", matched["version"]))
-    return WheelName(normalised(matched["name"]), version, matched["tag"])
+    version = tuple(int(number[:9]) for number in re.findall(r"[0-9]+", match["version"]))
+    return WheelName(normalised(match["name"]), version, match["tag"])
 
 
 def normalised(project: str) -> str:

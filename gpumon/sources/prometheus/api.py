@@ -80,9 +80,11 @@ class PrometheusApi:
         self._config = config
         limits = Limits(min(_CONNECT_S, config.timeout_s), config.timeout_s, _MOST_ANSWER_BYTES)
         if config.user:
-            env, file = "password_env", "password_file"
+            env = "password_env"
+            file = "password_file"
         else:
-            env, file = "api_key_env", "api_key_file"
+            env = "api_key_env"
+            file = "api_key_file"
         self._secret = Endpoint(
             url=config.url,
             api_key_env=getattr(config, env),

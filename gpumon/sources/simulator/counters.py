@@ -32,6 +32,7 @@ class Histogram:
         self._total += value * times
 
     def _sort_in(self) -> None:
+        """Put the noted values into the buckets."""
         if not self._noted:
             return
         counts = self._counts

@@ -289,6 +289,7 @@ class SimulatedEngine:
         return NOT_FOUND
 
     def _model(self) -> dict[str, object]:
+        """The card of the model, as vLLM lists it."""
         return {
             "id": self.actor.model,
             "object": "model",

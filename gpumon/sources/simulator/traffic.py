@@ -178,7 +178,7 @@ class Traffic:
             if single[0] >= start_s:
                 singles.append(single)
         self._singles = deque(sorted(singles))
-        self._step()
+        self._draw_arrival()
 
     def next_s(self) -> float:
         """When the next request arrives; infinity if none does."""
@@ -207,7 +207,7 @@ class Traffic:
             fetched_tokens=int(demand.fetched_share * (prompt - 1 - cached)),
             patience_s=demand.patience_s(at_s),
         )
-        self._step()
+        self._draw_arrival()
         return request
 
     def _cached(self, prompt: int) -> int:
@@ -216,24 +216,25 @@ class Traffic:
         rng = self._rng
         if rng.random() >= demand.returning:
             return 0
-        known = 1.0
+        cached_ratio = 1.0
         if demand.relearn_s:
-            known = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s)
-        share = known * rng.gauss(demand.hit_share_at(self._next_s), 0.1)
+            cached_ratio = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s)
+        share = cached_ratio * rng.gauss(demand.hit_share_at(self._next_s), 0.1)
         cached = int(prompt * min(0.95, max(0.0, share))) // 16 * 16
         return min(cached, prompt - 1)
 
-    def _step(self) -> None:
-        most = self._most_per_s
-        if most <= 0.0:
+    def _draw_arrival(self) -> None:
+        """Draw the moment of the next request: arrivals at the highest rate, thinned to the rate of their moment."""
+        most_per_s = self._most_per_s
+        if most_per_s <= 0.0:
             self._next_s = math.inf
             return
         while True:
             if any(surge.factor == 0.0 and surge.lasts_for_good(self._next_s) for surge in self._demand.surges):
                 self._next_s = math.inf
                 return
-            self._next_s += self._rng.expovariate(most)
-            if self._rng.random() * most <= self._demand.rate_per_s(self._next_s):
+            self._next_s += self._rng.expovariate(most_per_s)
+            if self._rng.random() * most_per_s <= self._demand.rate_per_s(self._next_s):
                 return
 
 
