@@ -22,6 +22,7 @@ _STATES: Final = {
     GpuState.NO_PERMISSION: "the driver does not let this user read it",
     GpuState.ERROR: "returns errors; retried",
 }
+"""State of a GPU that is a fault -> its sentence."""
 SLOWED: Final = {
     "hw_thermal_slowdown": "is slowed down by heat (hardware): check cooling and airflow",
     "sw_thermal_slowdown": "is slowed down by heat (driver): check cooling and airflow",
@@ -30,14 +31,14 @@ SLOWED: Final = {
 }
 """Clock event reasons that are faults; the software power cap at full load is not."""
 UNNAMED: Final = "hw_slowdown"
-"""Comes along with the cause, where the driver names that, too."""
+"""Clock event reason without a cause; it comes along with the cause where the driver names that, too."""
 REMAP_FAILED: Final = "a memory row could not be remapped: replace this GPU"
 REMAP_PENDING: Final = "a memory row waits to be remapped: reset this GPU when it is free"
 PAGES_PENDING: Final = "bad memory pages wait to be taken out of use: reset this GPU when it is free"
 LINKS_DOWN: Final = "XGMI links are up: see dmesg and amd-smi xgmi; reseat the GPU or replace it"
 ECC: Final = "uncorrected memory errors (ECC): reset it, replace it if more come"
 _UNREACHED: Final = (EndpointState.REFUSED.value, EndpointState.TIMEOUT.value, EndpointState.DNS.value)
-_TOLD: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
+_COVERED_CAUSES: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
     {
         Limit.THROTTLED: tuple(SLOWED),
         Limit.HARDWARE_FAULT: (
@@ -68,22 +69,22 @@ def is_loud(fault: FaultShown, engines: Sequence[Engine]) -> bool:
 
 
 def gpu_faults(gpu: GpuReading) -> Iterator[tuple[str, str]]:
-    """State, row remapping, ECC and slow-downs of one GPU."""
+    """(Cause, sentence) of each fault of a GPU: of its state, its memory, its links, and slowdowns."""
     if gpu.state in _STATES:
         detail = ""
         if gpu.state_text:
             detail = f" ({gpu.state_text})"
         yield gpu.state.value, _STATES[gpu.state] + detail
-    if _counts(gpu.remap_failed):
+    if _is_above_zero(gpu.remap_failed):
         yield "remap_failed", REMAP_FAILED
-    if _counts(gpu.remap_pending):
+    if _is_above_zero(gpu.remap_pending):
         yield "remap_pending", REMAP_PENDING
-    if _counts(gpu.bad_pages_pending):
+    if _is_above_zero(gpu.bad_pages_pending):
         yield "bad_pages_pending", f"{number(gpu.bad_pages_pending):.0f} {PAGES_PENDING}"
     if is_below(gpu.xgmi_links_up, gpu.xgmi_links):
         up = number(gpu.xgmi_links_up) or 0.0
         yield "xgmi_down", f"{up:.0f} of {number(gpu.xgmi_links):.0f} {LINKS_DOWN}"
-    if _counts(gpu.ecc_uncorrected):
+    if _is_above_zero(gpu.ecc_uncorrected):
         yield "ecc", f"{number(gpu.ecc_uncorrected):.0f} {ECC}"
     for reason in _slow_downs(gpu):
         yield reason, SLOWED[reason]
@@ -99,11 +100,12 @@ def _slow_downs(gpu: GpuReading) -> list[str]:
 
 def is_told(code: str, limit: Limit) -> bool:
     """Whether a verdict on a GPU or an engine tells what this fault of it says."""
-    return code in _TOLD.get(limit, ())
+    return code in _COVERED_CAUSES.get(limit, ())
 
 
 def engine_faults(engine: EngineReading, wrong: str, has_gpus: bool) -> Iterator[tuple[str, str]]:
-    """Why an endpoint gives nothing; else what is `wrong` with its figures, or that its GPUs are not known."""
+    """(Cause, sentence) of each fault of an engine: why it gives nothing; else what is `wrong` with its figures, or
+    that its GPUs are not known."""
     if engine.state is EndpointState.DOWN or STARTS in engine.info:
         return  # its verdict says it
     if engine.state is not EndpointState.OK:
@@ -138,7 +140,8 @@ def is_free(gpu: GpuReading) -> bool:
     return used <= _FREE * total
 
 
-def _counts(reading: Reading) -> bool:
+def _is_above_zero(reading: Reading) -> bool:
+    """Whether a count is known and not 0."""
     return (number(reading) or 0.0) > 0
 
 
@@ -180,10 +183,10 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
     rates = rates_of(reading, track, split)
     if rates.service is not Service.GENERATION:
         return
-    no_decode = _why(reading.kind, "decode", rates.shown.decode_tokens_per_s)
-    no_prefill = _why(reading.kind, "prefill", rates.shown.prefill_tokens_per_s)
-    no_steps = _why(reading.kind, "steps", rates.shown.steps_per_s)
-    no_context = _why_no_context(reading, rates.context)
+    no_decode = _lack_of_rate(reading.kind, "decode", rates.shown.decode_tokens_per_s)
+    no_prefill = _lack_of_rate(reading.kind, "prefill", rates.shown.prefill_tokens_per_s)
+    no_steps = _lack_of_rate(reading.kind, "steps", rates.shown.steps_per_s)
+    no_context = _lack_of_context(reading, rates.context)
     no_mfu = no_prefill or no_decode or no_context
     if no_mfu is not None:
         yield "MFU", no_mfu
@@ -192,7 +195,7 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
         yield "MBU", no_mbu
 
 
-def _why_no_context(reading: EngineReading, context: Reading) -> Lack | None:
+def _lack_of_context(reading: EngineReading, context: Reading) -> Lack | None:
     """Why the length of the contexts will stay unknown. Lengths of requests come with the second poll."""
     lengths = {q.PROMPT_LENGTH, q.TTFT, q.REQUESTS} & reading.live.keys()
     if lengths or context != Missing(Reason.NO_CONTEXT):
@@ -200,9 +203,12 @@ def _why_no_context(reading: EngineReading, context: Reading) -> Lack | None:
     return NO_CONTEXT._replace(todo=NO_CONTEXT.todo.replace("{url}", reading.url))
 
 
-def _why(kind: EngineKind, part: str, rate: Reading) -> Lack | None:
+def _lack_of_rate(kind: EngineKind, part: str, rate: Reading) -> Lack | None:
+    """Why a rate will not come; None where it is there, or comes by itself."""
     if not isinstance(rate, Missing) or rate.reason not in (Reason.NOT_EXPOSED, Reason.OFF):
         return None
     if rate.detail:
         return Lack(rate.detail, "")
-    return (_OF_VLLM if kind is EngineKind.VLLM else {}).get(part) or Lack(_NOT_COUNTED[part], "")
+    if kind is EngineKind.VLLM and part in _OF_VLLM:
+        return _OF_VLLM[part]
+    return Lack(_NOT_COUNTED[part], "")

@@ -37,13 +37,13 @@ def gpu_part(reading: EngineReading, gpus: int) -> GpuPart:
     if llm is None:
         return WHOLE
     if info.get(WEIGHTS_ON_CPU):
-        return _unknown(clean(info[WEIGHTS_ON_CPU], 80))
+        return _unknown_part(clean(info[WEIGHTS_ON_CPU], 80))
     if _number(info.get(ON_GPU_RATIO, "1")) < 1.0:
-        return _unknown("the engine says so")
+        return _unknown_part("the engine says so")
     if GPU_LAYERS in info:
-        return _of_layers(llm, info[GPU_LAYERS])
+        return _part_by_layers(llm, info[GPU_LAYERS])
     if _number(info.get(CPU_OFFLOAD_GB, "0")) > 0.0:
-        return _streamed(llm, _number(info[CPU_OFFLOAD_GB]), gpus)
+        return _part_without_streamed_weights(llm, _number(info[CPU_OFFLOAD_GB]), gpus)
     return WHOLE
 
 
@@ -56,12 +56,13 @@ def scaled(amount: Reading, share: Reading) -> Reading:
     return amount * share
 
 
-def _unknown(detail: str) -> GpuPart:
+def _unknown_part(detail: str) -> GpuPart:
+    """The part of an engine of which it is known that not all is the GPUs', and not how much."""
     why = Missing(Reason.NOT_MODELLED, f"{ON_CPU}: {detail}")
     return GpuPart(why, why, why)
 
 
-def _of_layers(llm: LlmSpec, text: str) -> GpuPart:
+def _part_by_layers(llm: LlmSpec, text: str) -> GpuPart:
     """llama.cpp: the first layers are the CPU's, with their KV cache, and the LM head unless all layers are on GPUs.
 
     The arithmetic of these layers is the CPU's or, for large batches, the GPU's, which copies their weights for that.
@@ -73,11 +74,13 @@ def _of_layers(llm: LlmSpec, text: str) -> GpuPart:
     if layers == 0.0:
         return GpuPart(why, why, why)
     share = layers / llm.layers
-    head_share = llm.head_params / llm.matmul_params if llm.matmul_params > 0.0 else 0.0
+    head_share = 0.0
+    if llm.matmul_params > 0.0:
+        head_share = llm.head_params / llm.matmul_params
     return GpuPart(share * (1.0 - head_share), share, why)
 
 
-def _streamed(llm: LlmSpec, gib: float, gpus: int) -> GpuPart:
+def _part_without_streamed_weights(llm: LlmSpec, gib: float, gpus: int) -> GpuPart:
     """vLLM and SGLang: a GPU computes with all of its weights, and fetches so much of them from the host's memory."""
     if gpus == 0 or llm.read_bytes <= 0.0:
         why = Missing(Reason.NOT_MODELLED, f"weights partly in the host's memory: {gib:g} GiB of each GPU's")

@@ -14,7 +14,8 @@ from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
 from gpumon.specs.precision import Precision
 
-_MOST_KNOWN: Final = 64
+_MOST_CACHED: Final = 64
+"""Kinds of GPUs whose peaks are kept."""
 _PRECISIONS: Final = {precision.value: precision for precision in Precision}
 
 
@@ -54,21 +55,22 @@ class Peaks:
 
     def __init__(self, catalogue: GpuCatalogue) -> None:
         self._catalogue = catalogue
-        self._known: dict[GpuFacts, Peak] = {}
-        """Peaks of the cards of a host: asked at each tick of each GPU."""
+        self._by_gpu_facts: dict[GpuFacts, Peak] = {}
+        """Peaks of the GPUs so far: they are asked at each tick of each GPU."""
 
     def of_gpu(self, reading: GpuReading) -> Peak:
         """Peaks of a GPU by what its driver tells; under MIG a slice's share is not known."""
         if reading.mig or reading.parent_uuid:
             return Peak(None, Missing(Reason.UNDER_MIG), "")
         facts = gpu_facts(reading)
-        if facts not in self._known:
-            if len(self._known) > _MOST_KNOWN:
-                self._known.clear()
-            self._known[facts] = self._by_facts(facts)
-        return self._known[facts]
+        if facts not in self._by_gpu_facts:
+            if len(self._by_gpu_facts) > _MOST_CACHED:
+                self._by_gpu_facts.clear()
+            self._by_gpu_facts[facts] = self._peak_of(facts)
+        return self._by_gpu_facts[facts]
 
-    def _by_facts(self, facts: GpuFacts) -> Peak:
+    def _peak_of(self, facts: GpuFacts) -> Peak:
+        """Peaks by the catalogue and by what the driver says."""
         spec = self._catalogue.match(facts)
         bandwidth, bandwidth_source = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
         if spec is None:

@@ -31,8 +31,8 @@ HOST_SERIES: Final = "host"
 MOST_CHARTED_GPUS: Final = 16
 MOST_CHARTED_ENGINES: Final = 12
 """Things of a kind that have all their series: what a history may take is bounded."""
-_IDLE: Final = 0.01
-"""Busy below this share is no work."""
+_LEAST_BUSY: Final = 0.01
+"""Busy share from which on a GPU works."""
 _MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
 
 
@@ -55,7 +55,7 @@ class SumsOfThings:
         self._parts: dict[str, dict[str, _Part]] = {}
         """Series -> thing that was counted."""
 
-    def of(self, series: str, parts: Iterable[tuple[str, Reading]], now_s: float) -> float:
+    def add_up(self, series: str, parts: Iterable[tuple[str, Reading]], now_s: float) -> float:
         """The sum of what the named things report; NaN while one of them has just fallen silent, or none reports.
 
         A part that drops out makes a step that looks like less load or less power, though nobody knows what it does
@@ -66,20 +66,20 @@ class SumsOfThings:
         before = self._parts.get(series, {})
         now: dict[str, _Part] = {}
         total = 0.0
-        known = False
-        whole = True
+        is_any_known = False
+        is_whole = True
         for thing, reading in parts:
             last = before.get(thing)
             if not isinstance(reading, Missing):
                 total = total + reading
-                known = True
+                is_any_known = True
                 now[thing] = _counted(last, now_s)
             elif last is not None and reading.reason in SILENT_REASONS:
                 since_s = now_s if last.silent_s is None else last.silent_s
                 now[thing] = _Part(since_s)
-                whole = whole and now_s - since_s >= SETTLED_S
+                is_whole = is_whole and now_s - since_s >= SETTLED_S
         self._parts[series] = now
-        if known and whole:
+        if is_any_known and is_whole:
             return total
         return NAN
 
@@ -97,50 +97,50 @@ def _counted(last: _Part | None, now_s: float) -> _Part:
 def chart_points(
     gpus: Sequence[Gpu],
     engines: Sequence[Engine],
-    ticks: Sequence[Reading],
-    traffic: Sequence[Reading],
+    decode_rates: Sequence[Reading],
+    bandwidths: Sequence[Reading],
     host: Host,
     totals: SumsOfThings,
     now_s: float,
 ) -> dict[str, float]:
     """This tick's value of each series: means over the GPUs that report a share, sums of amounts (see `SumsOfThings`).
 
-    `ticks` are the engines' decode rates and `traffic` the GPUs' bandwidths at this tick. What is charted always comes
-    first, for a history that is full takes no more.
+    `decode_rates` are the engines' decode rates and `bandwidths` the GPUs' bandwidths at this tick. What is charted
+    always comes first, for a history that is full takes no more.
     """
-    tick_of = {engine.key: tick for engine, tick in zip(engines, ticks, strict=True)}
-    summed = engines_in_sums(engines)
+    decode_rate_of = {engine.key: decode_rate for engine, decode_rate in zip(engines, decode_rates, strict=True)}
+    engines_summed = engines_in_sums(engines)
     uuids = [gpu.uuid for gpu in gpus]
-    keys = [engine.key for engine in summed]
-    used = in_use(gpus)
+    keys = [engine.key for engine in engines_summed]
+    used_gpus = in_use(gpus)
 
     def over_gpus(name: str, readings: Iterable[Reading]) -> float:
-        return totals.of(name, zip(uuids, readings, strict=True), now_s)
+        return totals.add_up(name, zip(uuids, readings, strict=True), now_s)
 
     def over_engines(name: str, readings: Iterable[Reading]) -> float:
-        return totals.of(name, zip(keys, readings, strict=True), now_s)
+        return totals.add_up(name, zip(keys, readings, strict=True), now_s)
 
     points = {
-        "busy": _mean(_figures(used, "busy_ratio")),
-        "sm": _mean(_figures(used, "sm_active_ratio")),
-        "mfu": _mean(_figures(used, "mfu_ratio")),
-        "mbu": _mean(_figures(used, "mbu_ratio")),
-        "vram": _most(divide(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),
-        "temp": _most(_figures(gpus, "temperature_c")),
-        "kv": _most(_figures(engines, "load.kv_usage_ratio")),
-        "ttft": _most(_figures(engines, "latency.ttft_s.p95")),
-        "itl": _most(_figures(engines, "latency.itl_s.p95")),
-        "ttft_ok": _least(promised_ttft(engine.goodput) for engine in engines),
-        "itl_ok": _least(promised_itl(engine.goodput) for engine in engines),
-        "bandwidth": over_gpus("bandwidth", traffic),
+        "busy": _mean(_figures(used_gpus, "busy_ratio")),
+        "sm": _mean(_figures(used_gpus, "sm_active_ratio")),
+        "mfu": _mean(_figures(used_gpus, "mfu_ratio")),
+        "mbu": _mean(_figures(used_gpus, "mbu_ratio")),
+        "vram": _largest(divide(gpu.vram_used_bytes, gpu.vram_total_bytes) for gpu in gpus),
+        "temp": _largest(_figures(gpus, "temperature_c")),
+        "kv": _largest(_figures(engines, "load.kv_usage_ratio")),
+        "ttft": _largest(_figures(engines, "latency.ttft_s.p95")),
+        "itl": _largest(_figures(engines, "latency.itl_s.p95")),
+        "ttft_ok": _smallest(promised_ttft(engine.goodput) for engine in engines),
+        "itl_ok": _smallest(promised_itl(engine.goodput) for engine in engines),
+        "bandwidth": over_gpus("bandwidth", bandwidths),
         "power": over_gpus("power", _figures(gpus, "power_w")),
-        "prefill": over_engines("prefill", _figures(summed, "rates.prefill_tokens_per_s")),
-        "decode": over_engines("decode", [tick_of[key] for key in keys]),
-        "running": over_engines("running", _figures(summed, "load.running")),
-        "waiting": over_engines("waiting", _figures(summed, "load.waiting")),
-        "replicas": _replicas(summed),
+        "prefill": over_engines("prefill", _figures(engines_summed, "rates.prefill_tokens_per_s")),
+        "decode": over_engines("decode", [decode_rate_of[key] for key in keys]),
+        "running": over_engines("running", _figures(engines_summed, "load.running")),
+        "waiting": over_engines("waiting", _figures(engines_summed, "load.waiting")),
+        "replicas": _replicas(engines_summed),
     }
-    return points | _of_gpus(gpus) | _of_things(gpus, engines, host)
+    return points | _points_of_gpus(gpus) | _points_of_things(gpus, engines, host)
 
 
 def _figures(things: Iterable[Gpu | Engine], path: str) -> list[Reading]:
@@ -156,7 +156,7 @@ def _replicas(engines: Sequence[Engine]) -> float:
     return float(sum(engine.state is EndpointState.OK for engine in engines))
 
 
-def _of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
+def _points_of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
     """The charted shares of every GPU; a MIG slice carries its parent's index and has none."""
     points: dict[str, float] = {}
     for gpu in gpus:
@@ -169,13 +169,13 @@ def _of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
     return points
 
 
-def _of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
+def _points_of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
     """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
-    points = _known(_keys(_OF_HOST, AT, HOST_SERIES), _host(host))
+    points = _known_points(_keys(_OF_HOST, AT, HOST_SERIES), _host(host))
     for gpu in [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_CHARTED_GPUS]:
-        points.update(_known(_keys(_OF_GPU, OF_GPU, str(gpu.index)), _gpu(gpu)))
+        points.update(_known_points(_keys(_OF_GPU, OF_GPU, str(gpu.index)), _gpu(gpu)))
     for engine in engines[:MOST_CHARTED_ENGINES]:
-        points.update(_known(_keys(_OF_ENGINE, AT, engine.key), _engine(engine)))
+        points.update(_known_points(_keys(_OF_ENGINE, AT, engine.key), _engine(engine)))
     return points
 
 
@@ -185,13 +185,14 @@ def _keys(names: tuple[str, ...], between: str, thing: str) -> tuple[str, ...]:
     return tuple(f"{name}{between}{thing}" for name in names)
 
 
-def _known(keys: Iterable[str], readings: Iterable[Reading]) -> dict[str, float]:
+def _known_points(keys: Iterable[str], readings: Iterable[Reading]) -> dict[str, float]:
+    """Key of a series -> its point, of those that are known."""
     pairs = zip(keys, readings, strict=True)
-    known = {}
+    points = {}
     for key, reading in pairs:
         if not isinstance(reading, Missing):
-            known[key] = reading
-    return known
+            points[key] = reading
+    return points
 
 
 _OF_HOST: Final = ("cpu", "core", "iowait", "io", "disk", "net")
@@ -256,16 +257,16 @@ def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
     them where there is nothing else."""
     used = []
     for gpu in gpus:
-        if gpu.engines or gpu.processes or or_nan(gpu.busy_ratio) >= _IDLE:
+        if gpu.engines or gpu.processes or or_nan(gpu.busy_ratio) >= _LEAST_BUSY:
             used.append(gpu)
     return used or gpus
 
 
-def _most(readings: Iterable[Reading]) -> float:
+def _largest(readings: Iterable[Reading]) -> float:
     return max((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
 
 
-def _least(readings: Iterable[Reading]) -> float:
+def _smallest(readings: Iterable[Reading]) -> float:
     return min((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
 
 

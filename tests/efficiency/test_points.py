@@ -31,17 +31,17 @@ def test_a_part_that_falls_silent_is_a_gap_until_that_is_settled(silent: Reason)
     totals = SumsOfThings()
     gone: Reading = Missing(silent)
     moments = [0.0, 1.0, 2.0, 31.9, 32.0, 33.0, 600.0]
-    values = [totals.of("power", [("a", 700.0), ("b", gone if at >= 2.0 else 700.0)], at) for at in moments]
+    values = [totals.add_up("power", [("a", 700.0), ("b", gone if at >= 2.0 else 700.0)], at) for at in moments]
     kept(values, [1400.0, 1400.0, None, None, 700.0, 700.0, 700.0])
-    kept([totals.of("power", [("a", 700.0), ("b", 600.0)], at) for at in (601.0, 631.0)], [1300.0] * 2)
-    kept([totals.of("power", [("a", 700.0), ("b", gone)], 632.0)], [None])
+    kept([totals.add_up("power", [("a", 700.0), ("b", 600.0)], at) for at in (601.0, 631.0)], [1300.0] * 2)
+    kept([totals.add_up("power", [("a", 700.0), ("b", gone)], 632.0)], [None])
 
 
 @each_row("up_s", [3, 12])
 def test_one_that_comes_and_goes_makes_one_gap(up_s: int) -> None:
     totals = SumsOfThings()
     parts = [600.0 if at % 20 < up_s else LOST for at in range(200)]
-    values = [totals.of("power", [("a", 700.0), ("b", part)], float(at)) for at, part in enumerate(parts)]
+    values = [totals.add_up("power", [("a", 700.0), ("b", part)], float(at)) for at, part in enumerate(parts)]
     gaps = [at for at, value in enumerate(values) if math.isnan(value)]
     assert gaps == [at for at in range(up_s, up_s + 30) if at % 20 >= up_s]
     assert set(values[60:]) == {700.0, 1300.0}
@@ -50,11 +50,13 @@ def test_one_that_comes_and_goes_makes_one_gap(up_s: int) -> None:
 def test_what_never_counted_or_answers_without_the_figure_is_no_gap() -> None:
     totals = SumsOfThings()
     for at in range(3):
-        assert totals.of("power", [("a", 700.0), ("dead", LOST), ("old", Missing(Reason.NOT_SUPPORTED))], at) == 700.0
-    assert totals.of("power", [("a", 700.0)], 3.0) == 700.0
-    assert totals.of("power", [("a", Missing(Reason.WARMING_UP)), ("b", 1.0)], 4.0) == 1.0
-    assert math.isnan(totals.of("power", [("a", LOST)], 5.0))
-    assert math.isnan(totals.of("power", [], 6.0))
+        assert (
+            totals.add_up("power", [("a", 700.0), ("dead", LOST), ("old", Missing(Reason.NOT_SUPPORTED))], at) == 700.0
+        )
+    assert totals.add_up("power", [("a", 700.0)], 3.0) == 700.0
+    assert totals.add_up("power", [("a", Missing(Reason.WARMING_UP)), ("b", 1.0)], 4.0) == 1.0
+    assert math.isnan(totals.add_up("power", [("a", LOST)], 5.0))
+    assert math.isnan(totals.add_up("power", [], 6.0))
 
 
 def test_a_lost_gpu_does_not_halve_the_chart_of_the_power_nor_blank_it_for_good() -> None:
