@@ -99,7 +99,7 @@ class _FailedCall(msgspec.Struct):
     code: int
     rule: CallRule
     missing: Missing
-    """What it is answered with."""
+    """The answer in its place."""
     count: int
     """Failures in a row with this code."""
     until_s: float

@@ -413,7 +413,7 @@ class DriverGpus:
         return 0.0
 
     def _share_pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
-        """What to do about the PCIe traffic of the GPUs that are watched, by index: one is measured, in turn."""
+        """Treatment of the PCIe traffic of the GPUs that are watched, by index: one is measured, in turn."""
         indices = []
         for slot in self._slots:
             if slot.gpu is not None and slot.gpu.uuid in watched:

@@ -27,7 +27,7 @@ _COMMAND_CHARACTERS = 513
 
 
 class ProcessFacts(NamedTuple):
-    """What /proc says of a process; empty texts where it says nothing to this user."""
+    """Facts of a process as /proc tells them; empty texts where it says nothing to this user."""
 
     name: str = ""
     user: str = ""
@@ -82,8 +82,8 @@ class ProcessNames:
         return self._facts[pid]
 
     def _look_up(self, pid: int) -> ProcessFacts:
-        """What /proc says now. A pid that it does not have is the host's, seen from inside a container: it is named as
-        such."""
+        """Read the facts of a process. A pid that /proc does not have is the host's, seen from inside a container, and
+        is named as such."""
         import psutil
 
         try:

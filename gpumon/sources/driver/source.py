@@ -31,9 +31,9 @@ class Vendor(msgspec.Struct, frozen=True):
     module: str
     """Python module that has the driver (`DRIVER`), for the worker."""
     driver: str
-    """What faults call the driver."""
+    """Name of the driver in faults."""
     worker: str
-    """What faults call the worker."""
+    """Name of the worker in faults."""
 
 
 NVIDIA = Vendor("nvml", module="gpumon.sources.nvml.driver", driver="the NVIDIA driver", worker="the NVML worker")

@@ -29,7 +29,7 @@ class Reporter:
         self._gpus: DriverGpus | None = None
         """None until the driver is initialised."""
         self._versions = ("", "")
-        """Of the driver, and of CUDA or ROCm."""
+        """Versions of the driver, and of CUDA or ROCm."""
         self._code = 0
         """The library's code of the last init, or of the error that ended the session."""
         self._retry_s = 0.0

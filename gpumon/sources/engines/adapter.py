@@ -425,7 +425,7 @@ class Adapter:
         self._series: list[Series] = []
         """The series of the last page."""
         self._series_of: SeriesOfNames = {}
-        """The same by their names."""
+        """The series of the last page by their names."""
         self._layout: tuple[list[Series], list[str], list[int]] | None = None
         """The series of the last page, its names, and how many series each has."""
         self._plan = _Plan()

@@ -149,7 +149,7 @@ def oom_kills(cgroup: str) -> int:
 
 
 def works(before: Mapping[ProcessId, Use], after: Mapping[ProcessId, Use]) -> dict[ProcessId, ServerWork]:
-    """What servers did between two looks, by process."""
+    """Work of servers between two looks, by process."""
     works_by_id = {}
     for server_id, use in after.items():
         old = before.get(server_id)

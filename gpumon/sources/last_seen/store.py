@@ -123,7 +123,7 @@ class LastSeenStore:
         return True
 
     def _read(self) -> WrittenMemory | None:
-        """What the file has; None where it is none of this host and of these pids, or is damaged."""
+        """Contents of the file; None where it is none of this host and of these pids, or is damaged."""
         data = read_own(self._path, _MOST_STORE_BYTES)
         if data is None:
             return None

@@ -199,7 +199,7 @@ class Batch:
         self._key = f"nvmlDeviceGetFieldValues {fields[0][0]}"
         self._all = fields
         self._supported = fields
-        """Those that are asked for."""
+        """Fields that are asked for."""
         self._unsupported: dict[int, Stamped] = {}
         """The answers of those that are not."""
 

@@ -93,7 +93,7 @@ class Gpm:
         """Why GPM cannot work here; None: it may."""
         self._is_probed = False
         self._values: dict[str, Reading] = {}
-        """What the last read gave."""
+        """Figures of the last read."""
 
     def read(self, now_s: float) -> dict[str, Reading]:
         """Means since the last read by field name; the last values again where that was less than 150 ms ago."""

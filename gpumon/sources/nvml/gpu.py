@@ -380,7 +380,7 @@ class Slices:
         self.enabled = False
         """MIG is on."""
         self.text = ""
-        """What the row of the GPU says about its slices; empty while they can be read."""
+        """Text about its slices in the row of the GPU; empty while they can be read."""
         self.changed = False
         """A slice went away since the last refresh."""
         self._calls = calls

@@ -156,7 +156,7 @@ class AnswerDecoder:
         self._earlier: dict[bytes, Series] = {}
         """Start of an item -> its series, of answers before the last `forget`."""
         self._used: dict[bytes, Series] = {}
-        """The same of answers since then."""
+        """Start of an item -> its series, of answers since then."""
         self._texts: dict[str, str] = {}
         """Labels' names and values, so that equal ones are one object."""
         self._lock = threading.Lock()

@@ -23,7 +23,7 @@ _USUAL_INTERVALS_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 1
 NEAR: Final = 0.08
 """Scrapes come a little early or late: what is so near to a usual interval is that one."""
 _LEAST_INTERVAL_S: Final = 0.1
-"""What is shorter is no time between two scrapes."""
+"""Two scrapes are never closer: points that are come from one scrape."""
 NEWEST: Final = 5
 """Newest times between two scrapes that are looked at: a scrape may be left out, and an interval may change."""
 _MOST_NAMES: Final = 20_000

@@ -146,7 +146,7 @@ class PrometheusPast:
 
 
 def _reverse_points(matrices: list[Matrix]) -> list[Matrix]:
-    """The same series, with the newest point first."""
+    """These series, with the newest point first."""
     for matrix in matrices:
         matrix.points.reverse()
     return matrices

@@ -133,7 +133,7 @@ class Placer:
         return target
 
     def _target_id(self, labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
-        """What tells a target from all others: its labels and its replica."""
+        """Identity of a target: its labels and its replica."""
         return frozenset({*self._without_replicas(labels).items(), ("", self._replica(labels))})
 
     def _without_replicas(self, labels: Mapping[str, str]) -> dict[str, str]:
@@ -217,7 +217,7 @@ class Placer:
 
 
 def _job_and_instance(labels: Mapping[str, str]) -> tuple[str, str]:
-    """Where a target is scraped."""
+    """Job and address of a target."""
     return labels.get("job", ""), labels.get("instance", "")
 
 
