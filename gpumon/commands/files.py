@@ -65,14 +65,14 @@ class ScreenFiles:
         except NotSavedError as why:
             return False, f"not saved: {why}; {paste}"
         self.settings = with_settings(self.settings, changes)
-        above = []
+        overridden = []
         for (section, key), value in changes.items():
             origin = self.origins.get(dotted((section, key)), "file")
             if origin != "file":
-                above.append(f"{origin} stands above it while it is given")
+                overridden.append(f"{origin} stands above it while it is given")
             else:
                 self.origins = {**self.origins, dotted((section, key)): "file" if value is not None else ""}
-        return True, "; ".join([f"saved to {place}", *dict.fromkeys(above)])
+        return True, "; ".join([f"saved to {place}", *dict.fromkeys(overridden)])
 
     async def prometheus_loads(self, config: Config) -> Mapping[str, PeakLoad]:
         """The p95 of the last 7 days of a Prometheus; see `commands.size`. Raises ConfigError in one line."""
@@ -100,7 +100,7 @@ class ScreenFiles:
 
     async def scenarios(self) -> tuple[str, ...]:
         """Names of the scenarios that were saved."""
-        return await in_daemon_thread(_scenarios, self._scenario_folder())
+        return await in_daemon_thread(_scenario_names, self._scenario_folder())
 
     def _scenario_folder(self) -> Path | None:
         if self._place:
@@ -131,18 +131,20 @@ class ScreenFiles:
         names of processes stand there. Nothing is ever written over. A folder that cannot hold all texts is removed
         again; a recording that cannot be written is named as missing, as the rest is worth having.
         """
-        span = incident.timeline.span() if incident.timeline is not None else None
+        span = None
+        if incident.timeline is not None:
+            span = incident.timeline.span()
         from gpumon.fleet.snapshot import FleetSnapshot
         from gpumon.history.file import RECORDING
 
         folder = await in_daemon_thread(self._write_texts, incident, span)
         if isinstance(folder, str):
             return f"nothing was written: {folder}"
-        said = f"wrote {clean(folder.name, 200)}/ in {clean(str(folder.parent.absolute()), 200)}"
+        report = f"wrote {clean(folder.name, 200)}/ in {clean(str(folder.parent.absolute()), 200)}"
         if isinstance(incident.snapshot, FleetSnapshot):
-            return said
+            return report
         if incident.timeline is None or span is None:
-            return f"{said}, without a recording: no past is kept"
+            return f"{report}, without a recording: no past is kept"
         part = folder / f"{RECORDING}.part"  # what is left of it, should gpumon be killed meanwhile
         try:
             await incident.timeline.write(str(part))
@@ -154,8 +156,8 @@ class ScreenFiles:
             if isinstance(failure, OSError):
                 strerror = failure.strerror
             why = clean(strerror or str(failure) or "cannot be written", 100)
-            return f"WITHOUT {RECORDING} ({why}): {said}"
-        return said
+            return f"WITHOUT {RECORDING} ({why}): {report}"
+        return report
 
     def _write_texts(self, incident: BundleFacts, span: tuple[float, float] | None) -> Path | str:
         """The folder that was made; or why none could be."""
@@ -165,24 +167,30 @@ class ScreenFiles:
 
         snapshot = incident.snapshot
         screen = incident.screen
-        drawn = incident.picture()
+        picture = incident.picture()
         if isinstance(snapshot, FleetSnapshot):
-            of = "fleet"
-            made = fleet_texts(snapshot, incident.prices, screen, drawn)
+            host = "fleet"
+            files = fleet_texts(snapshot, incident.prices, screen, picture)
         else:
-            happened, _ = incidents(incident.events, max(snapshot.wall_s, span[1] if span is not None else 0.0))
-            of = snapshot.host.name
-            card = incident.card() if incident.card is not None else ""
-            made = texts(snapshot, screen, drawn, incident.events, span, happened, card)
+            host = snapshot.host.name
+            end_s = snapshot.wall_s
+            if span is not None:
+                end_s = max(end_s, span[1])
+            happened, _ = incidents(incident.events, end_s)
+            card = ""
+            if incident.card is not None:
+                card = incident.card()
+            files = texts(snapshot, screen, picture, incident.events, span, happened, card)
         failures = []
         for folder in self._folders():
-            written = self._made(folder) or _written(folder, _name(of, snapshot.wall_s), made)
-            if isinstance(written, Path):
-                return written
-            failures.append(f"{clean(str(folder), 100)}: {written}")
+            name = _bundle_name(host, snapshot.wall_s)
+            folder_or_failure = self._make_folder(folder) or _write_folder(folder, name, files)
+            if isinstance(folder_or_failure, Path):
+                return folder_or_failure
+            failures.append(f"{clean(str(folder), 100)}: {folder_or_failure}")
         return "; ".join(failures)
 
-    def _made(self, folder: Path) -> str:
+    def _make_folder(self, folder: Path) -> str:
         """Make the folder of bundles where it is not there, for the user alone; returns what went wrong."""
         if folder != self._bundles:
             return ""
@@ -205,10 +213,12 @@ class ScreenFiles:
 def bundle_folder(environ: Mapping[str, str]) -> Path | None:
     """`gpumon/bundles` in the user's XDG state folder; None where no such folder is known."""
     state = state_folder(environ)
-    return state / "bundles" if state is not None else None
+    if state is None:
+        return None
+    return state / "bundles"
 
 
-def _scenarios(folder: Path | None) -> tuple[str, ...]:
+def _scenario_names(folder: Path | None) -> tuple[str, ...]:
     if folder is None:
         return ()
     try:
@@ -217,16 +227,19 @@ def _scenarios(folder: Path | None) -> tuple[str, ...]:
         return ()
 
 
-def _name(of: str, wall_s: float) -> str:
-    host = re.sub(r"[^A-Za-z0-9._-]+", "-", of).strip("-.")[:64] or "host"
+def _bundle_name(host: str, wall_s: float) -> str:
+    """`gpumon-HOST-TIME`, in local time."""
+    safe_host = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip("-.")[:64] or "host"
     when = datetime.fromtimestamp(wall_s, timezone.utc).astimezone()
-    return f"gpumon-{host}-{when:%Y%m%d-%H%M%S}"
+    return f"gpumon-{safe_host}-{when:%Y%m%d-%H%M%S}"
 
 
-def _written(parent: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
+def _write_folder(parent: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
     """Write all texts into a new folder, which has the first free name; the folder, or what went wrong."""
     for number in range(1, _MOST_NAMES + 1):
-        folder = parent / (name if number == 1 else f"{name}-{number}")
+        folder = parent / name
+        if number > 1:
+            folder = parent / f"{name}-{number}"
         try:
             folder.mkdir(0o700)
         except FileExistsError:
@@ -235,7 +248,7 @@ def _written(parent: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
             return failure.strerror or "cannot be written"
         try:
             for file, text in texts.items():
-                with open(folder / file, "xb", opener=_for_the_user) as stream:
+                with open(folder / file, "xb", opener=_open_for_user) as stream:
                     stream.write(text)
         except OSError as failure:
             _remove(folder, "*")
@@ -250,5 +263,6 @@ def _remove(folder: Path, pattern: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def _for_the_user(path: str, flags: int) -> int:
+def _open_for_user(path: str, flags: int) -> int:
+    """An opener of files that only the user can read."""
     return os.open(path, flags, 0o600)

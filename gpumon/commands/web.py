@@ -51,7 +51,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     load_theme(loaded.config.general.theme, themes_folder(loaded.place))  # every tab would refuse it
     address = chosen.web_listen or LISTEN
-    host, port = _parted(address)
+    host, port = _host_and_port(address)
     local = is_loopback(host)
     if not local and not chosen.allow_remote:
         raise ConfigError(
@@ -60,7 +60,7 @@ def run(chosen: argparse.Namespace) -> int:
         )
     names: tuple[str, ...] = ()
     if not local:
-        names = _names(host)
+        names = _host_names(host)
     admission = Admission(_key(), names, public_url(chosen.public_url or ""))
     try:
         from gpumon.web.server import serve
@@ -68,16 +68,16 @@ def run(chosen: argparse.Namespace) -> int:
         if str(missing.name).startswith("gpumon"):
             raise
         raise ConfigError(_INSTALL) from None
-    with _listening(host, port, address) as listening:
+    with _listening_socket(host, port, address) as listening:
         if not local:
             write(_WARNING.format(without_secrets(host)))
-        url = admission.public or f"http://{_shown(host)}:{listening.getsockname()[1]}"
+        url = admission.public or f"http://{_host_in_url(host)}:{listening.getsockname()[1]}"
         write(f"gpumon is at {url}/#key={admission.key}\nCtrl+C ends it\n")
         serve(listening, screen_command(chosen), admission)
     return 0
 
 
-def _parted(address: str) -> tuple[str, int]:
+def _host_and_port(address: str) -> tuple[str, int]:
     """Host and port. Raises ConfigError."""
     if address_problem(address):
         raise ConfigError(
@@ -138,18 +138,22 @@ def _is_proxy_url(text: str) -> bool:
 
 
 def _key() -> str:
+    """The key of the link: that of the environment, else a new one. Raises ConfigError.
+
+    It is taken out of the environment, which the processes of tabs get.
+    """
     key = os.environ.pop(KEY_VARIABLE, "") or secrets.token_urlsafe(24)
     if len(key) < LEAST_KEY or not key.isascii() or not key.replace("-", "").replace("_", "").isalnum():
         raise ConfigError(f"{KEY_VARIABLE}: must have at least {LEAST_KEY} of a-z, A-Z, 0-9, - and _")
     return key
 
 
-def _names(host: str) -> tuple[str, ...]:
+def _host_names(host: str) -> tuple[str, ...]:
     """Names under which a browser elsewhere may ask for this host; addresses are always good."""
     return (host.lower(), socket.gethostname().lower(), socket.getfqdn().lower())
 
 
-def _listening(host: str, port: int, address: str) -> socket.socket:
+def _listening_socket(host: str, port: int, address: str) -> socket.socket:
     family = socket.AF_INET
     if ":" in host:
         family = socket.AF_INET6
@@ -161,7 +165,7 @@ def _listening(host: str, port: int, address: str) -> socket.socket:
         ) from None
 
 
-def _shown(host: str) -> str:
+def _host_in_url(host: str) -> str:
     """A host as it stands in a URL; the address of all interfaces is none that a browser can open."""
     if host in ("0.0.0.0", "::"):
         return socket.gethostname()
