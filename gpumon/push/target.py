@@ -11,7 +11,7 @@ from gpumon.sources.api_key import read_key
 from gpumon.sources.endpoint_url import EndpointUrl
 
 ALERTS_PATH: Final = "/api/v2/alerts"
-_STARS: Final = "***"
+_STRUCK: Final = "***"
 _PORTS: Final = {"http": 80, "https": 443}
 _LEAST_SECRET: Final = 6
 """Characters of a part of a secret URL that is struck from texts: shorter ones are words."""
@@ -42,7 +42,7 @@ class WebhookTarget(NamedTuple):
         if self.is_secret:
             text = text.replace(f"{self.address.host}:{self.address.port}", "its server")
         for secret in self.secrets:
-            text = text.replace(secret, _STARS)
+            text = text.replace(secret, _STRUCK)
         return text
 
     @property
