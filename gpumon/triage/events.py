@@ -38,7 +38,7 @@ _Place = tuple[str, Family]
 
 
 class _EngineMemory(NamedTuple):
-    """What is remembered of an engine, also while it does not answer."""
+    """Memory of an engine, also while it does not answer."""
 
     since_s: float
     """Unix time at which it was seen first."""

@@ -51,7 +51,7 @@ def set_level_by_harm(case: Case, finding: Finding) -> Finding:
 
 
 def _may_be_critical(case: Case, engine: Engine, finding: Finding) -> bool:
-    """Whether what users suffer is the finding's doing, as far as is known."""
+    """Whether the finding is the cause of the late answers, as far as is known."""
     if finding.code in OVERLOADS and may_turn_out_offline(case, engine):
         return False  # a batch that nobody waits for is never critical
     if finding.cause == "long_prefill" and not case.waiting_mean():

@@ -26,7 +26,7 @@ class Hold:
         self.limit = limit
         """The verdict that stands; None: nothing."""
         self.coming = limit
-        """What was found last; None: nothing."""
+        """Limit that was found last; None: nothing."""
         self.since_wall_s = since_wall_s
         """Since when the verdict that stands was found."""
         self._coming_s = now_s

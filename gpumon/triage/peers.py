@@ -197,7 +197,7 @@ _PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
 }
 """Parameter of an action -> what it may be. A sentence with a command has no name that a shell would interpret."""
 _OTHER_PATTERN: Final = re.compile(_TOKEN, re.ASCII)
-"""What all other parameters may be: one word."""
+"""Pattern of all other parameters: one word."""
 
 
 def vetted(action: Action) -> Action:

@@ -84,7 +84,7 @@ queue has to be worked off first."""
 
 
 class Finding(NamedTuple):
-    """What a rule found; or that it cannot tell (`unsure`)."""
+    """Answer of a rule: the limit that it found, or that it cannot tell (`unsure`)."""
 
     code: Limit
     cause: str

@@ -141,7 +141,7 @@ _cached_rfc3339: Final = lru_cache(maxsize=1024)(rfc3339)
 
 
 class _Memory:
-    """What is remembered of one thing from snapshot to snapshot, beside its samples."""
+    """Memory of one thing from snapshot to snapshot, beside its samples."""
 
     def __init__(self) -> None:
         self.holds: dict[Family, Hold] = {}
