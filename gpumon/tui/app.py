@@ -43,11 +43,14 @@ from gpumon.tui.view import View
 C = TypeVar("C", bound=Collecting)
 """Source of the snapshots: a machine, a recording, or a fleet."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""Signals that end the screen."""
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
 """Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
-_SETTLED_S: Final = 30.0
-_STOP_S: Final = 2.0
-"""The collector promises a fraction of a second; a broken promise must not keep the shell waiting."""
+_MODELS_LOADED_S: Final = 30.0
+"""Seconds after which the models of the sizing panel, and what is remembered of every endpoint's page, are there."""
+_STOP_WITHIN_S: Final = 2.0
+"""Seconds that the collector has to stop. It promises a fraction of one; a broken promise must not keep the shell
+waiting."""
 
 
 class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
@@ -75,7 +78,9 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
     ) -> None:
         if not os.environ.get("TEXTUAL_DRIVER") and sys.stdout.isatty():
             # Textual lays the first screen out by these, whatever size they or the terminal say.
-            os.environ["COLUMNS"], os.environ["LINES"] = map(str, terminal_size())
+            columns, lines = terminal_size()
+            os.environ["COLUMNS"] = str(columns)
+            os.environ["LINES"] = str(lines)
         super().__init__()
         self.animation_level = "none"
         self.wall = wall
@@ -99,7 +104,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         return self.monitor
 
     def screen_context(self, control: Collecting) -> ScreenContext:
-        """Return what a screen of this application works with, but its snapshots."""
+        """Files, palette and settings of this application, for a screen of a source of snapshots."""
         return ScreenContext(control, self.files, self.palette, self.view, self.wall)
 
     async def begin_to_collect(self) -> None:
@@ -118,10 +123,11 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         return TerminalDriver
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
-        """Textual counts keys that two commands exchange as a clash; the config has been checked for real ones."""
+        """Let clashes be: Textual counts keys that two commands exchange as one, and the config was checked for real
+        ones."""
 
     def get_default_screen(self) -> Screen[None]:
-        """It is there from the first paint on."""
+        """The screen that is there from the first paint on."""
         return self.front
 
     def refresh_css(self, animate: bool = True) -> None:
@@ -133,20 +139,21 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             self.stylesheet.set_variables(self.get_css_variables())
 
     def on_mount(self) -> None:
-        """Nothing slow stands before the first paint."""
+        """Set the keys; all that is slow comes after the first paint."""
         self.set_keymap(keymap_of(self.view.keymap))
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
-        self.call_after_refresh(self._begin)
+        self.call_after_refresh(self._begin_after_paint)
 
-    def _begin(self) -> None:
+    def _begin_after_paint(self) -> None:
+        """Set the garbage collector, and start to collect."""
         gc.enable()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
-        # What stands by then stays: the models, and what was remembered of every endpoint's page.
-        self.set_timer(_SETTLED_S, gc.freeze)
-        self._collecting = asyncio.create_task(self._collect())
+        # What is there by then stays for good: the garbage collector need not look at it.
+        self.set_timer(_MODELS_LOADED_S, gc.freeze)
+        self._collecting = asyncio.create_task(self._run_collector())
 
-    async def _collect(self) -> None:
+    async def _run_collector(self) -> None:
         """Run the collector; without it there is nothing to show, so its failure is the screen's end."""
         try:
             await self.begin_to_collect()
@@ -157,7 +164,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             )
 
     async def on_event(self, event: events.Event) -> None:
-        """Input that comes while the screen is being left has no screen to go to."""
+        """Drop input that comes while the screen is being left: it has no screen to go to."""
         if self.screen_stack or not isinstance(event, events.InputEvent):
             await super().on_event(event)
 
@@ -199,7 +206,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             self._collecting.cancel()
         for control in self.sources():
             with contextlib.suppress(asyncio.TimeoutError):
-                async with timeout(_STOP_S):
+                async with timeout(_STOP_WITHIN_S):
                     await control.stop()
 
 
@@ -232,13 +239,13 @@ async def _run(app: ScreenApp[S, C], mouse: bool) -> int:
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, app.exit, 128 + number)
-    usual = sys.__stderr__
+    stderr_before = sys.__stderr__
     if constants.DRIVER is None and sys.__stdout__ is not None:
         _draw_on(sys.__stdout__, app)
     try:
         code = await app.run_async(mouse=mouse and reports_mouse(os.environ))
     finally:
-        sys.__stderr__ = usual  # type: ignore[misc]  # Final in typeshed
+        sys.__stderr__ = stderr_before  # type: ignore[misc]  # Final in typeshed
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
         for number in (signal.SIGTSTP, signal.SIGCONT):
@@ -251,8 +258,8 @@ async def _run(app: ScreenApp[S, C], mouse: bool) -> int:
 def _draw_on(terminal: TextIO, app: ScreenApp[S, C]) -> None:
     """Have Textual draw on a terminal, in the size that this has at any time."""
     # Textual draws on this stream: a log of stderr is not to get the screen.
-    gone = partial(asyncio.get_running_loop().call_soon_threadsafe, app.exit)
-    sys.__stderr__ = TerminalOutput(terminal, gone)  # type: ignore[misc, assignment]  # Final in typeshed; Textual takes its output from it
-    for name, cells in zip(("COLUMNS", "LINES"), terminal_size(), strict=True):
-        if cells < MOST_CELLS:
+    leave = partial(asyncio.get_running_loop().call_soon_threadsafe, app.exit)
+    sys.__stderr__ = TerminalOutput(terminal, leave)  # type: ignore[misc, assignment]  # Final in typeshed; Textual takes its output from it
+    for name, size in zip(("COLUMNS", "LINES"), terminal_size(), strict=True):
+        if size < MOST_CELLS:
             os.environ.pop(name, None)  # Textual asks the terminal then, at each change of its size

@@ -12,8 +12,8 @@ from textual.drivers.web_driver import WebDriver
 
 from gpumon.tui.driver import NO_MOTION
 
-_AGAIN_S: Final = 0.1
-"""Between two looks whether the screen has a size that came while it started."""
+_RESIZE_AGAIN_S: Final = 0.1
+"""Seconds between two looks whether the screen has a size that came while it started."""
 
 
 class BrowserDriver(WebDriver):
@@ -23,9 +23,9 @@ class BrowserDriver(WebDriver):
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self.shown = app
+        self.screen_app = app
         self.loop = asyncio.get_running_loop()
-        self.wanted: dict[str, object] = {}
+        self.page_size: dict[str, object] = {}
         """The last size that the page had."""
 
     def start_application_mode(self) -> None:
@@ -34,36 +34,38 @@ class BrowserDriver(WebDriver):
         self.write(NO_MOTION)
 
     def on_meta(self, packet_type: str, payload: dict[str, object]) -> None:
-        """Called from the reader's thread."""
+        """Take a message of the page, in the reader's thread."""
         if packet_type != "resize":
             super().on_meta(packet_type, payload)
             return
-        self.wanted = payload
+        self.page_size = payload
         self.loop.call_soon_threadsafe(self.resize_again)
 
     def resize_again(self) -> None:
-        """Until the screen has it: a size that comes while it starts is overtaken by the first one."""
-        size = (self.wanted["width"], self.wanted["height"])
-        if self.shown.is_running and tuple(self.shown.screen.size) != size:
-            super().on_meta("resize", self.wanted)
-            self.loop.call_later(_AGAIN_S, self.resize_again)
+        """Give the screen the page's size until it has it: one that comes while it starts is overtaken by the first
+        one."""
+        size = (self.page_size["width"], self.page_size["height"])
+        if self.screen_app.is_running and tuple(self.screen_app.screen.size) != size:
+            super().on_meta("resize", self.page_size)
+            self.loop.call_later(_RESIZE_AGAIN_S, self.resize_again)
 
     def write(self, data: str) -> None:
-        """A frame. It waits where the browser takes nothing; a server that has gone ends the screen."""
+        """Send a frame. It waits where the browser takes nothing; a server that has gone ends the screen."""
         packet = data.encode("utf-8", "replace")
         self._send(b"D%s%s" % (len(packet).to_bytes(4, "big"), packet))
 
     def write_meta(self, data: dict[str, object]) -> None:
-        """A message to the server itself."""
+        """Send a message to the server itself."""
         with contextlib.suppress(OSError):
             super().write_meta(data)
 
     def run_input_thread(self) -> None:
-        """Keys until the server closes the pipe, or has gone: then nobody looks any more."""
+        """Read keys until the server closes the pipe, or has gone: then nobody looks any more."""
         super().run_input_thread()
         self._leave()
 
     def _send(self, packet: bytes) -> None:
+        """Write all of a packet into the pipe; end the screen where the server has gone."""
         try:
             while packet:
                 packet = packet[os.write(self.fileno, packet) :]
@@ -71,5 +73,6 @@ class BrowserDriver(WebDriver):
             self._leave()
 
     def _leave(self) -> None:
+        """End the screen, from any thread."""
         with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self.shown.exit)
+            self.loop.call_soon_threadsafe(self.screen_app.exit)

@@ -25,6 +25,7 @@ from gpumon.tui.view import View
 WIDTH: Final = 100
 """Cells of a card."""
 _MOST_CHARTS: Final = 3
+"""Charts on a card."""
 _CHART_LINES: Final = 24
 """Lines of its charts together."""
 
@@ -32,10 +33,7 @@ _CHART_LINES: Final = 24
 def card(verdict: Verdict, snapshot: Snapshot, history: History | None, palette: Palette, view: View) -> list[Strip]:
     """The lines of the card; without a history it has no charts."""
     glyph, tone, word = mark(verdict)
-    if snapshot.simulated:
-        simulated = " · SIMULATED"
-    else:
-        simulated = ""
+    simulated = " · SIMULATED" if snapshot.simulated else ""
     rows: list[Row] = [
         ((f" {glyph} {word}  {verdict.scope}: {LIMIT_NAMES[verdict.code]}", tone),),
         ((f" {snapshot.host.name} · {clock(snapshot.wall_s)}{simulated}", "muted"),),
@@ -51,10 +49,12 @@ def card(verdict: Verdict, snapshot: Snapshot, history: History | None, palette:
 def _charts(verdict: Verdict, snapshot: Snapshot, history: History, style: Style) -> Sequence[Row]:
     """Charts of the first figures of the evidence that have one."""
     known = set(history.keys())
+    charts: set[str] = set()
     charted: list[Evidence] = []
     for evidence in verdict.evidence:
-        if evidence.chart in known and len({figure.chart for figure in (*charted, evidence)}) <= _MOST_CHARTS:
+        if evidence.chart in known and len(charts | {evidence.chart}) <= _MOST_CHARTS:
+            charts.add(evidence.chart)
             charted.append(evidence)
-    shown = msgspec.structs.replace(verdict, evidence=tuple(charted))
+    shortened = msgspec.structs.replace(verdict, evidence=tuple(charted))
     place = ChartPlace(WIDTH, _CHART_LINES, style)
-    return EvidenceCharts().rows(shown, history, snapshot.wall_s, clock(snapshot.wall_s), place)
+    return EvidenceCharts().rows(shortened, history, snapshot.wall_s, clock(snapshot.wall_s), place)

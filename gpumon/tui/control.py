@@ -61,7 +61,7 @@ class Playback(Protocol):
     """A recording that plays as if it happened now."""
 
     file: str
-    """Its name."""
+    """Name of the recording's file."""
 
     @property
     def speed(self) -> float:
@@ -140,7 +140,7 @@ class Control(Collecting, Protocol):
 
     @property
     def playback(self) -> Playback | None:
-        """Set where this is a recording."""
+        """The recording that plays; None where this is live."""
 
     @property
     def opening(self) -> bool:
@@ -237,15 +237,15 @@ class BundleFacts(NamedTuple):
     snapshot: Snapshot | FleetSnapshot
     """Snapshot on the screen."""
     screen: str
-    """The same as text."""
+    """The screen as text."""
     picture: Picture
-    """The same as a picture."""
+    """The screen as a picture."""
     events: tuple[Event, ...] = ()
     """Events, oldest first."""
     timeline: Timeline | None = None
     """The past, where there is one."""
     card: Picture | None = None
-    """The worst verdict, or the one that is looked at, as a picture; None: there is none."""
+    """The verdict that is looked at, else the worst one, as a picture; None: there is none."""
     prices: Mapping[str, float] = MappingProxyType({})
     """Prices of a fleet: catalogue name of a GPU -> price of one hour, "" for all others."""
 
@@ -254,7 +254,7 @@ class Files(Protocol):
     """Files that the screen reads and writes. Everything that may block does so elsewhere than in the event loop."""
 
     settings: Config
-    """As they were loaded, or saved last."""
+    """The settings as they were loaded, or saved last."""
     origins: Mapping[str, str]
     """Who set what: dotted key -> `file`, or an option or a variable; what is not in it has its default."""
 

@@ -19,14 +19,17 @@ from textual.drivers.linux_driver import LinuxDriver
 from gpumon.tui.output import TerminalOutput
 
 NO_MOTION: Final = "\x1b[?1003l"
+"""Turns off the reports of each motion of the mouse."""
 _NO_PIXELS: Final = "\x1b[?1016l"
 """Textual turns reports in pixels on where a terminal has them, and leaves them on."""
-_ROUND_S: Final = 0.09
+_QUIET_ROUND_S: Final = 0.09
 """A round of Textual's input thread that took longer than this (it waits a tenth of a second) has read nothing."""
 _QUIET_ROUNDS: Final = 3
 """Rounds without input after which nothing is half read: an escape that stands alone is a key after one of them."""
-_MOST_WAIT_S: Final = 10.0
-_MOST_WAKES: Final = 64
+_LONGEST_WAIT_S: Final = 10.0
+"""Time after which the thread looks around, even if nothing woke it."""
+_WAKE_BYTES: Final = 64
+"""Bytes that are read from the pipe at once: each `set` writes one."""
 
 
 class _ExitEvent(threading.Event):
@@ -39,7 +42,7 @@ class _ExitEvent(threading.Event):
         super().__init__()
         self._descriptor = descriptor
         self._wakes, self._wake = os.pipe()
-        self._asked_s = 0.0
+        self._last_round_s = 0.0
         self._quiet = 0
         """Rounds without input, so far."""
         self.waiter = 0
@@ -48,13 +51,13 @@ class _ExitEvent(threading.Event):
     def is_set(self) -> bool:
         """Whether it is set; in the thread that waits, once that is so, a key was pressed, or a while has passed."""
         if threading.get_ident() == self.waiter and not super().is_set():
-            if time.monotonic() - self._asked_s > _ROUND_S:
+            if time.monotonic() - self._last_round_s > _QUIET_ROUND_S:
                 self._quiet += 1
             else:
                 self._quiet = 0
             if self._quiet > _QUIET_ROUNDS:
-                select.select((self._descriptor, self._wakes), (), (), _MOST_WAIT_S)
-            self._asked_s = time.monotonic()
+                select.select((self._descriptor, self._wakes), (), (), _LONGEST_WAIT_S)
+            self._last_round_s = time.monotonic()
         return super().is_set()
 
     def set(self) -> None:
@@ -63,8 +66,8 @@ class _ExitEvent(threading.Event):
         os.write(self._wake, b"\n")
 
     def clear(self) -> None:
-        """It may wait again."""
-        os.read(self._wakes, _MOST_WAKES)
+        """Let the thread wait again."""
+        os.read(self._wakes, _WAKE_BYTES)
         super().clear()
 
 
@@ -81,7 +84,7 @@ class TerminalDriver(LinuxDriver):
         self.stopped = False
         self._input = _ExitEvent(self.fileno)
         self.exit_event = self._input
-        signal.signal(signal.SIGCONT, self._continued)
+        signal.signal(signal.SIGCONT, self._come_back)
 
     def start_application_mode(self) -> None:
         """Buttons and wheel only: every motion of the mouse, which Textual asks for, would cost bytes on the way in."""
@@ -89,12 +92,13 @@ class TerminalDriver(LinuxDriver):
         self.write(NO_MOTION)
 
     def suspend_application_mode(self) -> None:
-        """Before a stop."""
+        """Restore the terminal before a stop."""
         self.stopped = True
         super().suspend_application_mode()
 
-    def _continued(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a signal handler's signature
-        """After SIGTSTP the terminal was restored; after SIGSTOP a shell may have changed its modes."""
+    def _come_back(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - a signal handler's signature
+        """Take the terminal back after a stop: after SIGTSTP it was restored, after SIGSTOP a shell may have changed
+        its modes."""
         if not self.stopped:
             self.suspend_application_mode()
         self.stopped = False
@@ -109,13 +113,13 @@ class TerminalDriver(LinuxDriver):
         super().stop_application_mode()
 
     def run_input_thread(self) -> None:
-        """Keys until the end; bytes that are no text are dropped, and a hang-up ends the screen."""
+        """Read keys until the end; bytes that are no text are dropped, and a hang-up ends the screen."""
         self._input.waiter = threading.get_ident()
-        while not self.exit_event.is_set() and self._keys_until_garbage():
+        while not self.exit_event.is_set() and self._read_keys():
             pass
 
-    def _keys_until_garbage(self) -> bool:
-        """Whether to go on: it was not the end of the terminal."""
+    def _read_keys(self) -> bool:
+        """Read keys until the terminal has gone or sent what is no text; returns whether to read on."""
         try:
             super().run_input_thread()
         except OSError:

@@ -16,16 +16,19 @@ ALWAYS: Final[list[BindingType]] = [
 """Keys that hold whatever is being typed, and cannot be mapped away."""
 _NO_KEY = "unbound"
 """Key of a command without one: Textual keeps the usual one where it is told nothing."""
-
-
-def _named(key: str) -> str:
-    """A key as Textual names it: `?` is `question_mark` there, `ctrl+_` is `ctrl+underscore`."""
-    before, last = (key[:-1], key[-1]) if key[-2:-1] == "+" else ("", key)
-    return before + next(iter(Binding.make_bindings([Binding(last, "")]))).key
-
-
 _CHARACTERS: Final = {"space": " ", "comma": ","}
 """Keys with a name that type a character."""
+
+
+def _textual_name(key: str) -> str:
+    """A key as Textual names it: `?` is `question_mark` there, `ctrl+_` is `ctrl+underscore`."""
+    modifiers = ""
+    last = key
+    if key[-2:-1] == "+":
+        modifiers = key[:-1]
+        last = key[-1]
+    binding = next(iter(Binding.make_bindings([Binding(last, "")])))
+    return modifiers + binding.key
 
 
 def pressed(key: str) -> events.Key:
@@ -33,13 +36,13 @@ def pressed(key: str) -> events.Key:
     character = _CHARACTERS.get(key)
     if len(key) == 1:
         character = key
-    return events.Key(_named(key), character)
+    return events.Key(_textual_name(key), character)
 
 
 def bindings() -> list[BindingType]:
     """Every command of the whole screen with its usual keys."""
     return [
-        Binding(_named(key), f"do('{command.id}')", command.does, id=command.id)
+        Binding(_textual_name(key), f"do('{command.id}')", command.does, id=command.id)
         for command in COMMANDS
         if not command.scope
         for key in command.keys
@@ -54,7 +57,7 @@ def keymap_of(keymap: Keymap) -> dict[str, str]:
     changed = (command.id for command in COMMANDS if not command.scope and keymap.keys[command.id] != command.keys)
     keys_of = {}
     for id_ in changed:
-        keys_of[id_] = ",".join(map(_named, keymap.keys[id_])) or _NO_KEY
+        keys_of[id_] = ",".join(map(_textual_name, keymap.keys[id_])) or _NO_KEY
     return keys_of
 
 
@@ -64,5 +67,5 @@ def keys_of_scope(keymap: Keymap, scope: str) -> dict[str, str]:
     for command in COMMANDS:
         if command.scope == scope:
             for key in keymap.keys[command.id]:
-                scoped[_named(key)] = command.id
+                scoped[_textual_name(key)] = command.id
     return scoped

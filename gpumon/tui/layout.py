@@ -16,10 +16,10 @@ _PANELS: Final = ((200, 80), (170, 72), (160, 68), (BESIDE_WIDTH, 56))
 PANES: Final = ("gpus", "engines", "history", "processes", "triage")
 """In the order of their keys, and from top to bottom."""
 
-_FIRST_GPUS: Final = 8
-_FIRST_ENGINES: Final = 4
+_FIRST_GPU_ROWS: Final = 8
+_FIRST_ENGINE_ROWS: Final = 4
 """Rows that come before the strip of charts: as many as 80x24 holds."""
-_STRIP: Final = 2
+_STRIP_LINES: Final = 2
 """Lines of charts that come before tables of more rows."""
 _SOME_CHARTS: Final = 9
 """Lines that the charts get before the processes get any."""
@@ -32,16 +32,21 @@ _FULL_CHARTS: Final = 20
 _TALL_CHARTS: Final = 40
 """Lines from which the charts let an empty table of processes say that it is empty."""
 _SOME_VERDICTS: Final = 5
+"""Lines of faults and verdicts that come before more charts."""
 _FIRST_VERDICTS: Final = 9
+"""Lines of them that come before `_FIRST_CHARTS`."""
 _FOOT_HEIGHT: Final = 30
 """Lines of a fleet's screen from which the host under the cursor has a place at the foot."""
 _FIRST_HOSTS: Final = 8
 """Rows of the table that come before the foot."""
 _LEAST_FOOT: Final = 4
+"""Lines of the foot, at least."""
 _LEAST_TABLE: Final = 6
 """Lines of table below which the sentence of a row has none."""
-_ONE_LINE: Final = 150
+_ONE_LINE_WIDTH: Final = 150
 """Columns from which a fleet's sums need one line only."""
+_EDGES: Final = 3
+"""Lines that are not the panes': title, headline, keys."""
 _HEADS: Final = 2
 """Lines of a table that are no rows: its rule and its header."""
 _EMPTY_LINES: Final = 2
@@ -122,22 +127,22 @@ def pane_heights(
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Plan()
-    body = height - 3
+    body = height - _EDGES
     if page:
         return Plan(page=body, headline=1)
     if zoomed:
         return Plan(headline=1)._replace(**{zoomed: body})
-    lines = _shared(counts, body)
+    lines = _divide_lines(counts, body)
     if counts.wall and lines["gpus"] < counts.gpus + _HEADS:
-        lines = _shared(counts._replace(gpus=max(1, counts.wall - 1)), body)
+        lines = _divide_lines(counts._replace(gpus=max(1, counts.wall - 1)), body)
     return Plan(**lines, headline=1)
 
 
-def _shared(counts: Counts, body: int) -> dict[str, int]:
-    """The lines of each pane, of `body` lines."""
+def _divide_lines(counts: Counts, body: int) -> dict[str, int]:
+    """The lines of each pane, of `body` lines; the charts get what is left."""
     lines = dict.fromkeys(PANES, 0)
-    for name, wanted in _stages(counts):
-        more = min(max(0, wanted - lines[name]), body)
+    for name, claim in _claims(counts):
+        more = min(max(0, claim - lines[name]), body)
         lines[name] += more
         body -= more
         if not body:
@@ -146,37 +151,38 @@ def _shared(counts: Counts, body: int) -> dict[str, int]:
     return lines
 
 
-def _stages(counts: Counts) -> Iterator[tuple[str, int]]:
-    """Who gets lines next, and up to how many: the order in which things appear as a screen grows.
+def _claims(counts: Counts) -> Iterator[tuple[str, int]]:
+    """Panes and the lines that they claim, the first served first: the order in which things appear as a screen grows.
 
     Whatever is left at the end makes the charts taller.
     """
-    gpus = 2 + (counts.gpus or _EMPTY_LINES - 1)
-    engines = 2 + (counts.engines or _EMPTY_LINES - 1)
-    yield from (("gpus", 3), ("engines", 3), ("triage", 2))
-    yield from _rows(min(gpus, 2 + _FIRST_GPUS), min(engines, 2 + _FIRST_ENGINES))
+    gpus = _HEADS + (counts.gpus or _EMPTY_LINES - 1)
+    engines = _HEADS + (counts.engines or _EMPTY_LINES - 1)
+    # One row of each table, and a line under the rule of triage.
+    yield from (("gpus", _HEADS + 1), ("engines", _HEADS + 1), ("triage", 2))
+    yield from _row_claims(min(gpus, _HEADS + _FIRST_GPU_ROWS), min(engines, _HEADS + _FIRST_ENGINE_ROWS))
     yield "triage", 1 + max(1, counts.first)
-    yield "history", _STRIP
-    yield from _rows(gpus, engines)
+    yield "history", _STRIP_LINES
+    yield from _row_claims(gpus, engines)
     yield "triage", 1 + min(max(1, counts.triage), _SOME_VERDICTS)
     yield "history", _SOME_CHARTS
     if counts.processes:
-        yield "processes", 2 + min(counts.processes, _FIRST_PROCESSES)
+        yield "processes", _HEADS + min(counts.processes, _FIRST_PROCESSES)
     yield "triage", 1 + min(max(1, counts.triage), _FIRST_VERDICTS)
     yield "history", _FIRST_CHARTS
     yield "history", _FULL_CHARTS
     if counts.processes:
-        yield "processes", 2 + counts.processes
+        yield "processes", _HEADS + counts.processes
     yield "triage", 1 + max(1, counts.triage) + counts.evidence
     yield "history", _TALL_CHARTS
-    yield "processes", 2
+    yield "processes", _EMPTY_LINES
 
 
-def _rows(gpus: int, engines: int) -> Iterator[tuple[str, int]]:
-    """Two GPUs for each engine, until both tables have what they fill."""
+def _row_claims(gpus: int, engines: int) -> Iterator[tuple[str, int]]:
+    """Claims of the tables up to so many lines each, in turn: two GPUs for each engine."""
     for pair in range(max(-(-gpus // 2), engines)):
-        yield "gpus", min(gpus, 3 + 2 * pair)
-        yield "engines", min(engines, 3 + pair)
+        yield "gpus", min(gpus, _HEADS + 1 + 2 * pair)
+        yield "engines", min(engines, _HEADS + 1 + pair)
     yield from (("gpus", gpus), ("engines", engines))
 
 
@@ -187,7 +193,7 @@ class FleetPlan(NamedTuple):
     summary: int = 0
     table: int = 0
     foot: int = 0
-    said: int = 0
+    sentence: int = 0
     """Lines of what is wrong with the row under the cursor."""
     wall: int = 0
     """Lines of the wall of GPUs, which takes the place of the table and of what is about its rows."""
@@ -199,7 +205,7 @@ class FleetPlan(NamedTuple):
     @property
     def parts(self) -> tuple[int, ...]:
         """Lines of all between title and keys, top to bottom."""
-        return (self.headline, *self[:6])
+        return (self.headline, self.faults, self.summary, self.table, self.foot, self.sentence, self.wall)
 
     @property
     def tiny(self) -> bool:
@@ -214,44 +220,54 @@ def fleet_plan(
     rows: int,
     foot: int,
     faults: int,
-    said: int,
+    sentence: int,
     covered: bool,
     wall: bool = False,
 ) -> FleetPlan:
     """The lines of each part on a screen of `width` x `height` cells.
 
-    `rows`: lines of the table's body; `foot`: lines that the foot could use; `faults`: lines of the faults;
-    `said`: lines of what is wrong with the row under the cursor. Faults and that sentence have a line each, and more
-    where rows leave some. `covered`: the help or the sizing panel stands over the table. `wall`: the wall of GPUs
-    stands in the place of the table.
+    `rows`: lines of the table's body; `foot`: lines that the foot could use; `faults`: lines of the faults; `sentence`:
+    lines of what is wrong with the row under the cursor. Faults and that sentence have a line each, and more where rows
+    leave some. `covered`: the help or the sizing panel stands over the table. `wall`: the wall of GPUs stands in the
+    place of the table.
     """
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return FleetPlan()
-    body = height - 3
+    body = height - _EDGES
     if covered:
         return FleetPlan(page=body, headline=1)
-    if width >= _ONE_LINE or height < _FOOT_HEIGHT:
+    summary = 2
+    if width >= _ONE_LINE_WIDTH or height < _FOOT_HEIGHT:
         summary = 1
-    else:
-        summary = 2
-    free = max(0, body - summary - 2 - rows - min(1, faults))
+    free = max(0, body - summary - _HEADS - rows - min(1, faults))
     faults = min(faults, 1 + free)
     body -= faults + summary
     if wall:
         return FleetPlan(faults, summary, wall=body, headline=1)
-    lines = 0
     if height >= _FOOT_HEIGHT:
-        lines = _foot_lines(rows, foot, body)
-    if lines or not rows or body < _LEAST_TABLE:
-        said = 0
+        foot = _foot_lines(rows, foot, body)
     else:
-        said = min(said, max(1, body - 2 - rows))
-    return FleetPlan(faults, summary, body - lines - said, lines, said, headline=1)
+        foot = 0
+    if not foot:
+        sentence = _sentence_lines(rows, sentence, body)
+    else:
+        sentence = 0  # the foot says what is wrong
+    return FleetPlan(
+        faults=faults, summary=summary, table=body - foot - sentence, foot=foot, sentence=sentence, headline=1
+    )
+
+
+def _sentence_lines(rows: int, sentence: int, body: int) -> int:
+    """Lines of what is wrong with the row under the cursor: one, and more where rows leave some of `body`."""
+    if not rows or body < _LEAST_TABLE:
+        return 0
+    return min(sentence, max(1, body - _HEADS - rows))
 
 
 def _foot_lines(rows: int, foot: int, body: int) -> int:
     """Lines of the foot: as many as it could use and the first rows leave of `body`; 0 where these are too few."""
-    most = body - 2 - min(rows, max(_FIRST_HOSTS, (body - 2) // 2))
+    room = body - _HEADS
+    most = room - min(rows, max(_FIRST_HOSTS, room // 2))
     lines = min(foot, most)
     if lines < _LEAST_FOOT:
         return 0

@@ -24,6 +24,20 @@ class LevelBounds(msgspec.Struct, frozen=True):
     hot: float
 
 
+_NEVER_S: Final = 1e9
+"""A latency that is never reached."""
+_BOUNDS_OF_CONFIG: Final[dict[str, tuple[Config, LevelBounds]]] = {}
+"""Name of a figure -> its bounds, and the settings that they were worked out for."""
+
+
+def _late_bounds(goal_ms: float | None, default_s: float) -> LevelBounds:
+    """The bounds of a latency: its goal, else a default, and twice as much."""
+    limit_s = default_s
+    if goal_ms is not None:
+        limit_s = goal_ms / 1e3
+    return LevelBounds(warm=limit_s, hot=2.0 * limit_s)
+
+
 LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
     # [levels] of the config: engines fill their pool on purpose, only a nearly full GPU is worth a mark
     "vram": lambda view: LevelBounds(view.levels.vram_warn, view.levels.vram_critical),
@@ -36,9 +50,9 @@ LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
     # one request that waits is seen; a queue as long as what runs doubles the time that everybody needs
     "waiting": lambda _: LevelBounds(0.5, float("inf")),
     # goals of the config, else where users wait (MLPerf Inference's limits); hot is twice as long
-    "ttft": lambda view: _late(view.goals.ttft_p95_ms, view.config.triage.late_ttft_s),
-    "itl": lambda view: _late(view.goals.itl_p95_ms, view.config.triage.late_itl_s),
-    "e2e": lambda view: _late(view.goals.e2e_p95_ms, _NEVER_S),
+    "ttft": lambda view: _late_bounds(view.goals.ttft_p95_ms, view.config.triage.late_ttft_s),
+    "itl": lambda view: _late_bounds(view.goals.itl_p95_ms, view.config.triage.late_itl_s),
+    "e2e": lambda view: _late_bounds(view.goals.e2e_p95_ms, _NEVER_S),
     # [triage] of the config: above it threads wait for each other
     "cpu": lambda view: LevelBounds(view.config.triage.cpu_high_ratio, 0.97),
     # one thread at its limit: usual, and by itself no harm
@@ -54,42 +68,30 @@ LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
 }
 
 
-_NEVER_S: Final = 1e9
-
-
-def _late(goal_ms: float | None, default_s: float) -> LevelBounds:
-    if goal_ms is None:
-        limit_s = default_s
-    else:
-        limit_s = goal_ms / 1e3
-    return LevelBounds(limit_s, 2.0 * limit_s)
-
-
 def level_of(name: str, view: View) -> LevelBounds:
-    """The level of a figure in the settings of a view; worked out once for them."""
-    known = _KNOWN.get(name)
-    if known is None or known[0] is not view.config:
-        known = (view.config, LEVEL_BOUNDS[name](view))
-        _KNOWN[name] = known
-    return known[1]
+    """The bounds of a figure in the settings of a view; worked out once for them."""
+    remembered = _BOUNDS_OF_CONFIG.get(name)
+    if remembered is None or remembered[0] is not view.config:
+        remembered = (view.config, LEVEL_BOUNDS[name](view))
+        _BOUNDS_OF_CONFIG[name] = remembered
+    return remembered[1]
 
 
 def levels_in(view: View) -> dict[str, LevelBounds]:
-    """All levels in the settings of a view, by their keys."""
+    """The bounds of all figures in the settings of a view, by name."""
     return {name: level_of(name, view) for name in LEVEL_BOUNDS}
 
 
-_KNOWN: Final[dict[str, tuple[Config, LevelBounds]]] = {}
-
-
-def tone_of(name: str, value: Reading, view: View, missing: str = "text") -> str:
-    """The tone of a figure by its level; `missing` where it is not known."""
+def tone_of(name: str, value: Reading, view: View, missing_tone: str = "text") -> str:
+    """The tone of a figure by its level; `missing_tone` where it is not known."""
     if isinstance(value, Missing):
-        return missing
+        return missing_tone
     level = level_of(name, view)
     if value < level.warm:
         return CALM
-    return WARM if value < level.hot else HOT
+    if value < level.hot:
+        return WARM
+    return HOT
 
 
 def is_high(tone: str) -> bool:

@@ -22,11 +22,11 @@ Piece = tuple[str, str]
 """A text and its tone (a key of `palette.TONES`)."""
 Row = Sequence[Piece]
 
-_JUMP: Final = 5
+_LEAST_JUMP: Final = 5
 """Cells that it takes for moving the cursor to be shorter than writing them again."""
-_CHUNK: Final = 16
+_CHUNK_CELLS: Final = 16
 """Cells that are compared at once."""
-_PLAIN: Final = str.maketrans(
+_ASCII_GLYPHS: Final = str.maketrans(
     {
         **dict(zip("–…·°≥≤×●‖", "-~. ><x*=", strict=True)),
         **dict(zip("█▒░─│┤┴┼└", "#=.-||++`", strict=True)),
@@ -36,7 +36,7 @@ _PLAIN: Final = str.maketrans(
     }
 )
 """ASCII stand-ins, cell by cell."""
-_UNSURE: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟▸◆●‖✓✗⠀-⣿]")
+_UNSURE_WIDTH: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟▸◆●‖✓✗⠀-⣿]")
 """Characters that are not known to take one cell: their line is always written whole."""
 
 
@@ -64,12 +64,12 @@ class Line(Strip):
     __slots__ = ("characters", "marks", "palette", "slot", "wide")
 
     def __init__(self, row: Row, width: int, palette: Palette, slot: LineSlot) -> None:
-        pieces = _sized(row, width, palette)
+        pieces = _fit_to_width(row, width, palette)
         styles = palette.styles
         super().__init__([Segment(text, styles[tone]) for text, tone in pieces], width)
         self.characters = "".join([text for text, _ in pieces])
         self.marks = "".join([palette.mark(text, tone) for text, tone in pieces])
-        self.wide = _UNSURE.search(self.characters) is not None
+        self.wide = _UNSURE_WIDTH.search(self.characters) is not None
         self.palette = palette
         self.slot = slot
 
@@ -83,11 +83,11 @@ class Line(Strip):
         """Ranges of cells that differ from another line; the whole line where that is not known, or where a character
         may take more than one cell."""
         if before is None or self.wide or before.wide or len(self.characters) != len(before.characters):
-            same = before is not None and before.characters == self.characters and before.marks == self.marks
-            if same:
+            looks_same = before is not None and before.characters == self.characters and before.marks == self.marks
+            if looks_same:
                 return []
             return [(0, len(self.characters))]
-        return _changes(before, self)
+        return _changed_ranges(before, self)
 
     def render(self, console: Console) -> str:  # noqa: ARG002 - Strip's signature
         """The whole line for the terminal; from now on the terminal shows it."""
@@ -146,7 +146,7 @@ def cells_of(pieces: Iterable[Piece]) -> int:
     return sum(cells(text) for text, _ in pieces)
 
 
-def _sized(row: Row, width: int, palette: Palette) -> list[Piece]:
+def _fit_to_width(row: Row, width: int, palette: Palette) -> list[Piece]:
     """The pieces in exactly `width` cells, without empty ones, in the characters of the palette."""
     pieces: list[Piece] = []
     plain = palette.ascii
@@ -175,7 +175,7 @@ def _sized(row: Row, width: int, palette: Palette) -> list[Piece]:
 
 def _in_ascii(text: str) -> str:
     """The text with ASCII stand-ins of the same width; `?` for a character that has none."""
-    text = text.translate(_PLAIN)
+    text = text.translate(_ASCII_GLYPHS)
     if text.isascii():
         return text
     return "".join(map(_ascii_character, text))
@@ -187,30 +187,30 @@ def _ascii_character(character: str) -> str:
     return "?" * cells(character)
 
 
-def _changes(old: Line, new: Line) -> Ranges:
+def _changed_ranges(old: Line, new: Line) -> Ranges:
     """Ranges of cells to write, near ones joined."""
     ranges: Ranges = []
-    a = old.characters
-    b = new.characters
-    c = old.marks
-    d = new.marks
-    for chunk in range(0, len(b), _CHUNK):
-        end = chunk + _CHUNK
-        if a[chunk:end] == b[chunk:end] and c[chunk:end] == d[chunk:end]:
+    old_text = old.characters
+    new_text = new.characters
+    old_marks = old.marks
+    new_marks = new.marks
+    for chunk in range(0, len(new_text), _CHUNK_CELLS):
+        end = chunk + _CHUNK_CELLS
+        if old_text[chunk:end] == new_text[chunk:end] and old_marks[chunk:end] == new_marks[chunk:end]:
             continue
-        for at in range(chunk, min(end, len(b))):
-            if a[at] == b[at] and c[at] == d[at]:
+        for cell in range(chunk, min(end, len(new_text))):
+            if old_text[cell] == new_text[cell] and old_marks[cell] == new_marks[cell]:
                 continue
-            if ranges and (at == ranges[-1][1] or _is_bridged(d, ranges[-1][1], at)):
-                ranges[-1] = (ranges[-1][0], at + 1)
+            if ranges and (cell == ranges[-1][1] or _is_bridged(new_marks, ranges[-1][1], cell)):
+                ranges[-1] = (ranges[-1][0], cell + 1)
             else:
-                ranges.append((at, at + 1))
+                ranges.append((cell, cell + 1))
     return ranges
 
 
 def _is_bridged(marks: str, start: int, end: int) -> bool:
     """Whether to write the unchanged cells between two changed ones: they are few, and need no code of their own."""
-    if end - start >= _JUMP:
+    if end - start >= _LEAST_JUMP:
         return False
     between = marks[start:end]
     for mark in (NEUTRAL, marks[start - 1], marks[end]):

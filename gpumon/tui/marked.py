@@ -20,20 +20,27 @@ class Since(msgspec.Struct, frozen=True):
     decode: Reading
     """Tokens."""
     prefill: Reading
+    """Prompt tokens that were computed."""
     cached: Reading
+    """Prompt tokens from the prefix cache."""
     requests: Reading
     """Requests that ended."""
     failed: Reading
     """Requests that ended with an error."""
     aborted: Reading
+    """Requests that their client gave up."""
     rejected: Reading
     """Requests that were turned away, which are not among `requests`."""
     ttft_s: Reading
-    """Mean, from the engine's own histogram. So ITL."""
+    """Mean, from the engine's own histogram."""
     itl_s: Reading
+    """Mean, from the engine's own histogram."""
     peak_running: Reading
+    """Most requests in flight that a poll saw."""
     peak_waiting: Reading
+    """Most waiting requests that a poll saw."""
     busy_ratio: Reading
+    """Share of the time in which the engine had a request."""
 
 
 class _Watched:
@@ -44,7 +51,9 @@ class _Watched:
         self.waiting: Reading = NOT_EXPOSED
         self.began_anew = False
         self._ended = 0.0
+        """Requests that had ended at the last poll."""
         self._runs_s = 0.0
+        """Seconds that the engine had run at the last poll."""
 
     def take(self, engine: Engine) -> None:
         """Take in the requests of now."""

@@ -18,16 +18,22 @@ _LEAVE_S: Final = 0.05
 """On leaving, the time in which a terminal takes what it was given, unless it takes nothing."""
 
 
+_BUSY_WAIT_S: Final = 0.01
+"""Time until a terminal that takes nothing is tried again."""
+_TAKEN_WAIT_S: Final = 0.002
+"""Time between two looks whether the terminal has taken a text."""
+
+
 class TerminalOutput:
-    """Stands in for a stream to the terminal; when that is gone, drops everything and calls `gone` once.
+    """Stands in for a stream to the terminal; when that is gone, drops everything and calls `on_gone` once.
 
     Textual writes from a thread of its own. Characters that the terminal's encoding lacks become `?`.
     """
 
-    def __init__(self, stream: TextIO, gone: Callable[[], object]) -> None:
+    def __init__(self, stream: TextIO, on_gone: Callable[[], object]) -> None:
         self._descriptor = stream.fileno()
         self._encoding = stream.encoding or "utf-8"
-        self._gone = gone
+        self._on_gone = on_gone
         self._open = True
         self._abandoned = False
         self.busy = False
@@ -38,35 +44,36 @@ class TerminalOutput:
         data = memoryview(repainted(text).encode(self._encoding, "replace"))
         self.busy = True
         while data and self._open and not self._abandoned:
-            data = data[self._written(data[:_CHUNK]) :]
+            data = data[self._write_some(data[:_CHUNK]) :]
         self.busy = False
         return len(text)
 
-    def _written(self, data: memoryview) -> int:
+    def _write_some(self, data: memoryview) -> int:
+        """Write as much as the terminal takes; returns how many bytes that were."""
         try:
             return os.write(self._descriptor, data)
         except BlockingIOError:
-            time.sleep(0.01)
+            time.sleep(_BUSY_WAIT_S)
         except OSError:
             self._open = False
-            self._gone()
+            self._on_gone()
         return 0
 
     def abandon(self) -> None:
         """Give up a text that the terminal does not take, so that what restores it comes next."""
-        self._wait()
+        self._wait_until_taken()
         if self.busy:
             self._abandoned = True
             with contextlib.suppress(termios.error):
                 termios.tcflush(self._descriptor, termios.TCOFLUSH)
-            self._wait()
+            self._wait_until_taken()
             self._abandoned = False
 
-    def _wait(self) -> None:
+    def _wait_until_taken(self) -> None:
         """Until the terminal has taken the text, or for a moment."""
         end_s = time.monotonic() + _LEAVE_S
         while self.busy and time.monotonic() < end_s:
-            time.sleep(0.002)
+            time.sleep(_TAKEN_WAIT_S)
 
     def flush(self) -> None:
         """Nothing is held back."""

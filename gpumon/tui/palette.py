@@ -54,7 +54,7 @@ TIPS: Final = "▏▎▍▌▋▊▉"
 """One to seven eighths of a cell."""
 HATCH: Final = "╱"
 """A cell of a bar in which a stage that is not measured may end."""
-_MIXED: Final[dict[str, tuple[str, str, float]]] = {"tensor": ("mfu", "sm", 0.5)}
+_MIXED_COLOURS: Final[dict[str, tuple[str, str, float]]] = {"tensor": ("mfu", "sm", 0.5)}
 """Colours that no theme has -> the two that they are mixed of, and the share of the first one."""
 _TEXTURES: Final = dict(zip(STAGES, "░▒▓█", strict=True))
 _ASCII_TEXTURES: Final = dict(zip(STAGES, "-=%#", strict=True))
@@ -68,7 +68,7 @@ def bar_tone(stage: str, behind: str = "") -> str:
     return f"{stage}|{behind.replace(TRACK, '')}"
 
 
-def _bar_tones() -> dict[str, Tone]:
+def _tones_of_bars() -> dict[str, Tone]:
     tones = {bar_tone(stage): Tone(stage, own=(), plain=()) for stage in STAGES}
     tones[bar_tone(TRACK)] = Tone("border", own=(), plain=())
     for stage in STAGES:
@@ -78,11 +78,11 @@ def _bar_tones() -> dict[str, Tone]:
     return tones
 
 
-BARS: Final = _bar_tones()
+BARS: Final = _tones_of_bars()
 """Tones of bars: they are drawn, never read, and look the same in the row under the cursor."""
 
 
-_FULL: Final[dict[str, Tone]] = {
+_SELECTABLE: Final[dict[str, Tone]] = {
     "text": Tone("foreground"),
     "muted": Tone("muted"),
     "border": Tone("border", own=("dim",), plain=("dim",)),
@@ -107,17 +107,19 @@ _FULL: Final[dict[str, Tone]] = {
     "badge_paused": Tone("background", "accent", bold=True, own=("reverse",), plain=("reverse",)),
     **BARS,
 }
-_HOT: Final = Tone("critical", own=("bold",), plain=("bold",))
+_HOT_CURVE: Final = Tone("critical", own=("bold",), plain=("bold",))
 """A curve at a critical level: never reversed, for a reversed full cell is a blank; and bold only where it must be, for
 a change of colour alone takes fewer bytes."""
 _CURVES: Final = {
-    "hot": _HOT,
-    **{name: _FULL[name] for name in ("accent", "ok", "warn", "busy", "sm", "mfu", "mbu", "tokens")},
+    "hot": _HOT_CURVE,
+    **{name: _SELECTABLE[name] for name in ("accent", "ok", "warn", "busy", "sm", "mfu", "mbu", "tokens")},
 }
 _SHADES: Final = ((0.9, 1.0), (0.8, 1.0), (0.71, 0.65), (0.62, 0.65))
 """Shares of the shades below the brightest one, and the same in 256 colours, where there are two shades."""
 SHADES: Final = len(_SHADES) + 1
+"""Shades of a curve's tone, the brightest included."""
 _DIM_BELOW: Final = 0.75
+"""Share of a colour below which a tone is dim, where colours cannot be mixed."""
 _HINT: Final = Tone("muted", share=0.8)
 """The quietest tone: notes on rules."""
 
@@ -127,7 +129,7 @@ def shaded(tone: str, shade: int) -> str:
     return tone + "-" * shade
 
 
-def _shades() -> dict[str, Tone]:
+def _tones_of_shades() -> dict[str, Tone]:
     """The tones of curves in all shades, by name."""
     shades: dict[str, Tone] = {}
     for name, tone in _CURVES.items():
@@ -137,9 +139,9 @@ def _shades() -> dict[str, Tone]:
     return shades
 
 
-_BASE: Final = {**_FULL, "hint": _HINT, **_shades()}
+_PLAIN_TONES: Final = {**_SELECTABLE, "hint": _HINT, **_tones_of_shades()}
 """With the shades of curves, for areas that are darker below; none of them is ever under the cursor."""
-_STAND_OUT: Final[dict[str, Attributes]] = {
+_KEPT_WHEN_SELECTED: Final[dict[str, Attributes]] = {
     "ok": ("reverse",),
     "warn": ("bold",),
     "critical": ("bold", "underline"),
@@ -153,8 +155,8 @@ def _selected(name: str, tone: Tone) -> Tone:
         return tone
     if name in BARS:
         return tone._replace(ground="selected")
-    if name in _STAND_OUT:
-        return tone._replace(ground="selected", plain=_STAND_OUT[name])
+    if name in _KEPT_WHEN_SELECTED:
+        return tone._replace(ground="selected", plain=_KEPT_WHEN_SELECTED[name])
     return tone._replace(ground="selected", own=("reverse",), plain=("reverse",))
 
 
@@ -169,7 +171,7 @@ def tint(hue: str, step: int) -> str:
     return f"{hue}/{step}"
 
 
-def _tints() -> dict[str, Tone]:
+def _tones_of_tints() -> dict[str, Tone]:
     tones = {}
     for hue in HUES:
         for step in range(TINTS):
@@ -178,9 +180,9 @@ def _tints() -> dict[str, Tone]:
 
 
 TONES: Final[dict[str, Tone]] = {
-    **_BASE,
-    **{f"{name}@": _selected(name, tone) for name, tone in _FULL.items()},
-    **_tints(),
+    **_PLAIN_TONES,
+    **{f"{name}@": _selected(name, tone) for name, tone in _SELECTABLE.items()},
+    **_tones_of_tints(),
 }
 """Every tone, as `tone@` those of text in the row under the cursor, and as `hue/step` the tints."""
 NEUTRAL: Final = " "
@@ -188,6 +190,7 @@ NEUTRAL: Final = " "
 _LATIN_1: Final = [character for character in map(chr, range(0x21, 0x100)) if character.isprintable()]
 """Characters that take one byte each in a string."""
 MARKS: Final[dict[str, str]] = dict(zip(TONES, _LATIN_1, strict=False))
+"""Tone -> the character that stands for it, cell by cell, where the tones of two lines are compared."""
 
 
 def _filler(name: str) -> str:
@@ -203,9 +206,12 @@ def _filler(name: str) -> str:
 
 
 FILLERS: Final = {name: _filler(name) for name in TONES}
+"""Tone -> the tone of blanks beside it."""
 _BLANKS: Final = {name: NEUTRAL if filler == "text" else MARKS[filler] for name, filler in FILLERS.items()}
 
 _SYSTEMS: Final = {Depth.TRUE: ColorSystem.TRUECOLOR, Depth.PALETTE: ColorSystem.EIGHT_BIT}
+_HALFWAY: Final = 0.179
+"""Relative luminance (WCAG 2) at which black and white text have the same contrast."""
 _SGR: Final = {"bold": "1", "dim": "2", "underline": "4", "reverse": "7"}
 
 
@@ -228,8 +234,11 @@ class Palette:
     """All tones of one theme, for one terminal."""
 
     styles: dict[str, Style]
+    """Tone -> its style, as Textual has it."""
     codes: dict[str, Code]
+    """Mark -> the parameters that select its tone on the terminal."""
     ground: str
+    """Parameters that select the plain background."""
     textures: dict[str, dict[int, str]]
     """Tone of a bar -> other characters for its cells, where there are other ones."""
 
@@ -255,9 +264,9 @@ class Palette:
         if self.depth is Depth.ANSI and not theme.named:
             theme = load_theme("ansi")
         self.theme = theme
-        looks = {name: _look(tone, theme, self.depth) for name, tone in TONES.items()}
-        self.styles = {name: _style(appearance) for name, appearance in looks.items()}
-        codes = {MARKS[name]: _code(appearance, self.depth) for name, appearance in looks.items()}
+        tone_styles = {name: _tone_style(tone, theme, self.depth) for name, tone in TONES.items()}
+        self.styles = {name: _style(style) for name, style in tone_styles.items()}
+        codes = {MARKS[name]: _code(style, self.depth) for name, style in tone_styles.items()}
         self.textures = _textures(self.ascii, theme.named or self.depth in (Depth.NONE, Depth.ANSI))
         codes[NEUTRAL] = codes[MARKS["text"]]
         self.codes = codes
@@ -298,7 +307,7 @@ def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa
     return tables
 
 
-def _look(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
+def _tone_style(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     """How a tone looks in a theme."""
     attributes = _attributes(tone, theme, depth)
     if depth is Depth.NONE or theme.colourless:
@@ -329,7 +338,7 @@ def _colours(tone: Tone, theme: Theme, depth: Depth) -> tuple[str, str]:
     colour = _theme_colour(tone.colour, theme)
     ground = _theme_colour(tone.ground, theme)
     if theme.named:
-        return colour, theme.background if tone in _SPLIT else ground
+        return colour, theme.background if tone in _TWO_STAGES else ground
     share = tone.share
     if depth is Depth.PALETTE and tone.coarse_share:
         share = tone.coarse_share
@@ -342,19 +351,19 @@ def _needs_own(tone: Tone, theme: Theme, depth: Depth) -> bool:
     """Whether colours alone do not show a tone: the row under the cursor without a ground, and named colours."""
     if tone.ground != "selected":
         return theme.named
-    return _ground(theme.selected, depth) == _ground(theme.background, depth)
+    return _ground_codes(theme.selected, depth) == _ground_codes(theme.background, depth)
 
 
-_SPLIT: Final = frozenset(tone for tone in BARS.values() if tone.ground != "background")
+_TWO_STAGES: Final = frozenset(tone for tone in BARS.values() if tone.ground != "background")
 """Tones of cells that show two stages: only colours of `#rrggbb` are told apart there."""
 
 
 def _theme_colour(name: str, theme: Theme) -> str:
     """A colour of a theme, or one mixed of two of them; of the terminal's own colours, which do not mix, the first."""
-    if name not in _MIXED:
+    if name not in _MIXED_COLOURS:
         colour: str = getattr(theme, name)
         return colour
-    first, second, share = _MIXED[name]
+    first, second, share = _MIXED_COLOURS[name]
     if theme.named:
         return _theme_colour(first, theme)
     return _mixed(_theme_colour(first, theme), _theme_colour(second, theme), share)
@@ -365,51 +374,50 @@ def _tinted(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     if theme.named:
         return ToneStyle((theme.foreground, theme.background), ())
     ground = _mixed(getattr(theme, tone.ground), theme.background, tone.tint)
-    return ToneStyle((_text_on(_shown(ground, depth)), ground), ())
+    return ToneStyle((_text_on(_in_depth(ground, depth)), ground), ())
 
 
 def _text_on(ground: Color) -> str:
     """Black or white, whichever is easier to read on a ground."""
-    red, green, blue = map(_linear, ground.get_truecolor().normalized)
+    red, green, blue = map(_linear_light, ground.get_truecolor().normalized)
+    # Relative luminance as WCAG 2 defines it.
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return "#000000" if luminance > _HALFWAY else "#ffffff"
 
 
-def _linear(part: float) -> float:
+def _linear_light(part: float) -> float:
     """One part of an sRGB colour as linear light (IEC 61966-2-1)."""
     if part <= 0.04045:
         return part / 12.92
     return math.pow((part + 0.055) / 1.055, 2.4)
 
 
-_HALFWAY: Final = 0.179
-"""Relative luminance (WCAG 2) at which black and white text have the same contrast."""
-
-
 def _mixed(colour: str, ground: str, share: float) -> str:
     """`share` of one `#rrggbb` and the rest of another."""
-    first, other = (bytes.fromhex(text[1:]) for text in (colour, ground))
-    return "#" + bytes(round(share * a + (1.0 - share) * b) for a, b in zip(first, other, strict=True)).hex()
+    mixed = []
+    for part, other_part in zip(bytes.fromhex(colour[1:]), bytes.fromhex(ground[1:]), strict=True):
+        mixed.append(round(share * part + (1.0 - share) * other_part))
+    return "#" + bytes(mixed).hex()
 
 
-def _style(appearance: ToneStyle) -> Style:
-    colour, ground = appearance.colours or (None, None)
-    return Style(color=colour, bgcolor=ground, **dict.fromkeys(appearance.attributes, True))  # type: ignore[arg-type]  # the names of attributes are rich's own
+def _style(style: ToneStyle) -> Style:
+    colour, ground = style.colours or (None, None)
+    return Style(color=colour, bgcolor=ground, **dict.fromkeys(style.attributes, True))  # type: ignore[arg-type]  # the names of attributes are rich's own
 
 
-def _code(appearance: ToneStyle, depth: Depth) -> Code:
-    attributes = [_SGR[attribute] for attribute in appearance.attributes]
-    if appearance.colours is None:
+def _code(style: ToneStyle, depth: Depth) -> Code:
+    attributes = [_SGR[attribute] for attribute in style.attributes]
+    if style.colours is None:
         return Code(";".join(attributes), "")
-    colour, ground = appearance.colours
-    codes = _shown(colour, depth).get_ansi_codes()
-    return Code(";".join([*attributes, *_ground(ground, depth)]), ";".join(codes))
+    colour, ground = style.colours
+    codes = _in_depth(colour, depth).get_ansi_codes()
+    return Code(";".join([*attributes, *_ground_codes(ground, depth)]), ";".join(codes))
 
 
-def _ground(name: str, depth: Depth) -> tuple[str, ...]:
+def _ground_codes(name: str, depth: Depth) -> tuple[str, ...]:
     """Parameters that select a ground: they are the same for two colours that the terminal cannot tell apart."""
-    return _shown(name, depth).get_ansi_codes(foreground=False)
+    return _in_depth(name, depth).get_ansi_codes(foreground=False)
 
 
-def _shown(name: str, depth: Depth) -> Color:
+def _in_depth(name: str, depth: Depth) -> Color:
     return Color.parse(name).downgrade(_SYSTEMS.get(depth, ColorSystem.TRUECOLOR))

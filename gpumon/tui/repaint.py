@@ -29,11 +29,11 @@ _EXTENDED: Final = {"38": "foreground", "48": "background"}
 _EXTENDED_PARTS: Final = {"2": 4, "5": 2}
 """Parts that follow the code of an extended colour, by the first of them: red, green and blue, or a number."""
 _RESET: Final = "\x1b[m"
-_NOWHERE: Final = 0
+_UNKNOWN_LINE: Final = 0
 """Line of a cursor whose place is not known: after a line feed, whose column the terminal's settings decide, and after
 a wide character, of which terminals differ in how many cells it takes."""
 
-_PLAIN: Final = ""
+_NO_STYLE: Final = ""
 """The style in which no code is in force."""
 
 
@@ -43,6 +43,7 @@ class _Run(NamedTuple):
     style: str
     """The codes in force."""
     line: int
+    """Line and column of the first cell, from 1 on, as the terminal counts them."""
     column: int
     text: str
     end: int
@@ -56,7 +57,7 @@ class _UnknownCodeError(Exception):
 def repainted(frame: str) -> str:
     """The cells of a frame in fewer bytes, with the same characters and colours; as it is if it has more than cells."""
     try:
-        runs = _runs(frame)
+        runs = _runs_in(frame)
     except _UnknownCodeError:
         return frame
     if not runs:
@@ -65,17 +66,17 @@ def repainted(frame: str) -> str:
         runs = _by_style(runs)
     place = _LAST_PLACE.search(frame)
     if place is None:
-        return _written(runs)
-    return _written(runs) + place[0]
+        return _encode_runs(runs)
+    return _encode_runs(runs) + place[0]
 
 
-def _runs(frame: str) -> list[_Run]:
+def _runs_in(frame: str) -> list[_Run]:
     """The runs of a frame in its order. Raises _UnknownCodeError."""
     runs: list[_Run] = []
-    style = _PLAIN
-    line = _NOWHERE
+    style = _NO_STYLE
+    line = _UNKNOWN_LINE
     column = 1
-    read = 0
+    characters_read = 0
     for parameters, letter, newline, text in _TOKEN.findall(frame):
         if letter == "m":
             style = _style_after(style, parameters)
@@ -84,17 +85,17 @@ def _runs(frame: str) -> list[_Run]:
         elif letter == "C":
             column += _number(parameters)
         elif newline:
-            line = _NOWHERE
+            line = _UNKNOWN_LINE
         if letter:
-            read += _CODE_CHARACTERS
-        read += len(parameters) + len(newline) + len(text)
+            characters_read += _CODE_CHARACTERS
+        characters_read += len(parameters) + len(newline) + len(text)
         if text:
-            if line == _NOWHERE:
+            if line == _UNKNOWN_LINE:
                 raise _UnknownCodeError
             end = column + cells(text)
             runs.append(_Run(style, line, column, text, end))
             column = end
-    if read != len(frame):
+    if characters_read != len(frame):
         raise _UnknownCodeError
     return runs
 
@@ -116,7 +117,7 @@ def _number(parameter: str) -> int:
 def _style_after(style: str, codes: str) -> str:
     """The style in force after a control sequence with these codes. Raises _UnknownCodeError."""
     in_force = _in_force(f"{style};{codes}")
-    return ";".join(in_force[what] for what in sorted(in_force))
+    return ";".join(in_force[setting] for setting in sorted(in_force))
 
 
 def _in_force(codes: str) -> dict[str, str]:
@@ -165,27 +166,27 @@ def _by_style(runs: list[_Run]) -> list[_Run]:
     return ordered
 
 
-def _written(runs: list[_Run]) -> str:
+def _encode_runs(runs: list[_Run]) -> str:
     """The runs as text and codes. Each goes to its place by the shortest way; all codes are reset at the end."""
     parts: list[str] = []
-    style = _PLAIN
-    line = _NOWHERE
+    style = _NO_STYLE
+    line = _UNKNOWN_LINE
     column = 1
     for run in runs:
-        parts.append(_way(line, column, run))
-        parts.append(_change(style, run.style))
+        parts.append(_cursor_move(line, column, run))
+        parts.append(_style_change(style, run.style))
         parts.append(run.text)
         style = run.style
         line = run.line
         column = run.end
-        if run.end - run.column != len(run.text):
-            line = _NOWHERE
+        if run.end - run.column != len(run.text):  # it has wide characters
+            line = _UNKNOWN_LINE
     if style:
         parts.append(_RESET)
     return "".join(parts)
 
 
-def _way(line: int, column: int, run: _Run) -> str:
+def _cursor_move(line: int, column: int, run: _Run) -> str:
     """The way of the cursor from a place to a run."""
     if run.line != line or run.column < column:
         return f"\x1b[{run.line};{run.column}H"
@@ -195,12 +196,13 @@ def _way(line: int, column: int, run: _Run) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _change(old: str, new: str) -> str:
+def _style_change(old: str, new: str) -> str:
     """The control sequence from one style to another; empty where they are the same."""
     before = _in_force(old)
     after = _in_force(new)
+    # A code can only be taken back by a reset of all.
     if before.keys() <= after.keys():
-        codes = [code for what, code in after.items() if before.get(what) != code]
+        codes = [code for setting, code in after.items() if before.get(setting) != code]
     else:
         codes = ["0", *after.values()]
     if not codes:

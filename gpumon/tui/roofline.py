@@ -29,22 +29,24 @@ _STEP_S: Final = 5.0
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 _TONES: Final = ("tokens", "mfu", "mbu", "sm", "accent", "busy")
 """Tones of the engines, in turn; letters tell them apart without colour."""
-_LIST: Final = 46
+_LIST_CELLS: Final = 46
 """Cells of the list of engines beside the picture."""
-_NAME: Final = 20
+_NAME_CELLS: Final = 20
 _DECODE: Final = "d"
 """Mark of the part of an engine's MFU that decode has."""
 _TITLE: Final = "MFU % over MBU %"
 
 
-class _Placed(NamedTuple):
+class _PlottedEngine(NamedTuple):
     """An engine with its mark."""
 
     letter: str
     tone: str
     engine: Engine
     standing: RooflinePoint
+    """Where it stands now."""
     trail: Sequence[tuple[float, float]]
+    """MBU and MFU of its last minutes, oldest first."""
 
 
 def roofline_rows(
@@ -52,25 +54,26 @@ def roofline_rows(
 ) -> list[Row]:
     """The picture and the list of engines beside it, in `size` (cells and lines), at one moment (Unix time)."""
     width, height = size
-    placed = [_placed(number, engine, history, wall_s) for number, engine in enumerate(engines)]
-    beside = _list(placed, _LIST - 2, height)
-    beside += [(), *_explained(placed, _LIST - 2)]
-    picture = _picture(placed, width - _LIST, height, glyphs)
+    plotted = [_plot_engine(number, engine, history, wall_s) for number, engine in enumerate(engines)]
+    listed = _list_rows(plotted, _LIST_CELLS - 2, height)
+    listed += [(), *_headroom_note(plotted, _LIST_CELLS - 2)]
+    picture = _picture_rows(plotted, width - _LIST_CELLS, height, glyphs)
     rows: list[Row] = []
     for number in range(height):
-        if number < len(picture):
-            first = picture[number]
-        else:
-            first = ()
-        if number < len(beside):
-            second = beside[number]
-        else:
-            second = ()
-        rows.append((*to_width(first, width - _LIST), ("  ", "text"), *second))
+        left_half = to_width(_row_at(picture, number), width - _LIST_CELLS)
+        rows.append((*left_half, ("  ", "text"), *_row_at(listed, number)))
     return rows
 
 
-def _placed(number: int, engine: Engine, history: History | None, wall_s: float) -> _Placed:
+def _row_at(rows: Sequence[Row], number: int) -> Row:
+    """The row of that number; an empty one behind the last."""
+    if number < len(rows):
+        return rows[number]
+    return ()
+
+
+def _plot_engine(number: int, engine: Engine, history: History | None, wall_s: float) -> _PlottedEngine:
+    """An engine with its mark, and its trail up to a Unix time; `number`: its place among all engines."""
     letter = _LETTERS[number % len(_LETTERS)]
     places: Sequence[tuple[float, float]] = ()
     if history is not None:
@@ -79,14 +82,14 @@ def _placed(number: int, engine: Engine, history: History | None, wall_s: float)
             history.buckets, newest_bucket=newest, count=int(_TRAIL_S / _STEP_S), width_s=_STEP_S, until_s=wall_s
         )
         places = trail(read(f"mbu{AT}{engine.key}"), read(f"mfu{AT}{engine.key}"))
-    return _Placed(letter, _TONES[number % len(_TONES)], engine, roofline_point(engine), places)
+    return _PlottedEngine(letter, _TONES[number % len(_TONES)], engine, roofline_point(engine), places)
 
 
-def _picture(placed: Sequence[_Placed], width: int, height: int, glyphs: Glyphs) -> list[Row]:
+def _picture_rows(plotted: Sequence[_PlottedEngine], width: int, height: int, glyphs: Glyphs) -> list[Row]:
     """Axes, roof, ridge, trails and marks."""
     most_x = 1.0
     most_y = 1.0
-    for point in placed:
+    for point in plotted:
         mbu = point.standing.mbu
         mfu = point.standing.mfu
         if not isinstance(mbu, Missing):
@@ -94,7 +97,7 @@ def _picture(placed: Sequence[_Placed], width: int, height: int, glyphs: Glyphs)
         if not isinstance(mfu, Missing):
             most_y = max(most_y, mfu)
     scales = (Scale(most_x, 0.01), Scale(most_y, 0.01))
-    draw = partial(_draw, placed=placed, glyphs=glyphs)
+    draw = partial(_draw, plotted=plotted, glyphs=glyphs)
     return framed((width, height), _TITLE, scales, _legend(glyphs), glyphs, draw)
 
 
@@ -108,29 +111,30 @@ def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
     )
 
 
-def _draw(canvas: Canvas, *, placed: Sequence[_Placed], glyphs: Glyphs) -> None:
+def _draw(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) -> None:
     """The inside of the picture: what lies behind comes first."""
     marks = CHART_MARKS[glyphs]
     canvas.curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
-    for point in placed:
+    for point in plotted:
         for mbu, mfu in point.trail:
             canvas.mark(mbu, mfu, marks.free, point.tone)
+    # Words stand where no line is: below the roof at the left, at the foot, and beside the ridge.
     below_roof = max(canvas.line(0.93), canvas.line(1.0) + 1)
     _write(canvas, below_roof, 0.03, "prefill: compute first", "hint")
     _write(canvas, canvas.line(0.08), 0.60, "decode: bandwidth first", "hint")
     _write(canvas, canvas.line(0.62), 0.70, "ridge", "hint")
     canvas.across(1.0, marks.goal, "warn")
     canvas.down(1.0, marks.limit, "warn")
-    for point in placed:
-        where = point.standing
-        if isinstance(where.mbu, Missing) or isinstance(where.mfu_decode, Missing):
+    for point in plotted:
+        standing = point.standing
+        if isinstance(standing.mbu, Missing) or isinstance(standing.mfu_decode, Missing):
             continue
-        canvas.mark(where.mbu, where.mfu_decode, _DECODE, point.tone)
+        canvas.mark(standing.mbu, standing.mfu_decode, _DECODE, point.tone)
     taken: set[tuple[int, int]] = set()
-    for point in placed:
-        where = point.standing
-        if not isinstance(where.mbu, Missing) and not isinstance(where.mfu, Missing):
-            cell = _free_cell(canvas.line(where.mfu), canvas.column(where.mbu), taken)
+    for point in plotted:
+        standing = point.standing
+        if not isinstance(standing.mbu, Missing) and not isinstance(standing.mfu, Missing):
+            cell = _free_cell(canvas.line(standing.mfu), canvas.column(standing.mbu), taken)
             taken.add(cell)
             canvas.set(*cell, point.letter, point.tone)
 
@@ -150,9 +154,9 @@ def _write(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
             canvas.set(line, first + number, character, tone)
 
 
-def _list(placed: Sequence[_Placed], width: int, height: int) -> list[Row]:
+def _list_rows(plotted: Sequence[_PlottedEngine], width: int, height: int) -> list[Row]:
     """The engines with two lines each, with one where there is no room for two, and how many have none."""
-    listed = [_listed(point, width) for point in placed]
+    listed = [_engine_lines(point, width) for point in plotted]
     rows = [row for two in listed for row in two]
     if len(rows) > height:
         rows = [two[0] for two in listed]
@@ -162,38 +166,38 @@ def _list(placed: Sequence[_Placed], width: int, height: int) -> list[Row]:
     return rows
 
 
-def _listed(point: _Placed, width: int) -> list[Row]:
+def _engine_lines(point: _PlottedEngine, width: int) -> list[Row]:
     """An engine in the list: its figures, or why it has no place."""
-    name = left(clean(point.engine.name, 40), _NAME)
-    where = point.standing
+    name = left(clean(point.engine.name, 40), _NAME_CELLS)
+    standing = point.standing
     head: list[Piece] = [(f"{point.letter} ", point.tone), (name, "strong")]
-    if where.missing is not None:
+    if standing.missing is not None:
         missing = []
-        for word, value in (("MFU", where.mfu), ("MBU", where.mbu)):
+        for word, value in (("MFU", standing.mfu), ("MBU", standing.mbu)):
             if isinstance(value, Missing):
                 missing.append(f"{word} {phrase(value)}")
         return [to_width(head, width), to_width([(f"  {', '.join(missing)}", "muted")], width)]
-    head.append((f" MFU {ratio(where.mfu)} MBU {ratio(where.mbu)}", "text"))
-    return [to_width(head, width), to_width([(f"  {_against_roof(where)}", "muted")], width)]
+    head.append((f" MFU {ratio(standing.mfu)} MBU {ratio(standing.mbu)}", "text"))
+    return [to_width(head, width), to_width([(f"  {_against_roof(standing)}", "muted")], width)]
 
 
-def _against_roof(where: RooflinePoint) -> str:
+def _against_roof(standing: RooflinePoint) -> str:
     """FLOP/byte against the ridge, and which side of the roof is how far away."""
     parts = []
-    if not isinstance(where.intensity, Missing) and not isinstance(where.ridge, Missing):
-        parts.append(f"{where.intensity:.0f} of {where.ridge:.0f} FLOP/B")
-    headroom = where.headroom
+    if not isinstance(standing.intensity, Missing) and not isinstance(standing.ridge, Missing):
+        parts.append(f"{standing.intensity:.0f} of {standing.ridge:.0f} FLOP/B")
+    headroom = standing.headroom
     if isinstance(headroom, Missing):
         parts.append(phrase(headroom))
     else:
-        side = "bandwidth" if where.meets_bandwidth else "compute"
+        side = "bandwidth" if standing.meets_bandwidth else "compute"
         parts.append(f"peak {side} at {headroom:.1f}x")
     return ", ".join(parts)
 
 
-def _explained(placed: Sequence[_Placed], width: int) -> list[Row]:
+def _headroom_note(plotted: Sequence[_PlottedEngine], width: int) -> list[Row]:
     """The meaning of the headroom, by the first engine that has one."""
-    for point in placed:
+    for point in plotted:
         headroom = point.standing.headroom
         if isinstance(headroom, Missing):
             continue
@@ -209,11 +213,5 @@ def _explained(placed: Sequence[_Placed], width: int) -> list[Row]:
 
 def too_narrow(width: int) -> Sequence[Row]:
     """The note in place of the roofline on a narrow screen."""
-    return (
-        (
-            (
-                cut(f" the roofline needs {LEAST_ROOFLINE_WIDTH} columns and {LEAST_ROOFLINE_HEIGHT} lines", width),
-                "muted",
-            ),
-        ),
-    )
+    text = f" the roofline needs {LEAST_ROOFLINE_WIDTH} columns and {LEAST_ROOFLINE_HEIGHT} lines"
+    return (((cut(text, width), "muted"),),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from gpumon.tui.table import ScrolledTable
 
 T = TypeVar("T")
+"""Rows of a list."""
 
-_OF_GPU: Final = re.compile(r"gpu(\d{1,6})")
+_GPU_WORD: Final = re.compile(r"gpu(\d{1,6})")
 """A word of a filter that means one GPU by its number, and neither 17 nor 70 where it is 7."""
-_APART: Final = re.compile(r"(?<!\S)(-?gpu) +(?=\d{1,6}(?!\S))")
-"""The same in two words."""
+_GPU_IN_TWO_WORDS: Final = re.compile(r"(?<!\S)(-?gpu) +(?=\d{1,6}(?!\S))")
+"""The begin of such a word where a blank stands before the number."""
 
 
 class Order(msgspec.Struct, Generic[T], frozen=True):
@@ -32,7 +33,7 @@ class Order(msgspec.Struct, Generic[T], frozen=True):
     name: str
     value: Callable[[T], Reading | str | tuple[float, ...]]
     descending: bool = True
-    """At first; choosing it again turns it round."""
+    """Whether the largest comes first; choosing the order again turns it round."""
     means: str = ""
     """Explanation beyond the name."""
     column: str = ""
@@ -106,35 +107,45 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     """Example of a filter."""
 
 
-def matches(words: str, wanted: str, gpus: Collection[int] = ()) -> bool:
-    """Whether a row whose text is `words` passes: every word of `wanted` is in it, and no `-word` is.
+def matches(words: str, filter_text: str, gpus: Collection[int] = ()) -> bool:
+    """Whether a row whose text is `words` passes: every word of `filter_text` is in it, and no `-word` is.
 
     `gpu7` is no word: it passes the rows of that GPU, which is among `gpus`, whatever their text has.
     """
     words = words.casefold()
-    for term, gpu, wants in _terms(wanted):
-        if gpu < 0:
-            has = term in words
+    for term in _terms(filter_text):
+        if term.gpu is None:
+            has = term.word in words
         else:
-            has = gpu in gpus
-        if has is not wants:
+            has = term.gpu in gpus
+        if has is not term.required:
             return False
     return True
 
 
+class _Term(NamedTuple):
+    """One word of a filter."""
+
+    word: str
+    gpu: int | None
+    """The GPU that it means; None: it is a word of the text."""
+    required: bool
+    """Whether it must be there; False: it must not."""
+
+
 @lru_cache(maxsize=16)
-def _terms(wanted: str) -> tuple[tuple[str, int, bool], ...]:
-    """Each word of a filter, the GPU that it means (-1: none), and whether it must be there or must not."""
+def _terms(filter_text: str) -> tuple[_Term, ...]:
+    """The words of a filter."""
     terms = []
-    for term in _APART.sub(r"\1", wanted.casefold()).split():
-        wants = not (term.startswith("-") and len(term) > 1)
-        if not wants:
-            term = term[1:]
-        gpu = -1
-        match = _OF_GPU.fullmatch(term)
+    for word in _GPU_IN_TWO_WORDS.sub(r"\1", filter_text.casefold()).split():
+        required = not word.startswith("-") or word == "-"
+        if not required:
+            word = word[1:]
+        gpu = None
+        match = _GPU_WORD.fullmatch(word)
         if match is not None:
             gpu = int(match[1])
-        terms.append((term, gpu, wants))
+        terms.append(_Term(word, gpu, required))
     return tuple(terms)
 
 
@@ -142,6 +153,13 @@ def order_rows(items: Sequence[T], order: Order[T] | None, *, turned: bool) -> l
     """The rows by `order` (None: as they came), turned round where that is wanted; equal ones keep their order."""
     if order is None:
         return list(items)
-    known = [(value, item) for item in items if not isinstance(value := order.value(item), Missing)]
+    known = []
+    missing = []
+    for item in items:
+        value = order.value(item)
+        if isinstance(value, Missing):
+            missing.append(item)
+        else:
+            known.append((value, item))
     known.sort(key=lambda pair: pair[0], reverse=order.descending is not turned)
-    return [item for _, item in known] + [item for item in items if isinstance(order.value(item), Missing)]
+    return [item for _, item in known] + missing

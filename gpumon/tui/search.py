@@ -31,15 +31,14 @@ def text_of(row: Row) -> str:
     return "".join(text for text, _ in row)
 
 
-def matches_in(rows: Sequence[Row], sought: str) -> list[Match]:
+def matches_in(rows: Sequence[Row], sought_text: str) -> list[Match]:
     """All places of a text, top to bottom; capitals and small letters are the same."""
-    wanted = re.compile(re.escape(sought), re.IGNORECASE)
-    lines = map(text_of, rows)
-    result = []
-    for line, text in enumerate(lines):
-        for place in wanted.finditer(text):
-            result.append(Match(line, *place.span()))
-    return result
+    pattern = re.compile(re.escape(sought_text), re.IGNORECASE)
+    matches = []
+    for line, row in enumerate(rows):
+        for found in pattern.finditer(text_of(row)):
+            matches.append(Match(line, first=found.start(), end=found.end()))
+    return matches
 
 
 def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Row:
@@ -48,21 +47,22 @@ def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Ro
     begin = 0
     for text, tone in row:
         end = begin + len(text)
-        done = begin
+        copied_to = begin
         for match, first, last in _within(matches, begin, end):
-            pieces.append((text[done - begin : first - begin], tone))
-            marked = CURRENT
+            pieces.append((text[copied_to - begin : first - begin], tone))
+            match_tone = CURRENT
             if match != current:
-                marked = _selected(tone)
-            pieces.append((text[first - begin : last - begin], marked))
-            done = last
-        pieces.append((text[done - begin :], tone))
+                match_tone = _selected(tone)
+            pieces.append((text[first - begin : last - begin], match_tone))
+            copied_to = last
+        pieces.append((text[copied_to - begin :], tone))
         begin = end
     return tuple(piece for piece in pieces if piece[0])
 
 
 def _within(matches: Sequence[Match], begin: int, end: int) -> Iterator[tuple[Match, int, int]]:
-    """The matches that a piece of text from `at` to `end` has a part of, and which part."""
+    """The matches that a piece of a line, from place `begin` to before `end`, has a part of; and the begin and the end
+    of that part."""
     for match in matches:
         first = max(match.first, begin)
         last = min(match.end, end)
@@ -93,6 +93,7 @@ def _character_at(text: str, cell: int) -> int:
 
 
 def _selected(tone: str) -> str:
+    """The tone of a text that is marked: as in the row under the cursor."""
     if tone.endswith("@"):
         return tone
     if f"{tone}@" in TONES:
@@ -110,37 +111,38 @@ class Search:
         """Its places in what was painted last."""
         self._rows: Sequence[Row] = ()
         """The lines that were painted last."""
-        self._at = 0
-        self._moves = False
+        self._place = 0
+        """Number of the current match."""
+        self._brings_into_view = False
         """Whether the view has to go to the current match at the next paint."""
 
     def begin(self, text: str) -> None:
         """Look for a text, from its first place on; an empty text ends the search."""
         self.text = text
         self.matches = ()
-        self._at = 0
-        self._moves = text != ""
+        self._place = 0
+        self._brings_into_view = text != ""
 
     def step(self, by: int) -> None:
         """Go to the next (1) or previous (-1) place; behind the last one comes the first."""
         if self.matches:
-            self._at = (self._at + by) % len(self.matches)
-            self._moves = True
+            self._place = (self._place + by) % len(self.matches)
+            self._brings_into_view = True
 
     @property
     def current(self) -> Match | None:
         """The place that the view is at."""
         if self.matches:
-            return self.matches[min(self._at, len(self.matches) - 1)]
+            return self.matches[min(self._place, len(self.matches) - 1)]
         return None
 
     def look_into(self, rows: Sequence[Row]) -> int | None:
         """Find the places in these lines; returns the line that has to come into view, if one has."""
         self.matches = matches_in(rows, self.text)
         self._rows = rows
-        self._at = min(self._at, max(0, len(self.matches) - 1))
-        moves = self._moves
-        self._moves = False
+        self._place = min(self._place, max(0, len(self.matches) - 1))
+        moves = self._brings_into_view
+        self._brings_into_view = False
         if moves and self.current is not None:
             return self.current.line
         return None
@@ -170,4 +172,4 @@ class Search:
         """`3 of 7`, or `no match`."""
         if not self.matches:
             return "no match"
-        return f"{min(self._at, len(self.matches) - 1) + 1} of {len(self.matches)}"
+        return f"{min(self._place, len(self.matches) - 1) + 1} of {len(self.matches)}"

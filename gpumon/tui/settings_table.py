@@ -18,7 +18,7 @@ _TTFT_MS: Final = (100.0, 200.0, 300.0, 500.0, 750.0, 1000.0, 1500.0, 2000.0, 30
 _ITL_MS: Final = (10.0, 15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 75.0, 100.0, 150.0, 200.0)
 _E2E_MS: Final = (1000.0, 2000.0, 5000.0, 10_000.0, 20_000.0, 30_000.0, 60_000.0, 120_000.0)
 """Steps of the goals for latencies."""
-_EQUAL: Final = 1e-9
+_SAME_STEP: Final = 1e-9
 """Largest difference of two steps that are the same."""
 
 
@@ -26,17 +26,20 @@ class Setting(NamedTuple):
     """One line of the page."""
 
     section: str
+    """Table of the config that has its field, and the field's name."""
     key: str
     group: str
+    """Heading of its lines on the page."""
     name: str
     means: str
     show: Callable[[Any], str]
+    """A value as text."""
     choices: tuple[Any, ...] = ()
     """In order; of numbers these are steps, and others may be typed."""
     read: Callable[[str], float | None] | None = None
     """A typed text as the value; ValueError where it is none. None: nothing is typed here."""
     later: bool = False
-    """Takes effect when gpumon starts next."""
+    """Whether it takes effect only when gpumon starts next."""
     pane: str = ""
     """The pane whose columns it hides."""
 
@@ -50,11 +53,7 @@ class Setting(NamedTuple):
         value = getattr(getattr(config, self.section), self.key)
         if not self.pane:
             return value
-        result = []
-        for name in value:
-            if name.startswith(f"{self.pane}."):
-                result.append(name)
-        return tuple(result)
+        return tuple(name for name in value if name.startswith(f"{self.pane}."))
 
     def typed(self, value: Any) -> str:
         """The value as it may be typed: nothing is rounded away."""
@@ -89,7 +88,7 @@ class Setting(NamedTuple):
             return steps[0]
         larger = []
         for choice in steps:
-            if choice - value > _EQUAL:
+            if choice - value > _SAME_STEP:
                 larger.append(choice)
         return min(larger, default=value)
 
@@ -99,14 +98,14 @@ class Setting(NamedTuple):
             return None
         smaller = []
         for choice in self.choices:
-            if choice is not None and value - choice > _EQUAL:
+            if choice is not None and value - choice > _SAME_STEP:
                 smaller.append(choice)
         if smaller:
             return max(smaller)
         return None if None in self.choices else value
 
 
-def _number(text: str, units: Mapping[str, float]) -> float:
+def _parse_number(text: str, units: Mapping[str, float]) -> float:
     """`0.5`, `2 s`, `40ms`, `95 %` as a number; `units` are the factors of what may stand behind it, "" among them.
 
     Raises ValueError.
@@ -117,19 +116,23 @@ def _number(text: str, units: Mapping[str, float]) -> float:
     return float(match[1].replace(",", ".")) * units[match[2].lower()]
 
 
-def _share(text: str) -> float:
-    """Below 1, and as `1.0`, it is the share itself, as the config has it; `1` is in percent, as all with the sign."""
-    value = _number(text, {"": 1.0, "%": 1.0})
-    itself = value < 1.0 or (value == 1.0 and not text.strip().isdigit())
-    if itself and "%" not in text:
+def _parse_share(text: str) -> float:
+    """A typed share: `0.95`, `95` and `95 %` are the same. `1.0` is all, as the config has it, and `1` is one percent.
+
+    Raises ValueError.
+    """
+    value = _parse_number(text, {"": 1.0, "%": 1.0})
+    is_share = value < 1.0 or (value == 1.0 and not text.strip().isdigit())
+    if is_share and "%" not in text:
         return value
     return round(value / 100.0, 6)
 
 
-def _goal(text: str) -> float | None:
+def _parse_goal(text: str) -> float | None:
+    """A typed goal in milliseconds; None where it is empty or `none`. Raises ValueError."""
     if text.strip().lower() in ("", "none", "-", "–"):
         return None
-    return _number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
+    return _parse_number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
 
 
 def _degree_unit(value: str) -> str:
@@ -161,7 +164,7 @@ def _percent(value: float) -> str:
 
 
 class _Form(NamedTuple):
-    """How the values of one kind are shown, their choices, and how one is typed: see `Setting`."""
+    """How the values of one kind are shown, their choices, and how one is typed, as a `Setting` has them."""
 
     show: Callable[[Any], str]
     choices: tuple[Any, ...] = ()
@@ -171,15 +174,15 @@ class _Form(NamedTuple):
 _TEXT: Final = _Form(str)
 _SWITCH: Final = _Form(_yes_or_no, (False, True))
 _COLUMNS: Final = _Form(_number_hidden)
-_SHARE: Final = _Form(_percent, tuple(percent / 100.0 for percent in range(1, 101)), _share)
+_SHARE: Final = _Form(_percent, tuple(percent / 100.0 for percent in range(1, 101)), _parse_share)
 _BY_UNIT: Final[dict[str, _Form]] = {
-    "_s": _Form(period, (), partial(_number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})),
+    "_s": _Form(period, (), partial(_parse_number, units={"": 1.0, "s": 1.0, "min": 60.0, "h": 3600.0})),
     "_c": _Form(
         _degrees,
         tuple(float(degrees) for degrees in range(30, 121)),
-        partial(_number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0}),
+        partial(_parse_number, units={"": 1.0, "c": 1.0, "°c": 1.0, "°": 1.0}),
     ),
-    "_ms": _Form(_milliseconds, (None,), _goal),
+    "_ms": _Form(_milliseconds, (None,), _parse_goal),
 }
 """Form of a number by the unit that its name ends with; one without a unit is a share."""
 
@@ -201,18 +204,19 @@ def _form_of(kind: Any, key: str, pane: str) -> _Form:
     return _SHARE
 
 
-def _setting(
+def _make_setting(
+    *,
     section: str,
     key: str,
     group: str,
     name: str,
     means: str,
-    *,
     steps: Sequence[float] = (),
     later: bool = False,
     pane: str = "",
 ) -> Setting:
-    """How a field of the schema is shown, stepped and typed, by its type and the unit that its name ends with."""
+    """The setting of a field of the schema: its type, and the unit that its name ends with, say how it is shown,
+    stepped and typed."""
     form = _form_of(_FIELDS[section][key], key, pane)
     choices = (*form.choices, *steps)
     return Setting(section, key, group, name, means, form.show, choices, form.read, later, pane)
@@ -223,86 +227,130 @@ _FIELDS: Final = {
     for table in fields(Config)
     if table.name in ("general", "prometheus", "screen", "levels", "goals")
 }
-_CRITICAL: Final = "Marked as critical from here on."
-_SLOWER: Final = "slower engines are marked. Empty: no goal."
-_OF_A_MACHINE: Final = (
-    _setting(
-        *("general", "interval_s", "readings", "GPUs every"),
-        "Time between two readings of the GPUs, 0.25 s to 1 h. Shorter costs gpumon more CPU.",
+_CRITICAL: Final = "Marked as critical from here on"
+_CRITICAL_MEANS: Final = f"{_CRITICAL}."
+_GOAL_MEANS: Final = "slower engines are marked. Empty: no goal."
+_MACHINE_SETTINGS: Final = (
+    _make_setting(
+        section="general",
+        key="interval_s",
+        group="readings",
+        name="GPUs every",
+        means="Time between two readings of the GPUs, 0.25 s to 1 h. Shorter costs gpumon more CPU.",
         steps=INTERVALS_S,
     ),
-    _setting(
-        *("general", "engine_interval_s", "readings", "engines every"),
-        "Time between two polls of an engine, 0.25 s to 1 h: each costs the engine's event loop 5 to 20 ms.",
+    _make_setting(
+        section="general",
+        key="engine_interval_s",
+        group="readings",
+        name="engines every",
+        means="Time between two polls of an engine, 0.25 s to 1 h: each costs the engine's event loop 5 to 20 ms.",
         steps=INTERVALS_S,
         later=True,
     ),
 )
-_OF_A_FLEET: Final = (
-    _setting(
-        *("prometheus", "interval_s", "readings", "asked every"),
-        "Time between two refreshes, 1 s to 1 h; more often than the targets are scraped shows nothing new.",
+_FLEET_ONLY_SETTINGS: Final = (
+    _make_setting(
+        section="prometheus",
+        key="interval_s",
+        group="readings",
+        name="asked every",
+        means="Time between two refreshes, 1 s to 1 h; more often than the targets are scraped shows nothing new.",
         steps=[seconds for seconds in INTERVALS_S if seconds >= 1.0],
     ),
 )
-_OF_BOTH: Final = (
-    _setting(
-        *("general", "theme", "screen", "theme"),
-        "Colours of the screen. Your own go into themes/ beside the config.",
+_COMMON_SETTINGS: Final = (
+    _make_setting(
+        section="general",
+        key="theme",
+        group="screen",
+        name="theme",
+        means="Colours of the screen. Your own go into themes/ beside the config.",
     ),
-    _setting(
-        *("screen", "glyphs", "screen", "charts drawn with"),
-        "Characters of the charts; auto is braille where the terminal can show it.",
+    _make_setting(
+        section="screen",
+        key="glyphs",
+        group="screen",
+        name="charts drawn with",
+        means="Characters of the charts; auto is braille where the terminal can show it.",
     ),
-    _setting(
-        *("general", "ascii", "screen", "ASCII only"),
-        "Draw everything with ASCII characters; always so where the terminal has no UTF-8.",
+    _make_setting(
+        section="general",
+        key="ascii",
+        group="screen",
+        name="ASCII only",
+        means="Draw everything with ASCII characters; always so where the terminal has no UTF-8.",
     ),
-    _setting(
-        *("general", "mouse", "screen", "mouse"),
-        "Take clicks and the wheel; `no` leaves them to the terminal, for selecting text.",
+    _make_setting(
+        section="general",
+        key="mouse",
+        group="screen",
+        name="mouse",
+        means="Take clicks and the wheel; `no` leaves them to the terminal, for selecting text.",
         later=True,
     ),
-    _setting(
-        *("screen", "memory_unit", "screen", "memory in"),
-        "GiB are 2^30 bytes, as GPU tools show memory; GB are 10^9 bytes, as data sheets do.",
+    _make_setting(
+        section="screen",
+        key="memory_unit",
+        group="screen",
+        name="memory in",
+        means="GiB are 2^30 bytes, as GPU tools show memory; GB are 10^9 bytes, as data sheets do.",
     ),
-    _setting(
-        *("screen", "temperature_unit", "screen", "temperatures in"),
-        "Celsius or Fahrenheit. Levels are always set in Celsius.",
+    _make_setting(
+        section="screen",
+        key="temperature_unit",
+        group="screen",
+        name="temperatures in",
+        means="Celsius or Fahrenheit. Levels are always set in Celsius.",
     ),
-    _setting(
-        *("screen", "span_s", "screen", "charts go back"),
-        "How much time the charts show, 1 minute to 2 hours, typed in seconds.",
+    _make_setting(
+        section="screen",
+        key="span_s",
+        group="screen",
+        name="charts go back",
+        means="How much time the charts show, 1 minute to 2 hours, typed in seconds.",
         steps=SPANS_S,
     ),
-    _setting(
-        *("screen", "hide_clients", "screen", "hide clients"),
-        "Leave the clients' addresses out of the page of an engine's requests.",
+    _make_setting(
+        section="screen",
+        key="hide_clients",
+        group="screen",
+        name="hide clients",
+        means="Leave the clients' addresses out of the page of an engine's requests.",
     ),
     *(
-        _setting(
-            *("screen", "hidden_columns", "screen", f"columns of {pane}"),
-            f"Which columns pane {pane} shows where there is room for them.",
+        _make_setting(
+            section="screen",
+            key="hidden_columns",
+            group="screen",
+            name=f"columns of {pane}",
+            means=f"Which columns pane {pane} shows where there is room for them.",
             pane=pane,
         )
         for pane in ("gpus", "engines", "processes")
     ),
     *(
-        _setting("levels", key, "levels", name, means)
+        _make_setting(section="levels", key=key, group="levels", name=name, means=means)
         for key, name, means in (
             ("vram_warn", "VRAM warning", "Marked from here on. Engines fill their pool on purpose, so this is high."),
-            ("vram_critical", "VRAM critical", f"{_CRITICAL[:-1]}: the next allocation may fail."),
+            ("vram_critical", "VRAM critical", f"{_CRITICAL}: the next allocation may fail."),
             ("kv_warn", "KV cache warning", "Above this, requests wait or are preempted soon."),
-            ("kv_critical", "KV cache critical", _CRITICAL),
+            ("kv_critical", "KV cache critical", _CRITICAL_MEANS),
             ("temperature_warn_c", "temperature warning", "Data centre GPUs slow down at about 87 °C."),
-            ("temperature_critical_c", "temperature critical", _CRITICAL),
+            ("temperature_critical_c", "temperature critical", _CRITICAL_MEANS),
             ("low_use", "low efficiency below", "A GPU that is busy with MFU and MBU both below this is marked."),
             ("low_use_busy", "low eff.: busy from", "How busy a GPU has to be for that mark."),
         )
     ),
     *(
-        _setting("goals", key, "goals", name, f"Promised time {what}: {_SLOWER}", steps=steps)
+        _make_setting(
+            section="goals",
+            key=key,
+            group="goals",
+            name=name,
+            means=f"Promised time {what}: {_GOAL_MEANS}",
+            steps=steps,
+        )
         for key, name, what, steps in (
             ("ttft_p95_ms", "first token (p95)", "to the first token", _TTFT_MS),
             ("itl_p95_ms", "next token (p95)", "between two tokens", _ITL_MS),
@@ -310,7 +358,7 @@ _OF_BOTH: Final = (
         )
     ),
 )
-SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_MACHINE, *_OF_BOTH)
+SETTINGS: Final[tuple[Setting, ...]] = (*_MACHINE_SETTINGS, *_COMMON_SETTINGS)
 """In the order of the page; the keys of the interval go through the steps of the first one."""
-FLEET_SETTINGS: Final[tuple[Setting, ...]] = (*_OF_A_FLEET, *_OF_BOTH)
+FLEET_SETTINGS: Final[tuple[Setting, ...]] = (*_FLEET_ONLY_SETTINGS, *_COMMON_SETTINGS)
 """Settings of a fleet's screen, and of the screen of one of its hosts."""

@@ -18,20 +18,21 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.totals import DOWN_STATES, SILENT_STATES, MachineTotals, machine_totals, number_in
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
 
+_GPU_DOWN_STATES: Final = frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}
 _TROUBLES: Final = (
-    ("DOWN", "critical", frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}),
+    ("DOWN", "critical", _GPU_DOWN_STATES),
     ("STALE", "warn", frozenset({GpuState.STALE})),
 )
 """Word and tone for GPUs in these states, worst first."""
 
 
-def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool, back: bool = False) -> list[Row]:
+def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool, gone_back: bool = False) -> list[Row]:
     """The most important first, as many whole parts as fit into `height` lines of `width` cells; a glyph if none does.
 
-    `back`: it is of a moment of the past, which is named.
+    `gone_back`: it is of a moment of the past, which is named.
     """
-    rows = whole_parts(_parts(snapshot, paused=paused, back=back), width, height)
-    return rows or [(_glyph(snapshot, paused=paused),)]
+    rows = whole_parts(_parts(snapshot, paused=paused, gone_back=gone_back), width, height)
+    return rows or [(_single_glyph(snapshot, paused=paused),)]
 
 
 def whole_parts(parts: Iterable[Piece], width: int, height: int) -> list[Row]:
@@ -54,7 +55,7 @@ def whole_parts(parts: Iterable[Piece], width: int, height: int) -> list[Row]:
     return [tuple(line) for line in lines]
 
 
-def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece]:
+def _parts(snapshot: Snapshot | None, *, paused: bool, gone_back: bool) -> list[Piece]:
     """Texts and tones, the most important first."""
     if snapshot is None:
         return [("gpumon", "strong"), ("starting …", "muted")]
@@ -62,13 +63,13 @@ def _parts(snapshot: Snapshot | None, *, paused: bool, back: bool) -> list[Piece
     parts: list[Piece] = []
     if snapshot.simulated:
         parts.append(("SIM", "badge"))
-    if back:
-        parts.append((_clock(snapshot), "badge_paused"))
+    if gone_back:
+        parts.append((_moment_text(snapshot), "badge_paused"))
     elif paused:
         parts.append(("PAUSED", "badge_paused"))
-    parts += _states(snapshot, total)
-    parts += _worst(snapshot)
-    parts += _figures(snapshot, total)
+    parts += _state_parts(snapshot, total)
+    parts += _worst_part(snapshot)
+    parts += _figure_parts(snapshot, total)
     faults = _loud_faults(snapshot)
     if faults:
         parts.append((counted(faults, "fault"), "warn"))
@@ -80,7 +81,7 @@ def _loud_faults(snapshot: Snapshot) -> int:
     return sum(is_loud(fault, snapshot.engines) for fault in snapshot.faults)
 
 
-def _states(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
+def _state_parts(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
     """How many GPUs or engines there are, and how many of them do not work."""
     parts: list[Piece] = []
     if total.gpus or not total.engines:
@@ -101,7 +102,7 @@ def _states(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
     return parts
 
 
-def _figures(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
+def _figure_parts(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
     """Use of GPUs and engines."""
     parts: list[Piece] = []
     if total.gpus:
@@ -115,7 +116,7 @@ def _figures(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
     return parts
 
 
-def _worst(snapshot: Snapshot) -> list[Piece]:
+def _worst_part(snapshot: Snapshot) -> list[Piece]:
     """The worst verdict, where somebody suffers under it."""
     for verdict in snapshot.verdicts[:1]:
         if verdict.level in URGENT:
@@ -124,19 +125,20 @@ def _worst(snapshot: Snapshot) -> list[Piece]:
     return []
 
 
-def _clock(snapshot: Snapshot) -> str:
+def _moment_text(snapshot: Snapshot) -> str:
     """When a moment of the past was, with its date."""
     return datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone().strftime("AT %Y-%m-%d %H:%M:%S")
 
 
-def _glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
-    """All of it in one cell."""
+def _single_glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
+    """The glyph that stands for all of it: the worst there is."""
     if snapshot is None:
         return "…", "muted"
-    lost = _TROUBLES[0][2]
     critical = any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts)
-    if critical or number_in(snapshot.gpus, lost) or number_in(snapshot.engines, DOWN_STATES):
+    if critical or number_in(snapshot.gpus, _GPU_DOWN_STATES) or number_in(snapshot.engines, DOWN_STATES):
         return LEVEL_MARKS[Level.CRITICAL][:2]
     if _loud_faults(snapshot):
         return LEVEL_MARKS[Level.WARN][:2]
-    return ("‖", "warn") if paused else ("●", "ok")
+    if paused:
+        return "‖", "warn"
+    return "●", "ok"

@@ -17,17 +17,20 @@ from gpumon.config.terminals import NO_SCREEN, PLAIN_TERMINALS, SMALL_TERMINALS
 
 MOST_CELLS: Final = 500
 """Columns and lines that are painted; what a larger terminal has beyond stays empty."""
+_USUAL_SIZE: Final = (80, 24)
+"""Columns and lines where the terminal does not tell."""
 _INSTEAD: Final = "use `gpumon watch{0} --plain` (a line per GPU and engine) or `gpumon watch{0} --json`"
-_OF_RECORDING: Final = "use `gpumon report FILE` (summed up) or `gpumon export FILE` (its moments)"
+_INSTEAD_OF_RECORDING: Final = "use `gpumon report FILE` (summed up) or `gpumon export FILE` (its moments)"
 
 
 def terminal_size() -> tuple[int, int]:
     """Columns and lines by the terminal's own word, not that of COLUMNS and LINES, which some parent exported; cut."""
     with contextlib.suppress(OSError, ValueError):
-        size = os.get_terminal_size((sys.__stdout__ or sys.__stderr__).fileno())  # type: ignore[union-attr]  # a program without both streams has no terminal
+        stream = sys.__stdout__ or sys.__stderr__
+        size = os.get_terminal_size(stream.fileno())  # type: ignore[union-attr]  # a program without both streams has no terminal
         if size.columns and size.lines:
             return min(size.columns, MOST_CELLS), min(size.lines, MOST_CELLS)
-    return 80, 24
+    return _USUAL_SIZE
 
 
 class Depth(str, Enum):
@@ -47,16 +50,15 @@ def refusal(environ: Mapping[str, str], isatty: bool, *, demo: bool = False, rec
     """
     if environ.get("TEXTUAL_DRIVER"):
         return None  # the screen goes elsewhere than to a terminal: to a browser
-    option = " --demo" if demo else ""
     if recording:
-        instead = _OF_RECORDING
+        instead = _INSTEAD_OF_RECORDING
     else:
-        instead = _INSTEAD.format(option)
+        instead = _INSTEAD.format(" --demo" if demo else "")
     if not isatty:
         return f"the screen needs a terminal for input and output: {instead}"
     terminal = environ.get("TERM", "")
     if terminal.lower() in NO_SCREEN:
-        return f"TERM={_shown(terminal)} cannot show a screen: {instead}"
+        return f"TERM={_printable(terminal)} cannot show a screen: {instead}"
     return None
 
 
@@ -68,18 +70,22 @@ def wants_ascii(environ: Mapping[str, str], *, coerced: bool = bool(sys.flags.ut
     """
     if environ.get("TERM", "") in PLAIN_TERMINALS:
         return True
-    own = coerced and environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8") and not environ.get("PYTHONUTF8")
-    names = ("LC_ALL", "LANG") if own else ("LC_ALL", "LC_CTYPE", "LANG")
-    locale = next((value for name in names if (value := environ.get(name))), "")
+    set_by_python = coerced and environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8")
+    names = ["LC_ALL", "LC_CTYPE", "LANG"]
+    if set_by_python and not environ.get("PYTHONUTF8"):
+        names.remove("LC_CTYPE")
+    locale = next(filter(None, map(environ.get, names)), "")
     return bool(locale) and "utf8" not in locale.lower().replace("-", "")
 
 
 def chart_glyphs(config: Config, environ: Mapping[str, str]) -> Literal["braille", "blocks", "ascii"]:
     """The characters of charts; `ascii` is for everything else, too, and the terminal's needs stand above wishes."""
-    wanted = config.screen.glyphs
-    if config.general.ascii or wanted == "ascii" or wants_ascii(environ):
+    glyphs = config.screen.glyphs
+    if config.general.ascii or glyphs == "ascii" or wants_ascii(environ):
         return "ascii"
-    return "braille" if wanted == "auto" else wanted
+    if glyphs == "auto":
+        return "braille"
+    return glyphs
 
 
 def in_screen(environ: Mapping[str, str]) -> bool:
@@ -110,6 +116,6 @@ def colour_depth(environ: Mapping[str, str]) -> Depth:
     return Depth.PALETTE if "256" in terminal else Depth.ANSI
 
 
-def _shown(terminal: str) -> str:
+def _printable(terminal: str) -> str:
     """The value of TERM, safe to print."""
     return "".join(character if character.isprintable() else "?" for character in terminal[:40]) or "(not set)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-_MOST: Final = 200
+_MOST_CHARACTERS: Final = 200
 """Characters kept; a paste may be of any length."""
 
 
@@ -15,23 +15,25 @@ class TextField:
     def __init__(self, text: str = "", *, selected: bool = False) -> None:
         self.text = text
         self.cursor = len(text)
+        """Place of the character that the cursor is on."""
         self.selected = selected and text != ""
         """Whether all of it is selected: what is typed next takes its place."""
 
     def take(self, key: str, character: str | None) -> bool:
-        """One key by Textual's name and its character, if it has one; returns whether it was for this field."""
+        """Do what a key (Textual's name and its character, if any) does to the text; returns whether it does
+        anything."""
         if character is not None and character.isprintable():
             self.insert(character)
             return True
-        moved = _MOVES.get(key)
-        if moved is not None:
-            self.cursor = max(0, min(len(self.text), moved(self)))
+        new_cursor = _CURSOR_MOVES.get(key)
+        if new_cursor is not None:
+            self.cursor = max(0, min(len(self.text), new_cursor(self)))
             self.selected = False
             return True
-        cut = _CUTS.get(key)
-        if cut is None:
+        removed_range = _REMOVED_RANGES.get(key)
+        if removed_range is None:
             return False
-        first, last = cut(self)
+        first, last = removed_range(self)
         if self.selected:
             first = 0
             last = len(self.text)
@@ -49,7 +51,7 @@ class TextField:
             self.text = ""
             self.cursor = 0
         self.selected = False
-        text = text[: _MOST - len(self.text)]
+        text = text[: _MOST_CHARACTERS - len(self.text)]
         self.text = self.text[: self.cursor] + text + self.text[self.cursor :]
         self.cursor += len(text)
 
@@ -59,7 +61,7 @@ class TextField:
         return before.rfind(" ") + 1
 
 
-_MOVES: Final[dict[str, Callable[[TextField], int]]] = {
+_CURSOR_MOVES: Final[dict[str, Callable[[TextField], int]]] = {
     "left": lambda field: field.cursor - 1,
     "right": lambda field: field.cursor + 1,
     "home": lambda _: 0,
@@ -67,11 +69,12 @@ _MOVES: Final[dict[str, Callable[[TextField], int]]] = {
     "end": lambda field: len(field.text),
     "ctrl+e": lambda field: len(field.text),
 }
-_CUTS: Final[dict[str, Callable[[TextField], tuple[int, int]]]] = {
+"""Key -> where it puts the cursor; a place outside of the text is cut to its end."""
+_REMOVED_RANGES: Final[dict[str, Callable[[TextField], tuple[int, int]]]] = {
     "backspace": lambda field: (field.cursor - 1, field.cursor),
     "delete": lambda field: (field.cursor, field.cursor + 1),
     "ctrl+u": lambda field: (0, field.cursor),
     "ctrl+k": lambda field: (field.cursor, len(field.text)),
     "ctrl+w": lambda field: (field.word_start(), field.cursor),
 }
-"""The text that a key takes away, from and to."""
+"""Key -> begin and end of the text that it takes away."""

@@ -34,9 +34,11 @@ from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, event_mark, mark
 STANDS_S: Final = 10.0
 """Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
 the pane."""
+_MOST_STEP: Final = 2.5
+"""Intervals between two snapshots of which the second follows the first: one may be missed."""
 _LEAST_TEXT: Final = 20
 """Cells of a text per line, however narrow the pane."""
-_TEXT: Final = 1000
+_MOST_TEXT: Final = 1000
 """Characters of one text."""
 _MOST_SCOPE: Final = 24
 _LEAST_SCOPE: Final = 12
@@ -45,6 +47,8 @@ _DATED: Final = 100
 """Cells of a pane from which verdicts have the time since which they stand, too."""
 _INDENT: Final = 3
 """Cells before the second line of a row."""
+_TIME_CELLS: Final = 9
+"""Cells of a time of day and the blank behind it."""
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
 LINES: Final[dict[Level, int]] = {Level.CRITICAL: 5, Level.WARN: 3, Level.NOTE: 2, Level.OK: 1}
 """Lines that a row of this level asks for: enough to read what to do to its end, of what is critical."""
@@ -52,13 +56,11 @@ _SHORT_OF_MEMORY: Final = frozenset(("host_memory_full", "host_memory_waits", "c
 """Causes of verdicts on the host's memory."""
 _MOST_PROCESSES: Final = 3
 CHANGED_S: Final = 600.0
-"""So far back goes the line that tells what changed."""
+"""Seconds that the line of changes goes back."""
 _MOST_CHANGE: Final = 44
 """Cells of one change in it."""
 _MORE_CELLS: Final = 4
 """Cells that stay free for how many more there were."""
-
-
 _COMING: Final = frozenset((EndpointState.OK, EndpointState.STARTING, GpuState.OK, GpuState.INITIALISING))
 """States of what works, or may work at the next reading."""
 HEALTHY: Final = "healthy"
@@ -81,17 +83,18 @@ class Item(NamedTuple):
     evidence: tuple[str, ...] = ()
     about: str = ""
     """Source of a fault; key of an event's thing."""
-    judged: bool = False
-    """It is a verdict, which has a page of its own."""
+    is_verdict: bool = False
+    """Whether it is a verdict, which has a page of its own."""
     level: Level = Level.OK
     """Level of a verdict or a fault; `ok` for events."""
     quiet: bool = False
-    """It can wait until there is room: what is healthy, and what cannot be told."""
+    """Whether it can wait until there is room: what is healthy, and what cannot be told."""
     past: bool = False
-    """It happened: it limits nothing now."""
+    """Whether it happened, and limits nothing now."""
     at_s: float = 0.0
     """When it happened (Unix time)."""
     tone: str = "text"
+    """Tone of the text."""
 
     @property
     def trouble(self) -> bool:
@@ -111,28 +114,35 @@ class Steady:
         self._painted: dict[str, Verdict] = {}
         self._beat_s = 0.0
         """When all had the figures of that moment."""
-        self._given: tuple[Verdict, ...] = ()
-        self._of: Snapshot | None = None
+        self._held: tuple[Verdict, ...] = ()
+        """The verdicts that `hold` returned last, for `_snapshot`."""
+        self._snapshot: Snapshot | None = None
 
-    def of(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
+    def hold(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
         """The verdicts of a snapshot; the same ones as before where all of them stand."""
-        if snapshot is self._of:
-            return self._given
-        follows = self._of is not None and 0.0 < snapshot.wall_s - self._of.wall_s <= 2.5 * snapshot.interval_s
+        if snapshot is self._snapshot:
+            return self._held
+        follows = False
+        if self._snapshot is not None:
+            step_s = snapshot.wall_s - self._snapshot.wall_s
+            follows = 0.0 < step_s <= _MOST_STEP * snapshot.interval_s
         if not follows or snapshot.wall_s - self._beat_s >= STANDS_S:
             self._beat_s = snapshot.wall_s
             self._painted = {}
         before = self._painted
-        self._of = snapshot
+        self._snapshot = snapshot
         self._painted = {}
         for verdict in snapshot.verdicts:
             key = verdict_key(verdict)
-            was = before.get(key, verdict)
-            self._painted[key] = was if _kind(was) == _kind(verdict) else verdict
-        given = tuple(self._painted.values())
-        if len(given) != len(self._given) or any(a is not b for a, b in zip(given, self._given, strict=True)):
-            self._given = given
-        return self._given
+            painted = before.get(key, verdict)
+            if _kind(painted) != _kind(verdict):
+                painted = verdict
+            self._painted[key] = painted
+        held = tuple(self._painted.values())
+        # The same tuple while it holds the same verdicts: what is made of it is not made anew then.
+        if len(held) != len(self._held) or any(new is not old for new, old in zip(held, self._held, strict=True)):
+            self._held = held
+        return self._held
 
 
 def _kind(verdict: Verdict) -> tuple[object, ...]:
@@ -147,29 +157,31 @@ def triage_items(
     glyphs: Glyphs,
     *,
     unfolded: bool,
-    coming: Sequence[str] = (),
+    without_verdict: Sequence[str] = (),
     hold_s: float = 0.0,
-    judged: bool = False,
+    had_verdicts: bool = False,
 ) -> list[Item]:
     """Urgent verdicts, faults, other verdicts, one row for all that are healthy unless `unfolded`, then what happened.
 
-    `events`: oldest first; the newest comes first here. `coming`: what has no verdict yet; `hold_s`: seconds that one
-    takes at least; `judged`: whether there were verdicts before.
+    `events`: oldest first; the newest comes first here. `without_verdict`: what has no verdict yet; `hold_s`: seconds
+    that one takes at least; `had_verdicts`: whether there were verdicts before.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
-    rows = _unhealthy(snapshot, verdicts)
+    rows = _problem_rows(snapshot, verdicts)
     if not rows:
-        rows.append(_nothing(healthy, coming, hold_s, named=not unfolded, judged=judged))
+        rows.append(_no_problem_row(healthy, without_verdict, hold_s, named=not unfolded, had_verdicts=had_verdicts))
         if not unfolded:
             healthy = []
     if unfolded or len(healthy) == 1:
         rows += [item_of(verdict, snapshot) for verdict in healthy]
     elif healthy:
-        rows.append(Item(HEALTHY, (" ● ", "ok"), "", "", "", _names(healthy), quiet=True, tone="muted"))
-    return [*_grouped(rows), *_of_events(events, glyphs)]
+        text = _healthy_text(healthy)
+        mark_ok = (" ● ", "ok")
+        rows.append(Item(key=HEALTHY, mark=mark_ok, what="", scope="", since="", text=text, quiet=True, tone="muted"))
+    return [*_group_gpus(rows), *_event_items(events, glyphs)]
 
 
-def _unhealthy(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
+def _problem_rows(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
     """Urgent verdicts, then faults, then notes, with the faults that ask for nobody."""
     urgent = []
     notes = []
@@ -179,23 +191,23 @@ def _unhealthy(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
         elif verdict.level is Level.NOTE:
             notes.append(item_of(verdict, snapshot))
     faults = []
-    for fault in _untold(snapshot, verdicts):
+    for fault in _faults_to_show(snapshot, verdicts):
         if is_loud(fault, snapshot.engines):
-            faults.append(_of_fault(fault))
+            faults.append(_fault_item(fault))
         else:
-            notes.append(_of_quiet_fault(fault))
+            notes.append(_quiet_fault_item(fault))
     return [*urgent, *faults, *notes]
 
 
-def _grouped(rows: Sequence[Item]) -> list[Item]:
+def _group_gpus(rows: Sequence[Item]) -> list[Item]:
     """Rows of GPUs that say the same, with the same thing to do, as one: `gpu 0-7`; it opens the page of the first."""
-    same: dict[object, list[Item]] = {}
+    by_meaning: dict[object, list[Item]] = {}
     for item in rows:
         key: object = item.key
         if item.actions and _GPU.fullmatch(item.scope):
             key = (item.what, item.level, item.actions)
-        same.setdefault(key, []).append(item)
-    return [_together(items) for items in same.values()]
+        by_meaning.setdefault(key, []).append(item)
+    return [_one_row(items) for items in by_meaning.values()]
 
 
 def _gpus_of(scopes: Iterable[str]) -> list[int]:
@@ -208,7 +220,7 @@ def _gpus_of(scopes: Iterable[str]) -> list[int]:
     return gpus
 
 
-def _together(items: Sequence[Item]) -> Item:
+def _one_row(items: Sequence[Item]) -> Item:
     """One row for the rows of several GPUs; the first row where there is one GPU."""
     first = items[0]
     gpus = _gpus_of(item.scope for item in items)
@@ -220,7 +232,7 @@ def _together(items: Sequence[Item]) -> Item:
     return first._replace(scope=f"gpu {spans(gpus)}", text=text)
 
 
-def _untold(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
+def _faults_to_show(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator[FaultShown]:
     """Faults but those that an urgent verdict on the same thing tells; first those of what is down."""
     limits: dict[str, set[Limit]] = {}
     for verdict in verdicts:
@@ -244,33 +256,35 @@ def _down(snapshot: Snapshot) -> set[str]:
     return down
 
 
-def _nothing(healthy: Sequence[Verdict], coming: Sequence[str], hold_s: float, *, named: bool, judged: bool) -> Item:
+def _no_problem_row(
+    healthy: Sequence[Verdict], without_verdict: Sequence[str], hold_s: float, *, named: bool, had_verdicts: bool
+) -> Item:
     """The row that says that there is no problem, or no verdict yet. `named`: it names what is healthy, as that has no
     rows of its own."""
-    if coming and not healthy and judged:
-        text = f"no verdict now: checking {_joined(coming)}"
-    elif coming and not healthy:
+    if without_verdict and not healthy and had_verdicts:
+        text = f"no verdict now: checking {_scopes_text(without_verdict)}"
+    elif without_verdict and not healthy:
         text = f"first verdicts after {hold_s:.0f} s of traffic; utilisation after 2 to 3 min"
     else:
         parts = ["no problem found"]
         if healthy and named:
-            parts.append(_names(healthy))
-        if coming:
-            parts.append(f"checking {_joined(coming)}")
+            parts.append(_healthy_text(healthy))
+        if without_verdict:
+            parts.append(f"checking {_scopes_text(without_verdict)}")
         text = "; ".join(parts)
-    return Item(HEALTHY, ("   ", "muted"), "", "", "", text, tone="muted")
+    return Item(key=HEALTHY, mark=("   ", "muted"), what="", scope="", since="", text=text, tone="muted")
 
 
-def unjudged(snapshot: Snapshot) -> tuple[str, ...]:
+def names_without_verdict(snapshot: Snapshot) -> tuple[str, ...]:
     """Names of what is up or starting and has no verdict yet; a GPU with engines is judged by what they do."""
-    judged = {verdict.key for verdict in snapshot.verdicts}
+    with_verdict = {verdict.key for verdict in snapshot.verdicts}
     names = []
     for engine in snapshot.engines:
-        if engine.state in _COMING and engine.key not in judged:
+        if engine.state in _COMING and engine.key not in with_verdict:
             names.append(engine.name)
     for gpu in snapshot.gpus:
         is_alone = not gpu.engines and not gpu.parent_uuid
-        if gpu.state in _COMING and is_alone and gpu.uuid not in judged:
+        if gpu.state in _COMING and is_alone and gpu.uuid not in with_verdict:
             names.append(f"gpu {gpu.index}")
     return tuple(names)
 
@@ -279,7 +293,7 @@ _NOT_SERVING: Final = {Limit.ASLEEP: "asleep", Limit.STARTING: "starting"}
 """Verdicts of an engine with which nothing is wrong, and that serves nobody -> the state of that engine."""
 
 
-def _names(healthy: Sequence[Verdict]) -> str:
+def _healthy_text(healthy: Sequence[Verdict]) -> str:
     """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; utilisation verdict in 2 min`."""
     by_state: dict[str, dict[str, None]] = {"healthy": {}, "starting": {}, "asleep": {}}
     minutes: list[float] = []
@@ -294,14 +308,14 @@ def _names(healthy: Sequence[Verdict]) -> str:
             count = ""
             if state == "healthy":
                 count = f"{len(scopes)} "
-            parts.append(f"{count}{state}: {_joined(list(scopes))}")
+            parts.append(f"{count}{state}: {_scopes_text(list(scopes))}")
     if minutes:
         parts.append(f"utilisation verdict in {max(minutes):.0f} min")
     return "; ".join(parts)
 
 
-def _joined(scopes: Sequence[str]) -> str:
-    """`vllm:8000, gpu 0-3`."""
+def _scopes_text(scopes: Sequence[str]) -> str:
+    """Names of things in a line, GPUs as ranges at its end: `vllm:8000, gpu 0-3`."""
     gpus = _gpus_of(scopes)
     names = []
     for scope in scopes:
@@ -325,10 +339,10 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
         what=NARROW[verdict.code],
         scope=clean(verdict.scope),
         since=verdict.since,
-        text=clean(verdict_text(verdict), _TEXT),
+        text=clean(verdict_text(verdict), _MOST_TEXT),
         actions=_actions(verdict),
-        evidence=tuple(clean(text, _TEXT) for text in evidence),
-        judged=True,
+        evidence=tuple(clean(text, _MOST_TEXT) for text in evidence),
+        is_verdict=True,
         level=verdict.level,
         quiet=verdict.level is Level.OK or verdict.code is Limit.UNKNOWN,
     )
@@ -350,56 +364,67 @@ def _heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
 
 def _actions(verdict: Verdict) -> tuple[str, ...]:
     """Each thing to do, safe to show and of bounded length."""
-    return tuple(clean(text, _TEXT) for text in action_texts(verdict))
+    return tuple(clean(text, _MOST_TEXT) for text in action_texts(verdict))
 
 
-def _of_fault(fault: FaultShown) -> Item:
-    key = f"fault/{fault.source}/{fault.text}"
+def _fault_item(fault: FaultShown) -> Item:
+    """A fault as a row: a warning."""
     return Item(
-        key, (" ! ", "warn"), "fault", fault.source, fault.since, fault.text, about=fault.source, level=Level.WARN
+        key=f"fault/{fault.source}/{fault.text}",
+        mark=(" ! ", "warn"),
+        what="fault",
+        scope=fault.source,
+        since=fault.since,
+        text=fault.text,
+        about=fault.source,
+        level=Level.WARN,
     )
 
 
-def _of_quiet_fault(fault: FaultShown) -> Item:
+def _quiet_fault_item(fault: FaultShown) -> Item:
     """A fault as a note: it can wait until there is room."""
     glyph, tone, _ = LEVEL_MARKS[Level.NOTE]
-    return _of_fault(fault)._replace(mark=(f" {glyph} ", tone), level=Level.NOTE, quiet=True)
+    return _fault_item(fault)._replace(mark=(f" {glyph} ", tone), level=Level.NOTE, quiet=True)
 
 
-def _of_events(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
+def _event_items(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
     """The newest first; one that came several times is one row, with how often and when first."""
     first: dict[tuple[str, ...], Event] = {}
     newest: dict[tuple[str, ...], Event] = {}
     times: Counter[tuple[str, ...]] = Counter()
     for event in events:
-        same = (event.kind.value, event.key, event.scope, event_text(event))
-        first.setdefault(same, event)
-        newest.pop(same, None)
-        newest[same] = event
-        times[same] += 1
-    return [_of_event(event, first[same], times[same], glyphs) for same, event in reversed(newest.items())]
+        meaning = (event.kind.value, event.key, event.scope, event_text(event))
+        first.setdefault(meaning, event)
+        newest.pop(meaning, None)
+        newest[meaning] = event
+        times[meaning] += 1
+    items = []
+    for same, event in reversed(newest.items()):
+        items.append(_event_item(event, first[same], times[same], glyphs))
+    return items
 
 
-def _of_event(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
+def _event_item(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
+    """The row of an event that came `times` times, for the first time as `first`."""
     glyph, tone = event_mark(event, glyphs)
     if times > 1:
         text = f"x{times}, first {clock(first.wall_s)}: {event_text(event)}"
     else:
-        text = happened(event)
+        text = event_words(event)
     return Item(
         key=_event_key(event),
         mark=(f" {glyph} ", tone),
         what=EVENTS[event.kind][2],
         scope=clean(event.scope),
         since="",
-        text=clean(text, _TEXT),
+        text=clean(text, _MOST_TEXT),
         about=event.key,
         past=True,
         at_s=event.wall_s,
     )
 
 
-def happened(event: Event, at: Callable[[float], str] = clock) -> str:
+def event_words(event: Event, at: Callable[[float], str] = clock) -> str:
     """Text of an event; of a verdict that held for a while before it was given, since when it has."""
     since = ""
     if event.since_s:
@@ -416,18 +441,18 @@ def _event_key(event: Event) -> str:
 
 def row_key_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
-    given = None
+    code = None
     if event.verdict is not None and event.code != "verdict_over":
-        given = event.verdict.code
+        code = event.verdict.code
     for verdict in snapshot.verdicts:
-        if (verdict.key, verdict.code) == (event.key, given) and verdict.level is not Level.OK:
+        if (verdict.key, verdict.code) == (event.key, code) and verdict.level is not Level.OK:
             return verdict_key(verdict)
     return _event_key(event)
 
 
 def page_of(item: Item, snapshot: Snapshot) -> tuple[str, str] | None:
     """Kind and key of the page that a row opens: the verdict's own, or that of the engine or GPU that it is about."""
-    if item.judged:
+    if item.is_verdict:
         return "verdict", item.key
     if not item.about:
         return None
@@ -445,7 +470,7 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
     newest: dict[str, Event] = {}
     for event in reversed(events):
         if now_s - CHANGED_S <= event.wall_s <= now_s:
-            newest.setdefault(_brief(event), event)
+            newest.setdefault(_change_text(event), event)
     row: list[Piece] = [("   last 10 min: ", "hint")]
     if not newest:
         return (*row, ("nothing changed", "hint"))
@@ -465,18 +490,18 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
     return tuple(row)
 
 
-def _brief(event: Event) -> str:
+def _change_text(event: Event) -> str:
     """A change in a few words: of a verdict its name alone."""
     if event.verdict is None:
-        return clean(f"{event.scope} {event_text(event)}", _TEXT)
+        return clean(f"{event.scope} {event_text(event)}", _MOST_TEXT)
     over = " over" if event.code == "verdict_over" else ""
-    return clean(f"{event.scope} {LIMIT_NAMES[event.verdict.code]}{over}", _TEXT)
+    return clean(f"{event.scope} {LIMIT_NAMES[event.verdict.code]}{over}", _MOST_TEXT)
 
 
-def numbers_in(spans_: str) -> list[int]:
+def numbers_in(ranges: str) -> list[int]:
     """`0-2,5` as numbers."""
     numbers: list[int] = []
-    for span in spans_.replace(" ", ",").split(","):
+    for span in ranges.replace(" ", ",").split(","):
         first, _, last = span.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
             numbers += range(int(first), int(last or first) + 1)
@@ -502,7 +527,7 @@ class TriageColumns(msgspec.Struct, frozen=True):
         if since and (self.dated or item.past or item.what == "fault"):
             pieces.append((f"{since} ", "muted"))
         elif self.dated and item.what:
-            pieces.append((" " * 9, "muted"))
+            pieces.append((" " * _TIME_CELLS, "muted"))
         return pieces
 
 
@@ -516,7 +541,7 @@ def _limit_tone(item: Item) -> str:
 
 
 def columns(items: Sequence[Item], width: int) -> TriageColumns:
-    """As wide as what is shown needs, within bounds."""
+    """The columns before the texts of these items: as wide as their words need, within bounds."""
     most = min(_MOST_SCOPE, max(_LEAST_SCOPE, width // 4))
     named = [item for item in items if item.what]
     what = max((cells(item.what) for item in named), default=0)
@@ -537,7 +562,7 @@ def item_lines(item: Item, places: TriageColumns, most: int, *, whole: bool = Fa
     if most < 1 or not item.trouble or not item.actions:
         texts, is_cut = _text_first(item, width, first, most)
     elif most == 1:
-        texts = [(text, "accent") for text in _acts(item.actions, width, first, most)]
+        texts = [(text, "accent") for text in _action_lines(item.actions, width, first, most)]
         is_cut = True
     else:
         texts, is_cut = _action_first(item, width, first, most)
@@ -556,13 +581,13 @@ def _text_first(item: Item, width: int, first: int, most: int) -> tuple[list[Pie
     if item.actions and most > 1:
         room -= 1
     texts = [(text, item.tone) for text in cut_to_lines(item.text, width, room, first)]
-    texts += [(text, "accent") for text in _acts(item.actions, width, width, most - len(texts))]
+    texts += [(text, "accent") for text in _action_lines(item.actions, width, width, most - len(texts))]
     return texts, len(folded(item.text, width, first)) > room
 
 
 def _action_first(item: Item, width: int, first: int, most: int) -> tuple[list[Piece], bool]:
     """As many whole actions as leave a line for the text, then that; and whether it was cut."""
-    actions = _acts(item.actions, width, first, most - 1)
+    actions = _action_lines(item.actions, width, first, most - 1)
     room = most - len(actions)
     texts = [(text, "accent") for text in actions]
     texts += [(text, item.tone) for text in cut_to_lines(item.text, width, room)]
@@ -579,7 +604,7 @@ def _evidence(item: Item, width: int) -> list[Piece]:
     return texts
 
 
-def _acts(actions: Sequence[str], width: int, first: int, most: int) -> tuple[str, ...]:
+def _action_lines(actions: Sequence[str], width: int, first: int, most: int) -> tuple[str, ...]:
     """As many whole actions as fit; of the first one, where even that does not, what fits."""
     for number in range(len(actions), 0, -1):
         texts = folded(f"→ {'; '.join(actions[:number])}", width, first)

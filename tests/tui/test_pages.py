@@ -12,7 +12,7 @@ from gpumon.config.schema import Config
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.layout import PANES
 from gpumon.tui.pages.detail import DetailPage
-from gpumon.tui.screens.palette import everything
+from gpumon.tui.screens.palette import all_entries
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.tui import scenes
 from tests.tui.running import running, text_of, until
@@ -188,7 +188,7 @@ async def test_only_commands_that_do_something_here_are_offered(tmp_path: Path) 
     async with running("live", 120, 40, files=disk_at(tmp_path)) as (app, pilot):
 
         def names() -> set[str]:
-            return {name for name, _, _ in everything(app.monitor)}
+            return {name for name, _, _ in all_entries(app.monitor)}
 
         elsewhere = {"read more often, as in btop", "read less often, as in btop", "write an incident bundle"}
         sideways = {"next: thing, value, frame, columns", "back: thing, value, frame, columns"}

@@ -18,7 +18,7 @@ from gpumon.sizing.latency import Speculation
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
-from gpumon.tui.screens.palette import everything
+from gpumon.tui.screens.palette import all_entries
 from gpumon.tui.sizing.fields import FieldPlace, field, with_field_names, with_value
 from tests.fakes.prometheus import free_port
 from tests.records import replace
@@ -576,10 +576,10 @@ async def test_the_settings_are_where_it_begins() -> None:
 
 async def test_the_palette_has_its_commands_while_it_is_open() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
-        names = [name for name, _, _ in everything(app.monitor)]
+        names = [name for name, _, _ in all_entries(app.monitor)]
         assert "double this target" not in names
         await type_keys(app, pilot, "s")
-        names = [name for name, _, _ in everything(app.monitor)]
+        names = [name for name, _, _ in all_entries(app.monitor)]
         assert "double this target" in names
         await run_named(app, pilot, "double this target")
         await until(lambda: target(app) == 48.0, pilot)

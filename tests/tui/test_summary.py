@@ -199,7 +199,7 @@ def test_hints_come_from_the_users_own_keys() -> None:
         (KeyHolder("gpus", zoomed=True), "all panes", True),
         (KeyHolder("gpus", scrolls=True), "scroll", True),
         (KeyHolder("gpus"), "scroll", False),
-        (KeyHolder("gpus", every="0.5s"), "every 0.5s", True),
+        (KeyHolder("gpus", interval="0.5s"), "every 0.5s", True),
     ],
 )
 def test_only_keys_that_do_something_here_are_named(place: KeyHolder, word: str, there: bool) -> None:

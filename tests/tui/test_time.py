@@ -13,7 +13,7 @@ from gpumon.tui.control import SPEEDS
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import colour_depth
-from gpumon.tui.widgets.title_bar import Freshness, Playing, TitleBar, of_machine
+from gpumon.tui.widgets.title_bar import Freshness, Playing, TitleBar, machine_heading
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -415,7 +415,7 @@ LINES = {
 def test_the_title_of_each_state(name: str) -> None:
     bar = TitleBar(Palette(load_theme("default"), colour_depth({"TERM": "xterm-256color"})))
     snapshot, standing = scenes.snapshot(), replace(TITLES[name], shown_s=NOW_S, every_s=1.0)
-    bar.show(of_machine(snapshot, "", standing.playing), NOW_S + 133.0, standing)
+    bar.show(machine_heading(snapshot, "", standing.playing), NOW_S + 133.0, standing)
     (row,) = bar.rows(80, 1)
     line = "".join(text for text, _ in row)
     assert cells(line) == 80

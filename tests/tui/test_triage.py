@@ -483,7 +483,7 @@ def test_a_verdict_that_stands_is_painted_with_newer_figures_every_ten_seconds_o
 
     def painted(tick: int, said: str, **others: object) -> str:
         verdict = replace(verdicts.bandwidth(of.engines[0]), cause=said, **others)
-        return steady.of(replace(of, wall_s=NOW_S + tick, verdicts=(verdict,)))[0].cause
+        return steady.hold(replace(of, wall_s=NOW_S + tick, verdicts=(verdict,)))[0].cause
 
     assert [painted(tick, f"at {tick}") for tick in range(21)] == [f"at {tick // 10 * 10}" for tick in range(21)]
     assert STANDS_S == 10.0
@@ -500,7 +500,7 @@ def test_all_verdicts_get_newer_figures_at_one_beat() -> None:
     painted = []
     for tick in range(21):
         shown = [replace(verdicts.bandwidth(engine), cause=f"at {tick}") for engine in of.engines[: 1 + (tick > 3)]]
-        painted.append([one.cause for one in steady.of(replace(of, wall_s=NOW_S + tick, verdicts=tuple(shown)))])
+        painted.append([one.cause for one in steady.hold(replace(of, wall_s=NOW_S + tick, verdicts=tuple(shown)))])
     assert painted[4:10] == [["at 0", "at 4"]] * 6
     assert painted[10:20] == [["at 10", "at 10"]] * 10
     assert painted[20] == ["at 20", "at 20"]

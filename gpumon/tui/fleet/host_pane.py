@@ -87,7 +87,7 @@ class HostPane(Pane):
         parts = [types, share, hosts, labels]
         return " · ".join(part for part in parts if part)
 
-    def _more(self, focused: bool) -> str:  # noqa: ARG002 - the signature of Pane
+    def _keys_to_more(self, focused: bool) -> str:  # noqa: ARG002 - the signature of Pane
         return f"{self.view.keymap.first('open')}: all of it"
 
     def body(self, width: int, height: int) -> Sequence[line.Row]:

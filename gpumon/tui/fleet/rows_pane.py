@@ -106,8 +106,8 @@ class RowsPane(ListPane[FleetRow]):
         self._others[self.grouping] = (self.filter_text, self._cursor)
         self.grouping = grouping
         wanted, self._cursor = self._others.get(grouping, ("", ""))
-        self._chosen = ()
-        self._at = 0
+        self._listed_state = ()
+        self._place = 0
         self._top = 0
         self.filter(wanted)
 
@@ -204,16 +204,16 @@ class RowsPane(ListPane[FleetRow]):
             return line.wrap_line(text, width, "muted")
         return line.wrap_line("no engine runs here", width, "muted")
 
-    def _none_left(self, width: int) -> Sequence[line.Row]:
+    def _none_matches(self, width: int) -> Sequence[line.Row]:
         """Tells that nothing passes the filter, and if so, that no row has such a label."""
         unknown = self._unknown_label()
         if unknown:
             return line.wrap_line(unknown, width, "muted")
         wanted = cut(self.filter_text, max(8, width - 50))
-        text = f'none of {self._every()} matches "{wanted}"; {self._keys_back()}: all rows'
+        text = f'none of {self._total_text()} matches "{wanted}"; {self._keys_back()}: all rows'
         return line.wrap_line(text, width, "muted")
 
-    def _every(self) -> str:
+    def _total_text(self) -> str:
         return counted(self._total, self.grouping.kind)
 
     def _unknown_label(self) -> str:

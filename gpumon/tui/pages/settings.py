@@ -98,12 +98,12 @@ class SettingsPage(ListPane[Setting]):
         """The settings that pass the filter; none while lines to paste stand in their place."""
         if self.covered:
             return []
-        if self._chosen != (self.filter_text,):
-            self._chosen = (self.filter_text,)
+        if self._listed_state != (self.filter_text,):
+            self._listed_state = (self.filter_text,)
             there = self.monitor.settings
             self._total = len(there)
             self._items = [setting for setting in there if self.passes(setting)]
-            self._follow()
+            self._follow_thing()
         return self._items
 
     @property

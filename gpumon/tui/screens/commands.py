@@ -16,10 +16,10 @@ from gpumon.tui.screens.monitor import MonitorScreen
 from gpumon.tui.screens.travel import AskedMoment, S, Way
 from gpumon.tui.widgets.list_pane import ListPane
 
-_SAVING: Final = "save"
+_SAVING_GROUP: Final = "save"
 """Group of the worker that writes a bundle."""
-_FAR: Final = 100_000
-"""Lines: further than any end."""
+_WHOLE_LIST: Final = 100_000
+"""Lines: more than any list has."""
 
 
 class RunCommand(Protocol):
@@ -29,7 +29,10 @@ class RunCommand(Protocol):
         """Do it on a screen."""
 
 
-def _pause(screen: MonitorScreen[S]) -> None:
+# Steps come before the screen, so that `partial` can set them in `COMMON`.
+
+
+def _toggle_pause(screen: MonitorScreen[S]) -> None:
     if screen.shown is not None:
         screen.travel.freeze(not screen.travel.paused)
 
@@ -40,7 +43,7 @@ def move(lines: int, screen: MonitorScreen[S]) -> None:
         screen.current.move(lines)
 
 
-def _leaf(pages: int, screen: MonitorScreen[S]) -> None:
+def _move_pages(pages: int, screen: MonitorScreen[S]) -> None:
     if screen.current is not None:
         screen.current.leaf(pages)
 
@@ -96,29 +99,32 @@ def _quit(screen: MonitorScreen[S]) -> None:
     screen.app.exit()
 
 
-def _interval(step: int, screen: MonitorScreen[S]) -> None:
-    """A longer (1) or shorter interval, as in btop; of a recording more or less speed, of a line under the
-    cursor more or less of its value."""
+def _change_pace(step: int, screen: MonitorScreen[S]) -> None:
+    """Make the interval longer (1) or shorter (-1), as in btop; a recording faster or slower; or the value of the line
+    under the cursor larger or smaller, where there is one."""
     if screen.current is not None and screen.current.change(step):
         return
     if screen.travel.change_speed(step):
         return
-    now = screen.control.interval_s
+    interval_s = screen.control.interval_s
     pace = screen.settings[0]
-    if pace.stepped(now, step) != now:
-        screen.control.set_interval(pace.stepped(now, step))
+    next_s = pace.stepped(interval_s, step)
+    if next_s != interval_s:
+        screen.control.set_interval(next_s)
         screen.view.config = with_setting(screen.view.config, pace.section, pace.key, screen.control.interval_s)
     screen.show_keys()
 
 
-def _side(step: int, screen: MonitorScreen[S]) -> None:
-    """The value or thing before or after, where there is one; else, frozen, the frame."""
-    taken = screen.current is not None and screen.current.side(step)
-    if not taken and screen.travel.paused and screen.travel.timely:
+def _step_aside(step: int, screen: MonitorScreen[S]) -> None:
+    """Go to the value or thing before (-1) or after (1), where there is one; else, in a frozen display, to the
+    frame."""
+    was_taken = screen.current is not None and screen.current.side(step)
+    if not was_taken and screen.travel.paused and screen.travel.timely:
         screen.travel.frame(step)
 
 
-def _jump(which: int, sign: int, screen: MonitorScreen[S]) -> None:
+def _jump_in_time(which: int, sign: int, screen: MonitorScreen[S]) -> None:
+    """Go back (-1) or forth (1) by the first (0) or the second (1) of the times that the past has for that."""
     screen.travel.travel(AskedMoment(Way.SECONDS, sign * screen.travel.past.jumps_s[which]))
 
 
@@ -150,7 +156,7 @@ def _choose_order(screen: MonitorScreen[S]) -> None:
 
 
 def _palette(screen: MonitorScreen[S]) -> None:
-    """Any command by its name."""
+    """Open the command palette: any command by its name."""
     from textual.command import CommandPalette
 
     from gpumon.tui.screens.palette import Commands
@@ -172,7 +178,7 @@ def _save(screen: MonitorScreen[S]) -> None:
     """Write an incident bundle; in the settings and the sizing panel what they hold."""
     if (screen.current is not None and screen.current.write()) or screen.files is None:
         return
-    if any(worker.group == _SAVING and not worker.is_finished for worker in screen.app.workers):
+    if any(worker.group == _SAVING_GROUP and not worker.is_finished for worker in screen.app.workers):
         screen.say("still writing the one before …")
         return
     from gpumon.tui.picture import painted, picture
@@ -183,7 +189,7 @@ def _save(screen: MonitorScreen[S]) -> None:
     if incident is not None:
         screen.say("writing an incident bundle …")
         work: WorkType[None] = partial(_write, screen, screen.files, incident)
-        screen.app.run_worker(work, group=_SAVING)
+        screen.app.run_worker(work, group=_SAVING_GROUP)
 
 
 async def _write(screen: MonitorScreen[S], files: Files, incident: BundleFacts) -> None:
@@ -206,28 +212,28 @@ COMMON: Final[Mapping[str, RunCommand]] = {
     "settings": lambda screen: screen.pages.toggle("settings"),
     "quit": _quit,
     "suspend": lambda screen: screen.app.action_suspend_process(),
-    "pause": _pause,
+    "pause": _toggle_pause,
     "up": partial(move, -1),
     "down": partial(move, 1),
-    "top": partial(move, -_FAR),
-    "end": partial(move, _FAR),
-    "page.up": partial(_leaf, -1),
-    "page.down": partial(_leaf, 1),
+    "top": partial(move, -_WHOLE_LIST),
+    "end": partial(move, _WHOLE_LIST),
+    "page.up": partial(_move_pages, -1),
+    "page.down": partial(_move_pages, 1),
     "back": back,
     "filter": _filter,
     "sort": _choose_order,
     "pane.next": partial(go_to_next_pane, 1),
     "pane.previous": partial(go_to_next_pane, -1),
-    "faster": partial(_interval, -1),
-    "slower": partial(_interval, 1),
-    "left": partial(_side, -1),
-    "right": partial(_side, 1),
+    "faster": partial(_change_pace, -1),
+    "slower": partial(_change_pace, 1),
+    "left": partial(_step_aside, -1),
+    "right": partial(_step_aside, 1),
     "time.frame.back": lambda screen: screen.travel.frame(-1),
     "time.frame.forth": lambda screen: screen.travel.frame(1),
-    "time.back": partial(_jump, 0, -1),
-    "time.forth": partial(_jump, 0, 1),
-    "time.minute.back": partial(_jump, 1, -1),
-    "time.minute.forth": partial(_jump, 1, 1),
+    "time.back": partial(_jump_in_time, 0, -1),
+    "time.forth": partial(_jump_in_time, 0, 1),
+    "time.minute.back": partial(_jump_in_time, 1, -1),
+    "time.minute.forth": partial(_jump_in_time, 1, 1),
     "time.previous": partial(_next_event, -1),
     "time.next": partial(_next_event, 1),
     "time.oldest": lambda screen: screen.travel.to_end(-1),

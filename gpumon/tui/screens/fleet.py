@@ -120,7 +120,7 @@ class FleetBody:
             rows=self.table.count,
             foot=self.foot.wanted,
             faults=len(wrong),
-            said=self.row_line.wanted(width),
+            sentence=self.row_line.wanted(width),
             covered=screen.pages.shown is not None or screen.dock.covers,
             wall=self._walled,
         )
@@ -176,17 +176,17 @@ class FleetBody:
             forms.append(" · ".join(filter(None, parts)))
         return Heading(lambda _room: forms, simulated="SIM" if simulated else "")
 
-    def standing(self, screen: FleetScreen, standing: Freshness) -> Freshness:
+    def freshness(self, screen: FleetScreen, freshness: Freshness) -> Freshness:
         """Asked now and then: how old it is."""
         fleet = self.shown.fleet if self.shown is not None else None
         self.faults.update()
         if fleet is None or not fleet.wall_s:
             failed = fleet is not None and bool(fleet.faults) and not self._control.fleet.asking
-            return msgspec.structs.replace(standing, shown_s=None, failed=failed, asking=self._control.fleet.asking)
+            return msgspec.structs.replace(freshness, shown_s=None, failed=failed, asking=self._control.fleet.asking)
         return msgspec.structs.replace(
-            standing,
+            freshness,
             waited_s=max(0.0, screen.wall() - fleet.wall_s),
-            every_s=max(standing.every_s, fleet.interval_s),
+            every_s=max(freshness.every_s, fleet.interval_s),
             failed=not fleet.answered,
             asking=self._control.fleet.asking,
         )

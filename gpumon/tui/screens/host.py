@@ -36,7 +36,7 @@ from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.summary_line import with_hint
-from gpumon.tui.widgets.title_bar import Freshness, Heading, of_machine
+from gpumon.tui.widgets.title_bar import Freshness, Heading, machine_heading
 from gpumon.tui.widgets.triage_pane import TriagePane
 from gpumon.tui.widgets.wall_pane import WallPane, WallShape
 
@@ -235,23 +235,23 @@ class HostBody:
     def show_standing(self, screen: HostScreen) -> None:
         """The summary that stands for everything."""
         paused = screen.travel.paused
-        back = screen.gone_back or screen.playback is not None
-        draw = partial(summary, screen.shown, paused=paused, back=back)
+        gone_back = screen.gone_back or screen.playback is not None
+        draw = partial(summary, screen.shown, paused=paused, gone_back=gone_back)
         self._summary.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
     def heading(self, screen: HostScreen) -> Heading:
         """Which machine it is."""
-        heading = of_machine(screen.shown, LEAD if self.afar else "", screen.travel.playing)
+        heading = machine_heading(screen.shown, LEAD if self.afar else "", screen.travel.playing)
         return msgspec.structs.replace(heading, filter=screen.view.everywhere)
 
-    def standing(self, screen: HostScreen, standing: Freshness) -> Freshness:
-        """The standing, with the age that a reading of a fleet's host had when the host was opened."""
+    def freshness(self, screen: HostScreen, freshness: Freshness) -> Freshness:
+        """The freshness, with the age that a reading of a fleet's host had when the host was opened."""
         if self.afar and screen.latest is not None:
             known_s = screen.wall() - screen.latest.wall_s
         else:
             known_s = 0.0
-        every_s = max(standing.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
-        return msgspec.structs.replace(standing, waited_s=max(standing.waited_s, known_s), every_s=every_s)
+        every_s = max(freshness.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
+        return msgspec.structs.replace(freshness, waited_s=max(freshness.waited_s, known_s), every_s=every_s)
 
     def place(self, screen: HostScreen, place: KeyHolder) -> KeyHolder:
         """A chart may have its pane to itself."""

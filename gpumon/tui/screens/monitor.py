@@ -119,8 +119,8 @@ class Body(Protocol[S]):
     def heading(self, screen: MonitorScreen[S]) -> Heading:
         """Contents of the title."""
 
-    def standing(self, screen: MonitorScreen[S], standing: Freshness) -> Freshness:
-        """How what is shown stands to now, where that is special."""
+    def freshness(self, screen: MonitorScreen[S], freshness: Freshness) -> Freshness:
+        """How old what is shown is, where this body knows that better."""
 
     def place(self, screen: MonitorScreen[S], place: KeyHolder) -> KeyHolder:
         """The holder of the keys, where that is special."""
@@ -429,16 +429,16 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def show_title(self) -> None:
         """Paint the title line."""
-        standing = Freshness(
-            None if self.shown is None else self.shown.wall_s,
-            self.travel.paused,
-            time.monotonic() - self._arrived_s,
-            self.control.interval_s,
-            self.gone_back,
-            self.travel.playing,
-            self.travel.asked_s,
+        freshness = Freshness(
+            shown_s=None if self.shown is None else self.shown.wall_s,
+            paused=self.travel.paused,
+            waited_s=time.monotonic() - self._arrived_s,
+            every_s=self.control.interval_s,
+            back=self.gone_back,
+            playing=self.travel.playing,
+            asked_s=self.travel.asked_s,
         )
-        self.title_bar.show(self.body.heading(self), self.wall(), self.body.standing(self, standing))
+        self.title_bar.show(self.body.heading(self), self.wall(), self.body.freshness(self, freshness))
 
     def lay_out(self) -> None:
         """Give each part its lines; costs a layout only where that changes something."""
@@ -568,7 +568,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             speed=playback.speed if playback is not None else None,
             beside=self.dock.columns > 0,
             scrolls=scrolls,
-            every=period(self.control.interval_s),
+            interval=period(self.control.interval_s),
             inner=self.gone_back and playback is None,
             searching=current is not None and current.search.text != "",
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from rich.text import Text
 from textual.command import DiscoveryHit, Hit, Hits, Provider
@@ -30,7 +30,7 @@ class Commands(Provider):
     async def discover(self) -> Hits:
         """All of it, before anything is typed."""
         assert isinstance(self.screen, MonitorScreen)
-        for name, note, run in everything(self.screen):
+        for name, note, run in all_entries(self.screen):
             yield DiscoveryHit(name, run, help=note)
 
     async def search(self, query: str) -> Hits:
@@ -41,51 +41,57 @@ class Commands(Provider):
         if is_moment(query.strip()):
             name = f"go to {query.strip()}"
             yield Hit(1.0, Text(name), partial(screen.travel.go_to, query.strip()), text=name, help="time")
-        for name, note, run in everything(screen):
+        for name, note, run in all_entries(screen):
             text = f"{name} {note}".casefold()
             if all(word in text for word in words):
-                if name.casefold().startswith(words[0]):
-                    score = 1.0
-                else:
-                    score = 0.5
+                score = 1.0 if name.casefold().startswith(words[0]) else 0.5
                 yield Hit(score, Text(name), run, text=name, help=note)
 
 
-def everything(screen: MonitorScreen[S]) -> Iterator[tuple[str, str, Callable[[], object]]]:
-    """Name, note and function of every command, order and theme."""
+class Entry(NamedTuple):
+    """One line of the palette."""
+
+    name: str
+    note: str
+    run: Callable[[], object]
+
+
+def all_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
+    """Every command, order and theme."""
     yield from _commands(screen)
     yield from _orders(screen)
     if screen.files is not None:
-        worn = screen.view.config.general.theme
+        theme_now = screen.view.config.general.theme
         for theme in screen.looks.themes:
-            yield f"{_THEME}{theme}", "now" if theme == worn else "", partial(screen.looks.wear, theme, use=True)
+            note = "now" if theme == theme_now else ""
+            yield Entry(f"{_THEME}{theme}", note, partial(screen.looks.wear, theme, use=True))
 
 
-def _commands(screen: MonitorScreen[S]) -> Iterator[tuple[str, str, Callable[[], object]]]:
+def _commands(screen: MonitorScreen[S]) -> Iterator[Entry]:
     """The commands that do something here."""
     keymap = screen.view.keymap
     for command in COMMANDS:
-        idle = _DOES_NOTHING.get(command.id)
-        if not does_here(screen, command) or (idle is not None and idle(screen, screen.current)):
+        is_idle = _DOES_NOTHING.get(command.id)
+        if not does_here(screen, command) or (is_idle is not None and is_idle(screen, screen.current)):
             continue
         does = command.does
         if screen.body.fleet and command.fleet:
             does = command.fleet
-        yield does, f"{keymap.shown(command.id)}  {command.id}".strip(), partial(screen.action_do, command.id)
+        note = f"{keymap.shown(command.id)}  {command.id}".strip()
+        yield Entry(does, note, partial(screen.action_do, command.id))
 
 
-def _orders(screen: MonitorScreen[S]) -> Iterator[tuple[str, str, Callable[[], object]]]:
+def _orders(screen: MonitorScreen[S]) -> Iterator[Entry]:
     """The orders of every list, those of the pane with the keys first."""
     lists = [(name, pane) for name, pane in screen.panes.items() if isinstance(pane, ListPane)]
-    here = [(name, pane) for name, pane in lists if pane is screen.current]
-    others = [(name, pane) for name, pane in lists if pane is not screen.current]
-    for name, pane in (*here, *others):
+    lists.sort(key=lambda named_pane: named_pane[1] is not screen.current)
+    for name, pane in lists:
         for order in pane.listing.orders:
             title = f"sort {pane.title()} by {order.name}"
-            yield title, note_on_order(pane, order), partial(_order_by, screen, name, pane, order)
+            yield Entry(title, note_on_order(pane, order), partial(_sort_pane, screen, name, pane, order))
 
 
-def _order_by(screen: MonitorScreen[S], name: str, pane: ListPane[T], order: Order[T]) -> None:
+def _sort_pane(screen: MonitorScreen[S], name: str, pane: ListPane[T], order: Order[T]) -> None:
     go_to_pane(screen, name)
     pane.sort(order)
 
@@ -100,19 +106,19 @@ def does_here(screen: MonitorScreen[S], command: Command) -> bool:
     return here and command.id in screen.commands
 
 
-def _steps(here: Pane | None) -> bool:
-    """Whether - and + are for the line under the cursor here."""
+def _steps_a_value(here: Pane | None) -> bool:
+    """Whether - and + change the value under the cursor of this pane, and not the interval."""
     return here is not None and type(here).change is not Pane.change
 
 
-def _stays(screen: MonitorScreen[S], here: Pane | None) -> bool:
-    """Whether there is nothing beside what is shown here, in time neither."""
+def _goes_nowhere(screen: MonitorScreen[S], here: Pane | None) -> bool:
+    """Whether ← and → do nothing in this pane: nothing is beside what it shows, and no time can be gone to."""
     if screen.travel.paused and screen.travel.timely:
         return False
-    return here is None or (type(here).side is Pane.side and not _steps(here))
+    return here is None or (type(here).side is Pane.side and not _steps_a_value(here))
 
 
-def _alone(screen: MonitorScreen[S], here: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions
+def _is_only_pane(screen: MonitorScreen[S], here: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions
     """Whether there is no pane to go on to."""
     return len(screen.panes) == 1 and not screen.dock.columns
 
@@ -126,12 +132,12 @@ class IsIdle(Protocol):
 
 _DOES_NOTHING: Final[Mapping[str, IsIdle]] = {
     "palette": lambda *_: True,
-    "left": _stays,
-    "right": _stays,
-    "pane.next": _alone,
-    "pane.previous": _alone,
-    "faster": lambda _, here: _steps(here),
-    "slower": lambda _, here: _steps(here),
+    "left": _goes_nowhere,
+    "right": _goes_nowhere,
+    "pane.next": _is_only_pane,
+    "pane.previous": _is_only_pane,
+    "faster": lambda _, here: _steps_a_value(here),
+    "slower": lambda _, here: _steps_a_value(here),
     "pause": lambda screen, _: screen.in_panes is None,
     "filter": lambda screen, here: not isinstance(here, ListPane) and screen.pages.shown is None,
     "sort": lambda _, here: not (isinstance(here, ListPane) and here.listing.orders),

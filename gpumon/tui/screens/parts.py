@@ -137,11 +137,16 @@ def wear(app: App[Result], palette: Palette) -> None:
             success=theme.ok,
             warning=theme.warn,
             error=theme.critical,
-            dark=sum(int(theme.background[at : at + 2], 16) for at in (1, 3, 5)) < 3 * 128,
+            dark=_is_dark(theme.background),
             variables={"text-muted": theme.muted},
         )
     )
     app.theme = name
+
+
+def _is_dark(colour: str) -> bool:
+    """Whether the mean of red, green and blue of a `#rrggbb` is in the darker half."""
+    return sum(bytes.fromhex(colour[1:])) < 3 * 128
 
 
 class Pages:
@@ -206,6 +211,7 @@ class Pages:
         self._turn_to(self.covered.pop() if self.covered else None)
 
     def _turn_to(self, page: Pane | None) -> None:
+        """Show a page, or with None the panes, and give it the keys; the search of the page before ends."""
         screen = self._screen
         if self.shown is not None and self.shown is not page:
             self.shown.find("")
@@ -227,8 +233,8 @@ class SizingDock:
         self.open = False
         self.has_keys = False
         """Whether the panel has the keys, or had them before a page or a question took them."""
-        self._named = 0
-        """Changes that were named when the user wanted to quit."""
+        self._changes_named = 0
+        """Number of the unsaved changes that were named when the user wanted to quit last."""
 
     @property
     def columns(self) -> int:
@@ -281,9 +287,9 @@ class SizingDock:
     def warn_of_edits(self) -> bool:
         """Name changes that nobody saved and that the end would lose, once. Returns whether they were named now."""
         changes = self.panel.changes if self.panel is not None else 0
-        if changes == self._named:
+        if changes == self._changes_named:
             return False
-        self._named = changes
+        self._changes_named = changes
         if not changes:
             return False
         keys = self._screen.view.keymap.first
@@ -343,6 +349,7 @@ class ScreenSettings:
             self._screen.run_alone("themes", partial(self._ask_themes, self._screen.files))
 
     async def _ask_themes(self, files: Files) -> None:
+        """Read the names of the themes, and list them anew where they are others."""
         themes = await files.themes()
         if themes != self.themes:
             self.themes = themes
@@ -357,6 +364,7 @@ class ScreenSettings:
             self._screen.run_alone("theme", partial(self._wear, self._screen.files, name, use=use))
 
     async def _wear(self, files: Files, name: str, *, use: bool) -> None:
+        """Read a theme and show it; with `use` make it the setting."""
         screen = self._screen
         try:
             theme = await files.theme(name)

@@ -19,17 +19,21 @@ from gpumon.triage.render import LIMIT_NAMES, verdict_text
 from gpumon.tui.control import SPEEDS, Control, Playback
 from gpumon.tui.screens.parts import Pages, SizingDock
 from gpumon.tui.table import clock
-from gpumon.tui.triage_rows import happened
+from gpumon.tui.triage_rows import event_words
 from gpumon.tui.triage_words import most_urgent
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.title_bar import Playing
 
-_SAME_S: Final = 1e-3
+_SAME_MOMENT_S: Final = 1e-3
 """Two times that are nearer to each other are of one moment."""
 FAR_S: Final = 2.0
-"""A moment that is further from the time that was typed is said to be another: readings are a second apart, or two."""
-_GROUP: Final = "travel"
+"""Seconds from the time that was typed, beyond which a notice says that a moment is another: readings are a second
+apart, or two."""
+_WORK_GROUP: Final = "travel"
+"""Group of the worker that looks for moments."""
+_WHOLE_LIST: Final = 100_000
+"""Rows: more than any list has."""
 
 
 class Timed(Protocol):
@@ -146,7 +150,7 @@ class MachinePast:
         return ""
 
     def about(self) -> tuple[str, str]:
-        """There is one host."""
+        """No name, as there is one host alone, and no reason."""
         return "", ""
 
     def span(self) -> tuple[float, float] | None:
@@ -194,7 +198,7 @@ def _arrival(moment: PastMoment | None) -> Arrival[Snapshot] | None:
     if moment is None:
         return None
     at_s = moment.snapshot.wall_s
-    return Arrival(moment.snapshot, moment.history, moment.history.events(at_s - _SAME_S, at_s + _SAME_S))
+    return Arrival(moment.snapshot, moment.history, moment.history.events(at_s - _SAME_MOMENT_S, at_s + _SAME_MOMENT_S))
 
 
 def _distance_s(arrival: Arrival[Snapshot], wall_s: float) -> float:
@@ -262,10 +266,12 @@ class TimeTravel(Generic[S]):
         self.asked_s: float | None = None
         """The moment that is being asked for, where that takes a while."""
         self.seeking = False
-        self._asked: list[AskedMoment] = []
+        """Whether a moment is being looked for."""
+        self._waiting: list[AskedMoment] = []
+        """Moments that were asked for and are not looked for yet, the first one first."""
         self._journey = 0
         """Counts the ways back to what is live: what was asked for before that is not wanted any more."""
-        self._by_the_way = False
+        self._frozen_to_travel = False
         """Whether the display is frozen only because a moment was asked for."""
         self._aim_s: float | None = None
         """Time that jumps by seconds have led to: the frames there are some milliseconds off."""
@@ -285,7 +291,7 @@ class TimeTravel(Generic[S]):
         shown = self._screen.shown
         if playback is None:
             return None
-        ended = shown is not None and span is not None and shown.wall_s >= span[1] - _SAME_S
+        ended = shown is not None and span is not None and shown.wall_s >= span[1] - _SAME_MOMENT_S
         return Playing(clean(playback.file, 60), playback.speed, ended)
 
     def frame(self, frames: int) -> None:
@@ -308,7 +314,7 @@ class TimeTravel(Generic[S]):
         """Frozen, the oldest (-1) moment, or live again; of a recording its last moment; else an end of the list."""
         if not self.timely:
             if self._screen.current is not None:
-                self._screen.current.move(step * 100000)
+                self._screen.current.move(step * _WHOLE_LIST)
         elif step < 0:
             self.travel(AskedMoment(Way.OLDEST, -1.0))
         elif self._screen.playback is not None:
@@ -339,7 +345,7 @@ class TimeTravel(Generic[S]):
         playback = self._screen.playback
         if playback is None:
             return False
-        others = [speed for speed in SPEEDS if (speed - playback.speed) * step > 1e-9]
+        others = [speed for speed in SPEEDS if (speed - playback.speed) * step > 1e-9]  # in the direction of the step
         if others:
             playback.set_speed(min(others, key=lambda speed: abs(speed - playback.speed)))
         self._screen.show_title()
@@ -352,17 +358,17 @@ class TimeTravel(Generic[S]):
         self.paused = paused
         for pane in screen.panes.values():
             pane.paused = paused
-        self._by_the_way = False
+        self._frozen_to_travel = False
         if paused:
             self._aim_s = None
             if screen.playback is not None:
                 screen.playback.pause()
         else:
             self._journey += 1
-            self._asked.clear()
+            self._waiting.clear()
             self.asked_s = None
             self.seeking = False
-            screen.drop_work(_GROUP)
+            screen.drop_work(_WORK_GROUP)
             if screen.playback is not None and screen.shown is not None:
                 screen.playback.go_on(screen.shown.wall_s)
             elif screen.latest is not None:
@@ -384,7 +390,7 @@ class TimeTravel(Generic[S]):
         """Paint what is live, or what a recording plays."""
         if self.moment is not None:
             self.moment = None
-            self._jumped()
+            self._jump_panes()
         self.read_from(self.past.live)
         self._screen.paint(snapshot)
 
@@ -398,9 +404,11 @@ class TimeTravel(Generic[S]):
         self.history = history
 
     def _panes(self) -> Iterator[Pane]:
+        """All panes, and the pages that were made."""
         yield from (*self._screen.panes.values(), *self._screen.pages.by_name.values())
 
-    def _jumped(self) -> None:
+    def _jump_panes(self) -> None:
+        """Prepare panes and pages for a snapshot of any time."""
         for pane in self._panes():
             pane.jump()
         if self._screen.dock.panel is not None:
@@ -429,26 +437,26 @@ class TimeTravel(Generic[S]):
             screen.say(why or "nothing is known yet")
             return
         if not self.paused:
-            if ask.by > 0.0 and ask.way is not Way.TIME and screen.playback is None:
+            if ask.by > 0.0 and ask.way is not Way.TIME and screen.playback is None:  # forth from what is live
                 screen.say(f"this is live: {screen.view.keymap.first('time.back')} goes back")
                 return
             self.freeze(True)
-            self._by_the_way = True
+            self._frozen_to_travel = True
         self._add(ask)
-        if self._asked and not self.seeking:
+        if self._waiting and not self.seeking:
             self.seeking = True
             work: WorkType[None] = self._seek
-            screen.run_worker(work, group=_GROUP)
+            screen.run_worker(work, group=_WORK_GROUP)
 
     def _add(self, ask: AskedMoment) -> None:
         """Add a step to those that wait: steps of one way are summed up, a moment of its own replaces them all."""
-        last = self._asked[-1] if self._asked else None
+        last = self._waiting[-1] if self._waiting else None
         if ask.way in _ABSOLUTE or (last is not None and last.about != ask.about):
-            self._asked.clear()
+            self._waiting.clear()
         elif last is not None and last.way is ask.way:
-            ask = ask._replace(by=self._asked.pop().by + ask.by)
+            ask = ask._replace(by=self._waiting.pop().by + ask.by)
         if ask.by:
-            self._asked.append(ask)
+            self._waiting.append(ask)
 
     def begin_at(self, wall_s: float) -> None:
         """Go to a Unix time, where the screen before this one was."""
@@ -462,26 +470,26 @@ class TimeTravel(Generic[S]):
         """Go where was asked for, until nothing more is."""
         journey = self._journey
         arrived = False
-        while self._asked:
-            ask = self._asked.pop(0)
+        while self._waiting:
+            ask = self._waiting.pop(0)
             try:
-                moment = await self._found(ask)
+                moment = await self._moment_for(ask)
             except NoPastError as why:
                 self._screen.say(str(why))
             except Exception as error:  # a past that cannot be read costs this step, not the screen
                 self._screen.say(f"this moment cannot be read: {clean(f'{type(error).__name__}: {error}', 200)}")
             else:
                 if journey == self._journey:
-                    arrived = self._arrived(ask, moment) or arrived
-        if journey == self._journey:
+                    arrived = self._show_arrival(ask, moment) or arrived
+        if journey == self._journey:  # else the user went back to what is live meanwhile
             self.asked_s = None
             self.seeking = False
-            if not arrived and self._by_the_way and self._screen.playback is None:
+            if not arrived and self._frozen_to_travel and self._screen.playback is None:
                 self.freeze(False)
-            self._by_the_way = False
+            self._frozen_to_travel = False
             self._screen.show_title()
 
-    async def _found(self, ask: AskedMoment) -> Arrival[S] | None:
+    async def _moment_for(self, ask: AskedMoment) -> Arrival[S] | None:
         """The moment that was asked for; None where there is none."""
         span = self.past.span()
         shown = self._screen.shown
@@ -491,7 +499,7 @@ class TimeTravel(Generic[S]):
             from_s = shown.wall_s if self._aim_s is None else self._aim_s
             aim_s = min(max(from_s + ask.by, span[0]), span[1])
             self._aim_s = aim_s
-            return await self._at(aim_s)
+            return await self._ask_for_time(aim_s)
         self._aim_s = None
         if ask.way is Way.TIME:
             self._show_asked(ask.by)
@@ -500,11 +508,12 @@ class TimeTravel(Generic[S]):
             return await self.past.step(shown.wall_s, int(ask.by))
         if ask.way is Way.CHANGES:
             if self.past.slow:
-                self._screen.say(f"looking for what happened{self._where(ask)} …")
+                self._screen.say(f"looking for what happened{self._where_text(ask)} …")
             return await self.past.change(shown.wall_s, int(ask.by), ask.about)
-        return await self._at(span[0] if ask.way is Way.OLDEST else span[1])
+        return await self._ask_for_time(span[0] if ask.way is Way.OLDEST else span[1])
 
-    async def _at(self, wall_s: float) -> Arrival[S] | None:
+    async def _ask_for_time(self, wall_s: float) -> Arrival[S] | None:
+        """The moment at a time; while it is looked for, the title says so where that takes a while."""
         self._show_asked(wall_s)
         return await self.past.at(wall_s)
 
@@ -514,12 +523,13 @@ class TimeTravel(Generic[S]):
             self.asked_s = wall_s
             self._screen.show_title()
 
-    def _where(self, ask: AskedMoment) -> str:
+    def _where_text(self, ask: AskedMoment) -> str:
+        """` on` the host whose changes are looked for; empty where there is one host."""
         if ask.about:
             return f" on {clean(ask.about, 40)}"
         return ""
 
-    def _arrived(self, ask: AskedMoment, moment: Arrival[S] | None) -> bool:
+    def _show_arrival(self, ask: AskedMoment, moment: Arrival[S] | None) -> bool:
         """Show a moment and say what there is to say about it; returns whether there was one."""
         screen = self._screen
         span = self.past.span()
@@ -527,9 +537,9 @@ class TimeTravel(Generic[S]):
             screen.say(self._nothing_there(ask))
             return False
         self.moment = moment
-        self._by_the_way = False
+        self._frozen_to_travel = False
         self.read_from(moment.history)
-        self._jumped()
+        self._jump_panes()
         screen.paint(moment.snapshot)
         screen.show_keys()
         if moment.note:
@@ -537,10 +547,10 @@ class TimeTravel(Generic[S]):
             screen.say(moment.note)
         elif ask.way is Way.CHANGES:
             screen.point_at(moment.events, moment.snapshot)
-            happened = what_happened(moment.events, clock)
+            notice = what_happened(moment.events, clock)
             if ask.about:
-                happened = f"{clean(ask.about, 40)}: {happened}"
-            screen.say(happened)
+                notice = f"{clean(ask.about, 40)}: {notice}"
+            screen.say(notice)
         else:
             self._say_where_it_ends(ask, moment.snapshot.wall_s, span)
         return True
@@ -553,16 +563,16 @@ class TimeTravel(Generic[S]):
         if self.past.slow:
             searched = "as far as is looked"
         order = "after" if ask.by > 0.0 else "before"
-        where = self._where(ask)
+        where = self._where_text(ask)
         if where:
             return f"nothing happened {order} this{where}, {searched}"
         return f"nothing happened {order} this {searched}"
 
     def _say_where_it_ends(self, ask: AskedMoment, shown_s: float, span: tuple[float, float]) -> None:
         """Say that the oldest, or the newest, moment is reached."""
-        if ask.by < 0.0 and shown_s <= span[0] + _SAME_S:
+        if ask.by < 0.0 and shown_s <= span[0] + _SAME_MOMENT_S:
             self._screen.say(self._oldest_notice(shown_s, span[1] - span[0]))
-        elif ask.by > 0.0 and shown_s >= span[1] - _SAME_S:
+        elif ask.by > 0.0 and shown_s >= span[1] - _SAME_MOMENT_S:
             if self._screen.playback is not None:
                 self._screen.say(f"the recording ends: {clock(shown_s)}")
             else:
@@ -588,4 +598,4 @@ def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
     more = ""
     if others:
         more = f" +{others}"
-    return f"{at(event.wall_s)} {clean(event.scope, 40)}: {clean(happened(event, at), 200)}{more}"
+    return f"{at(event.wall_s)} {clean(event.scope, 40)}: {clean(event_words(event, at), 200)}{more}"

@@ -37,13 +37,19 @@ class Board(Widget, inherit_bindings=False):
         self.asks_for_all: Board | None = None
         """The board that asks Textual to paint changed lines, for all boards of a screen; None: each for itself."""
         self._rows: list[Row] = []
+        """The rows that were drawn last; `_lines` are the same as they are painted, `_slots` their places."""
         self._lines: list[Line] = []
         self._slots: list[LineSlot] = []
-        self._drawn = Size(0, 0)
-        self._given = (0, 0)
+        self._drawn_size = Size(0, 0)
+        """Size for which the rows were drawn; 0x0: all must be drawn anew."""
+        self._given_space = (0, 0)
+        """Lines and columns that the board got last (0 columns: all)."""
         self._layout_comes = False
-        self._late = False
+        """Whether a layout follows that changes the size."""
+        self._update_pending = False
+        """Whether an update waits for the terminal."""
         self._retries = 0
+        """How often the terminal was still busy, one after the other."""
 
     @property
     def size(self) -> Size:
@@ -74,7 +80,7 @@ class Board(Widget, inherit_bindings=False):
             self._update_soon()
             return 0
         self._retries = 0
-        if self._drawn != size:
+        if self._drawn_size != size:
             self._draw()
             self.refresh()
             return size.height
@@ -88,12 +94,12 @@ class Board(Widget, inherit_bindings=False):
         if not lines:
             self.display = False
             return
-        if self.display and self._given == (lines, columns):
+        if self.display and self._given_space == (lines, columns):
             return
         if not self.display:
             self.forget()  # hidden boards are not kept up to date
         self._layout_comes = True
-        self._given = (lines, columns)
+        self._given_space = (lines, columns)
         self.display = True
         self.styles.height = lines
         self.styles.width = columns or "100%"
@@ -106,7 +112,7 @@ class Board(Widget, inherit_bindings=False):
     def _changed(self, width: int, height: int) -> list[Region]:
         """Take the rows as they are now; returns the cells of each line that differ."""
         regions = []
-        for y, row in enumerate(self._wanted(width, height)):
+        for y, row in enumerate(self._full_rows(width, height)):
             if row == self._rows[y]:
                 continue
             self._rows[y] = row
@@ -123,23 +129,23 @@ class Board(Widget, inherit_bindings=False):
 
         Each board that asks is a task that wakes, and two messages: where five boards change, one asks for all.
         """
-        asking = self.asks_for_all
-        if asking is None or not asking.is_mounted or not asking.display:
+        painter = self.asks_for_all
+        if painter is None or not painter.is_mounted or not painter.display:
             self.refresh(*regions)
             return
-        offset = self.region.offset - asking.region.offset
-        asking.refresh(*(region.translate(offset) for region in regions))
+        offset = self.region.offset - painter.region.offset
+        painter.refresh(*(region.translate(offset) for region in regions))
 
     def _update_soon(self) -> None:
         """Update once the terminal may have taken the last frame, unless that is under way."""
-        if self._late:
+        if self._update_pending:
             return
-        self._late = True
-        self.set_timer(_RETRIES_S[min(self._retries, len(_RETRIES_S) - 1)], self._update_late)
+        self._update_pending = True
+        self.set_timer(_RETRIES_S[min(self._retries, len(_RETRIES_S) - 1)], self._update_pending_now)
         self._retries += 1
 
-    def _update_late(self) -> None:
-        self._late = False
+    def _update_pending_now(self) -> None:
+        self._update_pending = False
         self.update()
 
     @property
@@ -149,16 +155,17 @@ class Board(Widget, inherit_bindings=False):
 
     def forget(self) -> None:
         """Draw everything anew at the next paint: colours or units are others now."""
-        self._drawn = Size(0, 0)
+        self._drawn_size = Size(0, 0)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """The lines as they are: what Textual's style cache would add (borders, filters) is not wanted here."""
         size = self.size
-        if self._drawn != size:
+        if self._drawn_size != size:
             self._draw()
         lines = self._lines[crop.y : crop.bottom]
         if crop.column_span == (0, size.width):
             return list(lines)
+        # Parts of lines: what the terminal shows of them is not known afterwards.
         for line in lines:
             line.slot.shown = None
         return [Strip(line).crop(*crop.column_span) for line in lines]
@@ -168,13 +175,15 @@ class Board(Widget, inherit_bindings=False):
         return self.render_lines(Region(0, y, self.size.width, 1))[0]
 
     def _draw(self) -> None:
+        """Make all lines anew, for the size of now; the terminal is not known to show any of them."""
         self._layout_comes = False
-        width, height = self._drawn = self.size
-        self._rows = self._wanted(width, height)
+        self._drawn_size = self.size
+        width, height = self._drawn_size
+        self._rows = self._full_rows(width, height)
         self._slots = [LineSlot() for _ in range(height)]
         self._lines = [Line(row, width, self.palette, slot) for row, slot in zip(self._rows, self._slots, strict=True)]
 
-    def _wanted(self, width: int, height: int) -> list[Row]:
+    def _full_rows(self, width: int, height: int) -> list[Row]:
         """The rows that the subclass gives, filled up to `height`; one that says so where it fails."""
         try:
             rows = list(self.rows(width, height))[:height]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from textual import events
 
@@ -21,17 +21,23 @@ from gpumon.tui.triage_words import glyph_legend
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
-_AREAS_FROM: Final = 7
+_LEAST_AREA_LINES: Final = 7
 """Lines from which there are areas and not sparks."""
-_PARTS: Final = 0.5
+_PARTS_SHARE: Final = 0.5
 """Share of a zoomed pane that the same chart of each GPU or engine may take."""
 _PARTS_ACROSS: Final = 4
+"""Charts of single things side by side, at most."""
 _PART_WIDTH: Final = 38
-"""Charts of single things side by side, and cells of each, at least."""
+"""Cells of each, at least."""
+_PAGE: Final = 4
+"""Charts that a page key moves by."""
+_LINES_OF_PARTS: Final = ((30, 4), (16, 3))
+"""Lines of the pane -> lines of each row of charts of single things from there on; below, each has one line."""
 _ROOMY: Final = 120
 """Cells of a rule that has room for what the glyphs of the events mean."""
-_KEYS: Final = frozenset(curve.key for curve in SPARKS)
-_SINGLE: Final = tuple(Chart((curve,)) for curve in SPARKS)
+_ALL_SERIES: Final = frozenset(curve.key for curve in SPARKS)
+_SINGLE_CURVES: Final = tuple(Chart((curve,)) for curve in SPARKS)
+"""The charts as they are where each has one line."""
 _SHARES_OF_PEAKS: Final = frozenset(("mfu", "mbu"))
 """Figures of engines that need a GPU."""
 _GROWING_S: Final = (30.0, 60.0, 120.0, 180.0, 300.0)
@@ -41,6 +47,18 @@ _SETTLED_S: Final = 30.0
 """Seconds for which engines may be late with their figures: their charts keep their places."""
 _NOTHING: Final = "nothing to chart: there is no GPU and no engine; gpumon demo shows a simulated server"
 """In place of the charts of a host that has nothing to monitor."""
+
+
+_SEPARATOR: Final = " · "
+"""Between two parts of the note."""
+
+
+class _NotePart(NamedTuple):
+    """A part of the note on the rule."""
+
+    place: int
+    """Parts stand on the rule in this order."""
+    text: str
 
 
 class HistoryPane(Pane):
@@ -54,7 +72,7 @@ class HistoryPane(Pane):
     def __init__(self, palette: Palette, view: View, history: History) -> None:
         super().__init__(palette, view)
         self._history = history
-        self._figures = CurveTexts(history)
+        self._texts = CurveTexts(history)
         self._configured_s = view.config.screen.span_s
         self.span_s = self._configured_s
         """Seconds that the charts go back."""
@@ -66,29 +84,33 @@ class HistoryPane(Pane):
         """Whether the roofline of the engines stands in the place of the charts."""
         self._charts: Charts | None = None
         self._parts: Charts | None = None
-        self._built: tuple[object, ...] = ()
-        self._first = 0
-        self._small = False
+        """The charts of single GPUs or engines below the others."""
+        self._charts_inputs: tuple[object, ...] = ()
+        """All that the charts were made of: while it is the same, so are they."""
+        self._first_chart = 0
+        """Place of the first chart in view."""
+        self._shows_sparks = False
         """Whether there are sparks and not areas."""
-        self._seen: set[str] = set()
+        self._ever_seen: set[str] = set()
         """Series that ever had a value: their charts stay for the session."""
-        self._charted: frozenset[str] = frozenset()
+        self._drawn_series: frozenset[str] = frozenset()
         """Series whose charts are drawn."""
         self.filling = False
         """Whether the past of the charts is still being read."""
-        self._first_s = math.inf
+        self._first_shown_s = math.inf
+        """Unix time of the first snapshot that was shown."""
         self._focused_before = False
         """Whether the pane had the focus when the mouse button went down."""
 
     def read_from(self, history: History) -> None:
         """Charts of other series."""
-        self._figures = CurveTexts(history)
+        self._texts = CurveTexts(history)
         self._history = history
         self._charts = None
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint the history up to a snapshot."""
-        self._figures.read(snapshot)
+        self._texts.read(snapshot)
         self._choose_charts(snapshot)
         super().show(snapshot)
 
@@ -110,46 +132,46 @@ class HistoryPane(Pane):
 
     def move(self, lines: int) -> None:
         """Choose another chart."""
-        self.cursor = max(0, min(len(self._offered()) - 1, self.cursor + lines))
+        self.cursor = max(0, min(len(self._charts_there_are()) - 1, self.cursor + lines))
         self.update()
 
-    def _offered(self) -> list[Chart]:
+    def _charts_there_are(self) -> list[Chart]:
         """The charts in order, of what has data; all of them as long as nothing has."""
-        if self._small and not self.opened:
-            charts = _SINGLE
+        if self._shows_sparks and not self.opened:
+            charts = _SINGLE_CURVES
         else:
             charts = CHARTS
-        return with_data(charts, self._charted) or list(charts)
+        return with_data(charts, self._drawn_series) or list(charts)
 
     def _choose_charts(self, snapshot: Snapshot) -> None:
         """Draw what has data by now; the chosen chart stays the chosen one."""
-        drawn = self._with_data(snapshot)
-        if drawn == self._charted:
+        series = self._with_data(snapshot)
+        if series == self._drawn_series:
             return
-        chosen = {curve.key for curve in self._chosen().curves}
-        self._charted = drawn
+        chosen = {curve.key for curve in self._chosen_chart().curves}
+        self._drawn_series = series
         if self.has_focus or self.opened:
             self.cursor = 0
-            for place, chart in enumerate(self._offered()):
+            for place, chart in enumerate(self._charts_there_are()):
                 if chosen.intersection(curve.key for curve in chart.curves):
                     self.cursor = place
                     break
 
     def _with_data(self, snapshot: Snapshot) -> frozenset[str]:
         """Series that ever had a value, and at first those that engines will soon have."""
-        self._seen |= {key for key in _KEYS - self._seen if self._history.has_values(key)}
-        self._first_s = min(self._first_s, snapshot.wall_s)
-        if not snapshot.engines or snapshot.wall_s >= self._first_s + _SETTLED_S:
-            return frozenset(self._seen)
+        self._ever_seen |= {key for key in _ALL_SERIES - self._ever_seen if self._history.has_values(key)}
+        self._first_shown_s = min(self._first_shown_s, snapshot.wall_s)
+        if not snapshot.engines or snapshot.wall_s >= self._first_shown_s + _SETTLED_S:
+            return frozenset(self._ever_seen)
         if snapshot.gpus:
             late = OF_ENGINES
         else:
             late = OF_ENGINES - _SHARES_OF_PEAKS
-        return frozenset(self._seen | late)
+        return frozenset(self._ever_seen | late)
 
     def page(self) -> int:
         """Charts that a page key moves by."""
-        return 4
+        return _PAGE
 
     def open(self) -> None:
         """Give the chosen chart the pane to itself; the roofline has it already."""
@@ -157,11 +179,11 @@ class HistoryPane(Pane):
         self.update()
 
     def back(self) -> bool:
-        """All charts again."""
-        was = self.opened
+        """Show all charts again; returns whether one had the pane to itself."""
+        was_opened = self.opened
         self.opened = False
         self.update()
-        return was
+        return was_opened
 
     def roofline_is_next(self, lines: int, width: int) -> bool:
         """Whether a step leads from the last chart to the roofline, on a screen with so many columns, or from it to the
@@ -171,7 +193,7 @@ class HistoryPane(Pane):
         if self.roofline:
             return lines < 0
         has_engines = self.snapshot is not None and bool(self.snapshot.engines)
-        at_last = self.cursor == len(self._offered()) - 1
+        at_last = self.cursor == len(self._charts_there_are()) - 1
         return lines > 0 and at_last and has_engines and not self.opened and width >= LEAST_ROOFLINE_WIDTH
 
     def turn_to_roofline(self) -> None:
@@ -183,13 +205,13 @@ class HistoryPane(Pane):
         """Show the first charts again once another pane has the focus; a page or a question gives it back."""
         super().watch_has_focus(has_focus)
         if not has_focus and not self.opened and self.is_mounted:
-            taken = self.screen.focused
-            if isinstance(taken, Pane) and taken.KEY and taken is not self:
-                self.cursor = self._first = 0
+            focused = self.screen.focused
+            if isinstance(focused, Pane) and focused.KEY and focused is not self:
+                self.cursor = self._first_chart = 0
                 self.update()
 
     def focus_on_click(self) -> bool:
-        """Asked at mouse-down, before the click gives the pane the focus."""
+        """Note whether the pane has the focus: Textual asks at mouse-down, before the click gives it."""
         self._focused_before = self.has_focus
         return super().focus_on_click()
 
@@ -198,7 +220,8 @@ class HistoryPane(Pane):
         if self._charts is not None and not self.opened:
             chart = self._charts.at(event.x, event.y - 1)
             self.opened = chart is not None and chart == self.cursor and self._focused_before
-            self.cursor = self.cursor if chart is None else chart
+            if chart is not None:
+                self.cursor = chart
             self.update()
 
     @property
@@ -211,11 +234,12 @@ class HistoryPane(Pane):
         if self.roofline:
             return f"{self.TITLE} · roofline"
         if self.opened:
-            return f"{self.TITLE} · {self._chosen().name}"
+            return f"{self.TITLE} · {self._chosen_chart().name}"
         return self.TITLE
 
-    def _chosen(self) -> Chart:
-        charts = self._offered()
+    def _chosen_chart(self) -> Chart:
+        """The chart that the cursor is on."""
+        charts = self._charts_there_are()
         return charts[min(self.cursor, len(charts) - 1)]
 
     def note(self) -> str:
@@ -229,37 +253,38 @@ class HistoryPane(Pane):
         if charts is None or self.size.height == 1:  # the title alone says by which keys to get here
             return ""
         parts = self._parts_of_note(charts)
-        room = max(self.note_room, cells(parts[0][1]))
-        fitting: list[tuple[int, str]] = []
+        room = max(self.note_room, cells(parts[0].text))
+        fitting: list[_NotePart] = []
         for part in parts:
-            if sum(cells(text) + 3 for _, text in [*fitting, part]) - 3 <= room:
+            if cells(_SEPARATOR.join([text for _, text in [*fitting, part]])) <= room:
                 fitting.append(part)
-        return " · ".join([text for _, text in sorted(fitting)])
+        return _SEPARATOR.join([text for _, text in sorted(fitting)])
 
-    def _parts_of_note(self, charts: Charts) -> list[tuple[int, str]]:
-        """Place on the rule and text of each part of the note, the most telling part first."""
+    def _parts_of_note(self, charts: Charts) -> list[_NotePart]:
+        """The parts of the note, the most telling first."""
         key = self.view.keymap.first
-        column = (3, f"{period(charts.grid.column_s)} a column")
-        parts: list[tuple[int, str]] = []
+        column = _NotePart(3, f"{period(charts.grid.column_s)} a column")
+        glyphs = _NotePart(4, self._marks())
+        parts: list[_NotePart] = []
         if charts.left_out:
             if self.has_focus:
                 keys = f"{key('down')} {key('up')}"
             else:
                 keys = f"keys {key(self.KEY)} {key('zoom')}"
-            parts.append((0, f"{charts.left_out} more: {keys}"))
+            parts.append(_NotePart(0, f"{charts.left_out} more: {keys}"))
         if self.filling:
-            parts.append((-1, "loading the past …"))
-        parts.append((2, self._span_note()))
+            parts.append(_NotePart(-1, "loading the past …"))
+        parts.append(_NotePart(2, self._span_note()))
         if self.has_focus:
             way = f"{key('open')}: one chart"
             if self.opened:
                 way = f"{key('back')}: all charts"
-            parts += [(1, way), (4, self._marks()), column]
+            parts += [_NotePart(1, way), glyphs, column]
         elif self.size.width >= _ROOMY:
-            parts += [column, (4, self._marks())]
+            parts += [column, glyphs]
         else:
             parts.append(column)
-        return [part for part in parts if part[1]]
+        return [part for part in parts if part.text]
 
     def _span_note(self) -> str:
         """The span of the charts, and the keys that change it."""
@@ -273,7 +298,7 @@ class HistoryPane(Pane):
     def _marks(self) -> str:
         """Meanings of the glyphs of the events."""
         if self.snapshot is not None:
-            return glyph_legend(self._happened(self.snapshot), self.palette.glyphs)
+            return glyph_legend(self._events_charted(self.snapshot), self.palette.glyphs)
         return ""
 
     def body(self, width: int, height: int) -> Sequence[Row]:
@@ -284,11 +309,11 @@ class HistoryPane(Pane):
         if height < 1:
             return ()
         self._take_configured_span()
-        if not snapshot.gpus and not snapshot.engines and not self._seen:
+        if not snapshot.gpus and not snapshot.engines and not self._ever_seen:
             return wrap_line(_NOTHING, width, "muted")
         if self.roofline:
             return self._roofline(snapshot, width, height)
-        if not self._charted:
+        if not self._drawn_series:
             return wrap_line("nothing to chart yet: no figure has come", width, "muted")
         return self._chart_rows(snapshot, width, height)
 
@@ -299,14 +324,14 @@ class HistoryPane(Pane):
 
     def _chart_rows(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
         """The charts, and below them those of single GPUs or engines."""
-        self._small = height < _AREAS_FROM
-        charts, parts = self._fitting(snapshot, width, height)
+        self._shows_sparks = height < _LEAST_AREA_LINES
+        charts, parts = self._fit_charts(snapshot, width, height)
         marked = None
         if self.has_focus and not self.opened:
             marked = self.cursor
-        rows = charts.rows(snapshot.wall_s, self._figures, marked, self.moment)
+        rows = charts.rows(snapshot.wall_s, self._texts, marked, self.moment)
         if parts is not None:
-            return [*rows, *parts.rows(snapshot.wall_s, self._figures)]
+            return [*rows, *parts.rows(snapshot.wall_s, self._texts)]
         return rows
 
     def _roofline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
@@ -319,17 +344,17 @@ class HistoryPane(Pane):
             return too_narrow(width)
         return roofline_rows(snapshot.engines, self._history, snapshot.wall_s, (width, height), self.palette.glyphs)
 
-    def _fitting(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
+    def _fit_charts(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
         """The charts for this size, the same ones as long as nothing but time changes."""
-        charts = self._offered()
+        charts = self._charts_there_are()
         style = Style(self.charted_s, self.palette.glyphs, levels_in(self.view))
         if self.opened or self.zoomed:
-            parts = parts_of(self._chosen(), self._history.keys(), snapshot)
+            parts = parts_of(self._chosen_chart(), self._history.keys(), snapshot)
         else:
             parts = []
-        wanted = (width, height, style, self.opened, self.zoomed, self.cursor, charts, parts)
-        if self._charts is None or self._built != wanted:
-            self._built = wanted
+        inputs = (width, height, style, self.opened, self.zoomed, self.cursor, charts, parts)
+        if self._charts is None or self._charts_inputs != inputs:
+            self._charts_inputs = inputs
             below = _lines_of_parts(len(parts), width, height)
             self._charts = self._charts_in(charts, width, height - below, style)
             self._parts = self._parts_in(parts, width, below, style)
@@ -338,18 +363,18 @@ class HistoryPane(Pane):
     def _charts_in(self, charts: Sequence[Chart], width: int, height: int, style: Style) -> Charts:
         """All charts, or the open one alone."""
         if self.opened:
-            return Charts(self._history, [self._chosen()], width, height, style, least=2, across=1)
+            return Charts(self._history, [self._chosen_chart()], width, height, style, least=2, across=1)
         drawn = Charts(
             self._history,
             charts,
             width,
             height,
             style,
-            least=1 if self._small else 3,
+            least=1 if self._shows_sparks else 3,
             cursor=min(self.cursor, len(charts) - 1),
-            first=self._first,
+            first=self._first_chart,
         )
-        self._first = drawn.first
+        self._first_chart = drawn.first
         return drawn
 
     def _parts_in(self, parts: Sequence[Chart], width: int, height: int, style: Style) -> Charts | None:
@@ -362,7 +387,7 @@ class HistoryPane(Pane):
             least = 3
         return Charts(self._history, parts, width, height, style, least=least, axis=False)
 
-    def _happened(self, snapshot: Snapshot) -> Sequence[Event]:
+    def _events_charted(self, snapshot: Snapshot) -> Sequence[Event]:
         """Events in the time that is charted, oldest first."""
         return self._history.events(snapshot.wall_s - self.charted_s, snapshot.wall_s)
 
@@ -370,9 +395,6 @@ class HistoryPane(Pane):
 def _lines_of_parts(count: int, width: int, height: int) -> int:
     """Lines of a pane that the charts of single GPUs or engines take."""
     across = max(1, min(_PARTS_ACROSS, width // _PART_WIDTH))
-    lines = 1
-    if height >= 30:
-        lines = 4
-    elif height >= 16:
-        lines = 3
-    return min(-(-count // across) * lines, int(height * _PARTS))
+    lines = next((lines for least, lines in _LINES_OF_PARTS if height >= least), 1)
+    rows = -(-count // across)
+    return min(rows * lines, int(height * _PARTS_SHARE))

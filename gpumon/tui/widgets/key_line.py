@@ -29,56 +29,79 @@ class Hint(NamedTuple):
     """The keys, for a click: two of them where one goes back and the other forth."""
 
 
-_Own = tuple[tuple[tuple[str, ...], str], ...]
-_TURN: Final = ("fleet.models",)
+class KeyGroup(NamedTuple):
+    """Commands that share a hint."""
+
+    does: str
+    """What the key line calls them here."""
+    commands: tuple[str, ...]
+    """Their ids: one, or two of which one goes back and the other forth."""
+
+
+KeyGroups = tuple[KeyGroup, ...]
+
+
+def _keys(does: str, *commands: str) -> KeyGroup:
+    """The commands that share a hint."""
+    return KeyGroup(does, commands)
+
+
+_TURN_ROWS: Final = ("fleet.models",)
 """Its key is called by the rows that it shows next."""
-_HOSTS: Final[_Own] = (
-    *((("open",), "host"), (_TURN, "rows"), (("filter",), "filter"), (("sort",), "sort")),
-    (("sizing",), "sizing"),
-    (("zoom",), "wall of GPUs"),
+_HOSTS: Final = (
+    _keys("host", "open"),
+    _keys("rows", *_TURN_ROWS),
+    _keys("filter", "filter"),
+    _keys("sort", "sort"),
+    _keys("sizing", "sizing"),
+    _keys("wall of GPUs", "zoom"),
 )
-_FLEET_WALL: Final[_Own] = (
-    *((("open",), "its page"), (("wall.figure",), "figure"), (("zoom",), "hosts"), (("filter",), "filter")),
-    (("sizing",), "sizing"),
+_GROUPS: Final = (_keys("its hosts", "open"), *_HOSTS[1:])
+_FLEET_WALL: Final = (
+    _keys("its page", "open"),
+    _keys("figure", "wall.figure"),
+    _keys("hosts", "zoom"),
+    _keys("filter", "filter"),
+    _keys("sizing", "sizing"),
 )
-_LIST: Final[_Own] = ((("open",), "detail"), (("filter",), "filter"), (("sort",), "sort"))
-_SPAN: Final = (("span.shorter", "span.longer"), "time span")
-_OWN: Final[dict[str, _Own]] = {
+_LIST: Final = (_keys("detail", "open"), _keys("filter", "filter"), _keys("sort", "sort"))
+_SPAN: Final = _keys("time span", "span.shorter", "span.longer")
+_OWN: Final[dict[str, KeyGroups]] = {
     "rows": _HOSTS,
-    "groups": ((("open",), "its hosts"), *_HOSTS[1:]),
+    "groups": _GROUPS,
     "gpus": _LIST,
     "fleet wall": _FLEET_WALL,
-    "wall": ((("open",), "detail"), (("wall.figure",), "figure"), (("wall",), "rows"), *_LIST[1:]),
-    "engines": (*_LIST, (("log",), "log"), (("requests",), "requests")),
+    "wall": (_keys("detail", "open"), _keys("figure", "wall.figure"), _keys("rows", "wall"), *_LIST[1:]),
+    "engines": (*_LIST, _keys("log", "log"), _keys("requests", "requests")),
     "processes": _LIST,
-    "history": ((("open",), "one chart"), _SPAN, (("roofline",), "roofline")),
-    "narrow history": ((("open",), "one chart"), _SPAN),
-    "triage": (*_LIST[:2], (("log",), "log")),
-    "compare": ((("left", "right"), "other thing"), (("compare",), "again")),
-    "log": ((("log.error",), "errors"), (("log.follow",), "follow"), (("filter",), "find")),
-    "requests": ((("requests.errors",), "errors first, by time"), (("filter",), "find")),
-    "settings": ((("open",), "change"),),
-    "number": ((("open",), "type"), (("back",), "to the rows"), (("up", "down"), "on")),
+    "history": (_keys("one chart", "open"), _SPAN, _keys("roofline", "roofline")),
+    "narrow history": (_keys("one chart", "open"), _SPAN),
+    "triage": (*_LIST[:2], _keys("log", "log")),
+    "compare": (_keys("other thing", "left", "right"), _keys("again", "compare")),
+    "log": (_keys("errors", "log.error"), _keys("follow", "log.follow"), _keys("find", "filter")),
+    "requests": (_keys("errors first, by time", "requests.errors"), _keys("find", "filter")),
+    "settings": (_keys("change", "open"),),
+    "number": (_keys("type", "open"), _keys("to the rows", "back"), _keys("on", "up", "down")),
     "sizing": (
-        (("open",), "fields"),
-        (("sizing.double",), "double"),
-        (("sizing.gpu",), "GPU"),
-        (("sizing.view",), "view"),
-        (("sizing.add",), "add"),
-        (("sizing.remove",), "remove"),
-        (("sizing.undo", "sizing.redo"), "undo, redo"),
-        (("sizing.reset",), "as it runs"),
-        (("sizing.save", "sizing.load"), "save, load"),
+        _keys("fields", "open"),
+        _keys("double", "sizing.double"),
+        _keys("GPU", "sizing.gpu"),
+        _keys("view", "sizing.view"),
+        _keys("add", "sizing.add"),
+        _keys("remove", "sizing.remove"),
+        _keys("undo, redo", "sizing.undo", "sizing.redo"),
+        _keys("as it runs", "sizing.reset"),
+        _keys("save, load", "sizing.save", "sizing.load"),
     ),
 }
-"""Commands that only do something in this pane or page, and what the key line calls them there."""
+"""Pane, page or panel -> the commands that only do something there, the most important first."""
 
 _FLEET_NAMES: Final = {("rows", True): "groups", ("wall", True): "fleet wall", ("wall", False): "fleet wall"}
 """Name of a fleet's pane, and whether its rows are of several hosts -> whose commands it has."""
 
-_OPENED: Final[dict[str, _Own]] = {
-    "history": ((("back",), "all charts"), _SPAN),
-    "sizing": ((("open",), "take it"), (("back",), "as it was"), (("up", "down"), "take it, and on")),
+_OPENED: Final[dict[str, KeyGroups]] = {
+    "history": (_keys("all charts", "back"), _SPAN),
+    "sizing": (_keys("take it", "open"), _keys("as it was", "back"), _keys("take it, and on", "up", "down")),
 }
 """The same where one thing of it has the pane to itself, or is being typed."""
 
@@ -91,21 +114,22 @@ ASKED: Final = "asked"
 _SIDEWAYS: Final = ("detail", "compare")
 """Pages on which the arrows go to another thing, and not through time."""
 _ARROWS: Final = {"Left Right": "← →"}
+"""Names of keys that are shorter as a sign."""
 _PANES: Final = 3
 """Cells of `1-5`."""
 
 
-_HELP: Final = (("help",), "help")
-_CLOSE: Final = (("sizing",), "close")
-_TO_PANES: Final[_Own] = ((("pane.next",), "panes"),)
-_REFRESH: Final[_Own] = ((("redraw",), "refresh"),)
-_SCROLL: Final[_Own] = ((("up", "down"), "scroll"),)
-_COMMON: Final[_Own] = ((("settings",), "settings"), (("palette",), "commands"), (("save",), "save"))
-_CHANGES: Final[_Own] = ((("time.next", "time.previous"), "events"),)
-_MATCHES: Final[_Own] = ((("time.next", "time.previous"), "match"),)
-_LIVE: Final[_Own] = ((("time.live",), "live"),)
-_ENDS: Final[_Own] = ((("time.oldest", "time.live"), "first, last"),)
-_ALL_ROWS: Final[_Own] = ((("back",), "all rows"),)
+_HELP: Final = _keys("help", "help")
+_CLOSE: Final = _keys("close", "sizing")
+_TO_PANES: Final = _keys("panes", "pane.next")
+_REFRESH: Final = _keys("refresh", "redraw")
+_SCROLL: Final = _keys("scroll", "up", "down")
+_COMMON: Final = (_keys("settings", "settings"), _keys("commands", "palette"), _keys("save", "save"))
+_CHANGES: Final = _keys("events", "time.next", "time.previous")
+_MATCHES: Final = _keys("match", "time.next", "time.previous")
+_LIVE: Final = _keys("live", "time.live")
+_ENDS: Final = _keys("first, last", "time.oldest", "time.live")
+_ALL_ROWS: Final = _keys("all rows", "back")
 
 
 class KeyHolder(msgspec.Struct, frozen=True):
@@ -126,8 +150,8 @@ class KeyHolder(msgspec.Struct, frozen=True):
     """Whether the sizing panel leaves panes in sight."""
     scrolls: bool = False
     """Whether there is more than what is visible; of a question, whether it has a list."""
-    every: str = "1s"
-    """The interval."""
+    interval: str = "1s"
+    """Time between two readings, as text."""
     fleet: bool = False
     grouped: bool = False
     """Whether rows of a fleet are models or owners."""
@@ -146,56 +170,56 @@ def hints_at(keys: Keymap, place: KeyHolder) -> list[Hint]:
     if place.name == ASKED:
         return _hints_of_question(place)
     shown = []
-    for names, does in _wanted(place):
-        if any(map(keys.first, names)):
-            shown.append(_hint(keys, names, does))
-    return [*shown, _leave(keys, place)]
+    for group in _groups_at(place):
+        if any(map(keys.first, group.commands)):
+            shown.append(_hint(keys, group))
+    return [*shown, _leave_hint(keys, place)]
 
 
 def _hints_of_question(place: KeyHolder) -> list[Hint]:
-    """Fixed keys while something is asked."""
+    """The keys while something is asked: they are fixed."""
     shown = [Hint("Enter", "take it", ("enter",))]
     if place.scrolls:
         shown.append(Hint("↑ ↓", "move", ("up", "down")))
     return [*shown, Hint("Esc", "close", ("escape",)), Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))]
 
 
-def _leave(keys: Keymap, place: KeyHolder) -> Hint:
+def _leave_hint(keys: Keymap, place: KeyHolder) -> Hint:
     """The key that quits: its letter where no step back comes first, else the key that always quits."""
-    steps_back = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
+    step_comes_first = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
     letter = keys.first("quit")
-    if steps_back or not letter:
+    if step_comes_first or not letter:
         return Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))
     return Hint(letter, "quit", keys.keys["quit"][:1])
 
 
-def _wanted(place: KeyHolder) -> _Own:
-    """Commands that do something here, most important first, with what the key line calls them."""
-    own = _own(place)
+def _groups_at(place: KeyHolder) -> Sequence[KeyGroup]:
+    """Commands that do something here, most important first."""
+    own = _own_groups(place)
     if place.name == NUMBER:
         return own
     if place.name == SIZING:
-        return _wanted_in_sizing(place)
-    moves = _SCROLL if place.scrolls else ()
+        return _groups_in_sizing(place)
+    scroll = (_SCROLL,) if place.scrolls else ()
     if place.searching:
-        return (_HELP, *_MATCHES, (("filter",), "find"), (("back",), "end search"), *moves)
+        return (_HELP, _MATCHES, _keys("find", "filter"), _keys("end search", "back"), *scroll)
     if place.page:
-        return (_HELP, _pause(place), *_times(place), (("back",), "back"), *own, *moves)
-    widen = _ALL_ROWS if place.narrowed else ()
-    time = (_pause(place), *_times(place))
-    return (_HELP, *widen, *time, *own, *_pace(place), *_panes(place), *moves, *_COMMON)
+        return (_HELP, _pause(place), *_groups_of_time(place), _keys("back", "back"), *own, *scroll)
+    widen = (_ALL_ROWS,) if place.narrowed else ()
+    time = (_pause(place), *_groups_of_time(place))
+    return (_HELP, *widen, *time, *own, *_pace(place), *_groups_of_panes(place), *scroll, *_COMMON)
 
 
-def _wanted_in_sizing(place: KeyHolder) -> _Own:
+def _groups_in_sizing(place: KeyHolder) -> Sequence[KeyGroup]:
     """Commands of the sizing panel; while something is typed there, those alone that end it."""
-    own = _own(place)
+    own = _own_groups(place)
     if place.opened:
         return own
-    to_panes = _TO_PANES if place.beside else ()
+    to_panes = (_TO_PANES,) if place.beside else ()
     return (_HELP, _CLOSE, *own, *to_panes)
 
 
-def _own(place: KeyHolder) -> _Own:
+def _own_groups(place: KeyHolder) -> Sequence[KeyGroup]:
     """Commands of the pane, page or panel alone."""
     name = place.name
     if place.fleet:
@@ -203,58 +227,58 @@ def _own(place: KeyHolder) -> _Own:
     if place.opened:
         return _OPENED.get(name, ())
     own = []
-    for names, does in _OWN.get(name, ()):
-        if names == _TURN and place.rows_next:
-            does = place.rows_next
-        own.append((names, does))
-    return tuple(own)
+    for group in _OWN.get(name, ()):
+        if group.commands == _TURN_ROWS and place.rows_next:
+            group = group._replace(does=place.rows_next)
+        own.append(group)
+    return own
 
 
-def _pause(place: KeyHolder) -> tuple[tuple[str, ...], str]:
+def _pause(place: KeyHolder) -> KeyGroup:
     """The key that freezes the display, called by what it does now."""
     if not place.paused:
-        return ("pause",), "pause"
-    return ("pause",), "resume" if place.speed is None else "play"
+        return _keys("pause", "pause")
+    return _keys("resume" if place.speed is None else "play", "pause")
 
 
-def _hint(keys: Keymap, names: Sequence[str], does: str) -> Hint:
-    """The first keys of some commands that share a hint."""
-    shown = " ".join(filter(None, map(keys.first, names)))
+def _hint(keys: Keymap, group: KeyGroup) -> Hint:
+    """The hint of some commands: the first key of each."""
+    shown = " ".join(filter(None, map(keys.first, group.commands)))
     numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
-    if does == "pane" and len(numbers) == _PANES:
+    if group.does == "pane" and len(numbers) == _PANES:
         shown = numbers
-    presses = tuple(key for name in names for key in keys.keys[name][:1])
-    return Hint(_ARROWS.get(shown, shown), does, presses)
+    presses = tuple(key for command in group.commands for key in keys.keys[command][:1])
+    return Hint(_ARROWS.get(shown, shown), group.does, presses)
 
 
-def _times(place: KeyHolder) -> _Own:
+def _groups_of_time(place: KeyHolder) -> Sequence[KeyGroup]:
     """Keys that move in time, where they do."""
     if not place.past:
         return ()
-    times: list[tuple[tuple[str, ...], str]] = []
+    groups: list[KeyGroup] = []
     if place.paused:
-        keys = ("time.frame.back", "time.frame.forth") if place.name in _SIDEWAYS else ("left", "right")
-        times.append((keys, "refresh" if place.fleet else "frame"))
-    times.append((("time.back", "time.forth"), "5 min" if place.fleet else "10 s"))
+        commands = ("time.frame.back", "time.frame.forth") if place.name in _SIDEWAYS else ("left", "right")
+        groups.append(KeyGroup("refresh" if place.fleet else "frame", commands))
+    groups.append(_keys("5 min" if place.fleet else "10 s", "time.back", "time.forth"))
     if place.speed is None:
-        times += [*_CHANGES, *_LIVE]
+        groups += [_CHANGES, _LIVE]
     else:
-        times += [(("slower", "faster"), f"×{place.speed:g}"), *_CHANGES, *_ENDS]
-    return tuple(times)
+        groups += [_keys(f"×{place.speed:g}", "slower", "faster"), _CHANGES, _ENDS]
+    return groups
 
 
-def _pace(place: KeyHolder) -> _Own:
+def _pace(place: KeyHolder) -> Sequence[KeyGroup]:
     """How often the GPUs are read; of a recording how fast it plays stands beside the keys of time."""
     if place.speed is None:
-        return ((("slower", "faster"), f"every {place.every}"),)
+        return (_keys(f"every {place.interval}", "slower", "faster"),)
     return ()
 
 
-def _panes(place: KeyHolder) -> _Own:
+def _groups_of_panes(place: KeyHolder) -> Sequence[KeyGroup]:
     """Keys that go to other panes and show one alone; on a fleet's screen the key that asks all hosts anew."""
     if place.fleet:
-        return _REFRESH
-    return ((("pane.next",), "pane"), (("zoom",), "all panes" if place.zoomed else "zoom"))
+        return (_REFRESH,)
+    return (_keys("pane", "pane.next"), _keys("all panes" if place.zoomed else "zoom", "zoom"))
 
 
 class KeyLine(Board):
@@ -337,4 +361,5 @@ class KeyLine(Board):
 
 
 def _hint_cells(hint: Hint) -> int:
+    """Cells of a hint: the key, a blank, and what it does."""
     return cells(hint.key) + 1 + cells(hint.does)

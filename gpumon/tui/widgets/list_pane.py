@@ -25,7 +25,7 @@ from gpumon.tui.widgets.pane import Pane
 
 T = TypeVar("T")
 
-_DOUBLE: Final = 2
+_DOUBLE_CLICK: Final = 2
 """Clicks that open a row."""
 
 
@@ -54,13 +54,18 @@ class ListPane(Pane, Generic[T]):
         """Columns that are scrolled out on the left."""
         self.cell = ""
         """The column of the cell cursor; empty: there is none."""
-        self._at = 0
+        self._place = 0
+        """Place of the cursor among the rows that are listed."""
         self._cursor = ""
+        """Key of the thing under the cursor, which the cursor follows; empty: the cursor keeps its place."""
         self._in_view = 0
-        """Rows in view."""
-        self._chosen: tuple[object, ...] = ()
+        """Number of rows in view."""
+        self._listed_state: tuple[object, ...] = ()
+        """All that the listed rows were made of: while these are the same objects, so are the rows."""
         self._items: list[T] = []
+        """The rows that are listed."""
         self._total = 0
+        """Number of rows without a filter."""
 
     def show(self, snapshot: Snapshot) -> None:
         """Paint a snapshot."""
@@ -87,19 +92,18 @@ class ListPane(Pane, Generic[T]):
     def _filtered_everywhere(self) -> bool:
         return self.view.everywhere != "" and self.listing.engines is not None
 
-    def _kept_everywhere(self, snapshot: Snapshot, items: Sequence[T]) -> list[T]:
+    def _matching_everywhere(self, snapshot: Snapshot, items: Sequence[T]) -> list[T]:
         """The rows that the filter of all panes lets through: by their own words, or with their engine."""
-        wanted = self.view.everywhere
-        kept = engines_that_match(snapshot, wanted)
+        text = self.view.everywhere
+        engine_names = engines_that_match(snapshot, text)
         engines_of = self.listing.engines
         assert engines_of is not None
-        everywhere = []
+        matching = []
         for item in items:
-            if not kept.isdisjoint(engines_of(item, self)) or matches(
-                self.listing.words(item, self), wanted, self.listing.gpus(item, self)
-            ):
-                everywhere.append(item)
-        return everywhere
+            with_engine = not engine_names.isdisjoint(engines_of(item, self))
+            if with_engine or matches(self.listing.words(item, self), text, self.listing.gpus(item, self)):
+                matching.append(item)
+        return matching
 
     def passes(self, item: T) -> bool:
         """Whether the filter lets a row through."""
@@ -145,12 +149,12 @@ class ListPane(Pane, Generic[T]):
 
     def pages(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
-        pages = map(self.page_of, self.listed_items())
-        result = []
-        for page in pages:
+        keys = []
+        for item in self.listed_items():
+            page = self.page_of(item)
             if page is not None and page[0] == self.listing.thing:
-                result.append(page[1])
-        return result
+                keys.append(page[1])
+        return keys
 
     def page_of(self, item: T) -> tuple[str, str] | None:
         """The kind and key of a row's page."""
@@ -165,27 +169,27 @@ class ListPane(Pane, Generic[T]):
         if snapshot is None:
             return []
         state = (snapshot, self.filter_text, self.order, self.turned, self.hidden, self.view.everywhere)
-        if len(self._chosen) != len(state) or not all(map(is_, state, self._chosen)):
-            self._chosen = state
+        if len(self._listed_state) != len(state) or not all(map(is_, state, self._listed_state)):
+            self._listed_state = state
             items = self.listing.items(snapshot, self)
             self._total = len(items)
             if self._filtered_everywhere:
-                items = self._kept_everywhere(snapshot, items)
+                items = self._matching_everywhere(snapshot, items)
             if self.filter_text:
                 items = [item for item in items if self.passes(item)]
             self._items = self.in_order(items)
-            self._follow()
+            self._follow_thing()
         return self._items
 
-    def _follow(self) -> None:
+    def _follow_thing(self) -> None:
         """Put the cursor where its thing is now; a thing that is gone leaves it where it was."""
         if not self._items:
             return
         keys = [self.listing.key(item) for item in self._items]
         if self._cursor in keys:
-            self._at = keys.index(self._cursor)
+            self._place = keys.index(self._cursor)
         else:
-            self._at = min(self._at, len(keys) - 1)
+            self._place = min(self._place, len(keys) - 1)
 
     def _keep_cursor(self) -> None:
         """Give the cursor of a thing that is gone to the row in its place.
@@ -193,13 +197,13 @@ class ListPane(Pane, Generic[T]):
         A cursor that was never moved belongs to no thing: it stays on the first row, which may be the worst one.
         """
         if self._cursor and not self.narrowed:  # what the filter hides gets the cursor back
-            self._cursor = self.listing.key(self._items[self._at])
+            self._cursor = self.listing.key(self._items[self._place])
 
     @property
     def selected(self) -> T | None:
         """The thing under the cursor."""
         items = self.listed_items()
-        return items[self._at] if items else None
+        return items[self._place] if items else None
 
     @property
     def shows_cursor(self) -> bool:
@@ -215,20 +219,20 @@ class ListPane(Pane, Generic[T]):
         if not items:
             self._overflow = self._top = self._in_view = 0
             if self._total:
-                lines = self._none_left(width)
+                lines = self._none_matches(width)
             else:
                 lines = self.listing.nothing(width, self)
             return lines[:room], len(lines)
         self._overflow = max(0, len(items) - room)
         if self.shows_cursor:
-            self._top = max(self._at - room + 1, min(self._top, self._at))
+            self._top = max(self._place - room + 1, min(self._top, self._place))
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
         rows = []
         for item in items[self._top : self._top + room]:
             rows.append(self.listing.row(item, width, self))
         self._in_view = len(rows)
-        place = self._at - self._top
+        place = self._place - self._top
         if self.shows_cursor and 0 <= place < len(rows):
             rows[place] = self._with_cell(highlight_row(rows[place]))
         return rows, len(items)
@@ -245,23 +249,22 @@ class ListPane(Pane, Generic[T]):
             first += column.width
         return row
 
-    def _cells(self) -> list[str]:
+    def _explained_in_view(self) -> list[str]:
         """The columns in view that the cell cursor may stand on, from left to right."""
-        columns = self.columns()
+        table = self.columns()
         explained = explained_columns(self.listing.thing)
-        if columns is None:
+        if table is None:
             return []
-        shown = columns.columns(self.size.width, self.view.hidden, self.shift)
-        result = []
-        for column in shown:
+        names = []
+        for column in table.columns(self.size.width, self.view.hidden, self.shift):
             if column.name in explained:
-                result.append(column.name)
-        return result
+                names.append(column.name)
+        return names
 
     def next_cell(self) -> bool:
         """Show the cell cursor, or move it to the next column, behind the last one to the first; returns whether there
         is a column for it."""
-        names = self._cells()
+        names = self._explained_in_view()
         if not names:
             return False
         if self.cell not in names:
@@ -273,27 +276,30 @@ class ListPane(Pane, Generic[T]):
 
     def _step_cell(self, step: int) -> None:
         """Move the cell cursor to a column beside; at the edge the columns scroll."""
-        names = self._cells()
+        names = self._explained_in_view()
         if self.cell in names:
             place = names.index(self.cell) + step
         else:
             place = 0
         if not 0 <= place < len(names):
             self._scroll_columns(step)
-            names = self._cells()
+            names = self._explained_in_view()
             place = max(0, min(len(names) - 1, place))
         if names:
             self.cell = names[place]
         self.update()
 
-    def _none_left(self, width: int) -> Sequence[Row]:
-        back = self._keys_back()
-        wanted = cut(self.filter_text or self.view.everywhere, max(8, width - 50))
-        return (((f'   none of {self._every()} matches "{wanted}"; {back}: all rows', "muted"),),)
+    def _none_matches(self, width: int) -> Sequence[Row]:
+        """The line in place of the rows where the filter lets none through."""
+        filter_text = cut(self.filter_text or self.view.everywhere, max(8, width - 50))  # 50: the words around it
+        return (
+            ((f'   none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows', "muted"),),
+        )
 
-    def _every(self) -> str:
-        """How many there are without a filter: `8 gpus`."""
-        return f"{self._total} {self.listing.thing if self._total == 1 else self.TITLE}"
+    def _total_text(self) -> str:
+        """Number of rows without a filter, with their name: `8 gpus`."""
+        name = self.listing.thing if self._total == 1 else self.TITLE
+        return f"{self._total} {name}"
 
     def _keys_back(self) -> str:
         """The keys that drop the filter: where something else has the focus, first the one that comes here."""
@@ -315,7 +321,7 @@ class ListPane(Pane, Generic[T]):
             parts.append(f"by {self.order.name} {arrow}")
         if self.shift:
             parts.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
-        parts += self._columns_out()
+        parts += self._hidden_columns_note()
         self.note_room -= sum(cells(part) + 3 for part in parts)
         more = self.more()
         if more:
@@ -330,7 +336,7 @@ class ListPane(Pane, Generic[T]):
             return with_keys
         return text
 
-    def _columns_out(self) -> list[str]:
+    def _hidden_columns_note(self) -> list[str]:
         """Number of columns without room, and the keys that show them, which move in time in a paused display."""
         table = self.columns()
         if table is None or not self.listed_items():
@@ -356,8 +362,8 @@ class ListPane(Pane, Generic[T]):
             return
         items = self.listed_items()
         if items:
-            self._at = max(0, min(len(items) - 1, self._at + lines))
-            self._cursor = self.listing.key(items[self._at])
+            self._place = max(0, min(len(items) - 1, self._place + lines))
+            self._cursor = self.listing.key(items[self._place])
         self.update()
 
     def columns(self) -> ScrolledTable | None:
@@ -375,6 +381,7 @@ class ListPane(Pane, Generic[T]):
         return True
 
     def _scroll_columns(self, step: int) -> None:
+        """Scroll by one column to the right (1) or to the left (-1), as far as there are others."""
         columns = self.columns()
         if columns is not None:
             most = columns.most_shift(self.size.width, self.view.hidden)
@@ -384,13 +391,13 @@ class ListPane(Pane, Generic[T]):
     def go_to(self, key: str) -> None:
         """Put the cursor on a thing."""
         self._cursor = key
-        self.listed_items()
-        self._follow()
+        self.listed_items()  # which follows the thing by itself where the rows are new
+        self._follow_thing()
         self.update()
 
     def forget(self) -> None:
         """Levels are others now, and with them the words that the filter looks into."""
-        self._chosen = ()
+        self._listed_state = ()
         super().forget()
 
     def open(self) -> tuple[str, str] | None:
@@ -433,7 +440,7 @@ class ListPane(Pane, Generic[T]):
 
     def move_to_first(self) -> None:
         """Put the cursor on the first row, whatever that will be, and show it."""
-        self._at = 0
+        self._place = 0
         self._top = 0
         self._cursor = ""
         self.update()
@@ -450,10 +457,10 @@ class ListPane(Pane, Generic[T]):
         if place is None:
             return
         before = self._cursor
-        self._at = place
+        self._place = place
         self._cursor = self.listing.key(self.listed_items()[place])
         self.update()
-        if event.chain == _DOUBLE and self._cursor == before:
+        if event.chain == _DOUBLE_CLICK and self._cursor == before:
             self.screen.call_later(self.screen.run_action, "do('open')")
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width

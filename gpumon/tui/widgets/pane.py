@@ -21,6 +21,14 @@ from gpumon.tui.widgets.board import Board
 
 _LEAST_NOTE: Final = 20
 """Cells in which a note that is cut still says something."""
+_LEAST_TITLE: Final = 8
+"""Cells of a title on the rule, at least."""
+_BESIDE_TITLE: Final = 30
+"""Cells of the rule that a title leaves for the rest, unless it has its least cells."""
+_BARE_RULE: Final = 6
+"""Cells of the rule that are neither key, name nor note: its bits of line and the blanks around the notes."""
+_WHEEL_LINES: Final = 3
+"""Lines by which the wheel scrolls."""
 
 
 class Pane(Board, can_focus=True):
@@ -51,8 +59,11 @@ class Pane(Board, can_focus=True):
         self.paused = False
         """Whether the display is frozen, so that keys move in time."""
         self._top = 0
+        """Number of the first line in view."""
         self._overflow = 0
+        """Lines that are not in view: the largest `_top`."""
         self._head_lines = 0
+        """Lines of the header, as it was painted last."""
         self.search = Search()
         """Search in the lines."""
 
@@ -110,7 +121,7 @@ class Pane(Board, can_focus=True):
         return False
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - for panes that have an answer
-        """A key by Textual's name, before it runs its command; returns whether it did something else here."""
+        """Do what a key (by Textual's name) does here in place of its command; returns whether it does something."""
         return False
 
     def change(self, step: int) -> bool:  # noqa: ARG002 - for panes that have an answer
@@ -142,7 +153,7 @@ class Pane(Board, can_focus=True):
         if self.search.text:
             line = self.search.look_into(body)
             if line is not None and not self._top <= line < self._top + room:
-                self._top = max(0, line - room // 3)
+                self._top = max(0, line - room // 3)  # a third of the view stands above the match
         self._top = min(self._top, self._overflow)
         rows = body[self._top : self._top + room]
         if self.search.text:
@@ -202,18 +213,22 @@ class Pane(Board, can_focus=True):
         return (self._rule(width, total, room), *head, *lines)
 
     def _rule(self, width: int, total: int, room: int) -> Row:
+        """The first line: key and name, what stands beside them, then trouble out of view and notes at the right end.
+
+        `total`: lines that the body has; `room`: lines of it that are visible.
+        """
         focused = self.has_focus
-        name = f" {cut(self.title(), max(8, width - 30))} "
+        name = f" {cut(self.title(), max(_LEAST_TITLE, width - _BESIDE_TITLE))} "
         key = "─"
         if self.KEY:
             key = self.view.keymap.first(self.KEY)
-        most = max(0, width - cells(name) - cells(key) - 6)
-        alarm = cut(self.alarm(), max(0, most // 2))
+        room_of_notes = max(0, width - cells(name) - cells(key) - _BARE_RULE)
+        alarm = cut(self.alarm(), max(0, room_of_notes // 2))
         alarm_tone = tone_of_text(alarm)
         if alarm:
-            most -= cells(alarm) + 3
+            room_of_notes -= cells(alarm) + 3  # its two blanks, and the divider
             alarm = f" {alarm} "
-        notes = self._notes(self._scrolled(total, room, focused), most)
+        notes = self._notes_text(self._scroll_note(total, room, focused), room_of_notes)
         if notes:
             notes = f" {notes} "
         divider = ""
@@ -237,9 +252,9 @@ class Pane(Board, can_focus=True):
             ("─", "border"),
         )
 
-    def _notes(self, scroll: str, most: int) -> str:
+    def _notes_text(self, scroll: str, room_of_notes: int) -> str:
         """Search, lines in view, note and hint in at most so many cells; the note gives way first."""
-        room = most - sum(cells(text) + 3 for text in (scroll, self.hint) if text)
+        room = room_of_notes - sum(cells(text) + 3 for text in (scroll, self.hint) if text)  # 3: ` · ` before each
         self.note_room = room  # which `note` takes from
         note = self.note()
         if cells(note) > room:
@@ -247,26 +262,26 @@ class Pane(Board, can_focus=True):
                 note = cut(note, room)
             else:
                 note = ""
-        sought = ""
+        search_note = ""
         if self.search.text:
-            sought = f'"{cut(self.search.text, 20)}" {self.search.count()}'
-        return cut(" · ".join(text for text in (sought, scroll, note, self.hint) if text), most)
+            search_note = f'"{cut(self.search.text, 20)}" {self.search.count()}'
+        return cut(" · ".join(text for text in (search_note, scroll, note, self.hint) if text), room_of_notes)
 
-    def _scrolled(self, total: int, room: int, focused: bool) -> str:
-        """Which lines are in view, and the keys that show the others."""
+    def _scroll_note(self, total: int, room: int, focused: bool) -> str:
+        """Which of the `total` lines are in view, and the keys that show the others; empty if all are."""
         if room and not self._overflow:
             return ""
         if not room:
             if total:
-                return f"{counted(total, 'row')}: {self._more(focused)}"
-            return self._more(focused)
+                return f"{counted(total, 'row')}: {self._keys_to_more(focused)}"
+            return self._keys_to_more(focused)
         if room > 1:
             rows = f"{self._top + 1}-{self._top + room}"
         else:
             rows = f"{self._top + 1}"
-        return f"{rows} of {total}: {self._more(focused)}"
+        return f"{rows} of {total}: {self._keys_to_more(focused)}"
 
-    def _more(self, focused: bool) -> str:
+    def _keys_to_more(self, focused: bool) -> str:
         """The keys that show what is left out."""
         key = self.view.keymap.first
         if not focused and self.KEY:
@@ -286,11 +301,11 @@ class Pane(Board, can_focus=True):
         self._top = 0
 
     def leaf(self, pages: int) -> None:
-        """Move by what is visible."""
+        """Move by so many pages."""
         self.move(pages * self.page())
 
     def page(self) -> int:
-        """Lines that a page key moves by."""
+        """Lines that a page key moves by: those in view but one, without rule and header."""
         return max(1, self.size.height - 3)
 
     def watch_has_focus(self, has_focus: bool) -> None:
@@ -301,9 +316,9 @@ class Pane(Board, can_focus=True):
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel scrolls."""
         event.stop()
-        self.move(3)
+        self.move(_WHEEL_LINES)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
         """The wheel scrolls."""
         event.stop()
-        self.move(-3)
+        self.move(-_WHEEL_LINES)

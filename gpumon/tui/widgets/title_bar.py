@@ -9,15 +9,15 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.format import age, cells, cut, left
+from gpumon.readings.format import age, cells, counted, cut, left
 from gpumon.readings.snapshot import Gpu, Snapshot
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
 from gpumon.tui.widgets.board import Board
 
-_VENDOR: Final = "NVIDIA "
-_LATE: Final = 3.0
+_VENDOR_PREFIX: Final = "NVIDIA "
+_LATE_INTERVALS: Final = 3.0
 """Intervals without a snapshot after which the dot turns into a warning."""
 _LEAST_HOST: Final = 12
 """Cells of the host's name that come before the inventory."""
@@ -50,7 +50,7 @@ class Heading(msgspec.Struct, frozen=True):
 
 
 class Freshness(msgspec.Struct, frozen=True):
-    """How what is shown stands to now."""
+    """How old what is shown is, and why."""
 
     shown_s: float | None = None
     """The Unix time of what is shown; None: nothing yet."""
@@ -77,13 +77,13 @@ class TitleBar(Board):
         super().__init__(palette)
         self._heading = Heading()
         self._now_s = 0.0
-        self._standing = Freshness()
+        self._freshness = Freshness()
 
-    def show(self, heading: Heading, now_s: float, standing: Freshness) -> None:
+    def show(self, heading: Heading, now_s: float, freshness: Freshness) -> None:
         """Paint at a moment of wall time."""
         self._heading = heading
         self._now_s = now_s
-        self._standing = standing
+        self._freshness = freshness
         self.update()
 
     def rows(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Board
@@ -98,80 +98,80 @@ class TitleBar(Board):
             right.append((f"  {self._heading.simulated} ", "bar_warn"))
         right += self._clock()
         room = width - cells_of([name, *right])
-        return ((name, (left(f" {self._machine(room)}", max(0, room)), "bar"), *right),)
+        return ((name, (left(f" {self._machine_text(room)}", max(0, room)), "bar"), *right),)
 
-    def _machine(self, room: int) -> str:
+    def _machine_text(self, room: int) -> str:
         """The longest text that fits; the shortest one, cut, where none does."""
         text = ""
-        for text in self._heading.forms(room - 2):
+        for text in self._heading.forms(room - 2):  # 2: the blanks around it
             if cells(text) <= room - 2:
                 return text
         return cut(text, max(0, room - 2))
 
     def _clock(self) -> list[Piece]:
         """The time now, and whether what is shown is of now; of what is of another time, that time."""
-        standing = self._standing
+        freshness = self._freshness
         now_s = self._now_s
-        shown_s = standing.shown_s
-        if standing.asked_s is not None:
-            return [(" ", "bar"), (f" ASKING FOR {dated(standing.asked_s, now_s)} … ", "badge")]
-        if shown_s is not None and (standing.paused or standing.playing is not None):
-            return [(" ", "bar"), _badge(shown_s, now_s, standing)]
+        shown_s = freshness.shown_s
+        if freshness.asked_s is not None:
+            return [(" ", "bar"), (f" ASKING FOR {dated(freshness.asked_s, now_s)} … ", "badge")]
+        if shown_s is not None and (freshness.paused or freshness.playing is not None):
+            return [(" ", "bar"), _time_badge(shown_s, now_s, freshness)]
         time = "--:--:--"
         if now_s:
             time = clock(now_s)
         if shown_s is None:
-            dot = _waiting(standing)
+            dot = _dot_before_first(freshness)
         else:
-            dot = _live(standing)
+            dot = _dot_of_live(freshness)
         return [dot, (f" {time} ", "bar")]
 
 
-def _waiting(standing: Freshness) -> Piece:
+def _dot_before_first(freshness: Freshness) -> Piece:
     """The dot before the first snapshot: asked, or no answer."""
-    if standing.failed:
+    if freshness.failed:
         return " ! no answer", "bar_warn"
-    if standing.asking is None:
+    if freshness.asking is None:
         return " ●", "bar_muted"
     return " asking …", "bar_muted"
 
 
-def _live(standing: Freshness) -> Piece:
+def _dot_of_live(freshness: Freshness) -> Piece:
     """The dot of what is shown live; a warning if the next snapshot is late."""
-    if standing.failed or standing.waited_s > _LATE * standing.every_s:
-        return f" ! no reading for {age(standing.waited_s)}", "bar_warn"
-    if standing.asking is None:
+    if freshness.failed or freshness.waited_s > _LATE_INTERVALS * freshness.every_s:
+        return f" ! no reading for {age(freshness.waited_s)}", "bar_warn"
+    if freshness.asking is None:
         return " ●", "bar_ok"
-    glyph = "↓" if standing.asking else "●"
-    return f" {glyph} {ago(standing.waited_s)} ago", "bar_ok"
+    glyph = "↓" if freshness.asking else "●"
+    return f" {glyph} {ago(freshness.waited_s)} ago", "bar_ok"
 
 
-def _badge(shown_s: float, now_s: float, standing: Freshness) -> Piece:
+def _time_badge(shown_s: float, now_s: float, freshness: Freshness) -> Piece:
     """When what is shown was: frozen just now, gone back to, or of a recording."""
-    playing = standing.playing
+    playing = freshness.playing
     if playing is not None:
         pace = f"×{playing.speed:g}"
         tone = "badge"
         if playing.ended:
             pace = "END"
             tone = "badge_paused"
-        elif standing.paused:
+        elif freshness.paused:
             pace = "PAUSED"
             tone = "badge_paused"
-        return f" REPLAY {_local(shown_s):%Y-%m-%d %H:%M:%S} {pace} ", tone
-    if not standing.back:
+        return f" REPLAY {_local_time(shown_s):%Y-%m-%d %H:%M:%S} {pace} ", tone
+    if not freshness.back:
         return f" PAUSED at {dated(shown_s, now_s)} ", "badge_paused"
     return f" {ago(now_s - shown_s)} AGO {dated(shown_s, now_s)} ", "badge_paused"
 
 
-def _local(wall_s: float) -> datetime:
+def _local_time(wall_s: float) -> datetime:
     return datetime.fromtimestamp(wall_s, timezone.utc).astimezone()
 
 
 def dated(wall_s: float, now_s: float) -> str:
     """The local time of day, with its date where that is not today's."""
-    time = _local(wall_s)
-    if time.date() == _local(now_s).date():
+    time = _local_time(wall_s)
+    if time.date() == _local_time(now_s).date():
         return f"{time:%H:%M:%S}"
     return f"{time:%Y-%m-%d %H:%M:%S}"
 
@@ -191,28 +191,26 @@ def ago(seconds: float) -> str:
     return f"{whole}s"
 
 
-def of_machine(snapshot: Snapshot | None, lead: str, playing: Playing | None) -> Heading:
+def machine_heading(snapshot: Snapshot | None, lead: str, playing: Playing | None) -> Heading:
     """Host, GPUs and driver; of a replay the host, and the file. `lead`: what the machine is one of."""
     if snapshot is None:
         return Heading()
-    names = list(dict.fromkeys(alert.name for alert in snapshot.alerts if alert.title))
-    more = ""
-    if len(names) > 1:
-        more = f" +{len(names) - 1}"
-    if names:
-        badges = [f"! {cut(names[0], _MOST_ALERT)}{more}"]
-    else:
-        badges = []
+    alerts = list(dict.fromkeys(alert.name for alert in snapshot.alerts if alert.title))
+    badges = []
+    if len(alerts) > 1:
+        badges.append(f"! {cut(alerts[0], _MOST_ALERT)} +{len(alerts) - 1}")
+    elif alerts:
+        badges.append(f"! {cut(alerts[0], _MOST_ALERT)}")
     return Heading(
         lambda room: (
-            lead + " · ".join(filter(None, parts)) for parts in _forms(snapshot, room - cells(lead), playing)
+            lead + " · ".join(filter(None, parts)) for parts in _machine_forms(snapshot, room - cells(lead), playing)
         ),
         badges,
         simulated="SIMULATED" if snapshot.simulated else "",
     )
 
 
-def _forms(snapshot: Snapshot, room: int, playing: Playing | None) -> Iterator[tuple[str, ...]]:
+def _machine_forms(snapshot: Snapshot, room: int, playing: Playing | None) -> Iterator[tuple[str, ...]]:
     """Parts that say which machine it is, from the longest to the shortest: the domain goes after the driver."""
     host = snapshot.host.name
     gpus = inventory(snapshot.gpus)
@@ -227,14 +225,14 @@ def _forms(snapshot: Snapshot, room: int, playing: Playing | None) -> Iterator[t
     if gpus:
         yield cut(short, max(_LEAST_HOST, room - cells(gpus) - 3)), gpus
         number = sum(not gpu.parent_uuid for gpu in snapshot.gpus)
-        counted = f"{number} GPU" + ("s" if number > 1 else "")
-        yield cut(short, max(_LEAST_HOST, room - cells(counted) - 3)), counted
+        gpu_count = counted(number, "GPU")
+        yield cut(short, max(_LEAST_HOST, room - cells(gpu_count) - 3)), gpu_count
     yield from ((host,), (short,))
 
 
 def inventory(gpus: Sequence[Gpu]) -> str:
     """GPUs of the machine: `8x H100 80GB HBM3`; of several kinds the most frequent two."""
-    names = Counter(gpu.name.removeprefix(_VENDOR) for gpu in gpus if not gpu.parent_uuid)
+    names = Counter(gpu.name.removeprefix(_VENDOR_PREFIX) for gpu in gpus if not gpu.parent_uuid)
     shown = names.most_common(2)
     others = names.total() - sum(number for _, number in shown)
     parts = [f"{number}x {name}" for name, number in shown]

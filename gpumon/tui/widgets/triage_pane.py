@@ -21,11 +21,11 @@ from gpumon.tui.triage_rows import (
     TriageColumns,
     columns,
     item_lines,
+    names_without_verdict,
     numbers_in,
     page_of,
     recent_changes,
     triage_items,
-    unjudged,
 )
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane, highlight_row
@@ -35,12 +35,13 @@ _MOST_LOUD: Final = 16
 """Lines of faults and verdicts that it asks for."""
 _MOST_REST: Final = 10
 """Lines of evidence, of what is healthy, and of events that it asks for where there is plenty."""
-_FIRST: Final = {Level.CRITICAL: 5, Level.WARN: 2, Level.NOTE: 1, Level.OK: 1}
+_FIRST_LINES: Final = {Level.CRITICAL: 5, Level.WARN: 2, Level.NOTE: 1, Level.OK: 1}
 """Lines that come before the charts, by the worst level."""
-_NOTHING_ASKED: Final = (None, None, None, None)
-_EVENTS: Final = 200
+_NOTHING_ASKED_FOR: Final = (None, None, None, None)
+_MOST_EVENTS: Final = 200
 """Events that it lists."""
-_ALL: Final = 1000
+_NO_LIMIT: Final = 1000
+"""Lines: more than any item has."""
 _ROOMY: Final = 80
 """Cells of a rule that has room to name what is not in view."""
 
@@ -50,16 +51,16 @@ SHRINKS_S: Final = 60.0
 
 
 class Settled:
-    """Lines that are asked for, so that other panes do not jump: more at once, fewer only after a while."""
+    """Number of lines that is asked for, so that other panes do not jump: more at once, fewer only after a while."""
 
     def __init__(self) -> None:
         self._lines = 0
         self._most = 0
-        """Most that was asked for since it was fewer than `_lines`."""
+        """The most lines that were needed since these are fewer than `_lines`."""
         self._since_s: float | None = None
-        """Since when it is (Unix time)."""
+        """Unix time since which fewer are needed; None: as many are."""
 
-    def of(self, lines: int, now_s: float) -> int:
+    def settle(self, lines: int, now_s: float) -> int:
         """Lines to ask for where `lines` are needed now."""
         if lines >= self._lines:
             self._lines = lines
@@ -95,28 +96,30 @@ class TriagePane(ListPane[Item]):
         super().__init__(palette, view, listing)
         self._history = history
         self._steady = Steady()
-        self._cut = False
-        self._asked: tuple[object, ...] = _NOTHING_ASKED
+        self._is_cut = False
+        self._items_asked_for: tuple[object, ...] = _NOTHING_ASKED_FOR
         """The snapshot that the items were made of, and how."""
-        self._made: tuple[object, ...] = ()
-        self._made_items: list[Item] = []
-        self._judged = False
+        self._items_inputs: tuple[object, ...] = ()
+        """All that the items were made of: while it is the same, so are they."""
+        self._items_of_snapshot: list[Item] = []
+        self._had_verdict = False
         """Whether a GPU or an engine ever had a verdict: one that hangs loses it until the next one is sure."""
-        self._wanted_of: tuple[Sequence[Item], int, tuple[int, int, int]] = ((), 0, (1, 0, 1))
-        self._settled = _settling()
-        self._item_of: list[int] = []
+        self._lines_needed: tuple[Sequence[Item], int, tuple[int, int, int]] = ((), 0, (1, 0, 1))
+        """Items, cells of the pane, and the lines that these need: see `lines_wanted`."""
+        self._settled = _new_settled()
+        self._item_of_line: list[int] = []
         """Place of the item of each line in view."""
 
     def read_from(self, history: History) -> None:
         """Events of another past."""
         self._history = history
-        self._asked = _NOTHING_ASKED
+        self._items_asked_for = _NOTHING_ASKED_FOR
 
     def jump(self) -> None:
         """The figures of just the moment that comes."""
         self._steady = Steady()
-        self._settled = _settling()
-        self._asked = _NOTHING_ASKED
+        self._settled = _new_settled()
+        self._items_asked_for = _NOTHING_ASKED_FOR
 
     def items(self, snapshot: Snapshot) -> Sequence[Item]:
         """Verdicts, faults and events, made anew only where one of them is another.
@@ -124,31 +127,42 @@ class TriagePane(ListPane[Item]):
         The pane, its height and the headline ask for those of one snapshot: what they are made of is read once.
         """
         unfolded = self.zoomed or self.narrowed
-        asked = (snapshot, self._history, unfolded, self.palette.glyphs)
-        if all(new is old for new, old in zip(asked, self._asked, strict=True)):
-            return self._made_items
-        self._asked = asked
-        verdicts = self._steady.of(snapshot)
-        happened = self._history.events(-math.inf, snapshot.wall_s)[-_EVENTS:]
-        coming = unjudged(snapshot)
-        self._judged = self._judged or any(verdict.kind is not Kind.HOST for verdict in snapshot.verdicts)
-        made = (verdicts, snapshot.faults, happened, unfolded, coming, self._judged, self.palette.glyphs)
-        if made != self._made:
-            self._made = made
-            self._made_items = triage_items(
-                *(snapshot, verdicts, happened, self.palette.glyphs),
+        asked_for = (snapshot, self._history, unfolded, self.palette.glyphs)
+        if all(new is old for new, old in zip(asked_for, self._items_asked_for, strict=True)):
+            return self._items_of_snapshot
+        self._items_asked_for = asked_for
+        verdicts = self._steady.hold(snapshot)
+        happened = self._history.events(-math.inf, snapshot.wall_s)[-_MOST_EVENTS:]
+        without_verdict = names_without_verdict(snapshot)
+        self._had_verdict = self._had_verdict or any(verdict.kind is not Kind.HOST for verdict in snapshot.verdicts)
+        inputs = (
+            verdicts,
+            snapshot.faults,
+            happened,
+            unfolded,
+            without_verdict,
+            self._had_verdict,
+            self.palette.glyphs,
+        )
+        if inputs != self._items_inputs:
+            self._items_inputs = inputs
+            self._items_of_snapshot = triage_items(
+                snapshot,
+                verdicts,
+                happened,
+                self.palette.glyphs,
                 unfolded=unfolded,
-                coming=coming,
+                without_verdict=without_verdict,
                 hold_s=self.view.config.triage.hold_s,
-                judged=self._judged,
+                had_verdicts=self._had_verdict,
             )
-        return self._made_items
+        return self._items_of_snapshot
 
     def pages(self) -> Sequence[str]:
         """The verdicts."""
         pages = []
         for item in self.listed_items():
-            if item.judged:
+            if item.is_verdict:
                 pages.append(item.key)
         return pages
 
@@ -160,12 +174,12 @@ class TriagePane(ListPane[Item]):
             return page_of(item, snapshot)
         return None
 
-    def _every(self) -> str:
+    def _total_text(self) -> str:
         return counted(self._total, "row")
 
     def more(self) -> str:
         """How to read what is cut, unless the rule says so by itself."""
-        if not self._cut or self.scrolls:
+        if not self._is_cut or self.scrolls:
             return ""
         zoom = self.view.keymap.first("zoom")
         pane = self.view.keymap.first(self.KEY)
@@ -180,7 +194,7 @@ class TriagePane(ListPane[Item]):
         """The first trouble that is not in view, and how many more there are."""
         if self.size.width < _ROOMY:
             return ""
-        in_view = set(self._item_of)
+        in_view = set(self._item_of_line)
         alarms = []
         for place, item in enumerate(self.listed_items()):
             if place not in in_view and item.trouble:
@@ -195,117 +209,120 @@ class TriagePane(ListPane[Item]):
 
         All grow at once, and shrink only after a while: what comes and goes does not move the other panes.
         """
-        listed = self.items(snapshot)
-        if self._wanted_of[1] != width:
-            self._settled = _settling()
-        if self._wanted_of[0] is not listed or self._wanted_of[1] != width:
-            self._wanted_of = (listed, width, _lines_of(listed, width))
+        items = self.items(snapshot)
+        known_items, known_width, lines = self._lines_needed
+        if known_width != width:
+            self._settled = _new_settled()
+        if known_items is not items or known_width != width:
+            lines = _lines_for(items, width)
+            self._lines_needed = (items, width, lines)
         first, rest, urgent = (
-            settled.of(lines_now, snapshot.wall_s)
-            for settled, lines_now in zip(self._settled, self._wanted_of[2], strict=True)
+            settled.settle(lines_now, snapshot.wall_s) for settled, lines_now in zip(self._settled, lines, strict=True)
         )
         return first, rest, urgent
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The items in view with all their lines, and at the foot what changed."""
-        chosen = self.listed_items()
-        if not chosen or room < 1:
-            self._item_of = []
-            self._cut = False
+        listed = self.listed_items()
+        if not listed or room < 1:
+            self._item_of_line = []
+            self._is_cut = False
             return super().in_view(width, room)
-        places = self._places(chosen, width, room)
-        counts = self._counts(chosen, places, room)
-        foot = self._foot(chosen, width, room, counts)
+        item_columns = self._columns_for(listed, width, room)
+        lines_of_items = self._lines_per_item(listed, item_columns, room)
+        foot = self._foot(listed, width, room, lines_of_items)
         room -= len(foot)
         top_before = self._top
-        self._overflow = _last_top(counts, room)
+        self._overflow = _last_top(lines_of_items, room)
         if self.shows_cursor:
-            self._scroll_to_cursor(counts, room)
+            self._scroll_to_cursor(lines_of_items, room)
         self._top = max(0, min(self._top, self._overflow))
         if self._top != top_before:
-            places = self._places(chosen, width, room)
-        counts = self._with_spare(chosen, places, counts, room)
-        rows = self._drawn_items(chosen, places, counts, room)
+            item_columns = self._columns_for(listed, width, room)
+        lines_of_items = self._with_spare(listed, item_columns, lines_of_items, room)
+        rows = self._drawn_items(listed, item_columns, lines_of_items, room)
         if foot:
             rows += [()] * (room - len(rows))
-        return [*rows, *foot], len(chosen)
+        return [*rows, *foot], len(listed)
 
-    def _places(self, chosen: Sequence[Item], width: int, room: int) -> TriageColumns:
+    def _columns_for(self, listed: Sequence[Item], width: int, room: int) -> TriageColumns:
         """Columns as wide as the rows in view need; zoomed, as all rows need."""
         if self.zoomed:
-            return columns(chosen, width)
-        return columns(chosen[self._top : self._top + room], width)
+            return columns(listed, width)
+        return columns(listed[self._top : self._top + room], width)
 
-    def _scroll_to_cursor(self, counts: Sequence[int], room: int) -> None:
+    def _scroll_to_cursor(self, lines_of_items: Sequence[int], room: int) -> None:
         """Have all lines of the item under the cursor in view."""
-        self._top = min(self._top, self._at)
-        while sum(counts[self._top : self._at + 1]) > room and self._top < self._at:
+        self._top = min(self._top, self._place)
+        while sum(lines_of_items[self._top : self._place + 1]) > room and self._top < self._place:
             self._top += 1
         self._keep_cursor()
 
     def _drawn_items(
-        self, chosen: Sequence[Item], places: TriageColumns, counts: Sequence[int], room: int
+        self, listed: Sequence[Item], item_columns: TriageColumns, lines_of_items: Sequence[int], room: int
     ) -> list[Row]:
         """The lines of the items from the first in view on, as far as they fit."""
         rows: list[Row] = []
-        self._item_of = []
-        self._cut = False
+        self._item_of_line = []
+        self._is_cut = False
         advised: set[str] = set()
-        for place in range(self._top, len(chosen)):
+        for place in range(self._top, len(listed)):
             if len(rows) >= room:
                 break
-            item = chosen[place]
-            most = min(counts[place], room - len(rows))
+            item = listed[place]
+            most = min(lines_of_items[place], room - len(rows))
             if most == 1 and advised.intersection(item.actions[:1]):
                 item = item._replace(actions=())  # a row above has this action: its single line says why
             advised.update(item.actions[:1])
-            drawn, is_cut = item_lines(item, places, most, whole=True)
-            self._cut = self._cut or is_cut
-            if self.shows_cursor and place == self._at:
+            drawn, is_cut = item_lines(item, item_columns, most, whole=True)
+            self._is_cut = self._is_cut or is_cut
+            if self.shows_cursor and place == self._place:
                 drawn = [highlight_row(drawn[0]), *drawn[1:]]
             rows += drawn
-            self._item_of += [place] * len(drawn)
-        self._in_view = len(set(self._item_of))
+            self._item_of_line += [place] * len(drawn)
+        self._in_view = len(set(self._item_of_line))
         return rows
 
-    def _foot(self, chosen: Sequence[Item], width: int, room: int, counts: Sequence[int]) -> Sequence[Row]:
+    def _foot(self, listed: Sequence[Item], width: int, room: int, lines_of_items: Sequence[int]) -> Sequence[Row]:
         """The latest changes, unless the worst verdict needs the line."""
         snapshot = self.snapshot
         if self.zoomed or self.narrowed or snapshot is None or room < 2:
             return ()
-        if chosen[0].trouble and counts[0] >= room:
+        if listed[0].trouble and lines_of_items[0] >= room:
             return ()
-        if chosen[-1].past and sum(counts) <= room:
+        if listed[-1].past and sum(lines_of_items) <= room:
             return ()  # all that happened is listed
         events = self._history.events(snapshot.wall_s - CHANGED_S, snapshot.wall_s)
         return (recent_changes(events, snapshot.wall_s, width, self.palette.glyphs),)
 
-    def _counts(self, chosen: Sequence[Item], places: TriageColumns, room: int) -> list[int]:
+    def _lines_per_item(self, listed: Sequence[Item], item_columns: TriageColumns, room: int) -> list[int]:
         """Lines of each item: all where the pane is zoomed, else as many of its level's as it has a use for."""
-        counts = []
-        for item in chosen:
+        lines_of_items = []
+        for item in listed:
             if item.past:
-                counts.append(1)
+                lines_of_items.append(1)
             elif self.zoomed:
-                counts.append(len(item_lines(item, places, room, whole=True)[0]))
+                lines_of_items.append(len(item_lines(item, item_columns, room, whole=True)[0]))
             else:
-                counts.append(len(item_lines(item, places, LINES[item.level])[0]))
-        return counts
+                lines_of_items.append(len(item_lines(item, item_columns, LINES[item.level])[0]))
+        return lines_of_items
 
-    def _with_spare(self, chosen: Sequence[Item], places: TriageColumns, counts: list[int], room: int) -> list[int]:
-        """Lines that are left go to whole texts and evidence, in order."""
-        spare = room - sum(counts[self._top :])
-        for number in range(self._top, len(chosen)):
-            if spare > 0 and not chosen[number].past:
-                whole = len(item_lines(chosen[number], places, _ALL, whole=True)[0])
-                more = max(0, min(spare, whole - counts[number]))
-                counts[number] += more
+    def _with_spare(
+        self, listed: Sequence[Item], item_columns: TriageColumns, lines_of_items: list[int], room: int
+    ) -> list[int]:
+        """The lines of each item, with those that are left given to whole texts and evidence, in order."""
+        spare = room - sum(lines_of_items[self._top :])
+        for number in range(self._top, len(listed)):
+            if spare > 0 and not listed[number].past:
+                whole = len(item_lines(listed[number], item_columns, _NO_LIMIT, whole=True)[0])
+                more = max(0, min(spare, whole - lines_of_items[number]))
+                lines_of_items[number] += more
                 spare -= more
-        return counts
+        return lines_of_items
 
-    def _scrolled(self, total: int, room: int, focused: bool) -> str:
+    def _scroll_note(self, total: int, room: int, focused: bool) -> str:
         """Which items are in view."""
-        return super()._scrolled(total, min(room, self._in_view), focused)
+        return super()._scroll_note(total, min(room, self._in_view), focused)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Show the worst again once another pane has the focus; a page or a question gives it back."""
@@ -317,8 +334,8 @@ class TriagePane(ListPane[Item]):
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
         """Place of the item at a line of the view: items have several lines."""
-        if 0 <= line < len(self._item_of):
-            return self._item_of[line]
+        if 0 <= line < len(self._item_of_line):
+            return self._item_of_line[line]
         return None
 
 
@@ -343,28 +360,32 @@ def _engines_of(item: Item, pane: ListView) -> Collection[str]:
     return (item.scope, *engines_on(pane.snapshot, _gpus_of(item, pane)))
 
 
-def _settling() -> tuple[Settled, Settled, Settled]:
+def _new_settled() -> tuple[Settled, Settled, Settled]:
+    """One for each number of `lines_wanted`, without a past."""
     return Settled(), Settled(), Settled()
 
 
-def _lines_of(listed: Sequence[Item], width: int) -> tuple[int, int, int]:
-    """See `lines_wanted`; one line of each is for what changed."""
-    now = [item for item in listed if not item.past]
-    loud = [item for item in now if not item.quiet]
-    places = columns(now, width)
-    every = sum(len(item_lines(item, places, LINES[item.level])[0]) for item in loud)
-    evidence = sum(len(item.evidence) for item in loud if item.trouble)
-    rest = evidence + len(listed) - len(loud)
-    first = _FIRST[loud[0].level] if loud else 1
-    return 1 + min(_MOST_LOUD, max(first, every)), min(_MOST_REST, rest), 1 + first
+def _lines_for(listed: Sequence[Item], width: int) -> tuple[int, int, int]:
+    """The lines that are needed now, as `lines_wanted` names them; one line of the first and the last is for what
+    changed."""
+    present = [item for item in listed if not item.past]
+    loud = [item for item in present if not item.quiet]
+    item_columns = columns(present, width)
+    loud_lines = sum(len(item_lines(item, item_columns, LINES[item.level])[0]) for item in loud)
+    evidence_lines = sum(len(item.evidence) for item in loud if item.trouble)
+    rest = evidence_lines + len(listed) - len(loud)
+    first = 1
+    if loud:
+        first = _FIRST_LINES[loud[0].level]
+    return 1 + min(_MOST_LOUD, max(first, loud_lines)), min(_MOST_REST, rest), 1 + first
 
 
-def _last_top(counts: Sequence[int], room: int) -> int:
+def _last_top(lines_of_items: Sequence[int], room: int) -> int:
     """The first item in view where the last one is at the foot."""
-    top = len(counts)
-    for count in reversed(counts):
+    top = len(lines_of_items)
+    for count in reversed(lines_of_items):
         if count > room:
             break
         room -= count
         top -= 1
-    return min(top, len(counts) - 1)
+    return min(top, len(lines_of_items) - 1)

@@ -141,7 +141,7 @@ class WallPane(ListPane[T]):
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
         lines = range(self._top, self._top + room)
-        cursor = self._at if self.shows_cursor else None
+        cursor = self._place if self.shows_cursor else None
         rows = wall_rows(plan, lambda number: self._tile_of(items[number], self), names, self._look(), lines, cursor)
         return rows, plan.lines
 
@@ -159,7 +159,7 @@ class WallPane(ListPane[T]):
 
     def _keep_in_view(self, plan: WallPlan, room: int) -> None:
         """Scroll so far that the tile under the cursor is in view."""
-        line = plan.places[self._at].line
+        line = plan.places[self._place].line
         self._top = max(line + plan.height - room, min(self._top, line))
         if line < plan.height:
             self._top = 0  # the name of its host above it
@@ -208,15 +208,15 @@ class WallPane(ListPane[T]):
             return
         if abs(lines) >= len(items):
             if lines < 0:
-                self._at = 0
+                self._place = 0
             else:
-                self._at = len(items) - 1
+                self._place = len(items) - 1
         elif abs(lines) == 1:
-            self._at = plan.beside(self._at, lines)
+            self._place = plan.beside(self._place, lines)
         else:
             tiles = max(1, abs(lines) // plan.height)
-            self._at = plan.beside(self._at, tiles if lines > 0 else -tiles)
-        self._cursor = self.listing.key(items[self._at])
+            self._place = plan.beside(self._place, tiles if lines > 0 else -tiles)
+        self._cursor = self.listing.key(items[self._place])
         self.update()
 
     def side(self, step: int) -> bool:
@@ -224,8 +224,8 @@ class WallPane(ListPane[T]):
         items = self.listed_items()
         if not self.walled or not items or self.paused:
             return super().side(step)
-        self._at = max(0, min(len(items) - 1, self._at + step))
-        self._cursor = self.listing.key(items[self._at])
+        self._place = max(0, min(len(items) - 1, self._place + step))
+        self._cursor = self.listing.key(items[self._place])
         self.update()
         return True
 
@@ -239,10 +239,10 @@ class WallPane(ListPane[T]):
             return tile
         return None
 
-    def _scrolled(self, total: int, room: int, focused: bool) -> str:
+    def _scroll_note(self, total: int, room: int, focused: bool) -> str:
         """Which lines are in view; the rule has to have room for the tile under the cursor."""
         if not self.walled or not focused:
-            return super()._scrolled(total, room, focused)
+            return super()._scroll_note(total, room, focused)
         if self._overflow:
             return f"{self._top + 1}-{self._top + room} of {total}"
         return ""
