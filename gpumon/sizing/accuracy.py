@@ -1,4 +1,4 @@
-"""How far predictions were from measured servers: efficiencies that a step reaches, and error bands with their rows."""
+"""Accuracy against measured servers: efficiencies that a step reaches, and error bands of predictions."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ CLAIM: Final = 0.8
 
 
 class Band(msgspec.Struct, frozen=True):
-    """Errors of predictions like this one, as shares of the prediction: 8 of 10 measured values lay inside."""
+    """Range of the errors of one kind of prediction, as shares of it: 8 of 10 measured values were inside."""
 
     low: float
     """-0.3: a measured value was 30 % below the prediction."""
     high: float
     rows: int
-    """Rows of published servers that it stands on, none of them of the engine that is sized; 0: on the scatter of the
-    fit's own points."""
+    """Rows of published servers behind it, none of them of the engine that is sized; 0: it is the scatter of the fit's
+    own points."""
 
     def __bool__(self) -> bool:
         return self.high > self.low
 
     @property
     def short(self) -> str:
-        """`-30..+45%`; empty where there is none."""
+        """Both sides as `-30..+45%`; empty for no band."""
         if self:
             return f"{self.low * 100:+.0f}..{self.high * 100:+.0f}%"
         return ""
 
     @property
     def text(self) -> str:
-        """`-30 % to +45 % on 412 reference rows`; empty where there is none."""
-        behind = ""
+        """Both sides and the rows, as `-30 % to +45 % on 412 reference rows`; empty for no band."""
+        if not self:
+            return ""
+        rows = ""
         if self.rows:
-            behind = f" on {self.rows:,} reference rows"
-        if self:
-            return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{behind}"
-        return ""
+            rows = f" on {self.rows:,} reference rows"
+        return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{rows}"
 
     def widest(self) -> float:
-        """The larger of its two sides."""
+        """The larger one of its two sides."""
         return max(-self.low, self.high)
 
     def joined(self, other: Band) -> Band:
-        """As wide as the wider one on each side."""
+        """A band that is on each side as wide as the wider one of both."""
         if self.rows and other.rows:
             rows = min(self.rows, other.rows)
         else:
@@ -73,56 +73,57 @@ class EngineEfficiency(NamedTuple):
     layer_s: float
     """Seconds per layer and step: launches, norms, sampling's share."""
     layer_tp_s: float
-    """More of them per doubling of the tensor-parallel size: the latency of the all-reduces."""
+    """Further seconds per layer and doubling of the tensor-parallel size: the latency of the all-reduces."""
     layer_moe_s: float
-    """More of them in a mixture of experts: routing and grouping."""
+    """Further seconds per layer in a mixture of experts: routing and grouping."""
 
 
 class FirstTokenCost(NamedTuple):
-    """Terms of an engine's mean TTFT at `b` requests in flight: fixed parts, and an increase per request."""
+    """Factors of an engine's mean TTFT: a fixed part, and an increase per request in flight."""
 
     layers: float
-    """Times the cost of its layers in a step: admission, scheduling, the step under way."""
+    """Multiple of the cost of its layers in a step: admission, scheduling, the step under way."""
     layers_each: float
-    """Increase of `layers` per request in flight; of an engine of `STEP_TOKENS` per request whose prompt is so long."""
+    """Increase of `layers` per request in flight (`steps_each`)."""
     prompt: float
-    """Times the computation of the request's own prompt."""
+    """Multiple of the time to compute the request's own prompt."""
     prompt_each: float
     """Increase of `prompt` per request in flight: prompts that came in with it."""
 
 
 REACHED: Final = EngineEfficiency(*EFFICIENCY)
-"""As fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
+"""Efficiencies as fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
 
 
 STEP_TOKENS: Final = {"vllm": 8192.0}
-"""Engine -> prompt tokens of one step, of engines whose TTFT rises with the steps that the prompts in flight take."""
+"""Engine -> prompt tokens of one step, for engines whose TTFT rises with the steps of the prompts in flight."""
 
 
 def steps_each(engine: str, new_tokens: float) -> float:
-    """How often `layers_each` counts for one request in flight with a prompt of so many computed tokens."""
+    """Multiple of `layers_each` for one request in flight with a prompt of `new_tokens` computed tokens."""
     step_tokens = STEP_TOKENS.get(engine)
-    return 1.0 if step_tokens is None else new_tokens / step_tokens
+    if step_tokens is None:
+        return 1.0
+    return new_tokens / step_tokens
 
 
 def first_token_cost(engine: str) -> FirstTokenCost:
-    """The TTFT of an engine, as fitted to its measured rows; of one that is not known, to the rows of all."""
+    """The TTFT factors of an engine, fitted to its measured rows; for an unknown engine, to those of all engines."""
     return FirstTokenCost(*TTFT_FITS.get(engine, TTFT_FITS[""]))
 
 
 def band_of(figure: str, tp: int, moe: bool) -> Band:
     """Errors of a kind of figure by tensor-parallel size and mixture of experts.
 
-    `figure`: itl or ttft of the roofline; `itl dp`, of an instance with data-parallel ranks; rescaled, from another
-    `tp`, `gpu`, `precision` or `mix`; `one load`, a roofline scaled to one measured load; measured,
-    between the loads of a fit, or `extrapolated` beyond them. Sizes that were not measured have the band of the next
-    smaller one.
+    `figure` is a key of `BANDS`: `itl` or `ttft` by the roofline; `itl dp` of an instance with data-parallel ranks;
+    `tp`, `gpu`, `precision` or `mix` for a step of re-scaling; `one load` for a roofline scaled to one measured load;
+    `measured` between the loads of a fit, `extrapolated` beyond them. A size that was not measured has the band of the
+    next smaller one; below the smallest one, of the largest.
     """
-    cells = BANDS[figure]
-    sizes = [size for size, sparse in cells if sparse == moe and size <= tp] or [
-        size for size, sparse in cells if sparse == moe
-    ]
-    return Band(*cells[max(sizes), moe])
+    bands = BANDS[figure]
+    sizes = [size for size, is_moe in bands if is_moe == moe]
+    smaller = [size for size in sizes if size <= tp]
+    return Band(*bands[max(smaller or sizes), moe])
 
 
 _MOST_RANKS: Final = 8
@@ -130,9 +131,9 @@ _MOST_RANKS: Final = 8
 
 
 def unmeasured(architecture: str, pp: int, dp: int = 1, tp: int = 1, indexed: bool = False) -> str:
-    """Why no reference row tells how far a prediction may be off; empty where some do.
+    """Why no reference row is like an instance, so that a prediction has no error band; empty where some are.
 
-    `indexed`: the model's attention chooses its entries by an indexer.
+    `indexed`: an indexer chooses the entries of the model's attention.
     """
     if architecture not in MEASURED_ARCHITECTURES:
         return f"no reference row is of a GPU of the generation {architecture or 'that it has'}"

@@ -1,4 +1,4 @@
-"""Question of the user: workloads with targets, goals, server shapes; their valid ranges; and the catalogues."""
+"""The user's question: workloads with targets, goals and server shapes, with valid ranges; and the catalogues."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.sizing.latency import Speculation
 from gpumon.sizing.length_tail import MOST_TOKENS, Lengths, problem_of
-from gpumon.sizing.profile import Observed
+from gpumon.sizing.profile import Observed, Point
 from gpumon.specs.gpus import GpuCatalogue
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llms import LlmCatalogue
@@ -30,7 +30,7 @@ class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
     nvlink_gpus: int = 0
     """GPUs of one NVLink domain; 0: all of the server. 2 on bridged PCIe pairs."""
     count: int = 0
-    """How many there are at most; 0: as many as it takes."""
+    """Most servers that there are; 0: as many as it takes."""
     price_per_gpu_hour: float | None = None
     price_per_hour: float = 0.0
     """Price of the host, beside its GPUs."""
@@ -39,7 +39,7 @@ class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Disaggregated(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Prefill and decode on pools of instances of their own. What is None is searched or looked up."""
+    """Prefill and decode on pools of instances of their own. None: searched or looked up."""
 
     prefill_tp: int | None = None
     decode_tp: int | None = None
@@ -51,7 +51,7 @@ class Disaggregated(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
 
 
 class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One model and its target. What is None is looked up: measured, imported, then worked out."""
+    """One model and its target. None: looked up among measured, then imported values, then worked out."""
 
     model: str
     target: float
@@ -82,7 +82,7 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
     speculative: Speculation | None = None
     """Default: as seen."""
     itl_p95_ms: float | None = None
-    """Goals of this workload; default: those of the scenario."""
+    """Default of this and the next two goals: those of the scenario."""
     ttft_p95_ms: float | None = None
     e2e_p95_ms: float | None = None
     itl_tail_ratio: float | None = None
@@ -106,7 +106,7 @@ class Workload(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
     @property
     def label(self) -> str:
-        """Its shown name."""
+        """The shown name."""
         return self.name or self.model
 
 
@@ -140,11 +140,11 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
 
 
 GOAL_NAMES: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
-"""Goals of a workload; the scenario has those of all."""
+"""Fields of the goals, of a workload and of the scenario."""
 
 
 def disaggregated(scenario: Scenario) -> Scenario:
-    """The scenario with each workload compared with pools of its own for prefill and decode."""
+    """The scenario in which each workload is compared with pools for prefill and decode."""
     workloads = []
     for workload in scenario.workload:
         settings = workload.disaggregated or Disaggregated()
@@ -158,7 +158,7 @@ class Catalogues(NamedTuple):
     gpus: GpuCatalogue
     llms: LlmCatalogue
     own: Mapping[str, LlmSpec] = MappingProxyType({})
-    """Model name -> dimensions that stand above the catalogue: of running engines and of the config."""
+    """Model name -> dimensions that come before the catalogue's: of running engines and of the config."""
     profiles: Mapping[str, Observed] = MappingProxyType({})
     """Imported, by name."""
     prices: Mapping[str, float] = MappingProxyType({})
@@ -169,7 +169,7 @@ class Catalogues(NamedTuple):
         return self.own.get(model) or self.llms.find(model)
 
     def gpu_name(self, text: str) -> str:
-        """The catalogue's own name of a GPU, where it has one: other names of it are the same GPU."""
+        """The catalogue's name of a GPU by any of its names; an unknown name as it is."""
         try:
             return self.gpus.find(text).name
         except ValueError:
@@ -180,7 +180,7 @@ class Catalogues(NamedTuple):
         return self.prices.get(self.gpu_name(gpu))
 
     def seen(self, workload: Workload) -> Observed | None:
-        """Profile of its model: the one that it names, else the one that the scenario itself keeps."""
+        """The profile of a workload: the one that it names, or else the one that is kept in it; None without either."""
         if workload.profile:
             return self.profiles.get(workload.profile, workload.seen)
         return workload.seen
@@ -192,18 +192,22 @@ class Catalogues(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Least and most of a figure, both allowed; the words that a message begins with and the unit that it ends with."""
+    """Valid range of a figure."""
 
     low: float
+    """Least value that is allowed."""
     high: float
+    """Largest value that is allowed."""
     label: str
+    """Name of the figure in an error message."""
     unit: str = ""
+    """End of the message, such as ` ms`."""
 
 
 MOST_SERVER_GPUS: Final = 576
 """Most GPUs of one server: no NVLink domain has more, and a typing error must not fill the memory."""
 _MOST_RUNNING: Final = 1e6
-"""Sequences beyond which no single engine is believed."""
+"""Sequences of one engine beyond which a measured point is left out."""
 _LEAVE_OUT: Final = ", or left out where it is not known"
 _SPARES: Final = Range(0, 1e6, "spare instances")
 RANGES: Final[dict[str, Range]] = {
@@ -279,31 +283,32 @@ SEEN_RANGES: Final = {
 
 
 def _check(record: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
-    """ValueError on a figure that cannot be, named with what it may be; None is open and passes."""
-
-    def figure(value: float) -> str:
-        if abs(value) < 1e15 and value == int(value):
-            return f"{value:,.0f}"
-        return f"{value:g}"
-
+    """Raises ValueError for a figure that is out of its range, with its name and the range; None passes."""
     for name, (low, high, label, unit) in ranges.items():
         value: float | None = getattr(record, name)
-        if value is not None and not low <= value <= high:
-            if label.lower() == name:
-                words = label
-            else:
-                words = f"{label} ({name})"
-            raise ValueError(f"{words} is {figure(value)}: it must be from {figure(low)} to {figure(high)}{unit}")
+        if value is None or low <= value <= high:
+            continue
+        words = label
+        if label.lower() != name:
+            words = f"{label} ({name})"
+        raise ValueError(f"{words} is {_figure(value)}: it must be from {_figure(low)} to {_figure(high)}{unit}")
+
+
+def _figure(value: float) -> str:
+    """A number in an error message: whole ones with thousands separators."""
+    if abs(value) < 1e15 and value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:g}"
 
 
 def check_workload(workload: Workload) -> None:
-    """The same of a workload, the tables in it included."""
+    """Raises ValueError for a figure of a workload, or of the tables in it, that is out of its range."""
     _check(workload)
     if workload.speculative is not None:
         _check(workload.speculative, SPECULATION_RANGES)
-        wrong = workload.speculative.problem
-        if wrong:
-            raise ValueError(f"speculative: {wrong}")
+        problem = workload.speculative.problem
+        if problem:
+            raise ValueError(f"speculative: {problem}")
     if workload.disaggregated is not None:
         _check(workload.disaggregated, DISAGGREGATED_RANGES)
     if workload.lengths is not None:
@@ -311,15 +316,15 @@ def check_workload(workload: Workload) -> None:
 
 
 def check_lengths(lengths: Lengths) -> None:
-    """ValueError on a histogram that is none."""
+    """Raises ValueError for a distribution of lengths that cannot be."""
     for name, steps in (("prompt", lengths.prompt), ("answer", lengths.answer)):
-        wrong = problem_of(steps)
-        if wrong:
-            raise ValueError(f"{name} lengths: {wrong}")
+        problem = problem_of(steps)
+        if problem:
+            raise ValueError(f"{name} lengths: {problem}")
 
 
 def check_scenario(scenario: Scenario) -> None:
-    """The same of what holds for all workloads, every shape of server included."""
+    """Raises ValueError for a figure of the scenario itself, or of a server, that is out of its range."""
     _check(scenario, SCENARIO_RANGES)
     for server in scenario.server:
         if not 1 <= server.gpus <= MOST_SERVER_GPUS:
@@ -328,19 +333,21 @@ def check_scenario(scenario: Scenario) -> None:
 
 
 def sound(seen: Observed) -> Observed:
-    """The profile without points that no engine can have shown; ValueError on another figure that cannot be."""
+    """The profile without points that cannot be. Raises ValueError for another figure that is out of its range."""
     try:
         _check(seen, SEEN_RANGES)
         if seen.lengths is not None:
             check_lengths(seen.lengths)
-    except ValueError as wrong:
-        raise ValueError(f"what was seen of {seen.name or seen.model}: {wrong}") from None
-    points = tuple(
-        point
-        for point in seen.points
-        if point.running <= _MOST_RUNNING
-        and all(value is None or 0 <= value < math.inf for value in msgspec.structs.astuple(point))
-    )
+    except ValueError as error:
+        raise ValueError(f"what was seen of {seen.name or seen.model}: {error}") from None
+    points = tuple(point for point in seen.points if _is_possible(point))
     if len(points) == len(seen.points):
         return seen
     return msgspec.structs.replace(seen, points=points)
+
+
+def _is_possible(point: Point) -> bool:
+    """Whether an engine can have run at a point: no figure is negative or infinite, and not too many ran."""
+    if point.running > _MOST_RUNNING:
+        return False
+    return all(value is None or 0 <= value < math.inf for value in msgspec.structs.astuple(point))

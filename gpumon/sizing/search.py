@@ -1,4 +1,4 @@
-"""How many instances of a workload its target takes, at the tensor-parallel size that takes the fewest GPUs."""
+"""Number of instances for the target of a workload, at the tensor-parallel size that takes the fewest GPUs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec
 
 MOST_INSTANCES: Final = 10_000_000
-"""More than that is no answer."""
+"""Instances beyond which there is no answer: a typing error in the target."""
 INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
 _EPSILON: Final = 1e-9
-_NO_END: Final = 1e9
-"""Requests in flight of one instance at which its queue is taken to grow without end."""
+"""Part of an instance, or of a request, that rounding may add."""
+_ENDLESS_QUEUE: Final = 1e9
+"""Requests in flight of one instance from which its queue is taken to grow without end."""
+_BISECTIONS: Final = 44
+"""Halvings of a range of loads until it is below the resolution of a float's first 13 digits."""
 _HELPS: Final = {
     LimitKind.ITL: "more TP, narrower weights or a faster GPU would help; more instances would not",
     LimitKind.TTFT: "more TP, a shorter prompt or prefix hits would help; more instances would not",
@@ -52,8 +55,9 @@ class Demand(NamedTuple):
     needed: int = 0
     """Instances for the target, without spares."""
     exact: float = 0.0
-    """The same before it is rounded up."""
+    """`needed` before it is rounded up."""
     spares: int = 0
+    """Instances beside the needed ones."""
     memory_bytes: Reading = NOT_GIVEN
     memory_source: str = ""
     busy_ratio: Reading = NOT_GIVEN
@@ -66,8 +70,10 @@ class Demand(NamedTuple):
 
     @property
     def instances(self) -> int:
-        """With spares; 0 where there is a problem."""
-        return 0 if self.problem else self.needed + self.spares
+        """The number of instances, spares included; 0 where there is a problem."""
+        if self.problem:
+            return 0
+        return self.needed + self.spares
 
     @property
     def gpus(self) -> float:
@@ -78,9 +84,11 @@ class Demand(NamedTuple):
 
     @property
     def as_seen(self) -> bool:
-        """Its memory is what an engine took, or stands on it: it fits a GPU whatever share of one is planned with."""
+        """Whether its memory is measured, or stands on that: it fits a GPU whatever share of one is planned with."""
+        if self.memory_source == "seen":
+            return True
         shift = self.instance.pool_shift_ratio
-        return self.memory_source == "seen" or (self.memory_source == "model" and shift is not None and shift > 0)
+        return self.memory_source == "model" and shift is not None and shift > 0
 
     @property
     def source(self) -> Source:
@@ -96,27 +104,33 @@ class Demand(NamedTuple):
         return self.instance.source
 
     def running(self, count: int) -> float:
-        """Requests in flight of each of `count` instances at the target: fewer are faster, so of users and rates fewer
-        stay. Infinite where a rate is more than they can ever serve."""
+        """Requests in flight of each of `count` instances at the target.
+
+        For users and rates the load at which an instance's response time keeps as many in flight: found by bisection.
+        Infinite where a rate is more than they can ever serve.
+        """
         if self.workload.target_kind == "concurrency":
             return self.workload.target / count
 
-        def wanted(running: float) -> float:
-            return _asked(self.workload, self.instance.response_s(running)) / count
+        def load_by_response(running: float) -> float:
+            return _in_flight(self.workload, self.instance.response_s(running)) / count
 
         low = 0.0
-        high = wanted(0.0)
-        while wanted(high) > high:
+        high = load_by_response(0.0)
+        while load_by_response(high) > high:
             low = high
             high = 2.0 * high
-            if high >= _NO_END:
+            if high >= _ENDLESS_QUEUE:
                 return math.inf
-        for _ in range(44):
+        for _ in range(_BISECTIONS):
             middle = (low + high) / 2.0
-            low, high = (middle, high) if wanted(middle) > middle else (low, middle)
+            if load_by_response(middle) > middle:
+                low = middle
+            else:
+                high = middle
         return high
 
-    def asked_of(self, running: float) -> float:
+    def target_served(self, running: float) -> float:
         """Part of the target that an instance with so many in flight serves, in the unit of the target."""
         response_s = self.instance.response_s(max(running, 1e-9))
         if self.workload.target_kind == "concurrency" or not response_s:
@@ -126,25 +140,32 @@ class Demand(NamedTuple):
         return running / response_s
 
     def block(self, index: int, usable_bytes: float, count: int) -> InstanceBlock:
-        """For the placement: an instance whose memory is not known takes its GPUs whole."""
-        size = self.memory_bytes
-        busy = self.busy_ratio
+        """`count` instances for the placement. One whose memory is not known takes its GPUs whole.
+
+        `index`: that of the workload. `usable_bytes`: usable memory of one GPU.
+        """
+        size_bytes = self.memory_bytes
+        if isinstance(size_bytes, Missing):
+            size_bytes = usable_bytes * self.instance.gpus
+        busy_ratio = None
+        if not isinstance(self.busy_ratio, Missing):
+            busy_ratio = self.busy_ratio
         return InstanceBlock(
             workload=index,
             count=count,
             gpus=self.instance.gpus,
             tp=self.instance.tp * self.instance.dp,
-            memory_bytes=usable_bytes * self.instance.gpus if isinstance(size, Missing) else size,
-            busy_ratio=None if isinstance(busy, Missing) else busy,
+            memory_bytes=size_bytes,
+            busy_ratio=busy_ratio,
         )
 
 
 def demand_of(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool = False) -> Demand:
     """The needs of `workload` at the TP that takes the fewest GPUs; of several the smallest.
 
-    A TP that was typed, or seen on these GPUs, stays: one that takes fewer is named. With `any_tp` one that was seen
-    does not stay. Data-parallel ranks that would take fewer GPUs are named alone: engines share experts only where they
-    are told to.
+    A TP that was typed, or measured on these GPUs, stays; one that takes fewer GPUs is named in `better`. With `any_tp`
+    a measured one does not stay. Data-parallel ranks that take fewer GPUs are only named, too: engines share experts
+    only where they are configured to.
     """
     best = _best_tp(workload, scenario, catalogues, any_tp=any_tp)
     ranks = _best_ranks(best, scenario, catalogues)
@@ -163,8 +184,8 @@ def _may_share_experts(best: Demand) -> bool:
 
 
 def _best_ranks(best: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand | None:
-    """The needs with the data-parallel ranks of one GPU that take the fewest GPUs; None where nothing is to be shared,
-    or the user said what an instance is."""
+    """The needs with data-parallel ranks of one GPU each, as many as take the fewest GPUs; None where there is nothing
+    to share, or the user said what an instance is."""
     server = best.instance.server
     if server is None or not _may_share_experts(best):
         return None
@@ -172,8 +193,8 @@ def _best_ranks(best: Demand, scenario: Scenario, catalogues: Catalogues) -> Dem
     fewest = None
     ranks = 2
     while ranks <= domain and ranks < best.gpus:
-        asked = msgspec.structs.replace(best.workload, tp=1, dp=ranks)
-        demand = demand_at(asked, scenario, catalogues)
+        with_ranks = msgspec.structs.replace(best.workload, tp=1, dp=ranks)
+        demand = demand_at(with_ranks, scenario, catalogues)
         if fewest is None or demand.gpus < fewest.gpus:
             fewest = demand
         ranks *= 2
@@ -187,61 +208,63 @@ def _is_instance_typed(workload: Workload) -> bool:
 
 def _best_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool) -> Demand:
     """The needs at the TP that takes the fewest GPUs, or at the one that stays."""
-    asked = demand_at(workload, scenario, catalogues)
-    others = []
-    for tp in asked.instance.tps:
-        if tp != asked.instance.tp:
-            others.append(
-                demand_at(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)._replace(workload=workload)
-            )
-    best = min((asked, *others), key=lambda demand: (demand.gpus, demand.instance.tp))
-    kept = asked.instance.alike and not any_tp
-    if best is asked or (not workload.tp and not kept):
+    own = demand_at(workload, scenario, catalogues)
+    demands = [own]
+    for tp in own.instance.tps:
+        if tp != own.instance.tp:
+            demand = demand_at(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)
+            demands.append(demand._replace(workload=workload))
+    best = min(demands, key=lambda demand: (demand.gpus, demand.instance.tp))
+    measured_stays = own.instance.alike and not any_tp
+    if best is own or (not workload.tp and not measured_stays):
         return best
-    if best.gpus >= asked.gpus:
-        return asked
+    if best.gpus >= own.gpus:
+        return own
     instead = ""
-    if not asked.problem:
-        instead = f" instead of {asked.gpus:,.0f}"
-    return asked._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
+    if not own.problem:
+        instead = f" instead of {own.gpus:,.0f}"
+    return own._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 
 
 def demand_at(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Demand:
     """The needs of `workload` at its own TP, or the one that `resolve` takes."""
     instance = resolve(workload, scenario, catalogues)
-    bounded = _bounded(Demand(workload, instance, problem=instance.problem), scenario, catalogues)
+    bounded = _with_limits(Demand(workload, instance, problem=instance.problem), scenario, catalogues)
     if bounded.problem:
         return bounded
     # Whole requests, at least one; a measured or typed operating point is planned with as it is.
     load = planned_load(binding(bounded.limits), scenario.planning_factor)
     planned = max(1.0, float(math.floor(load + _EPSILON)))
-    size, source = _memory(instance, planned, scenario)
-    spares = scenario.spare_instances if workload.spare_instances is None else workload.spare_instances
+    size_bytes, memory_source = _memory(instance, planned, scenario)
+    spares = workload.spare_instances
+    if spares is None:
+        spares = scenario.spare_instances
     demand = bounded._replace(
         planned=planned,
         spares=spares,
-        memory_bytes=size,
-        memory_source=source,
-        busy_ratio=_busy(instance),
-        extrapolated=_extrapolated(instance, planned),
+        memory_bytes=size_bytes,
+        memory_source=memory_source,
+        busy_ratio=_busy_ratio(instance),
+        extrapolated=_is_extrapolated(instance, planned),
     )
     response_s = instance.response_s(planned)
     if workload.target_kind != "concurrency" and response_s is None:
-        kind = "users" if workload.target_kind == "users" else "requests per second"
-        why = f"{kind} need a response time: give prompt and answer tokens, or a concurrency"
-        return demand._replace(problem=why)
-    exact = _asked(workload, response_s) / planned
+        kind = "requests per second"
+        if workload.target_kind == "users":
+            kind = "users"
+        return demand._replace(problem=f"{kind} need a response time: give prompt and answer tokens, or a concurrency")
+    exact = _in_flight(workload, response_s) / planned
     if exact > MOST_INSTANCES:
         return demand._replace(problem=f"{exact:.2g} instances: check the target and the capacity per instance")
     needed = max(1, math.ceil(exact - _EPSILON))
-    return demand._replace(needed=needed, exact=exact, problem=_too_large(demand, scenario))
+    return demand._replace(needed=needed, exact=exact, problem=_size_problem(demand, scenario))
 
 
-def _bounded(bare: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand:
-    """With the limits of the instance; with a problem where it has none, or where they let no request in."""
-    target = bare.workload.target
+def _with_limits(bare: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand:
+    """The demand with the limits of its instance; with a problem if it has none, or if they let no request in."""
     if bare.problem:
         return bare
+    target = bare.workload.target
     if not target > 0 or math.isinf(target):
         return bare._replace(problem=f"the target is {target:g}: it must be above 0")
     limits = limits_of(bare.instance, scenario)
@@ -254,67 +277,75 @@ def _bounded(bare: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand
     return bare._replace(limits=limits, problem=f"not even one request at a time: {first.text}; {helps}")
 
 
-def _asked(workload: Workload, response_s: float | None) -> float:
-    """Requests in flight that the target comes to."""
+def _in_flight(workload: Workload, response_s: float | None) -> float:
+    """Requests in flight of the whole target, if each takes `response_s`."""
     if workload.target_kind == "concurrency" or response_s is None:
         return workload.target
-    if workload.target_kind == "users":
-        # Each waits for an answer, and thinks before the next question.
-        return workload.target * response_s / (response_s + workload.think_s) if response_s > 0 else 0.0
-    return workload.target * response_s
+    if workload.target_kind == "requests_per_s":
+        return workload.target * response_s
+    if response_s <= 0:
+        return 0.0
+    # A user waits for an answer, and thinks before the next question.
+    return workload.target * response_s / (response_s + workload.think_s)
 
 
 def _nothing_bounds(instance: Instance, catalogues: Catalogues) -> str:
-    lengths = ("prompt_tokens", "answer_tokens")
-    lacks = []
-    for name in lengths:
-        if getattr(instance, name) is None:
-            lacks.append(name)
+    """The problem of an instance without any limit: what is lacking to work one out."""
+    lacking = []
     if instance.llm is None:
-        lacks = [f"the model's dimensions ({unknown_model(instance.workload.model, catalogues)})", *lacks]
-    later = instance.prompt_tokens is None and instance.seen is not None
-    when = " (known once requests have ended)" if later else ""
+        lacking.append(f"the model's dimensions ({unknown_model(instance.workload.model, catalogues)})")
+    for name in ("prompt_tokens", "answer_tokens"):
+        if getattr(instance, name) is None:
+            lacking.append(name)
     seen = instance.seen
+    when = ""
+    if instance.prompt_tokens is None and seen is not None:
+        when = " (known once requests have ended)"
     table = ""
     if seen is not None and seen.origin is Origin.TABLE:
         table = f"; the table of {seen.name} was measured on {seen.gpu}"
-    needs = f"{', '.join(lacks) or 'a goal'}{when}, or a typed capacity (capacity_per_instance){table}"
+    needs = f"{', '.join(lacking) or 'a goal'}{when}, or a typed capacity (capacity_per_instance){table}"
     return f"capacity per instance is not known: it needs {needs}"
 
 
 def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:
-    """Memory of one instance: typed, as seen, from the model, else not known."""
+    """Memory of one instance in bytes, and its source: typed, seen, table, model or rule; empty where not known."""
     workload = instance.workload
     seen = instance.seen
     if workload.memory_gb is not None:
         return workload.memory_gb * 1e9, "typed"
     if seen is not None and seen.memory_bytes is not None and instance.alike:
-        return seen.memory_bytes, "table" if seen.origin is Origin.TABLE else "seen"
+        if seen.origin is Origin.TABLE:
+            return seen.memory_bytes, "table"
+        return seen.memory_bytes, "seen"
     if instance.llm is None:
         return NOT_GIVEN, ""
     if instance.prompt_tokens is None or instance.answer_tokens is None:
         return memory.rule_bytes(instance.llm.params), "rule"
     context = instance.prompt_tokens + instance.answer_tokens / 2.0
-    size = memory.instance_bytes(
+    size_bytes = memory.instance_bytes(
         instance.llm, instance.gpus, instance.tp, planned, context, instance.dp, instance.startup
     )
     if instance.gpu is not None:
-        size = _as_ran(instance, instance.llm, instance.gpu, size, planned, scenario)
-    return size, "model"
+        size_bytes = _corrected_bytes(instance, instance.llm, instance.gpu, size_bytes, planned, scenario)
+    return size_bytes, "model"
 
 
-def _as_ran(instance: Instance, llm: LlmSpec, gpu: GpuSpec, size: float, planned: float, scenario: Scenario) -> float:
-    """The model's memory, moved to what such an instance was seen to find and to run on these GPUs."""
-    # Room that an engine was seen to find beside the constants is not taken by them.
-    room = max(0.0, instance.pool_shift_ratio or 0.0) * gpu.memory_bytes
-    size -= instance.gpus * min(memory.overhead_bytes(llm, instance.gpus, instance.startup), room)
+def _corrected_bytes(
+    instance: Instance, llm: LlmSpec, gpu: GpuSpec, size_bytes: float, planned: float, scenario: Scenario
+) -> float:
+    """The model's memory, corrected by what was measured of such an instance on these GPUs."""
+    # A larger KV pool than by the formula was measured: the constants beside it are too large by that.
+    excess_bytes = max(0.0, instance.pool_shift_ratio or 0.0) * gpu.memory_bytes
+    size_bytes -= instance.gpus * min(memory.overhead_bytes(llm, instance.gpus, instance.startup), excess_bytes)
     if planned <= ran_together(instance):
         # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong.
-        size = min(size, instance.gpus * gpu.memory_bytes * scenario.usable_memory_ratio)
-    return size
+        size_bytes = min(size_bytes, instance.gpus * gpu.memory_bytes * scenario.usable_memory_ratio)
+    return size_bytes
 
 
-def _busy(instance: Instance) -> Reading:
+def _busy_ratio(instance: Instance) -> Reading:
+    """Busy share of its GPUs, typed or measured."""
     if instance.workload.busy_ratio is not None:
         return instance.workload.busy_ratio
     if instance.seen is not None and instance.seen.busy_ratio is not None and instance.alike:
@@ -322,8 +353,8 @@ def _busy(instance: Instance) -> Reading:
     return NOT_GIVEN
 
 
-def _extrapolated(instance: Instance, planned: float) -> bool:
-    """Whether the load lies beyond what was measured, here or on what the curve was re-scaled from."""
+def _is_extrapolated(instance: Instance, planned: float) -> bool:
+    """Whether the load is beyond the measured ones, of this instance or of the one its curve was re-scaled from."""
     if instance.fitted is not None:
         return planned > EXTRAPOLATED * instance.fitted.high
     if instance.source is not Source.RESCALED or instance.seen is None:
@@ -332,23 +363,23 @@ def _extrapolated(instance: Instance, planned: float) -> bool:
     return most_running is not None and planned > EXTRAPOLATED * most_running
 
 
-def _too_large(demand: Demand, scenario: Scenario) -> str:
-    """Why the instance fits no GPU of the shape, though its memory is known."""
+def _size_problem(demand: Demand, scenario: Scenario) -> str:
+    """Why the instance does not fit its GPUs; empty where it does, or where its memory is not known."""
     instance = demand.instance
-    size = demand.memory_bytes
-    if instance.gpu is None or isinstance(size, Missing):
+    size_bytes = demand.memory_bytes
+    if instance.gpu is None or isinstance(size_bytes, Missing):
         return ""
-    most = instance.gpu.memory_bytes * scenario.usable_memory_ratio
-    gpu_bytes = size / instance.gpus
-    # What an engine was seen to reserve on the same GPU fits it, whatever share is planned with.
+    usable_bytes = instance.gpu.memory_bytes * scenario.usable_memory_ratio
+    gpu_bytes = size_bytes / instance.gpus
+    # Memory that an engine reserved on the same GPU fits it, whatever share is planned with.
     if demand.as_seen:
-        most = instance.gpu.memory_bytes
-    if gpu_bytes <= most * (1 + 1e-9):
+        usable_bytes = instance.gpu.memory_bytes
+    if gpu_bytes <= usable_bytes * (1 + _EPSILON):
         return ""
     where = "on its GPU"
     if instance.gpus > 1:
         where = f"on each of {instance.gpus} GPUs"
     return (
         f"one instance needs {gpu_bytes / 1e9:,.1f} GB {where}; {instance.gpu.name} has "
-        f"{most / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"
+        f"{usable_bytes / 1e9:,.1f} GB usable: more TP, narrower weights or a larger GPU"
     )

@@ -92,7 +92,7 @@ def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float
         amounts = []
         for part, number in zip(parts, numbers, strict=True):
             if number:
-                amounts.append(number * part.demand.asked_of(share * part.demand.planned))
+                amounts.append(number * part.demand.target_served(share * part.demand.planned))
         return sum(amounts)
 
     low = 0.0

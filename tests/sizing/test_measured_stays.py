@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpumon.sizing.answer import LimitKind, Source, WorkloadPlan
-from gpumon.sizing.instance import ALIKE
+from gpumon.sizing.instance import SAME_MIX
 from gpumon.sizing.live import from_live
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
@@ -52,7 +52,7 @@ def test_a_precision_that_was_not_recorded_is_the_published_one() -> None:
 
 
 @each_row("name", ["prompt_tokens", "answer_tokens"])
-@each_row("share", [1.0 - ALIKE, 1.0 + ALIKE])
+@each_row("share", [1.0 - SAME_MIX, 1.0 + SAME_MIX])
 def test_no_step_where_lengths_count_as_others(name: str, share: float) -> None:
     length = getattr(SEEN, name)
     measured, other = (
