@@ -177,9 +177,18 @@ class PastLoads:
         self._step_s = step_s
         self._running: _Steps = {}
         self._rates: _Steps = {}
+        self._first_s = math.inf
+        """Time of the first moment."""
+        self._last_s = -math.inf
+        self._apart_s = 0.0
+        """Seconds between the last two moments: a moment stands for so long."""
 
     def take(self, time_s: float, running: Mapping[str, float], rates: Mapping[str, float]) -> None:
         """Take one moment in: served model name -> requests in flight, and requests per second."""
+        if time_s > self._last_s and math.isfinite(self._last_s):
+            self._apart_s = time_s - self._last_s
+        self._first_s = min(self._first_s, time_s)
+        self._last_s = max(self._last_s, time_s)
         for steps, values in ((self._running, running), (self._rates, rates)):
             for model, value in values.items():
                 steps.setdefault(model, {}).setdefault(int(time_s // self._step_s), _Step()).add(value)
@@ -189,14 +198,20 @@ class PastLoads:
         every = (self, *machines)
         running = _means([machine._running for machine in every])
         rates = _means([machine._rates for machine in every])
+        span_s = max(machine._span_s for machine in every)
         loads = dict[str, PeakLoad]()
         for model, means in running.items():
             rate = None
             if model in rates:
                 rate = _p95(rates[model])
             mean = sum(means) / len(means)
-            loads[model] = PeakLoad(_p95(means), mean, self._step_s * len(means), "p95", rate)
+            loads[model] = PeakLoad(_p95(means), mean, min(span_s, self._step_s * len(means)), "p95", rate)
         return loads
+
+    @property
+    def _span_s(self) -> float:
+        """Seconds from the first moment to the last one: the first and the last step may hold but a part of theirs."""
+        return self._last_s - self._first_s + min(self._apart_s, self._step_s)
 
 
 def _means(machines: list[_Steps]) -> dict[str, list[float]]:

@@ -131,6 +131,13 @@ def test_the_p95_of_a_past_is_of_minutes() -> None:
     assert past.found()["a"].peak == 100.0
 
 
+def test_the_steps_at_both_ends_of_a_past_count_as_far_as_they_were_seen() -> None:
+    past = PastLoads()
+    for second in range(50, 50 + 754):
+        past.take(float(second), {"a": 10.0}, {})
+    assert past.found()["a"].seconds == 754.0
+
+
 def test_machines_add_up_step_by_step() -> None:
     """Two of them are never loaded together: the p95 of their sum is not the sum of theirs."""
     machines = [PastLoads(600.0), PastLoads(600.0)]
