@@ -23,7 +23,7 @@ _STALE: Final = Missing(Reason.STALE)
 
 
 class HostMoment(NamedTuple):
-    """What is derived of a host at one moment."""
+    """Snapshot, chart points and state of a host at one moment."""
 
     snapshot: Snapshot
     points: dict[str, float]

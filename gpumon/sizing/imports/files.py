@@ -77,9 +77,9 @@ class ImportProblem(NamedTuple):
     field: str
     """Name of the field; empty: the place as a whole."""
     reason: str
-    """What is wrong, such as `is missing`."""
+    """Predicate of an error message, such as `is missing`."""
     allowed: str = ""
-    """What would be right; empty where that needs no words."""
+    """Values that would be right; empty where that needs no words."""
 
     def __str__(self) -> str:
         field = ""
