@@ -16,11 +16,12 @@ from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
 
 LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Names of this host, at which one server answers by each of them."""
+"""Names of this host: a server answers by each of them."""
 USUAL_PORT: Final = {"http": 80, "https": 443}
+"""Scheme -> port of an address that names none."""
 
 HostPort = tuple[str, int]
-"""Host and port."""
+"""Host name and port of a server, in lower case as `urlsplit` has it."""
 
 
 class BackendsView:
@@ -56,6 +57,7 @@ def _as_ranks(reading: EngineReading) -> EngineReading:
 
 
 def _backend(figures: RankReading, track: Track) -> Backend:
+    """One backend as its front end counts it; requests/s by its counter, else by the front end's own rate."""
     gauges = figures.gauges
     requests = track.short.rank_rate(figures.rank, q.REQUESTS)
     if q.REQUESTS not in figures.counters:
@@ -66,13 +68,15 @@ def _backend(figures: RankReading, track: Track) -> Backend:
         running=gauges.get(q.RUNNING, NOT_EXPOSED),
         waiting=gauges.get(q.WAITING, NOT_EXPOSED),
         requests_per_s=requests,
-        failures_per_s=_failures(figures, track, requests),
+        failures_per_s=_failures_per_s(figures, track, requests),
     )
 
 
-def _failures(figures: RankReading, track: Track, requests: Reading) -> Reading:
-    """Failures/s. A front end writes the count of a backend with its first failure: until then there is none, where
-    others of its backends have one."""
+def _failures_per_s(figures: RankReading, track: Track, requests: Reading) -> Reading:
+    """Failures/s of a backend.
+
+    A front end writes the count of a backend with its first failure: until then it is 0, if other backends have one.
+    """
     if q.FAILURES not in figures.counters and track.counts(q.FAILURES) and not isinstance(requests, Missing):
         return 0.0
     return track.short.rank_rate(figures.rank, q.FAILURES)
@@ -86,7 +90,7 @@ def with_polled_backends(engines: Sequence[Engine]) -> list[Engine]:
     result = []
     for engine in engines:
         if engine.backends:
-            result.append(msgspec.structs.replace(engine, backends=tuple(_named(engine, names))))
+            result.append(msgspec.structs.replace(engine, backends=_named_backends(engine, names)))
         else:
             result.append(engine)
     return result
@@ -102,7 +106,9 @@ def _names_by_server(engines: Iterable[Engine]) -> dict[HostPort, str]:
     return names
 
 
-def _named(front_end: Engine, names: dict[HostPort, str]) -> Iterable[Backend]:
+def _named_backends(front_end: Engine, names: dict[HostPort, str]) -> tuple[Backend, ...]:
+    """The backends of a front end, each with the name of the engine at its address; no engine is its own backend."""
+    backends = []
     for backend in front_end.backends:
         server = host_port_of(backend.address)
         name = ""
@@ -110,7 +116,8 @@ def _named(front_end: Engine, names: dict[HostPort, str]) -> Iterable[Backend]:
             name = names.get(server, "")
         if name == front_end.name:
             name = ""
-        yield msgspec.structs.replace(backend, engine=name)
+        backends.append(msgspec.structs.replace(backend, engine=name))
+    return tuple(backends)
 
 
 def host_port_of(address: str) -> HostPort | None:

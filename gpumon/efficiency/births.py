@@ -18,7 +18,7 @@ SURE_ANSWERS: Final = 2
 
 One is not enough: the first one may have lacked what the engine has counted for days.
 """
-_PARTS: Final = {q.PREFILL_COMPUTED: q.PROMPT_TOKENS}
+_WHOLE_OF_PART: Final = {q.PREFILL_COMPUTED: q.PROMPT_TOKENS}
 """Counter that an adapter may work out -> the one that it is a part of, which may have counted long before."""
 
 
@@ -30,16 +30,15 @@ def born_series(before: RankReading, reading: EngineReading, here: RankReading, 
     """
     if has_all_series(before, here) or whole_answers < SURE_ANSWERS or not reading.whole:
         return frozenset()
-    fresh = series_of(here) - series_of(before)
-    series = set()
-    for name in fresh:
+    born = set()
+    for name in series_of(here) - series_of(before):
         if _is_engines_own(name, reading, before):
-            series.add(name)
-    return frozenset(series)
+            born.add(name)
+    return frozenset(born)
 
 
 def has_all_series(before: RankReading, here: RankReading) -> bool:
-    """Whether all counters and histograms of `here` are among the known ones."""
+    """Whether `before` has all counters and histograms of `here`."""
     return here.counters.keys() <= before.counters.keys() and here.histograms.keys() <= before.histograms.keys()
 
 
@@ -48,31 +47,38 @@ def series_of(rank: RankReading) -> frozenset[str]:
     return frozenset((*rank.counters, *rank.histograms))
 
 
-def with_zeros(rank: RankReading, like: RankReading, names: Iterable[str]) -> RankReading:
-    """The rank with these series of `like` at 0, where it does not have them."""
+def with_zeros(rank: RankReading, newer: RankReading, names: Iterable[str]) -> RankReading:
+    """The rank with these series of `newer` at 0, where it does not have them."""
     counters = dict(rank.counters)
     histograms = dict(rank.histograms)
     for name in names:
-        if name in like.counters:
+        if name in newer.counters:
             counters.setdefault(name, 0.0)
-        if name in like.histograms:
-            histograms.setdefault(name, _empty(like.histograms[name]))
+        if name in newer.histograms:
+            histograms.setdefault(name, _empty(newer.histograms[name]))
     return RankReading(rank.rank, counters, rank.gauges, histograms)
 
 
 def before_first_count(reading: EngineReading, monotonic_s: float) -> EngineReading:
     """The reading of a model at a moment at which its server had counted nothing for it yet: zeros, and no gauges."""
-    blank = (with_zeros(RankReading(rank.rank, {}, {}, {}), rank, series_of(rank)) for rank in reading.ranks)
-    return msgspec.structs.replace(reading, ranks=tuple(blank), monotonic_s=monotonic_s, absent_s=None)
+    ranks = []
+    for rank in reading.ranks:
+        blank = RankReading(rank.rank, counters={}, gauges={}, histograms={})
+        ranks.append(with_zeros(blank, rank, series_of(rank)))
+    return msgspec.structs.replace(reading, ranks=tuple(ranks), monotonic_s=monotonic_s, absent_s=None)
 
 
 def _is_engines_own(name: str, reading: EngineReading, before: RankReading) -> bool:
-    """Whether the engine counts it itself. What an adapter works out may begin anywhere."""
+    """Whether the engine counts a series itself, so that it began at 0: an adapter's sums begin anywhere."""
     if reading.advance.get(name) is Advance.DERIVED:
         return False
-    whole = _PARTS.get(name, "")
+    whole = _WHOLE_OF_PART.get(name)
+    if whole is None:
+        return True
     return not before.counters.get(whole, 0.0)
 
 
 def _empty(histogram: HistogramReading) -> HistogramReading:
-    return HistogramReading(histogram.bounds, (0.0,) * len(histogram.counts), 0.0, 0.0)
+    """A histogram with the same bounds and no observations."""
+    counts = (0.0,) * len(histogram.counts)
+    return HistogramReading(histogram.bounds, counts, sum=0.0, count=0.0)

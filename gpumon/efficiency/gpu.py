@@ -418,7 +418,7 @@ def derive_gpu(
         activity_source=reading.activity_source,
         activity_age_s=_activity_age_s(track),
         sources=_sources(
-            track, peak, source, by_energy, precision, achievable, beside_mbu=not isinstance(mbu_ratio, Missing)
+            track, peak, source, by_energy, precision, achievable, bandwidth_is_mean=not isinstance(mbu_ratio, Missing)
         ),
     )
     if track.why_blank is None:
@@ -458,7 +458,7 @@ def _sources(
     precision: str,
     achievable: Reading,
     *,
-    beside_mbu: bool,
+    bandwidth_is_mean: bool,
 ) -> dict[str, str]:
     """Field -> the call or formula behind it."""
     reading = track.reading
@@ -482,17 +482,17 @@ def _sources(
         reader=reader,
     )
     return gpu_sources(
-        bandwidth,
-        by_energy,
-        reading.sm_active_ratio != NOT_SUPPORTED,
-        _memory_source(reading),
-        peak.bandwidth_source,
-        flops_source,
-        precision,
-        achieved_source,
-        round(track.window_s),
-        exporter,
-        beside_mbu=beside_mbu,
+        bandwidth=bandwidth,
+        from_energy=by_energy,
+        has_gpm=reading.sm_active_ratio != NOT_SUPPORTED,
+        memory_call=_memory_source(reading),
+        peak_source=peak.bandwidth_source,
+        flops_source=flops_source,
+        precision=precision,
+        achieved_source=achieved_source,
+        window_s=round(track.window_s),
+        exporter=exporter,
+        bandwidth_is_mean=bandwidth_is_mean,
     )
 
 

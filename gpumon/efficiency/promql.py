@@ -6,7 +6,8 @@ part, a part per token in context of the full layers, and one of the window laye
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,8 +17,12 @@ from gpumon.efficiency.traffic import kv_read_bytes
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 
-FAR: Final = 2.0**20
+_FAR_TOKENS: Final = 2.0**20
 """Tokens in context over which the part per token is measured: a power of two, so that nothing is rounded."""
+
+
+AmountAtContext = Callable[[LlmSpec, float], float]
+"""FLOPs or bytes of one token with so many tokens in context."""
 
 
 class Constant(NamedTuple):
@@ -33,33 +38,39 @@ def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
 
     Without bytes of its weights, their constants are left out, and what is made of them is absent.
     """
-    decode = _parts(llm, decode_flops_per_token)
-    prefill = _parts(llm, lambda one, tokens: prefill_flops_per_token(one, 0.0, tokens))
+    decode = _split_by_context(llm, decode_flops_per_token)
+    prefill = _split_by_context(llm, lambda spec, tokens: prefill_flops_per_token(spec, 0.0, tokens))
     width = BYTES_PER_ELEMENT[Precision.BF16]
-    kv = _parts(llm, lambda one, tokens: kv_read_bytes(one, tokens, 1, Precision.BF16))
-    missed = 1.0 - llm.experts_per_token / llm.experts if llm.experts else 1.0
+    kv = _split_by_context(llm, lambda spec, tokens: kv_read_bytes(spec, tokens, 1, Precision.BF16))
+    missed = 1.0
+    if llm.experts:
+        missed -= llm.experts_per_token / llm.experts
     constants = [
-        Constant(_of("decode_flops_per_token"), decode[0], "2 x parameters multiplied per token"),
-        Constant(_of("decode_flops_per_full_position"), decode[1], "attention, per token in context, full layers"),
-        Constant(_of("decode_flops_per_window_position"), decode[2], "the same of the window layers"),
-        Constant(_of("prefill_flops_per_token"), prefill[0], "2 x parameters less the LM head"),
-        Constant(_of("prefill_flops_per_full_position"), prefill[1], "attention, per token in context, full layers"),
-        Constant(_of("prefill_flops_per_window_position"), prefill[2], "the same of the window layers"),
-        Constant(_of("prompt_flops"), head_flops(llm), "the LM head, once per prompt"),
-        Constant(_of("window_tokens"), float(_window(llm)), "tokens that a window layer sees"),
-        Constant(_of("kv_elements_per_full_position"), kv[1] / width, "KV read per token in context, one copy"),
-        Constant(_of("kv_elements_per_window_position"), kv[2] / width, "the same of the window layers"),
-        Constant(_of("kv_copies_per_gpu"), 1.0 / max(1, llm.kv_heads), "by each GPU of a rank"),
-        Constant(_of("kv_element_bytes"), BYTES_PER_ELEMENT[llm.kv_precision], "where the engine names no FP8 cache"),
-        Constant(_of("state_bytes_per_token"), kv[0], "state of linear layers, read and written"),
-        Constant(_of("engine_gpus"), float(gpus), "GPUs of one engine"),
+        _constant("decode_flops_per_token", decode.fixed, "2 x parameters multiplied per token"),
+        _constant(
+            "decode_flops_per_full_position", decode.per_position, "attention, per token in context, full layers"
+        ),
+        _constant("decode_flops_per_window_position", decode.per_window_position, "the same of the window layers"),
+        _constant("prefill_flops_per_token", prefill.fixed, "2 x parameters less the LM head"),
+        _constant(
+            "prefill_flops_per_full_position", prefill.per_position, "attention, per token in context, full layers"
+        ),
+        _constant("prefill_flops_per_window_position", prefill.per_window_position, "the same of the window layers"),
+        _constant("prompt_flops", head_flops(llm), "the LM head, once per prompt"),
+        _constant("window_tokens", float(_window(llm)), "tokens that a window layer sees"),
+        _constant("kv_elements_per_full_position", kv.per_position / width, "KV read per token in context, one copy"),
+        _constant("kv_elements_per_window_position", kv.per_window_position / width, "the same of the window layers"),
+        _constant("kv_copies_per_gpu", 1.0 / max(1, llm.kv_heads), "by each GPU of a rank"),
+        _constant("kv_element_bytes", BYTES_PER_ELEMENT[llm.kv_precision], "where the engine names no FP8 cache"),
+        _constant("state_bytes_per_token", kv.fixed, "state of linear layers, read and written"),
+        _constant("engine_gpus", float(gpus), "GPUs of one engine"),
     ]
     if llm.read_bytes > 0.0:
         experts = llm.experts * llm.expert_read_bytes
         constants += [
-            Constant(_of("weight_bytes"), llm.read_bytes, "all matmul weights, every expert included"),
-            Constant(_of("expert_bytes"), experts, "the experts' part of them"),
-            Constant(_of("expert_missed_ratio"), missed, "1 - k/E: share of the experts that one token misses"),
+            _constant("weight_bytes", llm.read_bytes, "all matmul weights, every expert included"),
+            _constant("expert_bytes", experts, "the experts' part of them"),
+            _constant("expert_missed_ratio", missed, "1 - k/E: share of the experts that one token misses"),
         ]
     return tuple(constants)
 
@@ -67,14 +78,10 @@ def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
 def peak_constants(flops_per_s: float, bandwidth_bytes_per_s: float) -> tuple[Constant, ...]:
     """The peaks of one of a model's GPUs; 0 is not known and left out."""
     peaks = (
-        Constant(_of("gpu_peak_flops"), flops_per_s, "dense FLOP/s of one GPU in the format of this model's matmuls"),
-        Constant(_of("gpu_peak_bandwidth"), bandwidth_bytes_per_s, "bytes/s of one GPU's memory"),
+        _constant("gpu_peak_flops", flops_per_s, "dense FLOP/s of one GPU in the format of this model's matmuls"),
+        _constant("gpu_peak_bandwidth", bandwidth_bytes_per_s, "bytes/s of one GPU's memory"),
     )
-    constants = []
-    for constant in peaks:
-        if constant.value > 0.0:
-            constants.append(constant)
-    return tuple(constants)
+    return _without_unknown(peaks)
 
 
 def untold_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) -> tuple[Constant, ...]:
@@ -84,63 +91,85 @@ def untold_constants(pool_tokens: float, context_tokens: float, ranks: int = 0) 
     page shows fewer.
     """
     constants = (
-        Constant(_of("kv_pool_tokens"), pool_tokens, "tokens of each rank's KV pool, from cache_config_info"),
-        Constant(_of("context_tokens"), context_tokens, "mean context where no series tells it (--context)"),
-        Constant(_of("engine_ranks"), float(ranks), "data-parallel ranks of one engine, instead of those on its page"),
+        _constant("kv_pool_tokens", pool_tokens, "tokens of each rank's KV pool, from cache_config_info"),
+        _constant("context_tokens", context_tokens, "mean context where no series tells it (--context)"),
+        _constant("engine_ranks", float(ranks), "data-parallel ranks of one engine, instead of those on its page"),
     )
-    result = []
+    return _without_unknown(constants)
+
+
+def _without_unknown(constants: Iterable[Constant]) -> tuple[Constant, ...]:
+    """The constants that are above 0: a 0 is not known."""
+    known = []
     for constant in constants:
         if constant.value > 0.0:
-            result.append(constant)
-    return tuple(result)
+            known.append(constant)
+    return tuple(known)
 
 
-def _of(what: str) -> str:
-    return f"gpumon:model_{what}:const"
+def _constant(figure: str, value: float, meaning: str) -> Constant:
+    """A figure of a model, with the name of its series."""
+    return Constant(f"gpumon:model_{figure}:const", value, meaning)
 
 
-def _parts(llm: LlmSpec, of: Callable[[LlmSpec, float], float]) -> tuple[float, float, float]:
-    """The constant part, and the parts per token in context of what sees all of it and of what sees a limited part.
+class _ContextParts(NamedTuple):
+    """FLOPs or bytes of one token."""
+
+    fixed: float
+    """Part that is the same for each context."""
+    per_position: float
+    """Part for each token in context, of layers that see all of it."""
+    per_window_position: float
+    """Part for each token in the window, of layers that see no more."""
+
+
+def _split_by_context(llm: LlmSpec, amount: AmountAtContext) -> _ContextParts:
+    """An amount of one token, split by what it grows with.
 
     PromQL has one limit per model: that of the layers which cost most in it. Others are taken as if the context were
     beyond their limit.
     """
-    main = _window(llm)
+    window_tokens = _window(llm)
     whole = []
     limited = []
     others = []
     for attention in llm.attention:
         if not attention.limit:
             whole.append(attention)
-        elif attention.limit * attention.stride == main:
+        elif attention.limit * attention.stride == window_tokens:
             limited.append(attention)
         else:
             others.append(attention)
-    base = of(msgspec.structs.replace(llm, attention=tuple(others)), FAR)
-    full = (of(msgspec.structs.replace(llm, attention=tuple(whole)), FAR) - of(llm, 0.0)) / FAR
-    if not main:
-        return base, full, 0.0
-    window = (of(msgspec.structs.replace(llm, attention=tuple(limited)), float(main)) - of(llm, 0.0)) / main
-    return base, full, window
+    without_context = amount(llm, 0.0)
+    fixed = amount(msgspec.structs.replace(llm, attention=tuple(others)), _FAR_TOKENS)
+    full = amount(msgspec.structs.replace(llm, attention=tuple(whole)), _FAR_TOKENS) - without_context
+    per_position = full / _FAR_TOKENS
+    if not window_tokens:
+        return _ContextParts(fixed, per_position, 0.0)
+    window = amount(msgspec.structs.replace(llm, attention=tuple(limited)), float(window_tokens)) - without_context
+    return _ContextParts(fixed, per_position, window / window_tokens)
 
 
 def _window(llm: LlmSpec) -> int:
     """The limit in tokens of the layers that cost most in it; 0: nothing is limited."""
     costs: dict[int, float] = {}
-    for look in llm.attention:
-        if look.limit:
-            tokens = look.limit * look.stride
-            costs[tokens] = costs.get(tokens, 0.0) + look.layers * look.decode_flops * look.limit
+    for attention in llm.attention:
+        if attention.limit:
+            tokens = attention.limit * attention.stride
+            flops = attention.layers * attention.decode_flops * attention.limit
+            costs[tokens] = costs.get(tokens, 0.0) + flops
     return max(costs, key=lambda tokens: costs[tokens], default=0)
 
 
 class Weight(NamedTuple):
-    """Part of one bound of a histogram of lengths in its moments."""
+    """What one observation above a bound of a histogram of lengths adds to the sums of lengths and of their squares."""
 
     le: str
     """Bound as `le` without `.0`; "0": of all observations, the others: of those above the bound."""
     first: float
+    """Part of the sum of lengths, in tokens."""
     second: float
+    """Part of the sum of the squares of lengths."""
 
 
 def bucket_weights(bounds: tuple[float, ...]) -> tuple[Weight, ...]:
@@ -152,8 +181,7 @@ def bucket_weights(bounds: tuple[float, ...]) -> tuple[Weight, ...]:
     middles = []
     for low, high in zip((0.0, *bounds), (*bounds, 2.0 * bounds[-1]), strict=True):
         middles.append((low + high) / 2.0)
-    steps = zip(bounds, middles, middles[1:], strict=False)
     weights = [Weight("0", middles[0], middles[0] ** 2)]
-    for bound, low, high in steps:
-        weights.append(Weight(f"{bound:.10g}", high - low, high**2 - low**2))
+    for bound, (below, above) in zip(bounds, pairwise(middles), strict=True):
+        weights.append(Weight(f"{bound:.10g}", above - below, above**2 - below**2))
     return tuple(weights)

@@ -71,24 +71,19 @@ _BANDWIDTH: Final = {
     BandwidthSource.UPPER_BOUND: "estimated: memory busy x peak, {0}, an upper bound",
     BandwidthSource.NONE: "GPM, DCGM, the engines' MBU or memory busy, each x peak",
 }
-"""With what it is a mean of, and the seconds of the exporter's interval, to put in."""
+"""Source of the bandwidth, with two things to put in: what it is a mean of, and the exporter's interval in seconds."""
 NEWEST: Final = "the newest reading"
-_POWER: Final = {
-    True: "nvmlDeviceGetTotalEnergyConsumption: its increase / time",
-    False: "nvmlDeviceGetPowerUsage",
-}
+_POWER_OF_ENERGY: Final = "nvmlDeviceGetTotalEnergyConsumption: its increase / time"
+_POWER_READ: Final = "nvmlDeviceGetPowerUsage"
 _NVLINK_FIELDS: Final = {
     "nvlink_tx_bytes_per_s": "NVML field 138, each 4 s",
     "nvlink_rx_bytes_per_s": "NVML field 139, each 4 s",
     "nvlink_bytes_per_s": "NVML fields 138 + 139, each 4 s",
 }
-_NVLINK: Final = {
-    True: {
-        "nvlink_tx_bytes_per_s": f"GPM metric 61 (NVLINK_TX), else {_NVLINK_FIELDS['nvlink_tx_bytes_per_s']}",
-        "nvlink_rx_bytes_per_s": f"GPM metric 60 (NVLINK_RX), else {_NVLINK_FIELDS['nvlink_rx_bytes_per_s']}",
-        "nvlink_bytes_per_s": f"GPM metrics 60 + 61, else {_NVLINK_FIELDS['nvlink_bytes_per_s']}",
-    },
-    False: _NVLINK_FIELDS,
+_NVLINK_GPM: Final = {
+    "nvlink_tx_bytes_per_s": f"GPM metric 61 (NVLINK_TX), else {_NVLINK_FIELDS['nvlink_tx_bytes_per_s']}",
+    "nvlink_rx_bytes_per_s": f"GPM metric 60 (NVLINK_RX), else {_NVLINK_FIELDS['nvlink_rx_bytes_per_s']}",
+    "nvlink_bytes_per_s": f"GPM metrics 60 + 61, else {_NVLINK_FIELDS['nvlink_bytes_per_s']}",
 }
 MEMORY_V2: Final = "nvmlDeviceGetMemoryInfo_v2"
 MEMORY_V1: Final = "nvmlDeviceGetMemoryInfo: what the driver reserves counts as used"
@@ -182,11 +177,12 @@ _BY_LIBRARY: Final = {
 _NOT_SHOWN: Final = frozenset((ENGINE_ACTIVE, FREE_BYTES, "dram_active_ratio"))
 """Metrics that other figures are made of."""
 OTHER_LIBRARIES: Final = frozenset(_BY_LIBRARY)
-_KEPT: Final = (
+"""Sources of readings other than NVML."""
+_OWN_FORMULAS: Final = (
     *("busy_mean_ratio", "activity_age_s", "mfu_ratio", "mbu_ratio"),
     *("cost_per_hour", "unused_s", "unused_cost", "energy_cost"),
 )
-"""Formulas among `_CALLS`."""
+"""Fields in `_CALLS` that gpumon works out whatever the GPU is read by."""
 
 
 class ExporterPart(msgspec.Struct, frozen=True):
@@ -195,6 +191,7 @@ class ExporterPart(msgspec.Struct, frozen=True):
     fields: tuple[str, ...] = ()
     """Fields of `Gpu` that it measured."""
     interval_s: int = 0
+    """Seconds that each of its figures is a mean of."""
     alone: bool = False
     """All of the GPU's figures come from it."""
     smi: bool = False
@@ -208,43 +205,55 @@ NO_EXPORTER: Final = ExporterPart()
 
 @lru_cache(maxsize=64)
 def gpu_sources(
+    *,
     bandwidth: BandwidthSource,
     from_energy: bool,
     has_gpm: bool,
-    memory: str,
+    memory_call: str,
     peak_source: str,
     flops_source: str,
     precision: str,
     achieved_source: str = "",
     window_s: int = round(RATE_S),
     exporter: ExporterPart = NO_EXPORTER,
-    *,
-    beside_mbu: bool = True,
+    bandwidth_is_mean: bool = True,
 ) -> dict[str, str]:
     """Field of `Gpu` -> its source; one dict for all GPUs and ticks alike: never change it.
 
-    `from_energy`: power comes from the energy counter; `has_gpm`: NVLink may come from GPM; `memory`: the call that
-    gave the VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines;
+    `from_energy`: power comes from the energy counter; `has_gpm`: NVLink may come from GPM; `memory_call` gave the
+    VRAM; `peak_source` and `flops_source`: of the peaks of bandwidth and FLOP/s; `precision`: of its engines;
     `achieved_source`: who measured the share of the peak that can be had; `window_s`: length of the means;
-    `beside_mbu`: bandwidth is such a mean, else the newest reading.
+    `bandwidth_is_mean`: bandwidth is such a mean, else the newest reading.
     """
-    moments = f"mean of {window_s} s"
-    if not beside_mbu:
-        moments = NEWEST
+    span = f"mean of {window_s} s"
+    if not bandwidth_is_mean:
+        span = NEWEST
+    power = _POWER_READ
+    if from_energy:
+        power = _POWER_OF_ENERGY
+    nvlink = _NVLINK_FIELDS
+    if has_gpm:
+        nvlink = _NVLINK_GPM
+    flops_peak = ""
+    if precision:
+        flops_peak = f"dense {precision} peak: {clean(flops_source)}"
+    achievable = ""
+    if achieved_source:
+        achievable = f"products of large matrices in {precision}: {achieved_source}"
     sources = {
         **_CALLS,
-        "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(moments, exporter.interval_s),
+        "bandwidth_bytes_per_s": _BANDWIDTH[bandwidth].format(span, exporter.interval_s),
         "bandwidth_peak_bytes_per_s": clean(peak_source),
-        "flops_peak_per_s": f"dense {precision} peak: {clean(flops_source)}" if precision else "",
-        "achievable_ratio": f"products of large matrices in {precision}: {achieved_source}" if achieved_source else "",
-        "power_w": _POWER[from_energy],
-        "vram_used_bytes": memory,
-        "vram_total_bytes": memory,
+        "flops_peak_per_s": flops_peak,
+        "achievable_ratio": achievable,
+        "power_w": power,
+        "vram_used_bytes": memory_call,
+        "vram_total_bytes": memory_call,
         "tokens_per_j": f"decode tokens/s of its engines, each divided by its GPUs / power, mean of {window_s} s",
-        **_NVLINK[has_gpm],
+        **nvlink,
     }
     if exporter.alone:
-        sources = _without_calls(sources) | _alone(from_energy, exporter.interval_s)
+        sources = _without_calls(sources) | _exporter_sources(from_energy, exporter.interval_s)
     if exporter.smi:
         sources = _without_calls(sources) | _BY_SMI
     if exporter.reader:
@@ -254,11 +263,11 @@ def gpu_sources(
 
 def _without_calls(sources: dict[str, str]) -> dict[str, str]:
     """The sources that are formulas: a GPU that the driver does not tell of has no others."""
-    calls = {}
+    formulas = {}
     for field, text in sources.items():
-        if field in _KEPT or field not in _CALLS:
-            calls[field] = text
-    return calls
+        if field in _OWN_FORMULAS or field not in _CALLS:
+            formulas[field] = text
+    return formulas
 
 
 def _measured_by(exporter: ExporterPart) -> dict[str, str]:
@@ -276,15 +285,15 @@ def _measured_by(exporter: ExporterPart) -> dict[str, str]:
     return sources
 
 
-def _alone(from_energy: bool, interval_s: int) -> dict[str, str]:
+def _exporter_sources(from_energy: bool, interval_s: int) -> dict[str, str]:
     """The sources of a GPU that only a dcgm-exporter tells of."""
-    named = {}
+    sources = {}
     for field, name in (NAME_OF | _BY_DCGM).items():
         if field not in _NOT_SHOWN:
-            named[field] = f"{name}, each {interval_s} s"
+            sources[field] = f"{name}, each {interval_s} s"
     if from_energy:
-        named["power_w"] = f"increase of {NAME_OF['energy_j']} / time"
-    return named | dict.fromkeys(_NVLINK_FIELDS, "")
+        sources["power_w"] = f"increase of {NAME_OF['energy_j']} / time"
+    return sources | dict.fromkeys(_NVLINK_FIELDS, "")
 
 
 _FORMULAS: Final = {
@@ -308,7 +317,7 @@ _FORMULAS: Final = {
     "flops_per_j": "FLOP/s / power, both of {0.rate} s",
 }
 """Derived figures of an engine that generates, whose model is known; `Spans` to put in."""
-_ENCODING: Final = {
+_ENCODER_FORMULAS: Final = {
     "active_params": _FORMULAS["active_params"],
     "prefill_flops_per_s": "prefill tokens/s x (2 x (N_mm - LM head) + attention over the whole text)",
     "flops_per_s": "prefill FLOP/s",
@@ -316,16 +325,16 @@ _ENCODING: Final = {
     "mfu_ratio": "prefill FLOPs / (GPUs x dense peak)",
     "flops_per_j": _FORMULAS["flops_per_j"],
 }
-_TRAINING: Final = {
+_TRAINING_FORMULAS: Final = {
     "flops_per_s": "trained tokens/s x FLOPs per token, forward and backward",
     "mfu_ratio": "trained FLOPs / (GPUs x dense peak)",
     "flops_per_j": _FORMULAS["flops_per_j"],
     "tokens_per_j": "trained tokens/s / power",
 }
-_OF_SERVICE: Final = {
+_FORMULAS_OF_SERVICE: Final = {
     Service.GENERATION: _FORMULAS,
-    Service.ENCODING: _ENCODING,
-    Service.TRAINING: _TRAINING,
+    Service.ENCODING: _ENCODER_FORMULAS,
+    Service.TRAINING: _TRAINING_FORMULAS,
 }
 _WITHOUT_MODEL: Final = {
     "batch": "decode tokens/s / steps/s / tokens per step and sequence",
@@ -341,7 +350,7 @@ _WITHOUT_MODEL: Final = {
     "energy_cost": "energy x price of a kWh, at each reading",
 }
 """Derived figures of every engine; `Spans` to put in."""
-_COUNTED: Final = {
+_FROM_METRICS: Final = {
     "decode_mean_tokens_per_s": (q.DECODE_TOKENS, "mean of the last 10 min at most"),
     "ttft_s": (q.TTFT, "buckets of the last {0.quantile} s"),
     "itl_s": (q.ITL, "buckets of the last {0.quantile} s"),
@@ -377,7 +386,7 @@ _COUNTED: Final = {
     "own_read_bytes": (q.OWN_READ_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
     "own_write_bytes": (q.OWN_WRITE_BYTES, "over {0.rate} s, mean of the ranks x GPUs"),
 }
-"""Field -> the quantity that it is read from, and how, with the `Spans` to put in."""
+"""Field -> the quantity that it is read from, and how and over which window, with the `Spans` to put in."""
 
 
 class Spans(msgspec.Struct, frozen=True):
@@ -393,18 +402,18 @@ class Spans(msgspec.Struct, frozen=True):
 def engine_sources(
     live: tuple[tuple[str, str], ...],
     spans_s: Spans,
-    known: tuple[tuple[str, str], ...],
+    given: tuple[tuple[str, str], ...],
     precision: str,
     peak_sources: tuple[str, str],
     formulas: Service | None,
 ) -> dict[str, str]:
     """Field of `Engine` -> its source; shared between ticks: never change it.
 
-    `live` are the metrics by quantity, `known` fields whose text the caller has; `precision` is empty where there is
-    no FLOP/s peak; `peak_sources` are those of the FLOP/s and of the bandwidth, empty where nothing tells them;
+    `live` are the metrics by quantity, `given` the fields whose text the caller has; `precision` is empty without a
+    FLOP/s peak; `peak_sources` are those of the FLOP/s and of the bandwidth, empty where nothing tells them;
     `formulas`: what the engine does, None where its model is not known.
     """
-    named = {field: clean(text) for field, text in known}
+    named = {field: clean(text) for field, text in given}
     named |= _window_sources(live, spans_s, formulas)
     if precision:
         named["peak_flops_per_s"] = clean(f"dense {precision} peak, sum over its GPUs: {peak_sources[0]}")
@@ -419,10 +428,12 @@ def _window_sources(live: tuple[tuple[str, str], ...], spans_s: Spans, formulas:
     one kind have the same."""
     metrics = dict(live)
     named = {}
-    for field, (of, how) in _COUNTED.items():
-        if metrics.get(of):
-            named[field] = clean(f"{metrics[of]} {how.format(spans_s)}".rstrip())
-    derived = {**_WITHOUT_MODEL, **(_OF_SERVICE.get(formulas, {}) if formulas is not None else {})}
+    for field, (quantity, window) in _FROM_METRICS.items():
+        if metrics.get(quantity):
+            named[field] = clean(f"{metrics[quantity]} {window.format(spans_s)}".rstrip())
+    derived = dict(_WITHOUT_MODEL)
+    if formulas is not None:
+        derived |= _FORMULAS_OF_SERVICE.get(formulas, {})
     for field, text in derived.items():
         named[field] = clean(text.format(spans_s))
     return named

@@ -1,4 +1,7 @@
-"""How many cached entries a token looks at, by the kind of attention, and how many a sequence keeps."""
+"""Entries of the KV cache that a token looks at, and that a sequence keeps, by the kind of attention.
+
+A layer with a stride has one entry for each `stride` tokens; `limit` counts entries.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +62,6 @@ def _sum_read(attention: Attention, position: float) -> float:
     if position <= limit:
         return position**2 / 2.0
     if attention.reach is Reach.CHUNK:
-        chunks, rest = divmod(position, limit)
-        return chunks * limit**2 / 2.0 + rest**2 / 2.0
+        full_chunks, rest = divmod(position, limit)
+        return full_chunks * limit**2 / 2.0 + rest**2 / 2.0
     return limit**2 / 2.0 + limit * (position - limit)

@@ -23,7 +23,9 @@ class RooflinePoint(NamedTuple):
     """An engine below its roof."""
 
     mbu: Reading
+    """Share of the peak bandwidth."""
     mfu: Reading
+    """Share of the peak FLOP/s."""
     mfu_decode: Reading
     """Part of the MFU that decode has; the rest is prefill."""
     intensity: Reading
@@ -61,19 +63,18 @@ def roofline_point(engine: Engine) -> RooflinePoint:
     """The place of an engine, all its GPUs together."""
     efficiency = engine.efficiency
     return RooflinePoint(
-        efficiency.mbu_ratio,
-        efficiency.mfu_ratio,
-        efficiency.mfu_decode_ratio,
-        divide(efficiency.flops_per_s, efficiency.bytes_per_s, _IDLE),
-        divide(efficiency.peak_flops_per_s, efficiency.peak_bandwidth_bytes_per_s),
+        mbu=efficiency.mbu_ratio,
+        mfu=efficiency.mfu_ratio,
+        mfu_decode=efficiency.mfu_decode_ratio,
+        intensity=divide(efficiency.flops_per_s, efficiency.bytes_per_s, _IDLE),
+        ridge=divide(efficiency.peak_flops_per_s, efficiency.peak_bandwidth_bytes_per_s),
     )
 
 
 def trail(mbu: Sequence[float], mfu: Sequence[float]) -> list[tuple[float, float]]:
-    """The places of the past, oldest first, of the times at which both shares are known (NaN is a gap)."""
-    pairs = zip(mbu, mfu, strict=True)
+    """Past places (MBU, MFU) of an engine, oldest first, at the times at which both are known (NaN is a gap)."""
     places = []
-    for x, y in pairs:
-        if not math.isnan(x) and not math.isnan(y):
-            places.append((x, y))
+    for bandwidth_share, flops_share in zip(mbu, mfu, strict=True):
+        if not math.isnan(bandwidth_share) and not math.isnan(flops_share):
+            places.append((bandwidth_share, flops_share))
     return places

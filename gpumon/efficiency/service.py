@@ -1,4 +1,4 @@
-"""Service of an engine with its model: it decides which figures there can be, and which engines add up."""
+"""Kind of work that an engine does: it decides which figures there can be, and which engines add up."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ ENCODERS: Final = frozenset({EngineKind.TEI})
 """Kinds that turn text into vectors: each token of a text sees all others, and none is generated."""
 NO_LLMS: Final = frozenset({EngineKind.SGLANG_DIFFUSION})
 """Kinds that serve no language model."""
-_OF_TOKENS: Final = (q.DECODE_TOKENS, q.DECODE_RATE, q.PREFILL_COMPUTED, q.PREFILL_RATE)
+_TOKEN_COUNTS: Final = (q.DECODE_TOKENS, q.DECODE_RATE, q.PREFILL_COMPUTED, q.PREFILL_RATE)
+"""Quantities of which a server of a language model has at least one."""
 
 
 class Service(Enum):
@@ -59,7 +60,7 @@ FRONTENDS: Final = ROUTER_KINDS | {EngineKind.DYNAMO}
 
 
 def service_of(reading: EngineReading) -> Service:
-    """By phase, kind, and what is counted."""
+    """The kind of work that an engine does, by its phase, its kind, and what it counts."""
     if reading.phase is Phase.TRAINING:
         return Service.TRAINING
     if reading.kind in ROUTER_KINDS:
@@ -68,8 +69,10 @@ def service_of(reading: EngineReading) -> Service:
         return Service.ENCODING
     if reading.kind in NO_LLMS:
         return Service.OTHER
-    no_llm = q.INFERENCES in reading.live and not any(quantity in reading.live for quantity in _OF_TOKENS)
-    return Service.OTHER if no_llm else Service.GENERATION
+    counts_tokens = any(quantity in reading.live for quantity in _TOKEN_COUNTS)
+    if q.INFERENCES in reading.live and not counts_tokens:
+        return Service.OTHER
+    return Service.GENERATION
 
 
 WITHOUT_DECODE: Final = {
@@ -82,7 +85,9 @@ WITHOUT_DECODE: Final = {
 WITHOUT_PREFILL: Final = {Service.OTHER: NO_TOKENS, Service.TRAINING: NO_SERVING, Service.ROUTING: NO_WORK}
 """Why there is no prefill."""
 
-OF_A_FEED: Final = Missing(Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token")
+NO_LLM_IN_TRAINING: Final = Missing(
+    Reason.NOT_EXPOSED, "a training run has no model: its feed says the FLOPs of a token"
+)
 NO_COST: Final = Missing(Reason.UNKNOWN_MODEL, "the FLOPs of a token are not known")
 NO_BYTES: Final = {
     Service.ENCODING: Missing(Reason.NOT_MODELLED, "how often an encoder reads its weights is not exported"),
@@ -103,20 +108,24 @@ def no_formula(reading: EngineReading, service: Service) -> Missing:
 def no_model(reading: EngineReading) -> Missing:
     """Why an engine has no model: it is still looked up, not known, or nobody answers who could tell it."""
     if reading.training is not None:
-        return OF_A_FEED
+        return NO_LLM_IN_TRAINING
     if reading.kind in ROUTER_KINDS:
         return NO_WORK
     if MODEL_AWAITED in reading.info:
         return WARMING_UP
-    unasked = reading.state is not EndpointState.OK and "model_missing" not in reading.info
-    return Missing(Reason.UNREACHABLE if unasked else Reason.UNKNOWN_MODEL)
+    if reading.state is not EndpointState.OK and "model_missing" not in reading.info:
+        return Missing(Reason.UNREACHABLE)
+    return Missing(Reason.UNKNOWN_MODEL)
 
 
 def no_flops(reading: EngineReading) -> Missing | None:
     """Why no FLOPs can be worked out of what an engine does; None where they can."""
     service = service_of(reading)
     if service is Service.TRAINING:
-        return NO_COST if reading.training is None else None
+        # A feed says the FLOPs of a token itself; other training runs do not, and have no model to work them out.
+        if reading.training is None:
+            return NO_COST
+        return None
     if service in (Service.OTHER, Service.ROUTING):
         return no_formula(reading, service)
     if reading.llm is None:
@@ -137,15 +146,22 @@ def turned_away_requests(running: float, served_per_s: float, rejected_per_s: fl
 def engines_in_sums(engines: Iterable[Engine]) -> list[Engine]:
     """The engines of a sum, each token and request in it once: without routers, and without frontends of models that
     others here serve."""
-    every = [engine for engine in engines if engine.kind not in ROUTER_KINDS]
-    served = set()
-    for engine in every:
+    without_routers = [engine for engine in engines if engine.kind not in ROUTER_KINDS]
+    served_models = set()
+    for engine in without_routers:
         if engine.kind not in FRONTENDS:
-            served.add(model_key(engine.model))
-    return [engine for engine in every if engine.kind not in FRONTENDS or model_key(engine.model) not in served]
+            served_models.add(model_key(engine.model))
+    counted = []
+    for engine in without_routers:
+        if engine.kind not in FRONTENDS or model_key(engine.model) not in served_models:
+            counted.append(engine)
+    return counted
 
 
 @lru_cache(maxsize=512)
 def model_key(model: str) -> tuple[str, ...]:
     """Key that is equal for all names of one model, however they are written; empty for no name."""
-    return llm_name(model).key or ((model,) if model else ())
+    key = llm_name(model).key
+    if key or not model:
+        return key
+    return (model,)

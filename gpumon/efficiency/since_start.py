@@ -10,24 +10,26 @@ from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
 from gpumon.readings.snapshot import SinceStart
 
 _LEAST_S: Final = 60.0
-"""Shortest life of which there is a mean: a poll dates it to some seconds."""
-_COUNTED: Final = frozenset({Advance.LIVE, Advance.PROMPT, Advance.END})
-"""Counters of the engine itself; what gpumon works out or samples begins with its first poll."""
+"""Shortest life of a process that has a mean: a poll dates its start to some seconds."""
+_COUNTED_BY_ENGINE: Final = frozenset({Advance.LIVE, Advance.PROMPT, Advance.END})
+"""How counters of the engine itself move; what gpumon works out or samples begins with its first poll."""
 
 
 def since_start(reading: EngineReading, wall_s: float, *, several_servers: bool) -> SinceStart:
-    """The means of a poll that was made at `wall_s`. Not known where several processes answer in turn, or where the
-    engine does not say when it started."""
+    """The means of a poll that was made at `wall_s` (Unix time).
+
+    Not known where several processes answer in turn, or where the engine does not say when it started.
+    """
     if not reading.started_wall_s or several_servers or not reading.ranks:
         return SinceStart()
     length_s = wall_s - reading.started_wall_s
     if length_s < _LEAST_S:
         return SinceStart(**dict.fromkeys(SinceStart.__struct_fields__, WARMING_UP))
-    ttft_s, ttft_count = _mean(reading, q.TTFT)
+    ttft_s, ttft_count = _mean_and_count(reading, q.TTFT)
     itl_s: Reading = NOT_EXPOSED
     itl_count: Reading = NOT_EXPOSED
-    if not _speculates(reading):
-        itl_s, itl_count = _mean(reading, q.ITL)
+    if not _is_speculating(reading):
+        itl_s, itl_count = _mean_and_count(reading, q.ITL)
     return SinceStart(
         seconds=length_s,
         prefill_tokens_per_s=_rate(reading, q.PREFILL_COMPUTED, length_s),
@@ -41,8 +43,8 @@ def since_start(reading: EngineReading, wall_s: float, *, several_servers: bool)
 
 
 def _rate(reading: EngineReading, counter: str, length_s: float) -> Reading:
-    """A counter of all ranks per second."""
-    if reading.advance.get(counter, Advance.LIVE) not in _COUNTED:
+    """A counter of all ranks per second of `length_s`."""
+    if reading.advance.get(counter, Advance.LIVE) not in _COUNTED_BY_ENGINE:
         return NOT_EXPOSED
     counts = []
     for rank in reading.ranks:
@@ -52,7 +54,7 @@ def _rate(reading: EngineReading, counter: str, length_s: float) -> Reading:
     return sum(counts) / length_s
 
 
-def _mean(reading: EngineReading, histogram: str) -> tuple[Reading, Reading]:
+def _mean_and_count(reading: EngineReading, histogram: str) -> tuple[Reading, Reading]:
     """The mean of everything that a histogram of all ranks has observed, and the number of observations."""
     total = 0.0
     count = 0.0
@@ -66,6 +68,6 @@ def _mean(reading: EngineReading, histogram: str) -> tuple[Reading, Reading]:
     return total / count, count
 
 
-def _speculates(reading: EngineReading) -> bool:
+def _is_speculating(reading: EngineReading) -> bool:
     """Whether steps bring several tokens, so that a gap between steps is no time between tokens."""
     return any(rank.counters.get(q.DRAFTS, 0.0) > 0.0 for rank in reading.ranks)

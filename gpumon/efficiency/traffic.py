@@ -34,7 +34,7 @@ class WeightSharing(msgspec.Struct, frozen=True):
     peers: float = 1.0
     """Groups like this one, on pages of their own, over which the experts are spread, too; this one included."""
     attention_alone: bool = False
-    """A rank has no more than its attention for itself; the other layers lie on the GPUs of all ranks."""
+    """A rank has only its attention for itself; the other layers lie on the GPUs of all ranks."""
 
 
 def weight_read_bytes(llm: LlmSpec, batch: float, peers: float = 1.0) -> float:
@@ -64,9 +64,9 @@ def kv_bytes_per_token(llm: LlmSpec, kv_precision: Precision | None = None, tp: 
     2*L*Hkv*d*bytes; MLA L*(rank + rope)*bytes. Layers with a window count in full, as does what an indexer keeps: so
     many bytes are written. States of a sequence are not in it (`kv_read_bytes`), nor what is kept of an encoder.
     """
-    own = (look for look in llm.attention if not look.shared and look.reach is not Reach.CROSS)
-    width = _width(llm, kv_precision)
-    return sum(_entry_bytes(look, width, tp) / look.stride for look in own)
+    width = _bytes_per_element(llm, kv_precision)
+    own = [attention for attention in llm.attention if not attention.shared and attention.reach is not Reach.CROSS]
+    return sum(_entry_bytes(attention, width, tp) / attention.stride for attention in own)
 
 
 def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:
@@ -77,9 +77,9 @@ def kv_stored_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precisi
     """
     require_not_negative("context_tokens", context_tokens)
     require_at_least("tp", tp, least=1)
-    width = _width(llm, kv_precision)
-    cached = sum(_entry_bytes(look, width, tp) * entries_kept(look, context_tokens) for look in llm.attention)
-    return cached + state_bytes(llm)
+    width = _bytes_per_element(llm, kv_precision)
+    kept = sum(_entry_bytes(layers, width, tp) * entries_kept(layers, context_tokens) for layers in llm.attention)
+    return kept + state_bytes(llm)
 
 
 def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision: Precision | None = None) -> float:
@@ -91,9 +91,9 @@ def kv_read_bytes(llm: LlmSpec, context_tokens: float, tp: int = 1, kv_precision
     """
     require_not_negative("context_tokens", context_tokens)
     require_at_least("tp", tp, least=1)
-    width = _width(llm, kv_precision)
-    looked = sum(_entry_bytes(look, width, tp) * entries_read(look, context_tokens) for look in llm.attention)
-    return looked + 2.0 * state_bytes(llm)
+    width = _bytes_per_element(llm, kv_precision)
+    read = sum(_entry_bytes(layers, width, tp) * entries_read(layers, context_tokens) for layers in llm.attention)
+    return read + 2.0 * state_bytes(llm)
 
 
 def state_bytes(llm: LlmSpec) -> float:
@@ -101,12 +101,16 @@ def state_bytes(llm: LlmSpec) -> float:
     return sum(state.layers * state.elements * state.bytes_per_element for state in llm.states)
 
 
-def _width(llm: LlmSpec, kv_precision: Precision | None) -> float:
+def _bytes_per_element(llm: LlmSpec, kv_precision: Precision | None) -> float:
+    """Bytes of one element of the KV cache in this precision, else in that of the model."""
     return BYTES_PER_ELEMENT[kv_precision or llm.kv_precision]
 
 
 def _entry_bytes(attention: Attention, width: float, tp: int) -> float:
-    """Bytes of one entry of the cache in all these layers, with the copies of heads that cannot be divided."""
+    """Bytes of one entry of the cache in all these layers, with the copies of heads that cannot be divided.
+
+    `width` are the bytes of an element, unless the layers have their own.
+    """
     copies = max(1.0, tp / attention.kv_heads)
     return attention.layers * attention.elements * (attention.bytes_per_element or width) * copies
 
@@ -143,17 +147,17 @@ def weight_bytes_per_s(
     llm: LlmSpec, steps_per_s: float, decode_tokens_per_s: float, spread: WeightSharing | None = None
 ) -> float:
     """The weights' part of `step_bytes_per_s`: steps/s * W_read(B), of a MoE with its experts shared by the ranks."""
-    if spread is None:
+    group = spread
+    if group is None:
         group = WeightSharing(require_positive("steps_per_s", steps_per_s))
-    else:
-        group = spread
-    together = require_positive("group_steps_per_s", group.group_steps_per_s)
+    group_steps_per_s = require_positive("group_steps_per_s", group.group_steps_per_s)
     if group.attention_alone:
         own = attention_bytes(llm)
     else:
         own = llm.read_bytes - llm.experts * llm.expert_read_bytes
-    others = (steps_per_s - together) * own
-    return together * weight_read_bytes(llm, decode_tokens_per_s / together, group.peers) + others
+    # The group reads the experts once per step of its own; further steps of its ranks read what each has for itself.
+    of_group = group_steps_per_s * weight_read_bytes(llm, decode_tokens_per_s / group_steps_per_s, group.peers)
+    return of_group + (steps_per_s - group_steps_per_s) * own
 
 
 def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:
@@ -167,6 +171,6 @@ def single_stream_bytes_per_s(llm: LlmSpec, tokens_per_s: float) -> float:
 
 
 def _bytes_per_parameter(llm: LlmSpec) -> float:
-    """Mean over all matmul weights, every expert included."""
+    """Mean bytes of a parameter over all matmul weights, every expert included."""
     stored = llm.matmul_params + (llm.experts - llm.experts_per_token) * llm.expert_params
     return llm.read_bytes / require_positive("matmul_params", stored)

@@ -94,7 +94,13 @@ def gpu(index: int, tick: int = 0, **others: object) -> Gpu:
         ecc_mode=1.0,
         throttle_s={"sw_power_cap": 41.5, "hw_thermal_slowdown": 0.0},
         sources=gpu_sources(
-            BandwidthSource.GPM, True, True, MEMORY_V2, "catalogue: H100 SXM 80GB", "catalogue", "bf16"
+            bandwidth=BandwidthSource.GPM,
+            from_energy=True,
+            has_gpm=True,
+            memory_call=MEMORY_V2,
+            peak_source="catalogue: H100 SXM 80GB",
+            flops_source="catalogue",
+            precision="bf16",
         ),
     )
     return replace(values, **others)
