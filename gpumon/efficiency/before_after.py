@@ -48,17 +48,20 @@ class FigureSpec(NamedTuple):
     """A figure of a kind of thing."""
 
     code: str
+    """Name of the figure in the answer."""
     unit: str
+    """`s`, `w`, `per_s`, ... (docs/compare.md)."""
     better: str
     """`higher`, `lower`, or empty where neither is better."""
     figure: FigureOfParts
+    """Works the figure out."""
     bucket: Callable[[SpanParts], object] | None = None
     """Bounds of the bucket that a quantile lies in; None where it is in none."""
     goal: str = ""
     """Field with the goal of a share within it."""
 
 
-def _mean_spec(code: str, unit: str, better: str = "") -> FigureSpec:
+def _mean_spec(code: str, *, unit: str, better: str = "") -> FigureSpec:
     """Mean of a figure over the moments of a span."""
 
     def figure(parts: SpanParts) -> Reading:
@@ -67,7 +70,7 @@ def _mean_spec(code: str, unit: str, better: str = "") -> FigureSpec:
     return FigureSpec(code, unit, better, figure)
 
 
-def _rate_spec(code: str, counter: str, unit: str, better: str = "") -> FigureSpec:
+def _rate_spec(code: str, counter: str, *, unit: str, better: str = "") -> FigureSpec:
     """Growth of a counter per second; of an engine without it, the mean of the rates that it has."""
 
     def figure(parts: SpanParts) -> Reading:
@@ -79,7 +82,7 @@ def _rate_spec(code: str, counter: str, unit: str, better: str = "") -> FigureSp
     return FigureSpec(code, unit, better, figure)
 
 
-def _observed_mean_spec(code: str, quantity: str, unit: str, better: str) -> FigureSpec:
+def _observed_mean_spec(code: str, quantity: str, *, unit: str, better: str = "") -> FigureSpec:
     """Mean of a histogram's observations; of an engine without one, of the means that it has."""
 
     def figure(parts: SpanParts) -> Reading:
@@ -114,7 +117,7 @@ def _quantile_spec(code: str, quantity: str, share: float) -> FigureSpec:
         _, low, high = histogram_quantile(observed, share)
         return low, high
 
-    return FigureSpec(code, "s", "lower", figure, bucket)
+    return FigureSpec(code, unit="s", better="lower", figure=figure, bucket=bucket)
 
 
 def _within_goal_spec(code: str, quantities: Sequence[str], goal: str) -> FigureSpec:
@@ -127,7 +130,7 @@ def _within_goal_spec(code: str, quantities: Sequence[str], goal: str) -> Figure
             return NOT_EXPOSED
         return share_within(observed, goal_s).low_ratio
 
-    return FigureSpec(code, "ratio", "higher", figure, goal=goal)
+    return FigureSpec(code, unit="ratio", better="higher", figure=figure, goal=goal)
 
 
 def _first_observed(parts: SpanParts, quantities: Sequence[str]) -> HistogramReading | None:
@@ -149,67 +152,67 @@ def _tokens_per_joule(parts: SpanParts) -> Reading:
     return divide(_rate_or_mean(parts, "decode_tokens_per_s"), parts.mean("power_w"))
 
 
-_COST: Final = FigureSpec("cost_per_million_output_tokens", "money", "lower", _cost_per_million)
-_PER_JOULE: Final = FigureSpec("tokens_per_j", "tokens_per_j", "higher", _tokens_per_joule)
+_COST: Final = FigureSpec("cost_per_million_output_tokens", unit="money", better="lower", figure=_cost_per_million)
+_PER_JOULE: Final = FigureSpec("tokens_per_j", unit="tokens_per_j", better="higher", figure=_tokens_per_joule)
 _LOAD: Final = (
-    _mean_spec("requests_per_s", "per_s"),
-    _mean_spec("running", "number"),
-    _mean_spec("waiting", "number", "lower"),
+    _mean_spec("requests_per_s", unit="per_s"),
+    _mean_spec("running", unit="number"),
+    _mean_spec("waiting", unit="number", better="lower"),
 )
 COMPARED_FIGURES: Final[Mapping[Kind, tuple[FigureSpec, ...]]] = {
     Kind.HOST: (
         *_LOAD,
-        _mean_spec("prefill_tokens_per_s", "tokens_per_s"),
-        _mean_spec("decode_tokens_per_s", "tokens_per_s", "higher"),
-        _mean_spec("busy_ratio", "ratio"),
-        _mean_spec("power_w", "w"),
+        _mean_spec("prefill_tokens_per_s", unit="tokens_per_s"),
+        _mean_spec("decode_tokens_per_s", unit="tokens_per_s", better="higher"),
+        _mean_spec("busy_ratio", unit="ratio"),
+        _mean_spec("power_w", unit="w"),
         _PER_JOULE,
-        _mean_spec("cost_per_hour", "money", "lower"),
+        _mean_spec("cost_per_hour", unit="money", better="lower"),
         _COST,
-        _mean_spec("cpu_ratio", "ratio"),
+        _mean_spec("cpu_ratio", unit="ratio"),
     ),
     Kind.ENGINE: (
-        _rate_spec("requests_per_s", q.REQUESTS, "per_s"),
-        _mean_spec("running", "number"),
-        _mean_spec("waiting", "number", "lower"),
-        _observed_mean_spec("prompt_tokens_mean", q.PROMPT_LENGTH, "number", ""),
-        _observed_mean_spec("answer_tokens_mean", q.OUTPUT_LENGTH, "number", ""),
-        _rate_spec("prefill_tokens_per_s", q.PREFILL_COMPUTED, "tokens_per_s"),
-        _rate_spec("cached_tokens_per_s", q.PREFILL_CACHED, "tokens_per_s"),
-        _rate_spec("decode_tokens_per_s", q.DECODE_TOKENS, "tokens_per_s", "higher"),
-        _rate_spec("trained_tokens_per_s", q.TRAINED_TOKENS, "tokens_per_s", "higher"),
-        _observed_mean_spec("ttft_mean_s", q.TTFT, "s", "lower"),
+        _rate_spec("requests_per_s", q.REQUESTS, unit="per_s"),
+        _mean_spec("running", unit="number"),
+        _mean_spec("waiting", unit="number", better="lower"),
+        _observed_mean_spec("prompt_tokens_mean", q.PROMPT_LENGTH, unit="number"),
+        _observed_mean_spec("answer_tokens_mean", q.OUTPUT_LENGTH, unit="number"),
+        _rate_spec("prefill_tokens_per_s", q.PREFILL_COMPUTED, unit="tokens_per_s"),
+        _rate_spec("cached_tokens_per_s", q.PREFILL_CACHED, unit="tokens_per_s"),
+        _rate_spec("decode_tokens_per_s", q.DECODE_TOKENS, unit="tokens_per_s", better="higher"),
+        _rate_spec("trained_tokens_per_s", q.TRAINED_TOKENS, unit="tokens_per_s", better="higher"),
+        _observed_mean_spec("ttft_mean_s", q.TTFT, unit="s", better="lower"),
         _quantile_spec("ttft_p50_s", q.TTFT, 0.5),
         _quantile_spec("ttft_p95_s", q.TTFT, 0.95),
         _within_goal_spec("ttft_goal_ratio", (q.TTFT,), "ttft_goal_s"),
-        _observed_mean_spec("itl_mean_s", q.ITL, "s", "lower"),
+        _observed_mean_spec("itl_mean_s", q.ITL, unit="s", better="lower"),
         _quantile_spec("itl_p50_s", q.ITL, 0.5),
         _quantile_spec("itl_p95_s", q.ITL, 0.95),
         _within_goal_spec("itl_goal_ratio", (q.TPOT, q.ITL), "itl_goal_s"),
-        _observed_mean_spec("e2e_mean_s", q.E2E, "s", "lower"),
-        _observed_mean_spec("queue_mean_s", q.QUEUE, "s", "lower"),
-        _mean_spec("kv_usage_ratio", "ratio"),
-        _rate_spec("preemptions_per_s", q.PREEMPTIONS, "per_s", "lower"),
-        _rate_spec("failures_per_s", q.FAILURES, "per_s", "lower"),
-        _rate_spec("rejections_per_s", q.REJECTIONS, "per_s", "lower"),
-        _mean_spec("acceptance_ratio", "ratio", "higher"),
-        _mean_spec("mfu_ratio", "ratio", "higher"),
-        _mean_spec("mbu_ratio", "ratio", "higher"),
-        _mean_spec("power_w", "w"),
+        _observed_mean_spec("e2e_mean_s", q.E2E, unit="s", better="lower"),
+        _observed_mean_spec("queue_mean_s", q.QUEUE, unit="s", better="lower"),
+        _mean_spec("kv_usage_ratio", unit="ratio"),
+        _rate_spec("preemptions_per_s", q.PREEMPTIONS, unit="per_s", better="lower"),
+        _rate_spec("failures_per_s", q.FAILURES, unit="per_s", better="lower"),
+        _rate_spec("rejections_per_s", q.REJECTIONS, unit="per_s", better="lower"),
+        _mean_spec("acceptance_ratio", unit="ratio", better="higher"),
+        _mean_spec("mfu_ratio", unit="ratio", better="higher"),
+        _mean_spec("mbu_ratio", unit="ratio", better="higher"),
+        _mean_spec("power_w", unit="w"),
         _PER_JOULE,
-        _mean_spec("cost_per_hour", "money", "lower"),
+        _mean_spec("cost_per_hour", unit="money", better="lower"),
         _COST,
     ),
     Kind.GPU: (
-        _mean_spec("busy_ratio", "ratio"),
-        _mean_spec("sm_active_ratio", "ratio"),
-        _mean_spec("mfu_ratio", "ratio", "higher"),
-        _mean_spec("mbu_ratio", "ratio", "higher"),
-        _mean_spec("bandwidth_bytes_per_s", "bytes_per_s"),
-        _mean_spec("vram_used_bytes", "bytes"),
-        _mean_spec("power_w", "w"),
-        _mean_spec("temperature_c", "c", "lower"),
-        _mean_spec("sm_clock_hz", "hz"),
+        _mean_spec("busy_ratio", unit="ratio"),
+        _mean_spec("sm_active_ratio", unit="ratio"),
+        _mean_spec("mfu_ratio", unit="ratio", better="higher"),
+        _mean_spec("mbu_ratio", unit="ratio", better="higher"),
+        _mean_spec("bandwidth_bytes_per_s", unit="bytes_per_s"),
+        _mean_spec("vram_used_bytes", unit="bytes"),
+        _mean_spec("power_w", unit="w"),
+        _mean_spec("temperature_c", unit="c", better="lower"),
+        _mean_spec("sm_clock_hz", unit="hz"),
     ),
 }
 """Figures by kind of thing, in the order in which they are shown. Load comes first."""
@@ -269,13 +272,14 @@ def _thing_change(thing: ThingKey, before: ThingSpan | None, after: ThingSpan | 
         seen=_seen_on(before, after),
         load_ratio=load_ratio,
         load=code,
-        is_comparable=_are_alike(load_ratio),
+        is_comparable=_are_loads_alike(load_ratio),
         figures=tuple(figures),
         changes=fact_changes(before, after),
     )
 
 
 def _seen_on(before: ThingSpan | None, after: ThingSpan | None) -> SeenOn:
+    """The side on which a thing was seen, or both."""
     if before is None:
         return SeenOn.AFTER
     if after is None:
@@ -311,7 +315,7 @@ def _rate_or_mean(parts: SpanParts, code: str) -> Reading:
     return rate
 
 
-def _are_alike(load_ratio: Reading) -> bool:
+def _are_loads_alike(load_ratio: Reading) -> bool:
     """Whether two loads are about the same, or nothing is known of them."""
     ratio = number(load_ratio)
     return ratio is None or 1.0 / SAME_LOAD_FACTOR <= ratio <= SAME_LOAD_FACTOR
@@ -378,6 +382,7 @@ def _is_same_bucket(spec: FigureSpec, before: ThingSpan | None, after: ThingSpan
 
 
 def _judgement(before: Reading, after: Reading, noise: Reading, *, is_same_bucket: bool) -> Judgement:
+    """Whether a figure changed by more than its noise; not judged where a side or the noise is not known."""
     if isinstance(before, Missing) or isinstance(after, Missing):
         return Judgement.NOT_JUDGED
     if is_same_bucket or before == after:
@@ -399,9 +404,8 @@ def fact_changes(before: ThingSpan | None, after: ThingSpan | None) -> tuple[Fac
         kind, _, name = code.partition(" ")
         is_inside = code in before.mixed or code in after.mixed
         if kind == OPTION:
-            changes.append(FactChange(OPTION, name, old, new, is_inside))
-        else:
-            changes.append(FactChange(code, name, old, new, is_inside))
+            code = OPTION
+        changes.append(FactChange(code=code, name=name, before=old, after=new, inside=is_inside))
     return tuple(sorted(changes, key=_is_consequence))
 
 
@@ -413,9 +417,9 @@ def _is_consequence(change: FactChange) -> bool:
 def _verdict_changes(before: TakenSpan, after: TakenSpan) -> tuple[VerdictChange, ...]:
     """Verdicts of both sides, the most urgent first."""
     changes = []
-    for place in dict.fromkeys((*before.verdicts, *after.verdicts)):
-        old = before.verdicts.get(place)
-        new = after.verdicts.get(place)
+    for key in dict.fromkeys((*before.verdicts, *after.verdicts)):
+        old = before.verdicts.get(key)
+        new = after.verdicts.get(key)
         newest = new or old
         assert newest is not None, "a verdict of neither side"
         changes.append(
@@ -437,9 +441,11 @@ def _stood_share(stood: VerdictSpan | None, moments: int) -> float:
 
 
 def _most_urgent(*spans: VerdictSpan | None) -> Level:
+    """The most urgent level that a verdict had on the sides where it stood."""
     levels = [span.level for span in spans if span is not None]
     return min(levels, key=URGENCY.__getitem__)
 
 
 def _urgency_order(change: VerdictChange) -> int:
+    """Sort key that puts the most urgent level first."""
     return URGENCY[change.level]

@@ -169,7 +169,9 @@ class Deriver:
             peaks = [gpu.peak for gpu in gpus]
         since = self._state_since(reading, frame.wall_s)
         try:
-            engine, rates = view.derive(reading, frame.monotonic_s, peaks, indices, power_w, since)
+            engine, rates = view.derive(
+                reading, now_s=frame.monotonic_s, peaks=peaks, indices=indices, power_w=power_w, since=since
+            )
         except (ValueError, ArithmeticError) as error:
             # What an engine exports is anybody's text: absurd counters cost its own row.
             known = known_engine(reading, track, indices, since)

@@ -35,7 +35,7 @@ from gpumon.efficiency.service import (
     service_of,
 )
 from gpumon.efficiency.since_start import since_start
-from gpumon.efficiency.tracks import GAP, TOTALS, CounterWindow, Track
+from gpumon.efficiency.tracks import GAP, CounterWindow, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import (
     DIFFUSION,
@@ -71,14 +71,16 @@ TRANSIENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.HTTP_ERROR, E
 SHORTEST_STALE_S: Final = 3.0
 """An engine that is polled more often than it can answer is not stale for that."""
 EVERY_GAP: Final = 0.5
-"""Gaps / tokens below which not every gap is in the histogram: first tokens have none, and short answers many."""
-_TWICE: Final = Missing(Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again")
+"""Gaps over tokens, below which the histogram lacks some gaps. It is below 1 by itself: first tokens have no gap."""
+_HITS_COUNTED_TWICE: Final = Missing(
+    Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again"
+)
 IMPOSSIBLE: Final = Missing(Reason.INVALID, "these tokens need more FLOP/s than its GPUs have")
 OWN_OFF: Final = Missing(
     Reason.OFF, "the counter stays 0 while tokens are generated: start the engine with --enable-mfu-metrics"
 )
 OWN_PER_TOKEN: Final = Missing(Reason.INVALID, "SGLang charges all weights to every token instead of every step")
-_ASSUMED: Final = "assumed: the activation format of its MXFP4 weights is not exported"
+_ASSUMED_FORMAT: Final = "assumed: the activation format of its MXFP4 weights is not exported"
 
 PartT = TypeVar("PartT", bound=msgspec.Struct)
 
@@ -100,15 +102,17 @@ class EngineView:
     def derive(
         self,
         reading: EngineReading,
+        *,
         now_s: float,
         peaks: Sequence[Peak],
         indices: tuple[int, ...],
         power_w: Reading,
         since: str,
     ) -> tuple[Engine, Rates | None]:
-        """The engine at a moment, and its rates; None for these while it is unreachable or stale, or has no poll yet.
+        """The engine at `now_s` of the monotonic clock, and its rates; None for these while it has no figures.
 
-        `peaks` and `indices` are those of its GPUs, `power_w` what they draw; `since` (RFC 3339) dates its state.
+        It has none while it is unreachable or stale, or before its first poll. `peaks` and `indices` are those of its
+        GPUs, `power_w` what they draw; `since` (RFC 3339) dates its state.
         """
         if self.track.last_s > -math.inf:
             age_s = max(0.0, now_s - reading.monotonic_s)
@@ -138,7 +142,7 @@ class EngineView:
         return _with_power(self._engine, self._rates, age_s, power_w), self._rates
 
     def _goodput(self, rates: Rates) -> Goodput:
-        """The shares of what was served within the goals; of what generates no tokens there are none."""
+        """Shares of the answers within the goals; none for engines that generate no tokens, but those of a router."""
         without = WITHOUT_DECODE.get(rates.service)
         if without is not None and rates.service is not Service.ROUTING:
             return no_goodput(without)
@@ -173,21 +177,22 @@ def _with_power(engine: Engine, rates: Rates, age_s: float, power_w: Reading) ->
 
 
 def _per_joule(per_s: Reading, power_w: Reading) -> Reading:
-    """`per_s / power_w`; the reason is that nobody reads the power, before what `per_s` lacks."""
+    """`per_s / power_w`, missing where one is; power that nobody reads is the reason that is named first."""
     if power_w == REMOTE_POWER and per_s not in BY_NATURE:
         return power_w
     return divide(per_s, power_w)
 
 
 def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...], since: str) -> Engine:
-    """The engine with what is known of it whether it answers or not."""
+    """The engine with its identity, totals and model, which are known whether it answers or not."""
     gpu_count: Reading = Missing(Reason.NO_GPU)
     if indices or reading.gpu_count:
         gpu_count = float(max(len(indices), reading.gpu_count))
     departures: tuple[Departure, ...] = ()
     if reading.departure is not None:
         departures = (reading.departure,)
-    prefill, cached, decode, trained, samples, _ = (track.totals.get(name, NOT_EXPOSED) for name in TOTALS)
+    totals = track.totals
+    decode = WITHOUT_DECODE.get(service_of(reading), totals.get(q.DECODE_TOKENS, NOT_EXPOSED))
     return Engine(
         name=clean(reading.name),
         kind=reading.kind,
@@ -198,7 +203,13 @@ def known_engine(reading: EngineReading, track: Track, indices: tuple[int, ...],
         fault=clean(reading.fault, MOST_FAULT),
         version=clean(reading.version, 32),
         model=clean(reading.model),
-        tokens_total=TokensTotal(prefill, cached, WITHOUT_DECODE.get(service_of(reading), decode), trained, samples),
+        tokens_total=TokensTotal(
+            prefill_computed=totals.get(q.PREFILL_COMPUTED, NOT_EXPOSED),
+            prefill_cached=totals.get(q.PREFILL_CACHED, NOT_EXPOSED),
+            decode=decode,
+            trained=totals.get(q.TRAINED_TOKENS, NOT_EXPOSED),
+            samples=totals.get(q.SAMPLES, NOT_EXPOSED),
+        ),
         since_start=since_start(reading, track.good_wall_s, several_servers=track.several_servers),
         since=since,
         part=clean(reading.part),
@@ -293,7 +304,7 @@ def _with_figures(
         load=_load(reading, track, rates),
         rates=rates.shown,
         latency=_latency(reading, track, rates),
-        efficiency=replace(efficiency, own=_own(reading, track, rates, split, efficiency)),
+        efficiency=replace(efficiency, own=_own_estimate(reading, track, rates, split, efficiency)),
     )
 
 
@@ -307,11 +318,11 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
     window = None
     if len(polls) > 1:
         running_mean = _mean_over_time(polls)
-        window = _window(reading, track, rates, [running for _, running in polls])
+        window = _rate_window(reading, track, rates, [running for _, running in polls])
     elif len(track.points) > 1:
         running_mean = NOT_EXPOSED
     else:
-        running_mean = track.not_yet
+        running_mean = track.why_no_rate_yet
     return Load(
         running=track.gauge(q.RUNNING),
         waiting=track.gauge(q.WAITING),
@@ -350,7 +361,7 @@ def _kv_usage(track: Track, service: Service) -> Reading:
     return track.gauge_mean(q.KV_USAGE)
 
 
-def _window(reading: EngineReading, track: Track, rates: Rates, running: Sequence[float]) -> Window:
+def _rate_window(reading: EngineReading, track: Track, rates: Rates, running: Sequence[float]) -> Window:
     """The window of the rates; `running` are the requests that ran at its polls."""
     ttft_s = number(track.short.mean(q.TTFT))
     queue_s = number(track.short.mean(q.QUEUE))
@@ -395,7 +406,7 @@ def _cached_ratio(reading: EngineReading, track: Track) -> Reading:
     if "hits" in reading.live.get(q.PREFILL_CACHED, ""):
         prompt = track.long.rate(q.PROMPT_TOKENS)
         if not isinstance(prompt, Missing) and cached > prompt:
-            return _TWICE
+            return _HITS_COUNTED_TWICE
         return divide(cached, prompt, Missing(Reason.IDLE))
     computed = track.long.rate(q.PREFILL_COMPUTED)
     if isinstance(computed, Missing):
@@ -430,7 +441,7 @@ def _quantiles(track: Track, quantity: str) -> Quantiles:
     """Quantiles of a latency over the long window."""
     window = track.long.histogram(quantity)
     if window is None and track.has_histogram(quantity):
-        return no_quantiles(track.not_yet)
+        return no_quantiles(track.why_no_rate_yet)
     return quantiles(window)
 
 
@@ -444,14 +455,19 @@ class _Flops(msgspec.Struct, frozen=True):
     """FLOPs of one generated token at the mean context."""
 
 
-def _flops(reading: EngineReading, rates: Rates) -> _Flops:
+def _unknown_flops(why: Missing) -> _Flops:
+    """One reason for all of an engine's FLOP/s."""
+    return _Flops(prefill=why, decode=why, total=why, per_token=why)
+
+
+def _engine_flops(reading: EngineReading, rates: Rates) -> _Flops:
     """FLOP/s of prefill, of decode and of both, over all GPUs; and those of one generated token at the mean context."""
     if rates.service is not Service.GENERATION:
         return _flops_without_decode(reading, rates)
     llm = reading.llm
     if llm is None:
         unknown = no_model(reading)
-        return _Flops(unknown, unknown, unknown, unknown)
+        return _unknown_flops(unknown)
     prefill = _prefill_flops(llm, rates)
     if DIFFUSION in reading.info:
         return _Flops(prefill, DENOISES, plus(prefill, DENOISES), DENOISES)
@@ -525,25 +541,30 @@ class _Bytes(msgspec.Struct, frozen=True):
     weights: Reading
     moved: Reading
     """Weights and KV cache together."""
-    single: Reading
-    """By the textbook's form for one stream."""
+    single_stream: Reading
+    """Weights by the textbook's form, which holds for one stream."""
 
 
-def _bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
+def _unknown_bytes(why: Missing) -> _Bytes:
+    """One reason for all of an engine's bytes/s."""
+    return _Bytes(weights=why, moved=why, single_stream=why)
+
+
+def _engine_bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
     """Bytes/s that an engine reads, be it from the memory of GPUs or of the host; one reason for all where none is
     known."""
     llm = reading.llm
     if rates.service is not Service.GENERATION:
         unmodelled = no_formula(reading, rates.service)
-        return _Bytes(unmodelled, unmodelled, unmodelled)
+        return _unknown_bytes(unmodelled)
     if llm is None:
         unknown = no_model(reading)
-        return _Bytes(unknown, unknown, unknown)
+        return _unknown_bytes(unknown)
     if DIFFUSION in reading.info:
-        return _Bytes(DENOISES, DENOISES, DENOISES)
+        return _unknown_bytes(DENOISES)
     decode = rates.shown.decode_tokens_per_s
     if isinstance(decode, Missing):
-        return _Bytes(decode, decode, decode)
+        return _unknown_bytes(decode)
     single = traffic.single_stream_bytes_per_s(llm, decode)
     if decode == 0.0:
         return _Bytes(decode, decode, single)
@@ -575,7 +596,7 @@ def _gpu_bytes(part: GpuPart, whole: _Bytes) -> _Bytes:
     moved = whole.moved
     if not isinstance(moved, Missing):
         moved = plus(weights, kv)
-    return _Bytes(weights, moved, scaled(whole.single, part.weights))
+    return _Bytes(weights, moved, scaled(whole.single_stream, part.weights))
 
 
 def kv_precision(reading: EngineReading) -> Precision | None:
@@ -587,9 +608,9 @@ def kv_precision(reading: EngineReading) -> Precision | None:
 
 def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[Peak]) -> Efficiency:
     """FLOPs and bytes, and their shares of the peaks of the engine's GPUs."""
-    work = _flops(reading, rates)
+    work = _engine_flops(reading, rates)
     part = gpu_part(reading, max(tp, 0) * max(reading.pp, 1))
-    read = _gpu_bytes(part, _bytes(reading, rates, tp))
+    read = _gpu_bytes(part, _engine_bytes(reading, rates, tp))
     flops_peak, precision = _flops_peak(reading, peaks)
     if peaks:
         bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
@@ -597,7 +618,7 @@ def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[P
         mfu_decode = _share(ratio.mfu, scaled(work.decode, part.arithmetic), flops_peak)
         mfu = _mfu(reading, rates, scaled(work.total, part.arithmetic), flops_peak)
         mbu = _share(ratio.mbu, read.moved, bandwidth)
-        mbu_single = _share(ratio.mbu, read.single, bandwidth)
+        mbu_single = _share(ratio.mbu, read.single_stream, bandwidth)
     else:
         bandwidth = Missing(Reason.NO_GPU)
         # What can never be worked out is a better reason than a GPU that is not known.
@@ -649,7 +670,7 @@ def _mfu(reading: EngineReading, rates: Rates, flops_per_s: Reading, flops_peak:
     return mfu
 
 
-def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours: Efficiency) -> OwnEstimate:
+def _own_estimate(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours: Efficiency) -> OwnEstimate:
     """Estimate of vLLM and SGLang themselves, over all GPUs, beside `ours`; docs/accuracy.md says why they differ.
 
     Both count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of the
@@ -671,7 +692,7 @@ def _own(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours
             return Missing(Reason.NO_GPU)
         if rank_rates:
             return sum(rank_rates) / len(rank_rates) * split.gpus
-        return track.not_yet
+        return track.why_no_rate_yet
 
     # Wrappers pass the counters on under a prefix of their own.
     by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
@@ -755,7 +776,7 @@ def _peak_sources(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[str, s
             flops_sources.append(peak.spec.source)
         is_assumed = is_assumed or assumes(peak, reading)
     if is_assumed:
-        flops_sources.append(_ASSUMED)
+        flops_sources.append(_ASSUMED_FORMAT)
     return _join_different(flops_sources), _join_different(bandwidth_sources)
 
 

@@ -78,7 +78,7 @@ def _within_goal(track: Track, quantity: str, goal_s: float) -> WithinGoal:
     observed = track.minutes.histogram(quantity)
     why = NOT_EXPOSED
     if observed is None and track.has_histogram(quantity):
-        why = track.not_yet
+        why = track.why_no_rate_yet
     if observed is None or len(observed.bounds) < 2:
         return WithinGoal(why, why, goal_s, why)
     return share_within(observed, goal_s)

@@ -18,7 +18,7 @@ from gpumon.readings.frame import DIFFUSION, TOKENS_OFF, Advance, EngineKind, En
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import EngineRates
 
-_COUNTERS: Final = {
+_COUNTER_OF_RATE: Final = {
     "requests_per_s": q.REQUESTS,
     "failures_per_s": q.FAILURES,
     "aborts_per_s": q.ABORTS,
@@ -174,20 +174,20 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
     service = service_of(reading)
     without_decode = WITHOUT_DECODE.get(service)
     prefill, is_long_enough = _prefill_window(reading, track)
-    flows = _flows(reading, track, service, prefill)
-    if not is_long_enough and flows["prefill_tokens_per_s"].advance is Advance.PROMPT:
-        flows["prefill_tokens_per_s"] = flows["prefill_tokens_per_s"]._replace(per_s=track.not_yet)
-    decode = flows["decode_tokens_per_s"].per_s
+    rates = _rates_but_steps(reading, track, service, prefill)
+    if not is_long_enough and rates["prefill_tokens_per_s"].advance is Advance.PROMPT:
+        rates["prefill_tokens_per_s"] = rates["prefill_tokens_per_s"]._replace(per_s=track.why_no_rate_yet)
+    decode = rates["decode_tokens_per_s"].per_s
     tokens_per_step = _tokens_per_step(track, decode)
     per_step = number(tokens_per_step) or 1.0
-    rank_steps = steps(reading, track, split, per_step, decode)
+    rank_steps = step_rates(reading, track, split, per_step, decode)
     if isinstance(rank_steps.by_rank, Missing):
         steps_per_s: Reading = rank_steps.by_rank
     else:
         steps_per_s = sum(rank_steps.by_rank)
-    flows["steps_per_s"] = AmountPerSecond(steps_per_s, rank_steps.advance, rank_steps.source)
+    rates["steps_per_s"] = AmountPerSecond(steps_per_s, rank_steps.advance, rank_steps.source)
     sources = {}
-    for field, rate in flows.items():
+    for field, rate in rates.items():
         if rate.source:
             sources[field] = rate.source
     if without_decode is None:
@@ -201,7 +201,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
         context_tokens = without_decode
         decode_tick = decode
     shown = EngineRates(
-        **{field: rate.per_s for field, rate in flows.items()},
+        **{field: rate.per_s for field, rate in rates.items()},
         tokens_per_step=tokens_per_step,
         acceptance_ratio=acceptance_ratio,
         batch=_batch(reading, service, decode, steps_per_s, per_step),
@@ -221,7 +221,7 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
         prompt_length=prompt_length(track, prefill, context_tokens),
         per_step=per_step,
         prefill=prefill,
-        advances=_advances(flows),
+        advances=_advances(rates),
         sources=sources,
     )
 
@@ -280,7 +280,7 @@ def rate_of(
             advance = Advance.DERIVED
         else:
             advance = Advance.SAMPLED
-        if _rested(track, counter):
+        if _has_rested(track, counter):
             per_s = 0.0
         else:
             per_s = sum(samples) / len(samples)
@@ -310,7 +310,7 @@ def _source_text(text: str, metric: str, window: CounterWindow) -> str:
     return ""
 
 
-def _rested(track: Track, counter: str) -> bool:
+def _has_rested(track: Track, counter: str) -> bool:
     """Whether nothing ran at any poll of the window and nothing ended in it: a gauge then shows what was.
 
     SGLang before 0.5.7 leaves its last throughput standing when the last request has ended.
@@ -330,7 +330,7 @@ def newest_rate(track: Track, counter: str, gauge: str) -> Reading:
         return NOT_EXPOSED
     if not samples:
         return NOT_LIVE
-    if _rested(track, counter):
+    if _has_rested(track, counter):
         return 0.0
     return samples[-1]
 
@@ -348,11 +348,11 @@ def rank_decode(track: Track, rank: str) -> Reading:
     return sum(samples) / len(samples)
 
 
-def _advances(flows: dict[str, AmountPerSecond]) -> dict[str, str]:
+def _advances(rates: dict[str, AmountPerSecond]) -> dict[str, str]:
     """When each rate moves, and each figure that is made of them."""
     moves = {}
     advances = {}
-    for field, rate in flows.items():
+    for field, rate in rates.items():
         if rate.advance is not None:
             moves[field] = rate.advance
             advances[field] = rate.advance.value
@@ -363,35 +363,35 @@ def _advances(flows: dict[str, AmountPerSecond]) -> dict[str, str]:
     return advances
 
 
-def _flows(
+def _rates_but_steps(
     reading: EngineReading, track: Track, service: Service, prefill: CounterWindow
 ) -> dict[str, AmountPerSecond]:
     """Every rate but that of the steps, by field of `EngineRates`."""
-    flows = {}
-    for field, quantity in _COUNTERS.items():
+    rates = {}
+    for field, quantity in _COUNTER_OF_RATE.items():
         if quantity in reading.live or track.counts(quantity):
-            flows[field] = rate_of(reading, track, quantity)
+            rates[field] = rate_of(reading, track, quantity)
     off = None
     if TOKENS_OFF in reading.info:
         off = Missing(Reason.OFF, reading.info[TOKENS_OFF])
     no_prefill = WITHOUT_PREFILL.get(service, off)
     no_decode = WITHOUT_DECODE.get(service, off)
     if no_prefill is None:
-        flows["prefill_tokens_per_s"] = rate_of(reading, track, q.PREFILL_COMPUTED, q.PREFILL_RATE, prefill)
-        flows["cached_tokens_per_s"] = rate_of(reading, track, q.PREFILL_CACHED, window=prefill)
+        rates["prefill_tokens_per_s"] = rate_of(reading, track, q.PREFILL_COMPUTED, q.PREFILL_RATE, prefill)
+        rates["cached_tokens_per_s"] = rate_of(reading, track, q.PREFILL_CACHED, window=prefill)
     else:
-        flows["prefill_tokens_per_s"] = AmountPerSecond(no_prefill)
-        flows["cached_tokens_per_s"] = AmountPerSecond(no_prefill)
+        rates["prefill_tokens_per_s"] = AmountPerSecond(no_prefill)
+        rates["cached_tokens_per_s"] = AmountPerSecond(no_prefill)
     if no_decode is None:
-        flows["decode_tokens_per_s"] = rate_of(reading, track, q.DECODE_TOKENS, q.DECODE_RATE, steady=True)
+        rates["decode_tokens_per_s"] = rate_of(reading, track, q.DECODE_TOKENS, q.DECODE_RATE, steady=True)
     else:
-        flows["decode_tokens_per_s"] = AmountPerSecond(no_decode)
+        rates["decode_tokens_per_s"] = AmountPerSecond(no_decode)
     if service is Service.TRAINING:
-        flows["trained_tokens_per_s"], flows["samples_per_s"] = training_rates(reading, track)
+        rates["trained_tokens_per_s"], rates["samples_per_s"] = training_rates(reading, track)
     else:
-        flows["trained_tokens_per_s"] = AmountPerSecond(NOT_EXPOSED)
-        flows["samples_per_s"] = AmountPerSecond(NOT_EXPOSED)
-    return flows
+        rates["trained_tokens_per_s"] = AmountPerSecond(NOT_EXPOSED)
+        rates["samples_per_s"] = AmountPerSecond(NOT_EXPOSED)
+    return rates
 
 
 def _prefill_window(reading: EngineReading, track: Track) -> tuple[CounterWindow, bool]:
@@ -500,40 +500,43 @@ def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
     }
 
 
-class Steps(msgspec.Struct, frozen=True):
-    """Steps per second of each rank; or why there are none."""
+class StepRates(msgspec.Struct, frozen=True):
+    """Steps per second of each rank, or why there are none, with their source."""
 
     by_rank: list[float] | Missing
     source: str = ""
     advance: Advance | None = None
 
 
-def steps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float, decode: Reading) -> Steps:
-    """The best of four: an exact counter, one that is worked out, duty / mean ITL, tokens/s / running requests."""
+def step_rates(
+    reading: EngineReading, track: Track, split: Layout, tokens_per_step: float, decode: Reading
+) -> StepRates:
+    """Steps per second by the best of four: an exact counter, one that is worked out, duty / mean ITL, tokens/s /
+    running requests."""
     if not track.short.points:
-        return Steps(track.not_yet)
+        return StepRates(track.why_no_rate_yet)
     over = f"{reading.live.get(q.STEPS, 'step counter')} over {track.short.length_s:.0f} s"
     moves = track.moves(q.STEPS)
     if reading.exact_steps:
-        return Steps(track.short.rank_rates(q.STEPS) or NOT_EXPOSED, over, moves)
+        return StepRates(track.short.rank_rates(q.STEPS) or NOT_EXPOSED, over, moves)
     if moves is Advance.DERIVED:
-        return Steps(track.short.rank_rates(q.STEPS) or track.not_yet, f"estimated: {over}", moves)
-    return _estimated_steps(reading, track, split, tokens_per_step, decode)
+        return StepRates(track.short.rank_rates(q.STEPS) or track.why_no_rate_yet, f"estimated: {over}", moves)
+    return _estimated_step_rates(reading, track, split, tokens_per_step, decode)
 
 
-def _estimated_steps(
+def _estimated_step_rates(
     reading: EngineReading, track: Track, split: Layout, tokens_per_step: float, decode: Reading
-) -> Steps:
+) -> StepRates:
     """Steps by duty / mean ITL, else by tokens/s / running requests."""
     by_gaps = _steps_by_gaps(reading, track, split, tokens_per_step)
     if by_gaps:
-        return Steps(by_gaps, _SOURCE_BY_GAPS, Advance.DERIVED)
+        return StepRates(by_gaps, _SOURCE_BY_GAPS, Advance.DERIVED)
     by_tokens = _steps_by_tokens(track, split, tokens_per_step)
     if by_gaps is not None and (decode == 0.0 or isinstance(by_tokens, Missing)):
-        return Steps(_IDLE, _SOURCE_BY_GAPS, Advance.DERIVED)
+        return StepRates(_IDLE, _SOURCE_BY_GAPS, Advance.DERIVED)
     if isinstance(by_tokens, Missing):
-        return Steps(by_tokens)
-    return Steps(by_tokens, _SOURCE_BY_TOKENS, Advance.DERIVED)
+        return StepRates(by_tokens)
+    return StepRates(by_tokens, _SOURCE_BY_TOKENS, Advance.DERIVED)
 
 
 def _steps_by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float) -> list[float] | None:
@@ -709,20 +712,20 @@ def stepped_rate(track: Track, counter: str) -> Reading:
     totals = _totals(track, counter)
     if len(totals) < 2:
         if track.counts(counter):
-            return track.not_yet
+            return track.why_no_rate_yet
         return NOT_EXPOSED
     first_s, first = totals[0]
     now_s, last = totals[-1]
     jumps = _jumps(totals)
     if len(jumps) < 2:
         if now_s - first_s < MOST_KEPT_S - 2 * track.cadence_s:
-            return track.not_yet
+            return track.why_no_rate_yet
         return (last - first) / (now_s - first_s)
     end_s = jumps[-1][0]
     span_s = max(WHOLE_STEPS_S, _LEAST_POLLS * track.cadence_s)
     start_s, start = _begin_of_rate(jumps, end_s, span_s)
     if end_s - start_s < _LEAST_POLLS * track.cadence_s:
-        return track.not_yet
+        return track.why_no_rate_yet
     if now_s - end_s > OVERDUE * max(_longest_step_s(jumps, start_s), track.cadence_s):
         end_s = now_s
     return max(0.0, last - start) / (end_s - start_s)

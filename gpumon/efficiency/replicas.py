@@ -135,7 +135,7 @@ def _latency(members: Sequence[Member], quantity: str) -> Quantiles:
     for member in members:
         window = member.track.long.histogram(quantity)
         if window is None and member.track.has_histogram(quantity):
-            return no_quantiles(member.track.not_yet)
+            return no_quantiles(member.track.why_no_rate_yet)
         if window is None:
             return no_quantiles(NOT_EXPOSED)
         windows.append(window)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final, TypeVar
 
+import msgspec
+
 from gpumon.efficiency.quantiles import ENOUGH, histogram_quantile, merge_common
 from gpumon.efficiency.ratio import minus
 from gpumon.efficiency.tracks import Track
@@ -42,7 +44,7 @@ def served_figures(reading: EngineReading, track: Track) -> Served:
     """Figures of the requests served in the last minutes, and since the start as far as counters and buckets tell."""
     return Served(
         outcomes=Outcomes(**{field: _minutes_increase(track, counter) for field, counter in _OUTCOME_COUNTERS.items()}),
-        outcomes_since_start=_since_start(track),
+        outcomes_since_start=_outcomes_since_start(track),
         prompt_tokens=_lengths(reading, track, q.PROMPT_LENGTH),
         answer_tokens=_lengths(reading, track, q.OUTPUT_LENGTH),
         phases=_phases(track),
@@ -73,17 +75,17 @@ def all_missing(kind: type[GroupT], why: Missing) -> GroupT:
 
 def seen_load(track: Track) -> Seen:
     """Requests, peaks and busy share since gpumon began to poll the engine."""
-    seen = track.seen
+    load = track.load_so_far
     seconds: Reading = WARMING_UP
     busy: Reading = WARMING_UP
-    if seen.seconds > 0.0:
-        seconds = seen.seconds
-        busy = seen.busy_s / seen.seconds
+    if load.seconds > 0.0:
+        seconds = load.seconds
+        busy = load.busy_s / load.seconds
     return Seen(
         seconds=seconds,
         requests=track.totals.get(q.REQUESTS, NOT_EXPOSED),
-        peak_running=seen.peak_running,
-        peak_waiting=seen.peak_waiting,
+        peak_running=load.peak_running,
+        peak_waiting=load.peak_waiting,
         busy_ratio=busy,
     )
 
@@ -96,7 +98,7 @@ def _minutes_increase(track: Track, counter: str) -> Reading:
     return max(0.0, per_s * track.minutes.length_s)
 
 
-def _since_start(track: Track) -> Outcomes:
+def _outcomes_since_start(track: Track) -> Outcomes:
     """The newest values of the counters, which began with the engine's process."""
     if track.several_servers:
         return Outcomes()
@@ -114,20 +116,31 @@ def _lengths(reading: EngineReading, track: Track, quantity: str) -> Lengths:
         return Lengths()
     low, high = _longest_bounds(reading, quantity)
     observed = track.minutes.histogram(quantity)
-    if observed is None:
-        why = track.not_yet
-        return Lengths(why, why, why, why, why, why, why, low, high)
-    if observed.count <= 0.0:
-        return Lengths(_IDLE, _IDLE, _IDLE, _IDLE, _IDLE, _IDLE, _IDLE, low, high)
+    if observed is None or observed.count <= 0.0:
+        why = _IDLE
+        if observed is None:
+            why = track.why_no_rate_yet
+        lengths: Lengths = all_missing(Lengths, why)
+        return msgspec.structs.replace(lengths, longest_low=low, longest_high=high)
     mean = observed.sum / observed.count
     if len(observed.bounds) < 2:
         return Lengths(mean=mean)
     if observed.count < ENOUGH:
-        few = Missing(Reason.FEW)
-        return Lengths(mean, few, few, few, few, few, few, low, high)
+        few: Lengths = all_missing(Lengths, Missing(Reason.FEW))
+        return msgspec.structs.replace(few, mean=mean, longest_low=low, longest_high=high)
     p50, p50_low, p50_high = histogram_quantile(observed, 0.5)
     p95, p95_low, p95_high = histogram_quantile(observed, 0.95)
-    return Lengths(mean, p50, p95, p50_low, p50_high, p95_low, p95_high, low, high)
+    return Lengths(
+        mean=mean,
+        p50=p50,
+        p95=p95,
+        p50_low=p50_low,
+        p50_high=p50_high,
+        p95_low=p95_low,
+        p95_high=p95_high,
+        longest_low=low,
+        longest_high=high,
+    )
 
 
 def _longest_bounds(reading: EngineReading, quantity: str) -> tuple[Reading, Reading]:
@@ -137,26 +150,30 @@ def _longest_bounds(reading: EngineReading, quantity: str) -> tuple[Reading, Rea
         return NOT_EXPOSED, NOT_EXPOSED
     if histogram.counts[-1] <= 0.0:
         return _IDLE, _IDLE
-    place = _last_filled(histogram)
+    bucket = _last_filled(histogram)
     low = 0.0
-    if place:
-        low = histogram.bounds[place - 1]
-    if place == len(histogram.bounds) - 1:
+    if bucket:
+        low = histogram.bounds[bucket - 1]
+    if bucket == len(histogram.bounds) - 1:
+        # The last bucket has no upper bound.
         return low, Missing(Reason.INVALID)
-    return low, histogram.bounds[place]
+    return low, histogram.bounds[bucket]
 
 
 def _last_filled(histogram: HistogramReading) -> int:
     """Index of the last bucket with an observation."""
-    place = len(histogram.counts) - 1
-    while place and histogram.counts[place - 1] >= histogram.counts[-1]:
-        place -= 1
-    return place
+    bucket = len(histogram.counts) - 1
+    while bucket and histogram.counts[bucket - 1] >= histogram.counts[-1]:
+        bucket -= 1
+    return bucket
 
 
 def _phases(track: Track) -> Phases:
-    """Mean phases of the requests that ended; where the engine does not time them, what lies between its latencies:
-    the first tokens of a while are about those of its ended requests."""
+    """Mean phases of the requests that ended in the last minutes.
+
+    Where the engine does not time them, they are what lies between its latencies: the first tokens of a while are about
+    those of its ended requests.
+    """
     minutes = track.minutes
     e2e = minutes.mean(q.E2E)
     ended = minutes.sum_and_count(q.E2E)
@@ -179,7 +196,7 @@ def _phases(track: Track) -> Phases:
     rest_s = e2e - known_s
     if rest_s < _ROUNDING * e2e:
         rest_s = 0.0
-    return Phases(e2e, queue, transfer, prefill, decode, rest_s)
+    return Phases(e2e_s=e2e, queue_s=queue, transfer_s=transfer, prefill_s=prefill, decode_s=decode, rest_s=rest_s)
 
 
 def _per_request(seconds: Reading, requests: float) -> Reading:
@@ -216,13 +233,13 @@ def _accepted_by_position(track: Track) -> tuple[float, ...]:
 def _cached_by(track: Track) -> CachedBy:
     """Shares of the cached prompt tokens by where they came from."""
     tokens = {field: _minutes_increase(track, counter) for field, counter in _TIER_COUNTERS.items()}
-    whole = _sum_known(tokens.values())
+    all_tokens = _sum_known(tokens.values())
     shares: dict[str, Reading] = {}
     for field, count in tokens.items():
         if isinstance(count, Missing):
             shares[field] = count
-        elif whole > 0.0:
-            shares[field] = count / whole
+        elif all_tokens > 0.0:
+            shares[field] = count / all_tokens
         else:
             shares[field] = _IDLE
     return CachedBy(**shares)

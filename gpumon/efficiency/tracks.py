@@ -38,11 +38,15 @@ START_TOLERANCE_S: Final = 1.0
 """Start times of one process differ by so much: pages have them rounded, or from the age of the process."""
 RESTARTED_BELOW: Final = 0.5
 """Share of its last value below which a counter that fell has begun anew: an old answer that came late has more."""
-# The order is that of `TokensTotal`: `engine.known_engine` unpacks it.
 TOTALS: Final[tuple[str, ...]] = (
-    *(q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.DECODE_TOKENS, q.TRAINED_TOKENS, q.SAMPLES),
+    q.PREFILL_COMPUTED,
+    q.PREFILL_CACHED,
+    q.DECODE_TOKENS,
+    q.TRAINED_TOKENS,
+    q.SAMPLES,
     q.REQUESTS,
 )
+"""Counters whose increase is added up since gpumon began, over restarts of the engine."""
 
 MEAN_S: Final = 600.0
 """Longest window of the long mean."""
@@ -135,7 +139,7 @@ class CounterWindow:
                 return self._why_no_rate(quantity)
             per_s = _increase(rank, quantity, ends)
             if per_s is not None:
-                total = per_s if total is None else total + per_s
+                total = (total or 0.0) + per_s
         if total is None:
             return self._why_no_rate(quantity)
         return total
@@ -177,28 +181,31 @@ class CounterWindow:
         """Sum and number of the observations of a histogram in the window; None where `histogram` is None."""
         by_rank = []
         for rank in self._newest_ranks():
-            of_rank = self._rank_sum_and_count(rank, quantity)
-            if of_rank is not None:
-                by_rank.append(of_rank)
+            observed = self._rank_sum_and_count(rank, quantity)
+            if observed is not None:
+                by_rank.append(observed)
         if not by_rank:
             return None
         if len(by_rank) == 1:
             return by_rank[0]
-        return SumAndCount(*map(sum, zip(*by_rank, strict=True)))
+        return SumAndCount(
+            total=sum(observed.total for observed in by_rank),
+            observations=sum(observed.observations for observed in by_rank),
+        )
 
     def mean(self, quantity: str) -> Reading:
         """Mean of a histogram; warming up where the engine has it and the window does not yet."""
         observed = self.sum_and_count(quantity)
         if observed is None:
             if self._track.has_histogram(quantity):
-                return self._track.not_yet
+                return self._track.why_no_rate_yet
             return NOT_EXPOSED
         return observed.mean
 
     def rank_mean(self, rank: str, quantity: str) -> Reading:
         """Mean of a histogram of one rank."""
         if not self.points:
-            return self._track.not_yet
+            return self._track.why_no_rate_yet
         observed = self._rank_sum_and_count(rank, quantity)
         if observed is None:
             return NOT_EXPOSED
@@ -224,7 +231,7 @@ class CounterWindow:
     def _why_no_rate(self, quantity: str) -> Missing:
         """Why a counter has no rate in this window: too few polls of it yet, or it is not exported."""
         if self._track.counts(quantity):
-            return self._track.not_yet
+            return self._track.why_no_rate_yet
         return NOT_EXPOSED
 
     def _ends(self, rank: str, quantity: str) -> tuple[PollPoint, PollPoint] | None:
@@ -269,7 +276,7 @@ class CounterWindow:
         old, new = ends
         if new.count < old.count or new.sum < old.sum:
             return None
-        return SumAndCount(new.sum - old.sum, new.count - old.count)
+        return SumAndCount(total=new.sum - old.sum, observations=new.count - old.count)
 
 
 class Track:
@@ -301,32 +308,36 @@ class Track:
         self.quantile_s = QUANTILE_S
         self.mean = LongMean()
         """Long mean of the generated tokens."""
-        self.seen = SeenLoad()
+        self.load_so_far = SeenLoad()
         """Requests that ran and waited since the first poll."""
         self._frames_s = -1.0
         """Interval of the frames at the newest reading; below 0 before the first."""
         self._was_reset = False
-        self._paced_s = 0.0
+        """No rate may be taken yet: the counters began anew less than three points ago."""
+        self._cadence_of_newest_s = 0.0
         """The cadence when the newest point came: a pause that was none then is none after a change to a shorter."""
         self._ranks: dict[str, RankReading] = {}
         """Newest values of each rank: series that one answer lacks are not gone."""
-        self._counters: set[str] = set()
-        self._gauged: set[str] = set()
+        self._counter_names: set[str] = set()
+        """Counters of the newest values."""
+        self._gauge_names: set[str] = set()
         """Gauges that any answer had."""
-        self._counted: dict[str, dict[str, float]] = {}
-        """Rank -> counter -> up to where it is in the totals."""
-        self._seen_s: dict[str, float] = {}
-        """Rank -> when an answer had it last."""
+        self._counted_up_to: dict[str, dict[str, float]] = {}
+        """Rank -> counter -> value up to which it is in the totals."""
+        self._last_answer_s: dict[str, float] = {}
+        """Rank -> when an answer had it last, on the monotonic clock."""
         self._whole_answers: dict[str, int] = {}
         """Rank -> answers of this process that had it and were read to their end."""
-        self._before_fall: tuple[float, dict[str, RankReading]] = (float("-inf"), {})
-        """When counters fell, and the ranks before that."""
+        self._fell_s = float("-inf")
+        """When counters fell, on the monotonic clock."""
+        self._ranks_before_fall: dict[str, RankReading] = {}
+        """Ranks as they were before that."""
         self._good_wall_s = float("inf")
         """Unix time of the last good poll; of the first look where there was none."""
         self._started: deque[float] = deque(maxlen=4)
         """Start times (Unix) of the processes that answered, the newest one last."""
-        self._moves: dict[str, Advance] = {}
-        """Counter -> when it moves, as the last answer said."""
+        self._last_advance: dict[str, Advance] = {}
+        """Counter -> when it moves, as the last answer that had it said."""
 
     @property
     def good_wall_s(self) -> float:
@@ -334,10 +345,10 @@ class Track:
         return self._good_wall_s
 
     def add(self, reading: EngineReading, wall_s: float, frames_s: float = 0.0) -> bool:
-        """Take in one poll made at `wall_s`. Returns whether it was a new good answer.
+        """Take in one poll made at `wall_s`, with what it tells of before. Returns whether it was a new good answer.
 
         A frame has only the newest poll: where frames come every `frames_s`, slower than the polls, they set the pace.
-        What its source has of before fills the windows, and was counted before gpumon began.
+        Earlier polls that its source has fill the windows; what they counted was before gpumon began.
         """
         if reading is self.reading and frames_s == self._frames_s:
             return False
@@ -347,11 +358,11 @@ class Track:
         if reading.state is EndpointState.OK:
             for earlier in reading.earlier:
                 earlier_wall_s = wall_s - (reading.monotonic_s - earlier.monotonic_s)
-                has_earlier |= self._add(earlier, earlier_wall_s, frames_s)
+                has_earlier |= self._add_poll(earlier, earlier_wall_s, frames_s)
         self._add_before_first_count(reading, wall_s, frames_s)
         tokens_before = self.totals.get(q.DECODE_TOKENS, 0.0)
         before_s = self.last_s
-        added = self._add(reading, wall_s, frames_s)
+        added = self._add_poll(reading, wall_s, frames_s)
         self.short = CounterWindow(self, window_for(RATE_S, self.cadence_s))
         self.long = CounterWindow(self, self.quantile_s)
         self.minutes = CounterWindow(self, window_for(MINUTES_S, self.cadence_s), [*self._old_points, *self.points])
@@ -369,10 +380,10 @@ class Track:
             return
         since_s = reading.monotonic_s - absent_s
         if since_s <= max(GAP * max(reading.interval_s, frames_s), RANK_GONE_S):
-            self._add(before_first_count(reading, absent_s), wall_s - since_s, frames_s)
+            self._add_poll(before_first_count(reading, absent_s), wall_s - since_s, frames_s)
 
-    def _add(self, reading: EngineReading, wall_s: float, frames_s: float) -> bool:
-        """Take in one poll. Returns whether it was a new good answer."""
+    def _add_poll(self, reading: EngineReading, wall_s: float, frames_s: float) -> bool:
+        """Take in one poll alone, without what it tells of before. Returns whether it was a new good answer."""
         self.cadence_s = max(reading.interval_s, frames_s)
         self.quantile_s = window_for(QUANTILE_S, self.cadence_s)
         if self._good_wall_s == float("inf"):
@@ -386,8 +397,8 @@ class Track:
         self._begin_at_zero(reading)
         self._count(reading, newborn=newborn)
         self._remember(reading)
-        self._append(reading)
-        self.seen.add(self.points[-1], self.gauge(q.WAITING), max(GAP * self.cadence_s, _LEAST_GAP_S))
+        self._append_point(reading)
+        self.load_so_far.add(self.points[-1], self.gauge(q.WAITING), max(GAP * self.cadence_s, _LEAST_GAP_S))
         self.last_s = reading.monotonic_s
         self._good_wall_s = wall_s
         self.polls += 1
@@ -398,23 +409,27 @@ class Track:
 
         Returns whether no rate may be taken between the last answer and this one.
         """
-        another = self._note_start(reading)
-        fell = self._has_fallen(reading)
-        back = not another and not fell and self._is_back(reading)
-        other_series = self._note_advances(reading)
-        if fell:
-            self._before_fall = (reading.monotonic_s, {} if another else dict(self._ranks))
-        elif back:
-            self._before_fall = (float("-inf"), {})
-        if another:
+        is_other_process = self._note_start(reading)
+        has_fallen = self._has_fallen(reading)
+        is_back = not is_other_process and not has_fallen and self._is_back(reading)
+        has_other_series = self._note_advances(reading)
+        if has_fallen:
+            self._fell_s = reading.monotonic_s
+            self._ranks_before_fall = {}
+            if not is_other_process:
+                self._ranks_before_fall = dict(self._ranks)
+        elif is_back:
+            self._fell_s = float("-inf")
+            self._ranks_before_fall = {}
+        if is_other_process:
             self._ranks.clear()
-            self._counted.clear()
+            self._counted_up_to.clear()
             self._whole_answers.clear()
-        return other_series or another or fell or back
+        return has_other_series or is_other_process or has_fallen or is_back
 
     def _has_fallen(self, reading: EngineReading) -> bool:
         """Whether a counter or histogram of any rank has less than in the poll before."""
-        return any(_fell(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
+        return any(_has_fewer(self._ranks.get(rank.rank), rank) for rank in reading.ranks)
 
     def _note_start(self, reading: EngineReading) -> bool:
         """Note when the process that answered started. Returns whether it is not the one that answered before."""
@@ -431,8 +446,8 @@ class Track:
 
     def _is_back(self, reading: EngineReading) -> bool:
         """Whether the counter is back at its old value: one answer lacked some series, so this is not growth."""
-        fell_s, before = self._before_fall
-        if reading.monotonic_s - fell_s > max(GAP * self.cadence_s, RANK_GONE_S):
+        before = self._ranks_before_fall
+        if reading.monotonic_s - self._fell_s > max(GAP * self.cadence_s, RANK_GONE_S):
             return False
         for rank in reading.ranks:
             if (
@@ -451,10 +466,10 @@ class Track:
             if name not in reading.live:
                 continue
             advance = reading.advance.get(name, Advance.LIVE)
-            if self._moves.get(name, advance) is not advance:
+            if self._last_advance.get(name, advance) is not advance:
                 changed.append(name)
-            self._moves[name] = advance
-        for counted in self._counted.values():
+            self._last_advance[name] = advance
+        for counted in self._counted_up_to.values():
             for name in changed:
                 counted.pop(name, None)
         return bool(changed)
@@ -468,7 +483,7 @@ class Track:
             born = born_series(so_far, reading, rank, self._whole_answers.get(rank.rank, 0))
             if not born:
                 continue
-            counted = self._counted.setdefault(rank.rank, {})
+            counted = self._counted_up_to.setdefault(rank.rank, {})
             for name in born.intersection(TOTALS):
                 counted[name] = 0.0
             self._ranks[rank.rank] = with_zeros(so_far, rank, born)
@@ -483,14 +498,18 @@ class Track:
         base line, unless its process started after the last good poll (or the first look): then all of it is new.
         """
         for rank in reading.ranks:
-            counted = self._counted.setdefault(rank.rank, {})
-            anew = not reading.started_wall_s and _began_anew(self._ranks.get(rank.rank), rank)
+            counted = self._counted_up_to.setdefault(rank.rank, {})
+            began_anew = not reading.started_wall_s and _began_anew(self._ranks.get(rank.rank), rank)
             for quantity in TOTALS:
                 new = rank.counters.get(quantity)
                 if new is None:
                     continue
-                old = counted.get(quantity, 0.0 if newborn else new)
-                if new < RESTARTED_BELOW * old and (anew or reading.advance.get(quantity) is Advance.DERIVED):
+                if newborn:
+                    base_line = 0.0
+                else:
+                    base_line = new
+                old = counted.get(quantity, base_line)
+                if new < RESTARTED_BELOW * old and (began_anew or reading.advance.get(quantity) is Advance.DERIVED):
                     old = 0.0
                     counted[quantity] = new
                 counted[quantity] = max(counted.get(quantity, old), new)
@@ -501,30 +520,34 @@ class Track:
         now_s = reading.monotonic_s
         for rank in reading.ranks:
             self._ranks[rank.rank] = _with_lacked(self._ranks.get(rank.rank), rank)
-            self._seen_s[rank.rank] = now_s
+            self._last_answer_s[rank.rank] = now_s
             self._whole_answers[rank.rank] = self._whole_answers.get(rank.rank, 0) + reading.whole
-            self._gauged.update(rank.gauges)
+            self._gauge_names.update(rank.gauges)
         oldest_s = now_s - max(GAP * self.cadence_s, RANK_GONE_S)
-        for name in [name for name, seen_s in self._seen_s.items() if seen_s < oldest_s]:
-            del self._seen_s[name]
+        gone = [name for name, answer_s in self._last_answer_s.items() if answer_s < oldest_s]
+        for name in gone:
+            del self._last_answer_s[name]
             self._whole_answers.pop(name, None)
             self._ranks.pop(name, None)
-            self._counted.pop(name, None)
-        self._counters = set()
+            self._counted_up_to.pop(name, None)
+        self._counter_names = set()
         for rank in self._ranks.values():
-            self._counters.update(rank.counters)
+            self._counter_names.update(rank.counters)
 
-    def _append(self, reading: EngineReading) -> None:
-        """Append a point of the newest values, unless the last one is less than half an interval old."""
+    def _append_point(self, reading: EngineReading) -> None:
+        """Append a point of the newest values, unless the last one is less than half an interval old.
+
+        A pause begins the windows anew.
+        """
         now_s = reading.monotonic_s
         interval_s = reading.interval_s
         if self.points:
             since_s = now_s - self.points[-1].monotonic_s
-            if since_s > max(GAP * max(self.cadence_s, self._paced_s), _LEAST_GAP_S):
+            if since_s > max(GAP * max(self.cadence_s, self._cadence_of_newest_s), _LEAST_GAP_S):
                 self._drop_points()
             elif since_s < interval_s / 2:
                 return
-        self._paced_s = self.cadence_s
+        self._cadence_of_newest_s = self.cadence_s
         answered = {rank.rank: rank for rank in reading.ranks}
         lacked = {}
         for name, newest in self._ranks.items():
@@ -535,26 +558,27 @@ class Track:
         self.points.append(PollPoint(now_s, dict(self._ranks), lacked))
         if len(self.points) > 2:
             self._was_reset = False
-        self._leave_behind(bisect_left(self.points, (now_s - self.keep_s - self.cadence_s,)), now_s)
+        self._retire_points(bisect_left(self.points, (now_s - self.keep_s - self.cadence_s,)), now_s)
 
     def _drop_points(self) -> None:
         """Begin all windows anew."""
         self.points.clear()
         self._old_points.clear()
 
-    def _leave_behind(self, number: int, now_s: float) -> None:
+    def _retire_points(self, number: int, now_s: float) -> None:
         """Take the oldest points out of `points`; some of them are kept for the window of minutes."""
         for point in self.points[:number]:
-            if not self._old_points or _mark_of(point) != _mark_of(self._old_points[-1]):
+            if not self._old_points or _mark_number(point) != _mark_number(self._old_points[-1]):
                 self._old_points.append(point)
         del self.points[:number]
         oldest_s = now_s - window_for(MINUTES_S, self.cadence_s) - max(MINUTES_MARK_S, self.cadence_s)
         del self._old_points[: bisect_left(self._old_points, (oldest_s,))]
 
     def _extend_mean(self, reading: EngineReading, tokens: float, elapsed_s: float) -> None:
-        """Add generated tokens to the long mean.
+        """Add the generated `tokens` of the last `elapsed_s` seconds to the long mean.
 
-        By the counter, which is right over a gap, too; else by the engine's own rate, which says nothing about a gap.
+        They are those of the counter, which is right over a gap, too; else those of the engine's own rate, which says
+        nothing about a gap.
         """
         per_s = _sum_gauges(self.points[-1].ranks.values(), q.DECODE_RATE)
         if self.counts(q.DECODE_TOKENS):
@@ -562,8 +586,10 @@ class Track:
             if reading.advance.get(q.DECODE_TOKENS) is Advance.END:
                 self.mean.note_longest(longest(self.long.histogram(q.E2E)))
         elif per_s is not None:
-            seen_s = elapsed_s if elapsed_s <= GAP * self.cadence_s else 0.0
-            self.mean.add(reading.monotonic_s, per_s * seen_s, seen_s, self.cadence_s)
+            sampled_s = 0.0
+            if elapsed_s <= GAP * self.cadence_s:
+                sampled_s = elapsed_s
+            self.mean.add(reading.monotonic_s, per_s * sampled_s, sampled_s, self.cadence_s)
 
     def window(self, seconds: float) -> CounterWindow:
         """The window of the last `seconds`."""
@@ -573,19 +599,21 @@ class Track:
         return CounterWindow(self, seconds)
 
     @property
-    def not_yet(self) -> Missing:
-        """Why there is no rate: restarted a moment ago, or too few polls."""
+    def why_no_rate_yet(self) -> Missing:
+        """Why a window has no rate yet: the engine restarted a moment ago, or there are too few polls."""
         if self._was_reset:
             return Missing(Reason.RESET)
         return WARMING_UP
 
     def gauge(self, quantity: str) -> Reading:
-        """The newest value, summed over the ranks."""
+        """The newest value of a gauge, summed over the ranks."""
         total = sum_known_values(self._gauges(quantity))
-        return NOT_EXPOSED if total is None else total
+        if total is None:
+            return NOT_EXPOSED
+        return total
 
     def gauge_mean(self, quantity: str) -> Reading:
-        """The newest value, averaged over the ranks."""
+        """The newest value of a gauge, averaged over the ranks."""
         values = self._gauges(quantity)
         if values:
             return sum(values) / len(values)
@@ -593,7 +621,7 @@ class Track:
 
     def _gauges(self, quantity: str) -> list[float]:
         """The newest value of each rank that has it; of none where a rank has lost it: the rest is not the whole."""
-        if quantity not in self._gauged:
+        if quantity not in self._gauge_names:
             return []
         values = []
         for name, rank in self._ranks.items():
@@ -611,16 +639,16 @@ class Track:
         return False
 
     def has_histogram(self, quantity: str) -> bool:
-        """Whether the engine exports it at all."""
+        """Whether the engine exports this histogram at all."""
         return any(quantity in rank.histograms for rank in self._ranks.values())
 
     def counts(self, quantity: str) -> bool:
         """Whether the engine exports this counter at all."""
-        return quantity in self._counters
+        return quantity in self._counter_names
 
     def moves(self, counter: str) -> Advance | None:
         """When a counter moves; None where it is not exported."""
-        if self.reading is None or counter not in self._counters:
+        if self.reading is None or counter not in self._counter_names:
             return None
         return self.reading.advance.get(counter, Advance.LIVE)
 
@@ -634,20 +662,23 @@ class SeenLoad:
 
     def __init__(self) -> None:
         self.seconds = 0.0
+        """Seconds between polls, without pauses."""
         self.busy_s = 0.0
+        """Part of them in which a request ran."""
         self.peak_running: Reading = NOT_EXPOSED
         self.peak_waiting: Reading = NOT_EXPOSED
         self._last_s = float("-inf")
         self._ran = False
 
     def add(self, point: PollPoint, waiting: Reading, gap_s: float) -> None:
-        """Take in a poll. A pause of more than `gap_s` tells nothing of what ran in it."""
+        """Take in a poll. A pause of more than `gap_s` is not counted: nobody knows what ran in it."""
         elapsed_s = point.monotonic_s - self._last_s
         running = point.running()
         if running is None:
             return
         if 0.0 < elapsed_s <= gap_s:
             self.seconds += elapsed_s
+            # With requests at one of two polls, half of the time between them is taken to be busy.
             self.busy_s += elapsed_s * (self._ran + (running > 0.0)) / 2
         self._last_s = point.monotonic_s
         self._ran = running > 0.0
@@ -655,8 +686,8 @@ class SeenLoad:
         self.peak_waiting = larger(self.peak_waiting, waiting)
 
 
-def _mark_of(point: PollPoint) -> int:
-    """Number of the ten seconds that a poll lies in."""
+def _mark_number(point: PollPoint) -> int:
+    """Number of the span of `MINUTES_MARK_S` that a poll lies in."""
     return int(point.monotonic_s // MINUTES_MARK_S)
 
 
@@ -667,7 +698,7 @@ class _Mark(NamedTuple):
     """On the monotonic clock."""
     tokens: float
     """Generated since the first mark."""
-    seen_s: float
+    counted_s: float
     """Seconds since the first mark in which they were counted."""
 
 
@@ -682,8 +713,8 @@ class LongMean:
         self._newest: _Mark | None = None
         self._longest_s = 0.0
 
-    def add(self, at_s: float, tokens: float, seen_s: float, cadence_s: float = 0.0) -> None:
-        """Go on to `at_s`: `tokens` more came in `seen_s` more seconds. The first call only sets the start.
+    def add(self, at_s: float, tokens: float, counted_s: float, cadence_s: float = 0.0) -> None:
+        """Go on to `at_s`: `tokens` more came in `counted_s` more seconds. The first call only sets the start.
 
         A counter that was read over a gap gives its tokens and the gap's seconds; the samples of a gauge give neither.
         """
@@ -692,7 +723,7 @@ class LongMean:
             self._newest = _Mark(at_s, 0.0, 0.0)
             self._marks.append(self._newest)
             return
-        self._newest = _Mark(at_s, last.tokens + tokens, last.seen_s + seen_s)
+        self._newest = _Mark(at_s, last.tokens + tokens, last.counted_s + counted_s)
         if at_s - self._marks[-1].at_s >= MARK_S:
             self._marks.append(self._newest)
         start_s = at_s - window_for(MEAN_S, cadence_s)
@@ -708,7 +739,7 @@ class LongMean:
         if self._newest is None:
             return WARMING_UP
         start = self._marks[0]
-        seconds = self._newest.seen_s - start.seen_s
+        seconds = self._newest.counted_s - start.counted_s
         if at_end:
             least_s = max(LEAST_END_S, self._longest_s)
         else:
@@ -724,7 +755,7 @@ def sum_known_values(values: Iterable[float | None]) -> float | None:
     total: float | None = None
     for value in values:
         if value is not None:
-            total = value if total is None else total + value
+            total = (total or 0.0) + value
     return total
 
 
@@ -761,7 +792,7 @@ def _began_at_zero(point: PollPoint, rank: RankReading, born: frozenset[str]) ->
     return point._replace(ranks={**point.ranks, rank.rank: with_zeros(known, rank, born)})
 
 
-def _fell(old: RankReading | None, new: RankReading) -> bool:
+def _has_fewer(old: RankReading | None, new: RankReading) -> bool:
     """Whether one of a rank's counters or histograms has less than in the poll before."""
     if old is None:
         return False
@@ -775,7 +806,7 @@ def _fell(old: RankReading | None, new: RankReading) -> bool:
 
 
 def _rose_past(last: RankReading, mark: RankReading, new: RankReading) -> bool:
-    """Whether one of a rank's counters or histograms was below a mark in the poll before, and is not any more."""
+    """Whether one of a rank's counters or histograms was below that of `mark` in the poll before, and no more is."""
     if any(
         last.counters.get(name, value) < mark.counters.get(name, 0.0) <= value for name, value in new.counters.items()
     ):
