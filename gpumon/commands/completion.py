@@ -64,18 +64,18 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[WordLevel]:
-    """A parser and all below it."""
-    options = []
+    """The words of a parser, then those of each command below it. `path`: the commands up to the parser."""
+    parser_options = []
     words = None
     for action in actions(parser):
         if action.option_strings:
-            options.append(_word(action))
+            parser_options.append(_word(action))
         elif action.nargs != argparse.PARSER:
             words = _word(action)
     nested = subcommands(parser)
     abouts = _abouts(parser)
     commands = [Word((name,), abouts.get(name, "")) for name in nested]
-    yield WordLevel(path, tuple(commands), tuple(options), words)
+    yield WordLevel(path, tuple(commands), tuple(parser_options), words)
     for name, inner in nested.items():
         yield from levels(inner, f"{path} {name}")
 
@@ -99,6 +99,7 @@ def _abouts(parser: argparse.ArgumentParser) -> dict[str, str]:
 
 
 def _choices(action: argparse.Action) -> tuple[str, ...]:
+    """Values that an action takes; empty: any. Scenarios and themes are known only where they are looked up."""
     if "--scenario" in action.option_strings:
         from gpumon.sources.simulator.scenarios import SCENARIOS
 
@@ -112,15 +113,17 @@ def _choices(action: argparse.Action) -> tuple[str, ...]:
     return ()
 
 
-def _deeper(every: Sequence[WordLevel]) -> list[str]:
-    deeper = []
-    for level in every:
+def _command_paths(word_levels: Sequence[WordLevel]) -> list[str]:
+    """The path of every command: `gpumon models`, `gpumon models show`, ..."""
+    paths = []
+    for level in word_levels:
         for word in level.commands:
-            deeper.append(f"{level.path} {word.names[0]}")
-    return deeper
+            paths.append(f"{level.path} {word.names[0]}")
+    return paths
 
 
 def _names(words: Iterable[Word]) -> list[str]:
+    """All names of the words, each once, in their order."""
     names: dict[str, None] = {}
     for word in words:
         names |= dict.fromkeys(word.names)
@@ -128,13 +131,18 @@ def _names(words: Iterable[Word]) -> list[str]:
 
 
 def _pattern(names: Iterable[str]) -> str:
+    """A pattern of a `case` in bash and zsh that fits each of the names."""
     return "|".join(f'"{name}"' for name in names)
 
 
-def _walk(every: Sequence[WordLevel], words: str, current: str, first: int) -> tuple[str, ...]:
-    """Shell lines that set `at` to the path of the commands that stand before the word to complete."""
+def _walk(word_levels: Sequence[WordLevel], *, words: str, current: str, first: int) -> tuple[str, ...]:
+    """Lines of bash and zsh that set `at` to the path of the commands that stand before the word to complete.
+
+    `words`, `current`: the shell's array of the words typed, and its index of the word to complete; `first`: the index
+    of the word behind `gpumon`. An option with a value skips the word behind it.
+    """
     valued: list[Word] = []
-    for level in every:
+    for level in word_levels:
         valued += level.valued_options
     return (
         f"  for ((number = {first}; number < {current}; number++)); do",
@@ -142,17 +150,20 @@ def _walk(every: Sequence[WordLevel], words: str, current: str, first: int) -> t
         '    case "$word" in',
         f"    ({_pattern(_names(valued))}) ((number++)) ;;",
         '    (*) case "$at $word" in',
-        f'      ({_pattern(_deeper(every))}) at="$at $word" ;;',
+        f'      ({_pattern(_command_paths(word_levels))}) at="$at $word" ;;',
         "      esac ;;",
         "    esac",
         "  done",
     )
 
 
-def _values(every: Sequence[WordLevel], value: Callable[[Word], str]) -> Iterator[str]:
-    """Shell lines that complete the value of the option before."""
+def _values(word_levels: Sequence[WordLevel], value: Callable[[Word], str]) -> Iterator[str]:
+    """Lines of bash and zsh that complete a value, if the word before is an option that takes one.
+
+    `value`: the shell's command that completes a word's value.
+    """
     yield '  case "$at $before" in'
-    for level in every:
+    for level in word_levels:
         for word in level.valued_options:
             places = [f"{level.path} {name}" for name in word.names]
             yield f"    ({_pattern(places)}) {value(word)}; return ;;"
@@ -160,8 +171,8 @@ def _values(every: Sequence[WordLevel], value: Callable[[Word], str]) -> Iterato
 
 
 def bash() -> str:
-    """A completion function; bash 4 and newer."""
-    every = list(levels(command_parser()))
+    """The completion function for bash 4 and newer."""
+    word_levels = list(levels(command_parser()))
     return "\n".join(
         (
             f"# Completes gpumon in bash. Made by `gpumon completion bash` (gpumon {__version__}).",
@@ -174,10 +185,10 @@ def bash() -> str:
             "_gpumon() {",
             '  local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" at=gpumon number word',
             "  COMPREPLY=()",
-            *_walk(every, "COMP_WORDS", "COMP_CWORD", 1),
-            *_values(every, _bash_value),
+            *_walk(word_levels, words="COMP_WORDS", current="COMP_CWORD", first=1),
+            *_values(word_levels, _bash_value),
             '  case "$at" in',
-            *map(_bash_level, every),
+            *map(_bash_level, word_levels),
             "  esac",
             "}",
             "complete -F _gpumon gpumon\n",
@@ -191,6 +202,7 @@ def _bash_level(level: WordLevel) -> str:
 
 
 def _bash_value(word: Word | None) -> str:
+    """Bash command that completes a value: one of its choices, a file, or nothing (`:`)."""
     if word is not None and word.choices:
         return f'_gpumon_of "{" ".join(word.choices)}"'
     if word is not None and word.value in FILES:
@@ -199,8 +211,8 @@ def _bash_value(word: Word | None) -> str:
 
 
 def zsh() -> str:
-    """A completion function, for a file `_gpumon` on the `fpath` or for `eval`."""
-    every = list(levels(command_parser()))
+    """The completion function for zsh, for a file `_gpumon` on the `fpath` or for `eval`."""
+    word_levels = list(levels(command_parser()))
     return "\n".join(
         (
             "#compdef gpumon",
@@ -208,10 +220,10 @@ def zsh() -> str:
             "_gpumon() {",
             '  local before="${words[CURRENT-1]}" at=gpumon number word',
             "  local -a shown",
-            *_walk(every, "words", "CURRENT", 2),
-            *_values(every, _zsh_value),
+            *_walk(word_levels, words="words", current="CURRENT", first=2),
+            *_values(word_levels, _zsh_value),
             '  case "$at" in',
-            *map(_zsh_level, every),
+            *map(_zsh_level, word_levels),
             "  esac",
             "  _describe gpumon shown",
             "}",
@@ -226,6 +238,7 @@ def _zsh_level(level: WordLevel) -> str:
 
 
 def _zsh_value(word: Word | None) -> str:
+    """Zsh command that completes a value: one of its choices, a file, or nothing (`:`)."""
     if word is not None and word.choices:
         return f"compadd -- {' '.join(word.choices)}"
     if word is not None and word.value in FILES:
@@ -234,6 +247,7 @@ def _zsh_value(word: Word | None) -> str:
 
 
 def _zsh_described(level: WordLevel) -> str:
+    """The commands and options of a level as `_describe` takes them: `'NAME:MEANING' ...`."""
     texts = []
     for word in (*level.commands, *level.options):
         about = word.about.replace("'", "'\\''")
@@ -243,11 +257,11 @@ def _zsh_described(level: WordLevel) -> str:
 
 
 def fish() -> str:
-    """Commands of `complete`."""
-    every = list(levels(command_parser()))
+    """The completion for fish: its `complete` commands, and a function that tells where a word stands."""
+    word_levels = list(levels(command_parser()))
     lines = [
         f"# Completes gpumon in fish. Made by `gpumon completion fish` (gpumon {__version__}).",
-        f"set -g __gpumon_paths {' '.join(map(_fish_quoted, _deeper(every)))}",
+        f"set -g __gpumon_paths {' '.join(map(_fish_quoted, _command_paths(word_levels)))}",
         "function __gpumon_at",
         "  set -l at gpumon",
         "  for word in (commandline -opc)[2..-1]",
@@ -257,13 +271,13 @@ def fish() -> str:
         "end",
         "complete -c gpumon -f",
     ]
-    for level in every:
+    for level in word_levels:
         lines += _fish_level(level)
     return "\n".join(lines) + "\n"
 
 
 def _fish_level(level: WordLevel) -> Iterator[str]:
-    """Commands that complete a word behind a command."""
+    """The `complete` commands for the words behind a command."""
     place = f"complete -c gpumon -n {_fish_quoted(f'__gpumon_at {_fish_quoted(level.path)}')}"
     for word in level.commands:
         yield f"{place} -a {word.names[0]} -d {_fish_quoted(word.about)}"
@@ -285,7 +299,10 @@ def _fish_option(name: str) -> str:
 
 
 def _fish_value(option: Word) -> str:
-    """The value of an option: -x takes no file, -r -F any file, whatever the other lines for gpumon say."""
+    """How `complete` takes the value of an option.
+
+    -x takes no file, -r -F any file, whatever the other lines for gpumon say.
+    """
     if not option.value:
         return ""
     if option.choices:
@@ -296,6 +313,7 @@ def _fish_value(option: Word) -> str:
 
 
 def _fish_quoted(text: str) -> str:
+    """A text in the single quotes of fish."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -303,7 +321,7 @@ def _fish_quoted(text: str) -> str:
 def man() -> str:
     """The manual page, in man(7)."""
     parser = command_parser()
-    every = list(levels(parser))
+    word_levels = list(levels(parser))
     lines = [
         f'.TH GPUMON 1 "" "gpumon {__version__}" "User Commands"',
         ".SH NAME",
@@ -317,19 +335,20 @@ def man() -> str:
         " Without a command it is the screen; its keys are listed by",
         ".BR ? .",
         ".SH OPTIONS",
-        *_man_options(every[0]),
+        *_man_options(word_levels[0]),
         ".SH COMMANDS",
     ]
     abouts = {}
-    for level in every:
+    for level in word_levels:
         for command in level.commands:
             abouts[f"{level.path} {command.names[0]}"] = command.about
-    for level in every[1:]:
+    for level in word_levels[1:]:
         about = abouts[level.path]
         words = ""
         if level.words:
             words = f" \\fI{_roff(level.words.value)}\\fR"
         lines += [f".SS {_roff(level.path)}{words}", _roff(f"{about[:1].upper()}{about[1:]}."), *_man_options(level)]
+    # `command_parser` writes the epilog: a line per variable, an empty line, the exit codes.
     environment, _, codes = (parser.epilog or "").partition("\n\n")
     lines.append(".SH ENVIRONMENT")
     for line in environment.splitlines()[1:]:
@@ -347,6 +366,7 @@ def man() -> str:
 
 
 def _man_options(level: WordLevel) -> Iterator[str]:
+    """The options of a level, each with its meaning; `--help`, which all have, only under `gpumon` itself."""
     for word in level.options:
         if "--help" in word.names and level.path != "gpumon":
             continue
@@ -360,5 +380,6 @@ def _man_options(level: WordLevel) -> Iterator[str]:
 
 
 def _roff(text: str) -> str:
+    """A text that troff prints as it is: no escape, no hyphen for a minus, no request at the beginning of a line."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", escaped)

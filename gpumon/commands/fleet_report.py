@@ -35,7 +35,7 @@ _MOST_LABELS: Final = 30
 """Labels that an error names."""
 _EARLY_S: Final = 0.01
 """Seconds that rounding may put a look before its time."""
-_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
+_LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
 
 
 class ReportWork(NamedTuple):
@@ -48,7 +48,7 @@ class ReportWork(NamedTuple):
 
 def check_by(by: str) -> str:
     """The label that was asked for. Raises UsageError if it cannot be the name of a label."""
-    if _LABEL.fullmatch(by):
+    if _LABEL_NAME.fullmatch(by):
         return by
     raise UsageError(f"--by: {by[:40]!a} is no label: give host, model, or a label such as namespace or team")
 
@@ -101,14 +101,14 @@ def _nothing_text(begin_s: float, end_s: float, step_s: float, *, has_hosts: boo
 
 
 def _step_s(seconds: float, hosts: int, *, least_s: float, asked_s: float) -> float:
-    """Seconds between two looks, in whole milliseconds, so that the time is a whole number of steps to a second.
+    """Seconds between two looks, in whole milliseconds, that divide the reported `seconds` into whole steps.
 
-    `asked_s`: 0: by the number of hosts.
+    `asked_s`: the step of the command line; 0: by the number of hosts. `least_s`: scrapes come no faster.
     """
     step_s = asked_s or min(_usual_step_s(hosts * seconds), seconds / LEAST_LOOKS)
     step_s = max(step_s, least_s)
     steps = max(1, round(seconds / step_s))
-    return math.floor(1e3 * seconds / steps) / 1e3
+    return math.floor(1e3 * seconds / steps) / 1e3  # down: rounding up would lose the last look
 
 
 def _usual_step_s(host_seconds: float) -> float:
@@ -120,6 +120,7 @@ def _usual_step_s(host_seconds: float) -> float:
 
 
 def _basis(config: Config, step_s: float, grouping: ReportGrouping) -> Basis:
+    """Step, prices, goals and groups that the sums of all hosts share."""
     from gpumon.config.prices import goals_of, running_prices
     from gpumon.fleet.period import Basis
     from gpumon.sources.packaged import gpu_catalogue
@@ -231,8 +232,16 @@ def _incidents_of_recording(recording: Recording, name: str, from_s: float, to_s
         end_s = begin_s + incident.seconds
         seen.append(
             IncidentSeen(
-                *(name, incident.scope, {}, incident.scope, incident.text),
-                *(incident.level, begin_s, end_s, incident.ended, VERDICT),
+                host=name,
+                key=incident.scope,
+                labels={},
+                scope=incident.scope,
+                what=incident.text,
+                level=incident.level,
+                begin_s=begin_s,
+                end_s=end_s,
+                ended=incident.ended,
+                source=VERDICT,
             )
         )
     return RecordedIncidents(tuple(seen), everywhere=True)

@@ -282,7 +282,7 @@ def _first_option(words: Sequence[str]) -> str:
 
 
 def _other_option(option: str, parser: argparse.ArgumentParser | None, parent: argparse.ArgumentParser | None) -> str:
-    """What the user meant by a common option of other tools, by `OTHER_OPTIONS`; empty where nothing fits.
+    """The option or command here for a common option of other tools, by `OTHER_OPTIONS`; empty where nothing fits.
 
     An option of this parser, or a command if there are commands.
     """
@@ -519,7 +519,7 @@ class _SettingOption(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Its name in argparse's namespace."""
+        """Name of the option in argparse's namespace."""
         return self.option.removeprefix("--").replace("-", "_")
 
 
@@ -603,13 +603,14 @@ def settings(chosen: argparse.Namespace) -> Settings:
 
 
 def _overrides(chosen: argparse.Namespace) -> list[Override]:
-    """The settings that options stand for. Raises ConfigError."""
+    """The settings that options stand for. A command has only some of the options. Raises ConfigError."""
     from gpumon.config.environment import from_text
 
     overrides = []
+    given = vars(chosen)
     for setting in _SETTING_OPTIONS:
-        value = getattr(chosen, setting.name, None)
-        if value is None or value is False:
+        value = given.get(setting.name)
+        if value is None or value is False:  # the option is not there, or a switch that was not given
             continue
         if setting.switch_value is not None:
             value = setting.switch_value

@@ -32,6 +32,7 @@ from gpumon.specs.gpu import GpuFacts, GpuSpec
 from gpumon.specs.llm import LlmSpec
 
 _LABEL: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
+"""The name of a label of a Prometheus."""
 _MOST_GPUS: Final = 1024
 """Most GPUs of one engine."""
 _MOST_MODELS: Final = 500
@@ -94,17 +95,20 @@ def run(chosen: argparse.Namespace) -> int:
     join = chosen.join or ""
     if join and not _LABEL.fullmatch(join):
         raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
-    has = _prometheus_contents(config)
+    scraped_things = _prometheus_contents(config)
     warnings: list[str] = []
     prices = _prices(config, chosen)
     if chosen.dashboard:
-        scraped = bool(has.models or has.gpus or not has.served)
+        scraped = bool(scraped_things.models or scraped_things.gpus or not scraped_things.served)
         priced = bool(prices.by_price or prices.any_other)
-        text = dashboard_json(priced=priced, scraped=scraped, served=has.served)
+        text = dashboard_json(priced=priced, scraped=scraped, served=scraped_things.served)
     else:
         scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
-        models, unknown, scraped = _models(chosen, config, has, warnings)
-        text = rules_yaml(RuleInputs(models, scope, prices, config.triage, unknown, scraped=scraped, served=has.served))
+        models, unknown, scraped = _models(chosen, config, scraped_things, warnings)
+        inputs = RuleInputs(
+            models, scope, prices, config.triage, unknown, scraped=scraped, served=scraped_things.served
+        )
+        text = rules_yaml(inputs)
     _put_out(text, chosen.output)
     for warning in warnings:  # the rules go into a file: nobody sees its comments
         complain(warning, EXIT_OK)
@@ -135,19 +139,22 @@ def _put_out(text: str, output: str | None) -> None:
 
 
 def _models(
-    chosen: argparse.Namespace, config: Config, has: ScrapedThings, warnings: list[str]
+    chosen: argparse.Namespace, config: Config, scraped_things: ScrapedThings, warnings: list[str]
 ) -> tuple[tuple[ModelFacts, ...], tuple[tuple[str, str], ...], bool]:
-    """The models, those without known dimensions and why, and whether anything is scraped. Raises ConfigError."""
-    names = _model_names(chosen, config, has)
-    if not names and not has.served:
-        raise ConfigError(f"rules: {_nothing(config)}")
-    given = _given(chosen, names)
+    """The models, those without known dimensions and why, and whether anything is scraped. Raises ConfigError.
+
+    `warnings`: those of the models are added to it.
+    """
+    names = _model_names(chosen, config, scraped_things)
+    if not names and not scraped_things.served:
+        raise ConfigError(f"rules: {_no_models_text(config)}")
+    typed_facts = _typed_facts(chosen, names)
     models: list[ModelFacts] = []
     unknown: list[tuple[str, str]] = []
     assumed: list[str] = []
     for name in names[:_MOST_MODELS]:
         try:
-            model, size = _facts_of(name, given, config, has, warnings)
+            model, size = _facts_of(name, typed_facts, config, scraped_things, warnings)
         except _LeftOut as left_out:
             unknown.append((name, left_out.why))
             warnings.append(f"no MFU and MBU of {clean(name, 80)}: {left_out.warning}")
@@ -157,12 +164,12 @@ def _models(
             assumed.append(name)
     if assumed:
         warnings.append(_assumed_warning(assumed))
-    return tuple(models), tuple(unknown), bool(names or has.gpus)
+    return tuple(models), tuple(unknown), bool(names or scraped_things.gpus)
 
 
-def _given(chosen: argparse.Namespace, names: Sequence[str]) -> _Given:
+def _typed_facts(chosen: argparse.Namespace, names: Sequence[str]) -> _TypedFacts:
     """Facts of the models from the command line. Raises ConfigError."""
-    return _Given(
+    return _TypedFacts(
         gpus=_by_model("--gpu", chosen.gpu or [], names),
         counts=_by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names),
         context=chosen.context or 0.0,
@@ -170,13 +177,13 @@ def _given(chosen: argparse.Namespace, names: Sequence[str]) -> _Given:
     )
 
 
-def _model_names(chosen: argparse.Namespace, config: Config, has: ScrapedThings) -> list[str]:
+def _model_names(chosen: argparse.Namespace, config: Config, scraped_things: ScrapedThings) -> list[str]:
     """The models of `--model`, else those of the Prometheus, else those that the config names. Raises ConfigError."""
-    names: Iterable[str] = chosen.model or has.models
-    if not names and not has.served:
+    names: Iterable[str] = chosen.model or scraped_things.models
+    if not names and not scraped_things.served:
         names = []
         for entry in config.model:
-            if not set(entry.match) & set("*?["):
+            if not set(entry.match) & set("*?["):  # a pattern names no model
                 names.append(entry.match)
     for name in names:
         if not name.isascii() and name != name.encode("utf-8", "replace").decode():
@@ -205,7 +212,7 @@ class _LeftOut(Exception):  # noqa: N818 (the other models are written)
         self.warning = warning or why
 
 
-class _Given(NamedTuple):
+class _TypedFacts(NamedTuple):
     """Facts of the models from the command line."""
 
     gpus: Mapping[str, str]
@@ -213,30 +220,48 @@ class _Given(NamedTuple):
     counts: Mapping[str, str]
     """GPUs per engine, and ranks, by model; under "" those of all others."""
     context: float
+    """Mean tokens of a context; 0: not given."""
     by_name: bool
     """Whether the models were named, not looked up: their configs may be in files here."""
 
 
 def _facts_of(
-    name: str, given: _Given, config: Config, has: ScrapedThings, warnings: list[str]
+    name: str, typed_facts: _TypedFacts, config: Config, scraped_things: ScrapedThings, warnings: list[str]
 ) -> tuple[ModelFacts, EngineSize]:
     """The constants of a model, and the GPUs of its engines. Raises _LeftOut where it has none, ConfigError."""
     views = []
-    if given.by_name:
+    if typed_facts.by_name:
         views.append(view(os.environ))
     facts = look_up(name, "", config.model, llm_catalogue(), views)
     if facts.spec is None:
         reason = clean(facts.why.partition(". Add")[0], 160)
         raise _LeftOut(facts.why, f"{reason}; the file has the lines to add")
-    if name in has.sliced and not given.counts.get(name, given.counts.get("", "")):
+    typed_count = _value_of(typed_facts.counts, name)
+    if name in scraped_things.sliced and not typed_count:
         raise _LeftOut("its engines run on MIG slices, and the rules know whole GPUs")
-    gpu = _gpu(config, given.gpus.get(name, given.gpus.get("", "")) or config.sizing.gpu, has.gpus, name)
-    size = _size_of(name, given.counts, has, warnings, config.prometheus.gpus_per_engine)
+    gpu = _gpu(config, _value_of(typed_facts.gpus, name) or config.sizing.gpu, scraped_things.gpus, name)
+    if typed_count:
+        size = _parse_size(typed_count)
+    else:
+        size = _known_size(name, scraped_things, warnings, config.prometheus.gpus_per_engine)
     _check_fits(name, facts.spec, gpu, size.gpus)
-    return _model(name, facts.spec, gpu, size, has.pools.get(name, KvPool()), given.context), size
+    model = _model(
+        name=name,
+        llm=facts.spec,
+        gpu=gpu,
+        size=size,
+        pool=scraped_things.pools.get(name, KvPool()),
+        context=typed_facts.context,
+    )
+    return model, size
 
 
-def _nothing(config: Config) -> str:
+def _value_of(values: Mapping[str, str], name: str) -> str:
+    """What was typed for a model, else for all others; empty where nothing was."""
+    return values.get(name, values.get("", ""))
+
+
+def _no_models_text(config: Config) -> str:
     """Why there is no model, and what to give."""
     if not config.prometheus.url:
         return f"of which models? Give --prometheus URL (its models are looked up), {MODELS_GIVEN}"
@@ -247,30 +272,33 @@ def _nothing(config: Config) -> str:
     )
 
 
-def _size_of(
-    name: str, counts: Mapping[str, str], has: ScrapedThings, warnings: list[str], asked: Mapping[str, int]
+def _known_size(
+    name: str, scraped_things: ScrapedThings, warnings: list[str], configured: Mapping[str, int]
 ) -> EngineSize:
-    """GPUs of an engine: those given, else those that labels in the Prometheus tell, else 1."""
-    given = counts.get(name, counts.get("", ""))
-    if given:
-        return _size(given)
-    for glob, gpus in asked.items():
+    """GPUs of an engine: those of the config, else those that labels in the Prometheus tell, else 1.
+
+    `configured`: pattern of models -> GPUs. Where engines of a model differ, a warning is added to `warnings`.
+    """
+    for glob, gpus in configured.items():
         if fnmatchcase(name, glob):
             return EngineSize(gpus, source="as [prometheus] gpus_per_engine says")
-    sizes = has.sizes.get(name)
+    sizes = scraped_things.sizes.get(name)
     if not sizes:
         return EngineSize(1, source=ASSUMED)
-    most = max(sizes, key=lambda size: (sizes[size], size))
+    usual_gpus = max(sizes, key=lambda gpus: (sizes[gpus], gpus))  # of the most engines, else the larger number
     if len(sizes) > 1:
         counts_of_gpus = ", ".join(f"{engines} on {gpus}" for gpus, engines in sorted(sizes.items()))
         warnings.append(
             f"rules: engines of {clean(name, 80)} have different numbers of GPUs ({counts_of_gpus}), and the rules "
-            f"know one per model: MFU and MBU are right where it is {most}"
+            f"know one per model: MFU and MBU are right where it is {usual_gpus}"
         )
-    return EngineSize(most, source="as its labels in the Prometheus say")
+    return EngineSize(usual_gpus, source="as its labels in the Prometheus say")
 
 
-def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: EngineSize, pool: KvPool, context: float) -> ModelFacts:
+def _model(
+    *, name: str, llm: LlmSpec, gpu: GpuSpec | None, size: EngineSize, pool: KvPool, context: float
+) -> ModelFacts:
+    """The constants of a model on its GPUs. `context`: mean tokens of a context; 0: not known."""
     flops_per_s = 0.0
     bandwidth_bytes_per_s = 0.0
     gpu_name = ""
@@ -281,21 +309,26 @@ def _model(name: str, llm: LlmSpec, gpu: GpuSpec | None, size: EngineSize, pool:
         if peaks is not None:
             flops_per_s = peaks[0]
     pool_tokens = pool.tokens
-    if not llm.uniform and not pool.in_tokens:
+    if not llm.uniform and not pool.in_tokens:  # blocks that unlike layers share do not tell how many tokens fit
         pool_tokens = 0.0
     constants = (
         *model_constants(llm, size.gpus),
         *peak_constants(flops_per_s, bandwidth_bytes_per_s),
         *untold_constants(pool_tokens, context, size.ranks),
     )
-    gpus = f"{counted(size.gpus, 'GPU')} per engine, {size.source}"
-    return ModelFacts(name, llm.source, constants, gpu_name, gpus)
+    return ModelFacts(
+        name=name,
+        source=llm.source,
+        constants=constants,
+        gpu=gpu_name,
+        size=f"{counted(size.gpus, 'GPU')} per engine, {size.source}",
+    )
 
 
-def _by_model(option: str, given: Sequence[str], names: Sequence[str]) -> dict[str, str]:
-    """`VALUE` under "", `MODEL=VALUE` under the model."""
+def _by_model(option: str, texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """Values of an option: those of `VALUE` under "", those of `MODEL=VALUE` under the model. Raises ConfigError."""
     values: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         model, _, value = text.rpartition("=")
         if model and model not in names:
             known = ", ".join(clean(name, 60) for name in names[:5])
@@ -304,23 +337,23 @@ def _by_model(option: str, given: Sequence[str], names: Sequence[str]) -> dict[s
     return values
 
 
-def _gpu(config: Config, asked: str, seen: Sequence[str], model: str) -> GpuSpec | None:
-    """The type that was asked for, else the only one that the Prometheus has. Raises ConfigError."""
+def _gpu(config: Config, typed: str, scraped: Sequence[str], model: str) -> GpuSpec | None:
+    """The type that was typed, else the only one that the Prometheus has. Raises ConfigError."""
     catalogue = gpu_catalogue(config.gpu)
-    if asked:
+    if typed:
         try:
-            return catalogue.find(asked)
+            return catalogue.find(typed)
         except ValueError as error:
             raise ConfigError(f"--gpu (or [sizing].gpu) {error}") from None
-    if len(seen) > 1:
-        several = ", ".join(clean(name, 60) for name in seen[:6])
+    if len(scraped) > 1:
+        several = ", ".join(clean(name, 60) for name in scraped[:6])
         raise ConfigError(
             f"rules: the Prometheus has GPUs of several types ({several}): say which serve each model, "
             f"with --gpu TYPE or --gpu '{clean(model, 60)}=TYPE'"
         )
     spec = None
-    if seen:
-        spec = catalogue.match(GpuFacts(seen[0]))
+    if scraped:
+        spec = catalogue.match(GpuFacts(scraped[0]))
     if spec is not None:
         return spec
     raise ConfigError(
@@ -328,13 +361,13 @@ def _gpu(config: Config, asked: str, seen: Sequence[str], model: str) -> GpuSpec
     )
 
 
-def _size(text: str) -> EngineSize:
-    """`GPUS` or `GPUS/RANKS`. Raises ConfigError."""
+def _parse_size(text: str) -> EngineSize:
+    """The size that `GPUS` or `GPUS/RANKS` says. Raises ConfigError."""
     numbers = re.fullmatch("([1-9][0-9]{0,3})(?:/([1-9][0-9]{0,3}))?", text)
     if numbers:
         size = EngineSize(int(numbers[1]), int(numbers[2] or 0))
     else:
-        size = EngineSize(0)
+        size = EngineSize(0)  # refused below
     if not 1 <= size.gpus <= _MOST_GPUS or size.gpus % (size.ranks or 1):
         raise ConfigError(
             f"--gpus-per-engine {clean(text, 40)!a}: must be a whole number from 1 to {_MOST_GPUS}, or GPUS/RANKS, "
@@ -344,7 +377,7 @@ def _size(text: str) -> EngineSize:
 
 
 def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> None:
-    """Weights that are larger than the memory mean that the number of GPUs is wrong. Raises _LeftOut."""
+    """Refuse a number of GPUs whose memory does not hold the weights. Raises _LeftOut."""
     weights = llm.stored_bytes or llm.read_bytes
     if gpu is None or not gpu.memory_bytes or weights <= gpu.memory_bytes * count:
         return
@@ -358,7 +391,7 @@ def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> Non
 
 
 def _prices(config: Config, chosen: argparse.Namespace) -> RulePrices:
-    """Prices by NVML name; `--price` is that of every GPU without one of its own."""
+    """Prices by NVML name; `--price` is that of every GPU without one of its own. Raises ConfigError."""
     catalogue = gpu_catalogue(config.gpu)
     try:
         prices = dict(running_prices(config, catalogue).per_gpu_hour)

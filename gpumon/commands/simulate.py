@@ -6,9 +6,9 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gpumon.commands.options import (
     UsageError,
@@ -40,34 +40,53 @@ if TYPE_CHECKING:
 ROUTER_NAMES: Final = ("least-loaded", "round-robin", "prefix-aware")
 _TOKENS: Final = number_option(1, 1e8)
 _GOAL_MS: Final = number_option(1e-3, 1e9)
+
+
+class _NumberOption(NamedTuple):
+    """An option whose value is a number."""
+
+    option: str
+    metavar: str
+    kind: Callable[[str], float]
+    """Converts its text, and refuses what is out of its range."""
+    meaning: str
+
+
 _NUMBER_OPTIONS: Final = (
-    ("--rate", "R", number_option(1e-6, 1e6), "requests per second, in place of the scenario's target"),
-    ("--concurrency", "N", number_option(1, 200_000, int), "requests in flight, in place of the scenario's target"),
-    ("--burstiness", "B", number_option(1e-3, 1e3), "of the arrivals: 1 is Poisson, less comes in bursts (default 1)"),
-    ("--prompt", "N", _TOKENS, "mean tokens of a prompt"),
-    ("--answer", "N", _TOKENS, "mean tokens of an answer"),
-    (
+    _NumberOption("--rate", "R", number_option(1e-6, 1e6), "requests per second, in place of the scenario's target"),
+    _NumberOption(
+        "--concurrency", "N", number_option(1, 200_000, int), "requests in flight, in place of the scenario's target"
+    ),
+    _NumberOption(
+        "--burstiness", "B", number_option(1e-3, 1e3), "of the arrivals: 1 is Poisson, less comes in bursts (default 1)"
+    ),
+    _NumberOption("--prompt", "N", _TOKENS, "mean tokens of a prompt"),
+    _NumberOption("--answer", "N", _TOKENS, "mean tokens of an answer"),
+    _NumberOption(
         "--prompt-variation",
         "V",
         number_option(0, 10),
         "standard deviation / mean of the prompts (default: as measured)",
     ),
-    ("--answer-variation", "V", number_option(0, 10), "the same of the answers"),
-    ("--hits", "SHARE", number_option(0, 1), "share of the prompt tokens in the prefix cache"),
-    ("--prefix-groups", "N", number_option(1, 1e6, int), "groups of requests that begin with the same tokens"),
-    ("--shared-tokens", "N", number_option(1, 1e7, int), "tokens that the requests of one group begin with"),
-    ("--replicas", "N", number_option(1, 512, int), "instances (default: those of the plan by formula)"),
-    ("--tp", "N", number_option(1, 1024, int), "tensor parallel size"),
-    ("--max-num-seqs", "N", number_option(1, 1e6, int), "most requests that an engine runs at once"),
-    ("--max-num-batched-tokens", "N", number_option(1, 1e7, int), "most tokens of one step"),
-    ("--kv-tokens", "N", number_option(1, 1e12), "tokens that the KV cache of one instance holds"),
-    ("--prefill-rate", "R", number_option(1e-3, 1e9), "prompt tokens per second of one instance"),
-    ("--ttft", "MS", _GOAL_MS, "goal for the p95 of the TTFT"),
-    ("--itl", "MS", _GOAL_MS, "goal for the p95 of the ITL"),
-    ("--e2e", "MS", _GOAL_MS, "goal for the p95 of the whole request"),
-    ("--seed", "N", number_option(0, 2**31, int), "seed of the random numbers (default 1)"),
+    _NumberOption("--answer-variation", "V", number_option(0, 10), "the same of the answers"),
+    _NumberOption("--hits", "SHARE", number_option(0, 1), "share of the prompt tokens in the prefix cache"),
+    _NumberOption(
+        "--prefix-groups", "N", number_option(1, 1e6, int), "groups of requests that begin with the same tokens"
+    ),
+    _NumberOption(
+        "--shared-tokens", "N", number_option(1, 1e7, int), "tokens that the requests of one group begin with"
+    ),
+    _NumberOption("--replicas", "N", number_option(1, 512, int), "instances (default: those of the plan by formula)"),
+    _NumberOption("--tp", "N", number_option(1, 1024, int), "tensor parallel size"),
+    _NumberOption("--max-num-seqs", "N", number_option(1, 1e6, int), "most requests that an engine runs at once"),
+    _NumberOption("--max-num-batched-tokens", "N", number_option(1, 1e7, int), "most tokens of one step"),
+    _NumberOption("--kv-tokens", "N", number_option(1, 1e12), "tokens that the KV cache of one instance holds"),
+    _NumberOption("--prefill-rate", "R", number_option(1e-3, 1e9), "prompt tokens per second of one instance"),
+    _NumberOption("--ttft", "MS", _GOAL_MS, "goal for the p95 of the TTFT"),
+    _NumberOption("--itl", "MS", _GOAL_MS, "goal for the p95 of the ITL"),
+    _NumberOption("--e2e", "MS", _GOAL_MS, "goal for the p95 of the whole request"),
+    _NumberOption("--seed", "N", number_option(0, 2**31, int), "seed of the random numbers (default 1)"),
 )
-"""Options with a number: name, value, type and meaning."""
 _WORKLOAD_FIELDS: Final = (
     ("prompt", "prompt_tokens"),
     ("answer", "answer_tokens"),
@@ -93,8 +112,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--workload", metavar="NAME", help="workload of the scenario (default: all)")
     parser.add_argument("--model", metavar="MODEL", help="the model, where there is no scenario file")
     parser.add_argument("--gpu", metavar="GPU", help='type of GPU, e.g. "H100 SXM 80GB" or H100')
-    for option, metavar, kind, meaning in _NUMBER_OPTIONS:
-        parser.add_argument(option, metavar=metavar, type=kind, help=meaning)
+    for number in _NUMBER_OPTIONS:
+        parser.add_argument(number.option, metavar=number.metavar, type=number.kind, help=number.meaning)
     parser.add_argument(
         "--router", metavar="NAME", choices=ROUTER_NAMES, help=f"{', '.join(ROUTER_NAMES)} (default: the first)"
     )
@@ -119,12 +138,12 @@ def run(chosen: argparse.Namespace) -> int:
     _check_options(chosen, config)
     from gpumon.sizing.simulate.experiment import simulate
 
-    scenario, own, traffic = _scenario_and_traffic(chosen, config)
+    scenario, recorded_models, traffic = _scenario_and_traffic(chosen, config)
     if chosen.gpu:
-        scenario = _on_gpu(chosen.gpu, scenario, sizing_look_ups(config, scenario, os.environ, own))
+        scenario = _on_gpu(chosen.gpu, scenario, sizing_look_ups(config, scenario, os.environ, recorded_models))
     scenario = _with_options(chosen, config, scenario, recorded=bool(traffic))
     conditions = _conditions(chosen)
-    catalogues = sizing_look_ups(config, scenario, os.environ, own)
+    catalogues = sizing_look_ups(config, scenario, os.environ, recorded_models)
     answers = []
     for workload in scenario.workload:
         answers.append(simulate(workload, scenario, catalogues, conditions, traffic.get(workload.model)))
@@ -192,7 +211,10 @@ def _check_traffic(chosen: argparse.Namespace) -> None:
 def _scenario_and_traffic(
     chosen: argparse.Namespace, config: Config
 ) -> tuple[Scenario, Mapping[str, LlmSpec], Mapping[str, RecordedTraffic]]:
-    """The scenario, models of its own, and the traffic that was seen of each model. Raises ConfigError."""
+    """The scenario, the specs of models that came with a recording, and the recorded traffic of each model.
+
+    Raises ConfigError.
+    """
     from msgspec.structs import replace
 
     from gpumon.config.load import file_name
@@ -205,17 +227,17 @@ def _scenario_and_traffic(
         scenario = read_scenario(chosen.file)
     else:
         scenario = scenario_of_settings(config)
-    own: Mapping[str, LlmSpec] = MappingProxyType({})
+    recorded_models: Mapping[str, LlmSpec] = MappingProxyType({})
     traffic: Mapping[str, RecordedTraffic] = MappingProxyType({})
     if chosen.recording:
-        scenario, own = recorded_load(chosen, config, scenario)
+        scenario, recorded_models = recorded_load(chosen, config, scenario)
         traffic = recorded_traffic(chosen, file_name(chosen.recording))
     elif chosen.scraped:
-        scenario, own = asyncio.run(scraped_load(chosen, config, scenario))
+        scenario, recorded_models = asyncio.run(scraped_load(chosen, config, scenario))
         traffic = asyncio.run(scraped_traffic(chosen, config, TRAFFIC_S))
     if chosen.model and not traffic:
         scenario = replace(scenario, workload=(Workload(chosen.model, 1.0),))
-    return scenario, own, traffic
+    return scenario, recorded_models, traffic
 
 
 def _on_gpu(text: str, scenario: Scenario, catalogues: Catalogues) -> Scenario:

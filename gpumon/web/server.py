@@ -23,6 +23,13 @@ from gpumon.web.admission import Admission
 MOST_TABS: Final = 8
 """Each is a process that reads the GPUs and the engines by itself."""
 MOST_COLUMNS: Final = 1000
+"""Most columns, and most lines, of a screen that a browser may ask for."""
+_USUAL_COLUMNS: Final = 80
+"""Columns of a screen where the browser does not say how many."""
+_USUAL_LINES: Final = 24
+"""Lines of such a screen."""
+_HEARTBEAT_S: Final = 15.0
+"""Seconds between two pings of a browser: a connection that answers none is closed."""
 _STOP_S: Final = 4.0
 """Longest wait for a process whose tab has gone; gpumon itself needs a fraction of it."""
 _MOST_MESSAGE: Final = 1 << 16
@@ -35,7 +42,8 @@ _ENVIRONMENT: Final = {
     "LC_ALL": "C.UTF-8",
 }
 """Abilities of xterm.js in the page, whatever the terminal of the server has."""
-_NOT_OURS: Final = ("STY", "TMUX", "TEXTUAL")
+_TERMINAL_VARIABLES: Final = ("STY", "TMUX", "TEXTUAL")
+"""Variables of the terminal that the server was started in, which would be wrong of the page."""
 _HEADERS: Final = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
@@ -72,23 +80,27 @@ class Tab(AppService):
             "",
             write_bytes=websocket.send_bytes,
             write_str=websocket.send_str,
-            close=_closing(websocket),
+            close=_closer(websocket),
             download_manager=server.download_manager,
         )
         self._words = tuple(command)
         self._websocket = websocket
         self._has_shown = False
 
-    def _build_environment(self, width: int = 80, height: int = 24) -> dict[str, str]:
-        environment = super()._build_environment(_bounded(width), _bounded(height)) | _ENVIRONMENT
-        result = {}
-        for name, value in environment.items():
-            if name not in _NOT_OURS:
-                result[name] = value
-        return result
+    def _build_environment(self, width: int = _USUAL_COLUMNS, height: int = _USUAL_LINES) -> dict[str, str]:
+        """The environment of the process: the server's, without what is only true of the server's own terminal."""
+        inherited = super()._build_environment(_bounded(width), _bounded(height)) | _ENVIRONMENT
+        environment = {}
+        for name, value in inherited.items():
+            if name not in _TERMINAL_VARIABLES:
+                environment[name] = value
+        return environment
 
-    async def _open_app_process(self, width: int = 80, height: int = 24) -> Process:
-        """Without a shell (textual-serve: with one), so that nothing on the command line can be taken for a command."""
+    async def _open_app_process(self, width: int = _USUAL_COLUMNS, height: int = _USUAL_LINES) -> Process:
+        """Start the process without a shell, so that nothing on the command line can be taken for a command.
+
+        textual-serve starts it with one.
+        """
         environment = self._build_environment(width, height)
         process = await asyncio.create_subprocess_exec(
             *self._words, stdin=PIPE, stdout=PIPE, stderr=PIPE, env=environment, start_new_session=True
@@ -98,7 +110,7 @@ class Tab(AppService):
         return process
 
     async def run(self) -> None:
-        """Until the process ends; then the tab is told."""
+        """Pass on what the process shows, until it ends; then close the websocket."""
         try:
             await super().run()
         finally:
@@ -110,11 +122,11 @@ class Tab(AppService):
         await super().on_data(payload)
 
     async def set_terminal_size(self, width: int, height: int) -> None:
-        """The size of the screen, in bounds: a browser may say anything."""
+        """Tell the process the size of the screen, in bounds: a browser may say anything."""
         await super().set_terminal_size(_bounded(width), _bounded(height))
 
     async def stop(self) -> None:
-        """End the process: it is asked, and killed where it does not listen."""
+        """Ask the process to end, and kill it where it does not. Calls may be repeated."""
         if self._has_shown:
             with contextlib.suppress(asyncio.TimeoutError):
                 async with timeout(_STOP_S):
@@ -170,39 +182,46 @@ class Tabs(Server):
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: RouteHandler) -> web.StreamResponse:
-        refused = self._admission.refusal(request.headers)
-        if refused:
-            return web.Response(status=403, text=f"{refused}\n", headers=_HEADERS)
+        """Refuse requests that the admission refuses, and give every other answer the headers of security."""
+        refusal = self._admission.refusal(request.headers)
+        if refusal:
+            return web.Response(status=403, text=f"{refusal}\n", headers=_HEADERS)
         response = await handler(request)
-        if not response.prepared:
+        if not response.prepared:  # the headers of a websocket have been sent
             response.headers.update({**_HEADERS, "Content-Security-Policy": _POLICY.format(request.host)})
         return response
 
     async def _page(self, _: web.Request) -> web.StreamResponse:
+        """The page of a tab, if one more may be opened."""
         if len(self._open) >= MOST_TABS:
             return web.Response(status=503, text=_FULL)
         return web.FileResponse(_HERE / "page.html")
 
     async def _script(self, _: web.Request) -> web.StreamResponse:
+        """The script of the page."""
         return web.FileResponse(_HERE / "page.js")
 
     async def _tab(self, request: web.Request) -> web.StreamResponse:
+        """The websocket of a tab; returns when the tab or its process has ended."""
         if not self._admission.admits(request.match_info["key"]):
             return web.Response(status=403, text=_NO_KEY)
         if len(self._open) >= MOST_TABS:
             return web.Response(status=503, text=_FULL)
-        websocket = web.WebSocketResponse(heartbeat=15, max_msg_size=_MOST_MESSAGE)
+        websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_S, max_msg_size=_MOST_MESSAGE)
         self._open.add(websocket)
         try:
             await websocket.prepare(request)
-            await self._run(
-                websocket, to_int(request.query.get("width", ""), 80), to_int(request.query.get("height", ""), 24)
+            await self._run_tab(
+                websocket,
+                width=to_int(request.query.get("width", ""), _USUAL_COLUMNS),
+                height=to_int(request.query.get("height", ""), _USUAL_LINES),
             )
         finally:
             self._open.discard(websocket)
         return websocket
 
-    async def _run(self, websocket: web.WebSocketResponse, width: int, height: int) -> None:
+    async def _run_tab(self, websocket: web.WebSocketResponse, *, width: int, height: int) -> None:
+        """Start a process, pass the messages of the browser on, and end the process with them."""
         tab = Tab(self._words, websocket, self)
         try:
             await tab.start(width, height)
@@ -213,17 +232,22 @@ class Tabs(Server):
             await tab.stop()
 
     async def _close_all(self, _: web.Application) -> None:
+        """Close all tabs: the server ends."""
         await asyncio.gather(*(websocket.close() for websocket in self._open))
 
 
 async def _end_on_hang_up(_: web.Application) -> None:
+    """End on SIGHUP as on SIGTERM: the terminal of the server was closed."""
+
     def end() -> None:
         raise GracefulExit
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, end)
 
 
-def _closing(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:
+def _closer(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:
+    """A function that closes the websocket, without the parameters and the result of its own `close`."""
+
     async def close() -> None:
         await websocket.close()
 
@@ -231,4 +255,5 @@ def _closing(websocket: web.WebSocketResponse) -> Callable[[], Awaitable[None]]:
 
 
 def _bounded(cells: int) -> int:
+    """A width or height that a screen may have."""
     return min(max(int(cells), 1), MOST_COLUMNS)
