@@ -10,10 +10,10 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from gpumon.history.frame_store import NOTED_S, FrameStore, JudgedThing, Note, is_same_verdict, thing_of
-from gpumon.readings.format import rfc3339
+from gpumon.readings.format import rfc3339, wall_of
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.verdict import Event, Verdict
+from gpumon.readings.verdict import Event, Limit, Verdict
 from gpumon.triage.fresh import MakeDeriver
 from gpumon.triage.triage import rank
 
@@ -30,6 +30,8 @@ _SPARSE_STEP_S: Final = 6.0
 """Seconds between two frames that the warm-up derives before that: few rules look back further."""
 CHUNK_S: Final = 60.0
 """Seconds of frames that are read at a time."""
+_IDLE: Final = (Limit.IDLE, Limit.IDLE_VRAM_HELD)
+"""Limits whose verdicts begin when the GPU began to do nothing."""
 
 
 class DerivedMoment(NamedTuple):
@@ -154,16 +156,35 @@ def _noted_verdicts(snapshot: Snapshot, noted: Collection[Verdict]) -> tuple[Ver
     verdicts = []
     for verdict in noted:
         with_figures = derived.get(thing_of(verdict))
-        if with_figures is not None and is_same_verdict(with_figures, verdict):
-            verdicts.append(msgspec.structs.replace(with_figures, since=verdict.since))
-        else:
-            verdicts.append(verdict)
+        if with_figures is None or not is_same_verdict(with_figures, verdict):
+            with_figures = verdict
+        verdicts.append(_with_beginning(with_figures, verdict.since, snapshot.wall_s))
     places: dict[str, int] = {}
     for engine in snapshot.engines:
         places[engine.key] = len(places)
     for gpu in snapshot.gpus:
         places[gpu.uuid] = len(places)
     return tuple(sorted(verdicts, key=lambda verdict: (rank(verdict), places.get(verdict.key, len(places)))))
+
+
+def _with_beginning(verdict: Verdict, since: str, wall_s: float) -> Verdict:
+    """A verdict as it stood at `wall_s`, with the beginning that was noted.
+
+    One on an idle GPU tells for how long: what was derived has seen no more than the warm-up of that, and what was
+    noted tells it of its own time.
+    """
+    if verdict.code not in _IDLE:
+        return msgspec.structs.replace(verdict, since=since)
+    idle_s = wall_s - wall_of(since)
+    evidence = []
+    for proof in verdict.evidence:
+        if proof.quantity == "idle_time":
+            proof = msgspec.structs.replace(proof, value=idle_s)
+        evidence.append(proof)
+    parameters = dict(verdict.parameters)
+    if "seconds" in parameters:
+        parameters["seconds"] = idle_s
+    return msgspec.structs.replace(verdict, since=since, parameters=parameters, evidence=tuple(evidence))
 
 
 def _follows(frame: Frame, before: Frame) -> bool:

@@ -74,6 +74,25 @@ def test_wherever_it_is_opened_the_verdicts_that_stood_stand(
         assert [each.scope for each in found.verdicts] == [each.scope for each in shown[frame.wall_s].verdicts]
 
 
+def test_the_time_for_which_a_gpu_is_idle_is_counted_from_its_beginning(
+    stores: tuple[dict[str, FrameStore], dict[float, Snapshot]],
+) -> None:
+    past, shown = stores[0]["memory"], stores[1]
+    (frame,) = past.frames(WALL_S + 252.0, WALL_S + 252.0 + EVERY_S - 0.1)
+    live = [idle_times(each) for each in shown[frame.wall_s].verdicts]
+    assert max(max(times) for times in live if times) > 240.0, "longer than the warm-up"
+    found = begun(past, frame.wall_s).take(frame).snapshot
+    assert [idle_times(each) for each in found.verdicts] == [pytest.approx(times, abs=EVERY_S) for times in live]
+
+
+def idle_times(verdict: Verdict) -> list[float]:
+    """The times for which a verdict says that a GPU is idle, in its sentence and in its evidence."""
+    if verdict.code not in (Limit.IDLE, Limit.IDLE_VRAM_HELD):
+        return []
+    proofs = [evidence.value for evidence in verdict.evidence if evidence.quantity == "idle_time"]
+    return [verdict.parameters["seconds"], *proofs]
+
+
 def test_without_a_log_the_verdicts_are_those_of_the_warm_up(
     stores: tuple[dict[str, FrameStore], dict[float, Snapshot]], tmp_path: Path
 ) -> None:
