@@ -45,7 +45,7 @@ _SEND_S: Final = 300.0
 """Longest time to send gpumon to a host: 2.3 MB take 37 s at 500 kbit/s."""
 NEXT_LINE_S: Final = 30.0
 """Longest wait for any further line."""
-_LATE: Final = 3.0
+_LATE_INTERVALS: Final = 3.0
 """Intervals of the host until its next line is late, if those are longer than `NEXT_LINE_S`."""
 READ_S: Final = 10.0
 """Longest time to decode one snapshot: the largest takes half a second of a free core."""
@@ -53,12 +53,24 @@ MOST_READ: Final = 2
 """Snapshots that are decoded at once, each in a thread of its own: more would keep the event loop from its turn."""
 _LEAST_GAP_S: Final = 0.2
 """Between two snapshots of a host: one that sends more often is read no faster."""
+_POLL_LIMITS: Final = Limits(connect_s=5.0, total_s=10.0, body_bytes=MOST_SNAPSHOT_BYTES)
+"""Bounds of one request of /snapshot.json: hosts are further away than an engine, and a snapshot larger than a page."""
+_SSH_FAILED: Final = 255
+"""Exit code of ssh itself; also of a gpumon that was killed."""
+_COMMAND_NOT_FOUND: Final = 127
+"""Exit code of a shell that does not find a program."""
+_USAGE_ERROR: Final = 2
+"""Exit code of a gpumon that refuses its options."""
+_NOTHING_TO_MONITOR: Final = 3
+"""Exit code of a gpumon that finds neither a GPU nor an engine."""
 KEPT_BYTES: Final = 96_000_000
 """Bytes of packed snapshots of all hosts that are kept, for charts and for going back."""
 _KEPT_S: Final = 1800.0
 """Seconds for which snapshots are kept."""
-_RATES: Final = 4
+_SNAPSHOTS_TO_RATES: Final = 4
 """Snapshots after which rates are there: engines are polled every 2 s."""
+_LEAST_INTERVAL_S: Final = 0.25
+"""Shortest interval that a host's snapshot is believed to have."""
 _MOST_SKEW_S: Final = 5.0
 """Seconds between the clocks of two machines beyond which that is said."""
 STAGGER_S: Final = 0.02
@@ -103,52 +115,65 @@ class OptionRefusedError(Exception):
 
 
 class Remote:
-    """One host. `run` goes on until it is cancelled, whatever the other side does."""
+    """One host: its connection (`_listen` over ssh, `_poll` of a URL), its newest snapshot, and those that are kept.
+
+    `run` goes on until it is cancelled, whatever the other side does.
+    """
 
     def __init__(self, host: Host, every_s: float, wall: Callable[[], float]) -> None:
         self.host = host
         self.is_url = "://" in host.address
-        if self.is_url:
-            snapshot_without_things = host.address.partition("://")[2]
-        else:
-            snapshot_without_things = host.address.rpartition("@")[2]
-        self.name = clean(host.name or snapshot_without_things.rstrip("/"), 120)
+        self.name = clean(host.name or _short_address(host.address), 120)
+        self._every_s = every_s
+        self._wall = wall
+
+        # What the hosts of a fleet share: `RemoteHosts` puts its own in place of these.
+        self.archives = Archives()
+        """Archives of gpumon that are sent to a host without one."""
+        self.models = Models((), ())
+        self.turn = asyncio.Semaphore(1)
+        """Taken while a snapshot is decoded."""
+        self.most_bytes: float = KEPT_BYTES
+        """Bytes that are kept of this host."""
+
+        # What is wrong with it.
         self.fault = CONNECTING
         """Why there are no new figures; empty while there are."""
         self.since_s = wall()
+        """Unix time since when `fault` holds."""
         self.refused = ""
         """Why what it sends is not read: it is beyond the bounds of a snapshot. Empty while it is read."""
-        self.lines = 0
-        self.installs = host.install
-        """Whether gpumon may run there from a temporary folder."""
         self.lacks_gpumon = False
         """Whether its shell found no gpumon when it was asked last."""
         self.limited = ""
         """Why it is read without a gpumon; empty where it is not."""
-        self.archives = Archives()
-        self.models = Models((), ())
-        self._wake = asyncio.Event()
-        self.version = ""
-        """Version of its gpumon, as that told; empty where it did not."""
-        self._told: dict[str, Any] | None = None
-        """JSON object of the newest snapshot, for the difference that follows."""
-        self._size = SnapshotSize(0, 0, 0)
-        """The most that it has."""
-        self._reader = SnapshotReader()
         self._unverified = False
         """Whether the password went to a server that could not be identified."""
-        self.turn = asyncio.Semaphore(1)
-        """Taken while a snapshot is decoded."""
-        self._every_s = every_s
-        self._wall = wall
-        self._decoded: tuple[float, Snapshot | Readings] | None = None
+
+        # The connection.
+        self.installs = host.install
+        """Whether gpumon may run there from a temporary folder."""
+        self.version = ""
+        """Version of its gpumon, as that told; empty where it did not."""
+        self._wake = asyncio.Event()
+        """Ends the pause before the next connection."""
+
+        # The newest snapshot, and those before it.
+        self.lines = 0
+        """Snapshots, and looks at a host without gpumon, that were read since the start."""
+        self._document: dict[str, Any] | None = None
+        """JSON object of the newest snapshot, for the difference that follows."""
+        self._size = SnapshotSize(0, 0, 0)
+        """Size of `_document`, or more: it grows by each difference."""
+        self._reader = SnapshotReader()
+        self._newest: tuple[float, Snapshot | Readings] | None = None
         """Unix time of the newest snapshot, and the snapshot; or the readings of a host without gpumon."""
         self._kept = KeptSnapshots()
 
     @property
     def settled(self) -> bool:
         """Whether it has rates by now, or is known not to answer."""
-        return self.lines > _RATES or self.fault not in ("", CONNECTING)
+        return self.lines > _SNAPSHOTS_TO_RATES or self.fault not in ("", CONNECTING)
 
     async def run(self) -> None:
         """Connect, again and again."""
@@ -205,23 +230,24 @@ class Remote:
         size = size_of(line)
         is_whole = difference.KEY not in document
         if not is_whole:
-            document = self._changed(document[difference.KEY])
+            document = self._apply_difference(document[difference.KEY])
             size = self._size.grown_by(size)
             if size.excess or not self._kept.takes_difference(most_bytes):
+                # The sum is an upper bound: only the whole document shows whether it is beyond the bounds.
                 is_whole = True
                 line = msgspec.json.encode(document)
                 check_size(line)
                 size = size_of(line)
         snapshot = self._reader.read(document, wall_s)
-        self._told = document
+        self._document = document
         self._size = size
-        self._decoded = wall_s, snapshot
+        self._newest = wall_s, snapshot
         self._keep(wall_s, line, most_bytes, whole=is_whole)
 
     def take_readings(self, readings: Readings) -> None:
         """Keep what was read of a host without gpumon."""
         wall_s = self._wall()
-        self._decoded = wall_s, readings
+        self._newest = wall_s, readings
         self._keep(wall_s, pack_readings(readings), self.most_bytes, whole=True)
 
     def _keep(self, wall_s: float, line: bytes, most_bytes: float, *, whole: bool) -> None:
@@ -232,27 +258,31 @@ class Remote:
         self._kept.add(wall_s, line, whole=whole)
         self._kept.drop_old(wall_s - _KEPT_S, most_bytes)
 
-    def _changed(self, changes: Any) -> dict[str, Any]:
-        """The newest snapshot as a difference changes it. Raises ValueError."""
-        if self._told is None:
+    def _apply_difference(self, changes: Any) -> dict[str, Any]:
+        """The document after a difference to the newest one. Raises ValueError."""
+        if self._document is None:
             raise ValueError("its gpumon tells what changed since a snapshot that it did not send")
         try:
-            document: dict[str, Any] = difference.apply_difference(self._told, changes)
+            document: dict[str, Any] = difference.apply_difference(self._document, changes)
         except ValueError:
             raise ValueError("its gpumon tells a difference that makes no sense: update the older of the two") from None
         return document
 
-    def _faults(self) -> tuple[Fault, ...]:
-        """Faults of the host now, as far as its connection tells."""
+    def _fault(self, text: str) -> Fault:
+        """A fault of the connection."""
         source = "gpumon" if self.is_url else "ssh"
+        return Fault(source, text, self.since_s)
+
+    def _connection_faults(self) -> tuple[Fault, ...]:
+        """Faults of the host now that need no snapshot."""
         faults: list[Fault] = []
-        update = _update_of(self.version)
+        update = _update_advice(self.version)
         if update:
-            faults.append(Fault(source, update, self.since_s))
+            faults.append(self._fault(update))
         if self.limited:
-            faults.append(Fault(source, self.limited, self.since_s))
+            faults.append(self._fault(self.limited))
         if self.fault:
-            faults.append(Fault(source, self._fault_text(), self.since_s))
+            faults.append(self._fault(self._fault_text()))
         return tuple(faults)
 
     def _fault_text(self) -> str:
@@ -264,74 +294,72 @@ class Remote:
             return _OPENS.format(silent_s)
         return CONNECTS.format(silent_s, clean(self.host.address, 80))
 
-    def _without_gpu(self, faults: tuple[Fault, ...]) -> HostFrame:
+    def _frame_without_gpu(self, faults: tuple[Fault, ...]) -> HostFrame:
         """The host as it is now where its gpumon found nothing to watch: it is there, and has no GPU."""
         wall_s = self._wall()
-        nothing = Frame(0, wall_s, wall_s, self._every_s, HostReading(name=self.name))
-        return HostFrame(
-            self.name, exported_snapshot=snapshot_without_things(nothing), interval_s=self._every_s, faults=faults
-        )
+        empty_frame = Frame(0, wall_s, wall_s, self._every_s, HostReading(name=self.name))
+        snapshot = snapshot_without_things(empty_frame)
+        return HostFrame(self.name, exported_snapshot=snapshot, interval_s=self._every_s, faults=faults)
 
     def at(self, wall_s: float | None) -> HostFrame | None:
         """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""
         if wall_s is None:
-            return self._now()
+            return self._newest_frame()
         kept = self._kept.at(wall_s)
         if kept is None:
             return None
-        return self._then(*kept, SnapshotReader())
+        received_s, snapshot = kept
+        return self._kept_frame(received_s, snapshot, SnapshotReader())
 
-    def _now(self) -> HostFrame:
+    def _newest_frame(self) -> HostFrame:
         """The host now, with what is wrong with it."""
-        faults = self._faults()
+        faults = self._connection_faults()
         if self.fault == NO_GPU_THERE:
-            return self._without_gpu(faults)
-        if self._decoded is None:
+            return self._frame_without_gpu(faults)
+        if self._newest is None:
             return HostFrame(self.name, interval_s=self._every_s, faults=faults)
-        source = "gpumon" if self.is_url else "ssh"
-        received_s, ready = self._decoded
-        if isinstance(ready, Readings):
-            return self._without_gpumon(ready, faults)
-        ahead_s = _seconds(ready.time) - received_s
-        if abs(ahead_s) > _MOST_SKEW_S + ready.interval_s:
+        received_s, snapshot = self._newest
+        if isinstance(snapshot, Readings):
+            return self._bare_host_frame(snapshot, faults)
+        ahead_s = _unix_time(snapshot.time) - received_s
+        if abs(ahead_s) > _MOST_SKEW_S + snapshot.interval_s:
             which = "ahead of" if ahead_s > 0.0 else "behind"
             text = f"its clock is {abs(ahead_s):.0f} s {which} this machine's: set both by NTP"
-            faults = (*faults, Fault(source, text, self.since_s))
+            faults = (*faults, self._fault(text))
         if self._unverified:
-            faults = (*faults, Fault(source, SENT_UNVERIFIED.format(secret="password"), self.since_s))
-        return self._shown(received_s, ready, faults)
+            faults = (*faults, self._fault(SENT_UNVERIFIED.format(secret="password")))
+        return self._snapshot_frame(received_s, snapshot, faults)
 
-    def _then(self, received_s: float, kept: KeptSnapshot, reader: SnapshotReader) -> HostFrame:
-        """The host as it was at a moment that is kept."""
+    def _kept_frame(self, received_s: float, kept: KeptSnapshot, reader: SnapshotReader) -> HostFrame:
+        """The host as it was at a moment that is kept, without faults: those are kept of no moment."""
         if isinstance(kept, Readings):
-            return self._without_gpumon(kept, ())
-        return self._shown(received_s, reader.read(kept, received_s), ())
+            return self._bare_host_frame(kept, ())
+        return self._snapshot_frame(received_s, reader.read(kept, received_s), ())
 
-    def _without_gpumon(self, readings: Readings, faults: tuple[Fault, ...]) -> HostFrame:
+    def _bare_host_frame(self, readings: Readings, faults: tuple[Fault, ...]) -> HostFrame:
         """The frame of a host that has no gpumon."""
         return HostFrame(self.name, readings.gpus, readings.engines, interval_s=HOST_LOOK_S, faults=faults)
 
-    def _shown(self, received_s: float, ready: Snapshot, faults: tuple[Fault, ...]) -> HostFrame:
-        """A snapshot of the host under this machine's clock."""
-        shown = msgspec.structs.replace(ready, time=rfc3339(received_s))
-        return HostFrame(self.name, exported_snapshot=shown, interval_s=max(ready.interval_s, 0.25), faults=faults)
+    def _snapshot_frame(self, received_s: float, snapshot: Snapshot, faults: tuple[Fault, ...]) -> HostFrame:
+        """The frame of a snapshot; its time is when it was received, by this machine's clock."""
+        timed = msgspec.structs.replace(snapshot, time=rfc3339(received_s))
+        interval_s = max(snapshot.interval_s, _LEAST_INTERVAL_S)
+        return HostFrame(self.name, exported_snapshot=timed, interval_s=interval_s, faults=faults)
 
     def between(self, start_s: float, end_s: float, step_s: float) -> list[tuple[float, HostFrame]]:
         """The host at what is kept of this time, at most one moment a step."""
         reader = SnapshotReader()
         moments: list[tuple[float, HostFrame]] = []
         for received_s, kept in self._kept.between(start_s, end_s):
+            # Snapshots do not arrive on the dot: one that comes a little early is the next step's all the same.
             if not moments or received_s - moments[-1][0] >= 0.9 * step_s:
-                moments.append((received_s, self._then(received_s, kept, reader)))
+                moments.append((received_s, self._kept_frame(received_s, kept, reader)))
         return moments
 
     @property
     def first_s(self) -> float | None:
         """Unix time of the oldest that is kept."""
         return self._kept.first_s
-
-    most_bytes: float = KEPT_BYTES
-    """Bytes that are kept of this host."""
 
     async def _listen(self) -> None:
         """One connection of ssh, for as long as it lasts: differences, or whole snapshots of a gpumon that knows no
@@ -357,17 +385,17 @@ class Remote:
 
     async def _read_snapshots(self, connection: SshConnection) -> None:
         """Read what a gpumon prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
-        self._told = None
+        self._document = None
         try:
             wait_s = FIRST_LINE_S
             while line := await _within(wait_s, connection.readline()):
                 hello = _HELLO.fullmatch(line)
                 if hello:
                     self.version = hello[1].decode("ascii")
-                elif line.startswith(b"{"):  # what a shell's start-up files print is none of it
+                elif line.startswith(b"{"):  # other lines are printed by a shell's start-up files
                     await self.receive(line)
                     self.lacks_gpumon = False
-                    if not line.startswith(_DIFFERENCE):
+                    if not line.startswith(_DIFFERENCE):  # a difference need not name the interval
                         wait_s = patience_s(line)
                     await asyncio.sleep(_LEAST_GAP_S)
         except asyncio.TimeoutError:
@@ -377,9 +405,9 @@ class Remote:
         except ValueError:
             raise PeerError(f"it sends lines of more than {MOST_SNAPSHOT_BYTES >> 20} MiB: is this gpumon?") from None
         code = await connection.exit_code()
-        if code == 2 and f"unrecognized arguments: {FLEET_OPTION}" in connection.last_words:
+        if code == _USAGE_ERROR and f"unrecognized arguments: {FLEET_OPTION}" in connection.last_words:
             raise OptionRefusedError
-        raise self._end(code, connection.last_words)
+        raise self._end_fault(code, connection.last_words)
 
     async def _visit(self) -> None:
         """Run gpumon there as a guest; where that cannot be, read the host's nvidia-smi. Raises RemoteFault."""
@@ -418,24 +446,24 @@ class Remote:
         finally:
             await bare_host.close()
 
-    def _end(self, code: int, words: str) -> RemoteFault:
+    def _end_fault(self, code: int, stderr: str) -> RemoteFault:
         """The fault of a connection that has ended."""
-        if code == 127 or "command not found" in words:
+        if code == _COMMAND_NOT_FOUND or "command not found" in stderr:
             return NoGpumonFault(NO_GPUMON.format(clean(self.host.command, 60)))
-        return RemoteFault(self._why(code, words))
+        return RemoteFault(self._end_reason(code, stderr))
 
-    def _why(self, code: int, stderr: str) -> str:
-        """Meaning of the end of ssh; 255 is ssh's own, and of a gpumon that was killed, the others are of what it ran.
+    def _end_reason(self, code: int, stderr: str) -> str:
+        """Why ssh ended, in words; codes other than `_SSH_FAILED` are those of the command that it ran.
 
         A shell's start-up files write to stderr, too: once a snapshot has come, its words are not why ssh failed.
         """
         for mark, text in _HINTS:
-            if code == 255 and mark in stderr:
+            if code == _SSH_FAILED and mark in stderr:
                 return text.format(host=clean(self.host.address, 80))
         words = stderr.rpartition("gpumon: ")[2]
-        if code == 3 and words.startswith("nothing to monitor"):
+        if code == _NOTHING_TO_MONITOR and words.startswith("nothing to monitor"):
             return NO_GPU_THERE
-        if code == 255 and words and self._told is None:
+        if code == _SSH_FAILED and words and self._document is None:
             return f"ssh: {words.removeprefix('ssh: ')}"
         return f"its gpumon ended, or the connection to it: {words or f'exit {code}'}"
 
@@ -447,52 +475,41 @@ class Remote:
         except ValueError as wrong:
             raise RemoteFault(str(wrong)) from None
         page = url.base.removesuffix("/snapshot.json") + "/snapshot.json"
-        secret = Endpoint(
-            url=host.address,
-            api_key_env=host.password_env,
-            api_key_file=host.password_file,
-            api_key_user=host.password_user,
-            tls_verify=host.tls_verify,
-            trust_other_namespace=host.trust_other_namespace,
-        )
-        limits = Limits(5.0, 10.0, MOST_SNAPSHOT_BYTES)
+        login = _login(host)
         fetcher = Fetcher(
             url,
             tls_ca=host.tls_ca,
             tls_verify=host.tls_verify,
-            limits=limits,
+            limits=_POLL_LIMITS,
             clock=time.monotonic,
-            secret=secret if host.user else None,
+            secret=login,
             setting="password",
         )
         headers = {"Accept": "application/json"}
-        if host.user:
-            password, refused = await api_key(secret, "password")
-            if refused:
-                raise RemoteFault(f"[[host]] {refused}")
-            pair = base64.b64encode(f"{host.user}:{password}".encode()).decode("ascii")
-            headers["Authorization"] = f"Basic {pair}"
+        if login is not None:
+            headers["Authorization"] = await _authorization(host.user, login)
         newest = b""
-        slot_s = time.monotonic()
+        due_s = time.monotonic()
         try:
             while True:
-                answer = await self._answer(fetcher, page, headers)
+                answer = await self._fetch_snapshot(fetcher, page, headers)
                 self._unverified = fetcher.unverified
-                named = _SERVER.match(answer.server)
-                if named:
-                    self.version = named[1]
+                server = _SERVER.match(answer.server)
+                if server:
+                    self.version = server[1]
                 if answer.status != 200:
-                    raise RemoteFault(self._refused(answer.status, secret if host.user else None))
+                    raise RemoteFault(_status_reason(answer.status, login))
                 if answer.body != newest:  # an unchanged one is of the same moment: it grows old
                     newest = answer.body
                     await self.receive(newest)
-                slot_s = max(slot_s + self._every_s, time.monotonic())
-                await asyncio.sleep(slot_s - time.monotonic())
+                # A slow answer costs the polls that it took the place of: they are not made up for in a burst.
+                due_s = max(due_s + self._every_s, time.monotonic())
+                await asyncio.sleep(due_s - time.monotonic())
         finally:
             await fetcher.close()
 
-    async def _answer(self, fetcher: Fetcher, page: str, headers: dict[str, str]) -> HttpAnswer:
-        """One page. Raises FetchError; PeerError where it is larger than a snapshot can be."""
+    async def _fetch_snapshot(self, fetcher: Fetcher, page: str, headers: dict[str, str]) -> HttpAnswer:
+        """The answer to one poll. Raises FetchError; PeerError where it is larger than a snapshot can be."""
         try:
             return await fetcher.send("GET", page, headers)
         except FetchError as fault:
@@ -500,17 +517,50 @@ class Remote:
                 raise PeerError(f"its snapshot has more than {MOST_SNAPSHOT_BYTES >> 20} MiB: it is not read") from None
             raise
 
-    def _refused(self, status: int, secret: Endpoint | None) -> str:
-        """The fault of an answer of this HTTP status."""
-        if status == 401:
-            if secret is not None:
-                return f"401: {key_refused(secret, 'the login of user and password')}"
-            return "401: it wants a login: set user and password_env or password_file of this [[host]]"
-        if status == 404:
-            return "404: there is no /snapshot.json: give the URL of a `gpumon serve-metrics`"
-        if status == 503:
-            return "503: its gpumon has no snapshot yet, or is stuck: see its journal"
-        return f"{status}: no snapshot: is this the URL of a `gpumon serve-metrics`?"
+
+def _short_address(address: str) -> str:
+    """An address without the scheme of a URL and without the user of ssh."""
+    if "://" in address:
+        short = address.partition("://")[2]
+    else:
+        short = address.rpartition("@")[2]
+    return short.rstrip("/")
+
+
+def _login(host: Host) -> Endpoint | None:
+    """The password of a host with a user, and where it may be sent, as those who read secrets take it; None without."""
+    if not host.user:
+        return None
+    return Endpoint(
+        url=host.address,
+        api_key_env=host.password_env,
+        api_key_file=host.password_file,
+        api_key_user=host.password_user,
+        tls_verify=host.tls_verify,
+        trust_other_namespace=host.trust_other_namespace,
+    )
+
+
+async def _authorization(user: str, login: Endpoint) -> str:
+    """The header `Authorization` of a login. Raises RemoteFault where its password cannot be read."""
+    password, refused = await api_key(login, "password")
+    if refused:
+        raise RemoteFault(f"[[host]] {refused}")
+    pair = base64.b64encode(f"{user}:{password}".encode()).decode("ascii")
+    return f"Basic {pair}"
+
+
+def _status_reason(status: int, login: Endpoint | None) -> str:
+    """Why an answer of this HTTP status is no snapshot, and the fix."""
+    if status == 401:
+        if login is not None:
+            return f"401: {key_refused(login, 'the login of user and password')}"
+        return "401: it wants a login: set user and password_env or password_file of this [[host]]"
+    if status == 404:
+        return "404: there is no /snapshot.json: give the URL of a `gpumon serve-metrics`"
+    if status == 503:
+        return "503: its gpumon has no snapshot yet, or is stuck: see its journal"
+    return f"{status}: no snapshot: is this the URL of a `gpumon serve-metrics`?"
 
 
 async def _connected(opening: Awaitable[Opened]) -> Opened:
@@ -538,17 +588,18 @@ def patience_s(line: bytes) -> float:
     """How long the line after this one is waited for: that gpumon may print one in an hour."""
     match = _INTERVAL.search(line, 0, 1000)
     if match is not None:
-        return max(NEXT_LINE_S, _LATE * float(match[1]))
+        return max(NEXT_LINE_S, _LATE_INTERVALS * float(match[1]))
     return NEXT_LINE_S
 
 
-def _update_of(version: str) -> str:
+def _update_advice(version: str) -> str:
     """Advice on which gpumon to update if a host's is of another minor version; empty if it is not, or is not known."""
     there = _minor(version)
     here = _minor(__version__)
     if not version or there == here:
         return ""
-    return OTHER_VERSION.format(version, __version__, "it" if there < here else "this one")
+    older = "it" if there < here else "this one"
+    return OTHER_VERSION.format(version, __version__, older)
 
 
 def _minor(version: str) -> tuple[int, int]:
@@ -559,7 +610,7 @@ def _minor(version: str) -> tuple[int, int]:
     return (0, 0)
 
 
-def _seconds(time_text: str) -> float:
+def _unix_time(time_text: str) -> float:
     """Unix time of a time in RFC 3339; NaN where it cannot be read."""
     from datetime import datetime
 
@@ -577,7 +628,7 @@ class RemoteHosts:
         hosts = config.host
         every_s = config.general.interval_s
         self._remotes = [Remote(host, max(1.0, every_s), wall) for host in hosts]
-        count_of = Counter(remote.name for remote in self._remotes)
+        hosts_by_name = Counter(remote.name for remote in self._remotes)
         turn = asyncio.Semaphore(MOST_READ)
         archives: dict[str, Archives] = {}
         models = Models(config.model, config.endpoint)
@@ -586,7 +637,7 @@ class RemoteHosts:
             remote.models = models
             remote.archives = archives.setdefault(remote.host.wheels, Archives(remote.host.wheels))
             remote.most_bytes = KEPT_BYTES / len(self._remotes)
-            if count_of[remote.name] > 1:
+            if hosts_by_name[remote.name] > 1:  # the whole address tells alike hosts of two users or ports apart
                 remote.name = clean(remote.host.name or remote.host.address, 120)
         self._every_s = max(1.0, every_s)
         self._wall = wall
@@ -597,8 +648,9 @@ class RemoteHosts:
         self._start()
         frames = await asyncio.to_thread(lambda: [remote.at(at_s) for remote in self._remotes])
         hosts = sorted((host for host in frames if host is not None), key=lambda host: host.name)
-        wall_s = self._wall() if at_s is None else at_s
-        return FleetFrame(wall_s, self._every_s, tuple(hosts), self._notices() if at_s is None else ())
+        if at_s is None:
+            return FleetFrame(self._wall(), self._every_s, tuple(hosts), faults=self._notices())
+        return FleetFrame(at_s, self._every_s, tuple(hosts))
 
     def _notices(self) -> tuple[Fault, ...]:
         """Hosts whose snapshots are not read, each named."""
@@ -617,13 +669,13 @@ class RemoteHosts:
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
         """One host at each step that is kept."""
-        remote = next((candidate for candidate in self._remotes if candidate.name == host), None)
-        if remote is None:
-            return ()
-        return tuple(await asyncio.to_thread(remote.between, start_s, end_s, step_s))
+        for remote in self._remotes:
+            if remote.name == host:
+                return tuple(await asyncio.to_thread(remote.between, start_s, end_s, step_s))
+        return ()
 
     def look_at(self, host: str) -> None:
-        """All there is comes of every host."""
+        """Nothing is to be done: the snapshots of every host are whole, whether one looks at it or not."""
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
@@ -652,11 +704,13 @@ class RemoteHosts:
         self._tasks = []
 
     def _start(self) -> None:
+        """Connect to all hosts, one after another, if that has not begun."""
         if not self._tasks:
             for index, remote in enumerate(self._remotes):
-                self._tasks.append(asyncio.create_task(_later(index * STAGGER_S, remote)))
+                self._tasks.append(asyncio.create_task(_run_later(index * STAGGER_S, remote)))
 
 
-async def _later(seconds: float, remote: Remote) -> None:
+async def _run_later(seconds: float, remote: Remote) -> None:
+    """Run a host after a pause."""
     await asyncio.sleep(seconds)
     await remote.run()
