@@ -879,10 +879,12 @@ def _lasting(seconds: float) -> str:
 
 def lasted(seconds: float) -> str:
     """A time that goes on, in steps below 2 min, so that texts of some seconds ago are right: `over 30 s`, `5 min`."""
-    if not 10.0 <= seconds < 120.0:
+    if seconds >= 120.0:
         return _lasting(seconds)
-    step = 10.0 if seconds < 30.0 else 30.0
-    return f"over {seconds // step * step:.0f} s"
+    for least, step in ((30.0, 30.0), (10.0, 10.0), (2.0, 2.0)):
+        if seconds >= least:
+            return f"over {seconds // step * step:.0f} s"
+    return "a moment"
 
 
 def gib(size_bytes: float) -> str:

@@ -294,3 +294,11 @@ def test_parts_of_a_sentence_whose_figures_are_missing_are_left_out() -> None:
         render.fill_template(template, {"usage": 0.97, "tokens": 3200.0, "waiting": 4.5})
         == "KV cache 97 % of 3.2k tokens: 4.5 wait"
     )
+
+
+@each_row(
+    ("seconds", "text"),
+    [(1.0, "a moment"), (7.9, "over 6 s"), (15.0, "over 10 s"), (45.0, "over 30 s"), (130.0, "2 min")],
+)
+def test_a_time_that_goes_on_is_still_right_some_seconds_later(seconds: float, text: str) -> None:
+    assert render.lasted(seconds) == text
