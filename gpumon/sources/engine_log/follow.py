@@ -40,12 +40,17 @@ class LogFollower:
         self._was_live = False
         self._places: tuple[LogPlace, ...] = ()
         self._chosen = 0
-        self._tail: Callable[[], Added] = Added
+        """Index in `_places` of the log that is read."""
+        self._read_added: Callable[[], Added] = Added
+        """Reads what was added to it since the call before."""
         self._fault = ""
+        """Why the last read failed; empty where it did not."""
         self._step = 0
         """The log to go to at the next read, from the one that is read."""
-        self._found_s = float("-inf")
+        self._searched_s = float("-inf")
+        """Monotonic time of the last search."""
         self._is_other = False
+        """Whether this read is of another log than the last one."""
 
     @property
     def origin(self) -> EngineOrigin:
@@ -59,25 +64,25 @@ class LogFollower:
     def read(self) -> Followed:
         """Read what was added since the last read."""
         step = self._step
-        self._step -= step
+        self._step -= step  # not 0: the screen's thread may have turned on meanwhile
         self._is_other = False
-        self._find()
+        self._find_places()
         if step and len(self._places) > 1:
             self._choose((self._chosen + step) % len(self._places))
-        added = self._tail()
+        added = self._read_added()
         self._fault = added.fault
         return Followed(added, self._places[self._chosen], len(self._places), self._is_other)
 
-    def _find(self) -> None:
+    def _find_places(self) -> None:
         """Look where its log is: at first, when its process is another one or has ended, and while it is unreadable."""
         origin = self._origin_now()
         is_live = bool(origin.pid) and not has_ended(origin.id)
         is_known = self._origin is not None and self._origin.id == origin.id and self._was_live is is_live
-        is_fresh = time.monotonic() - self._found_s < _AGAIN_S
+        is_fresh = time.monotonic() - self._searched_s < _AGAIN_S
         if is_known and (is_fresh or not self._fault):
             return
         places = places_of(origin, self._logs)
-        self._found_s = time.monotonic()
+        self._searched_s = time.monotonic()
         self._origin = origin
         self._was_live = is_live
         words = [place.words for place in self._places]
@@ -85,11 +90,12 @@ class LogFollower:
         if words != [place.words for place in places]:
             self._choose(0)
         else:
-            self._tail = log_tail(places[self._chosen])
+            self._read_added = log_tail(places[self._chosen])
 
-    def _choose(self, number: int) -> None:
-        self._chosen = number
-        self._tail = log_tail(self._places[number])
+    def _choose(self, index: int) -> None:
+        """Read another one of the places from its beginning."""
+        self._chosen = index
+        self._read_added = log_tail(self._places[index])
         self._is_other = True
 
 
@@ -108,6 +114,7 @@ class OneRead(Generic[ResultT]):
         return await in_daemon_thread(self._read_alone)
 
     def _read_alone(self) -> ResultT:
+        """Read in the thread; the next read may begin even where this one fails."""
         try:
             return self._read()
         finally:

@@ -8,6 +8,7 @@ import re
 import shlex
 import stat
 from collections.abc import Callable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -23,23 +24,28 @@ LOGS: Final = Path("/var/log")
 MOST_LINES_AT_ONCE: Final = 2000
 """Lines that a command is asked for."""
 _SHOWN_LINES: Final = 100
-"""Lines that a command asks for which is shown to the user."""
+"""Lines that a command which is shown to the user asks for."""
 _MOST_LINKS: Final = 4096
 """Links of the kubelet's folder that are looked through."""
 _POD_FILE: Final = re.compile(r"pods/[\w.-]{1,253}_[\w.-]{1,253}_[0-9a-f-]{1,64}/[\w.-]{1,253}/\d{1,6}\.log")
 _CONTAINER_ID: Final = re.compile(r"[0-9a-f]{64}")
-_MOST_PATH: Final = 200
-
-Open = Callable[[], BinaryIO]
+_MOST_PATH_CHARACTERS: Final = 200
+"""Characters of a path that are shown."""
+_DOCKER_ID_CHARACTERS: Final = 12
+"""Characters of a container's id that `docker ps` shows."""
+_READ_PERMISSION: Final = 4
+"""The bit of a file's mode, as `ReadingUser.may` takes it."""
 
 
 class LogFile(NamedTuple):
     """A file that is read from its end."""
 
     words: str
-    open: Open
+    """Name of the log, as the user reads it: `file /var/log/vllm.log`."""
+    open: Callable[[], BinaryIO]
     """Opens it for reading; raises OSError, with the reason in words."""
     command: str
+    """Command by which the user can look at the log; empty where there is none."""
     form: str = ""
     """`kubelet` or `json`: how each line is wrapped; empty: not at all."""
 
@@ -48,7 +54,9 @@ class LogCommand(NamedTuple):
     """Commands that print its end; the first one that is installed and works counts."""
 
     words: str
+    """As in `LogFile`, like `command`."""
     commands: tuple[tuple[str, ...], ...]
+    """Arguments of each, the program first."""
     command: str
     form: str = ""
     """`stamped`: a time stands before each line; empty: nothing does."""
@@ -58,7 +66,9 @@ class NoLog(NamedTuple):
     """No log can be read here."""
 
     fault: str
+    """Why none can be read."""
     command: str = ""
+    """As in `LogFile`, like `words`: the user may be able to read what gpumon cannot."""
     words: str = ""
 
 
@@ -86,18 +96,18 @@ def places_of(origin: EngineOrigin, logs: Path = LOGS) -> tuple[LogPlace, ...]:
         files = _files_behind_pipes(origin, outputs)
     if files:
         return tuple(files)
-    return (_without_file(origin, outputs, logs, is_live=is_live),)
+    return (_managed_log(origin, outputs, logs, is_live=is_live),)
 
 
-def _without_file(origin: EngineOrigin, outputs: list[Output], logs: Path, *, is_live: bool) -> LogPlace:
+def _managed_log(origin: EngineOrigin, outputs: list[Output], logs: Path, *, is_live: bool) -> LogPlace:
     """The log of a server whose output goes to no file: its pod's, its container's or its unit's."""
     if origin.pod:
-        return _of_pod(origin, logs, is_live=is_live)
+        return _pod_log(origin, logs, is_live=is_live)
     if origin.container:
-        return _of_container(origin)
+        return _container_log(origin)
     if origin.unit and UNIT.fullmatch(origin.unit):
-        return _of_unit(origin)
-    return NoLog(_no_log(origin, outputs, is_live=is_live))
+        return _unit_journal(origin)
+    return NoLog(_why_no_log(origin, outputs, is_live=is_live))
 
 
 def _files_behind_pipes(origin: EngineOrigin, outputs: Sequence[Output]) -> list[LogFile]:
@@ -113,42 +123,43 @@ def _files_behind_pipes(origin: EngineOrigin, outputs: Sequence[Output]) -> list
 
 def _live_file(origin: EngineOrigin, output: Output) -> LogFile:
     """A file that a process has open: it is opened through that very descriptor, whatever its name leads to by now."""
-    path = clean(output.target, _MOST_PATH)
+    path = clean(output.target, _MOST_PATH_CHARACTERS)
 
-    def opened() -> BinaryIO:
+    def open_live() -> BinaryIO:
         if has_ended(origin.id):
             raise LogAccessError("its process has ended")
         return open_descriptor(output)
 
     is_deleted = output.target.endswith(" (deleted)")
-    if is_deleted:
-        named = f"/proc/{output.pid}/fd/{output.descriptor}"
+    if is_deleted:  # it has no name any more, but the process has it open
+        typed_path = f"/proc/{output.pid}/fd/{output.descriptor}"
     else:
-        named = output.target
-    return LogFile(f"file {path}", opened, _tail_command(named))
+        typed_path = output.target
+    return LogFile(f"file {path}", open_live, _tail_command(typed_path))
 
 
 def open_descriptor(output: Output) -> BinaryIO:
-    """Opens for reading what a process has open for writing, with the rights of that process's user.
+    """Open for reading what a process has open for writing, with the rights of that process's user.
 
     Only a regular file of a real file system. Raises OSError.
     """
     handle = os.open(f"/proc/{output.pid}/fd/{output.descriptor}", os.O_PATH | os.O_CLOEXEC)
     try:
         status = os.fstat(handle)
-        _allow(reader_of(output.pid), status, output.pid)
+        _check_access(reader_of(output.pid), status, output.pid)
         descriptor = os.open(f"/proc/self/fd/{handle}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     finally:
         os.close(handle)
     return cast("BinaryIO", os.fdopen(descriptor, "rb", buffering=0))
 
 
-def _allow(reader: ReadingUser | None, status: os.stat_result, pid: int) -> None:
-    """Raises LogAccessError for what is no regular file, or what the engine's user may not read."""
+def _check_access(reader: ReadingUser | None, status: os.stat_result, pid: int) -> None:
+    """Raise LogAccessError for what is no regular file, or what the engine's user may not read."""
     kernels = kernel_devices(Path("/")) | kernel_devices(Path(root_of(pid)))
+    # /proc and /sys have regular files, too: reading some of them changes something.
     if not stat.S_ISREG(status.st_mode) or status.st_dev in kernels:
         raise LogAccessError("is no regular file")
-    if reader is not None and not reader.may(status, 4):
+    if reader is not None and not reader.may(status, _READ_PERMISSION):
         raise LogAccessError(f"{reader.name} may not read it, so gpumon does not")
 
 
@@ -156,16 +167,17 @@ def _kept_file(origin: EngineOrigin) -> LogFile:
     """The file that a server wrote which has ended: opened with its user's rights, and only if no link stands there."""
     path = Path(origin.output)
 
-    def opened() -> BinaryIO:
+    def open_with_rights() -> BinaryIO:
         return open_kept(path, reader_with(origin.uid))
 
-    return LogFile(f"file {clean(origin.output, _MOST_PATH)}", opened, _tail_command(origin.output))
+    words = f"file {clean(origin.output, _MOST_PATH_CHARACTERS)}"
+    return LogFile(words, open_with_rights, _tail_command(origin.output))
 
 
 def open_kept(path: Path, reader: ReadingUser | None) -> BinaryIO:
-    """Opens a file by the name under which it was seen. A link on the way means that another one is meant now.
+    """Open a file by the name under which it was seen. A link on the way means that another one is meant now.
 
-    Raises OSError.
+    `reader`: the user who must be allowed to read it; None: the user of gpumon. Raises OSError.
     """
     try:
         status = os.lstat(path)
@@ -181,6 +193,7 @@ def open_kept(path: Path, reader: ReadingUser | None) -> BinaryIO:
         whose = reader.name if reader is not None else "this user"
         raise LogAccessError(f"{whose} may not read it, so gpumon does not") from error
     try:
+        # `lstat` looked at the last name only: a folder above it may be a link.
         if Path(f"/proc/self/fd/{file.fileno()}").readlink() != path:
             raise LogAccessError("a link stands in its place")
     except BaseException:  # whatever it is, the file is not left open
@@ -189,11 +202,18 @@ def open_kept(path: Path, reader: ReadingUser | None) -> BinaryIO:
     return file
 
 
-def _of_pod(origin: EngineOrigin, logs: Path, *, is_live: bool) -> LogPlace:
-    """The file of the kubelet where this user may read it; else the command, which gpumon does not run."""
+def _pod_log(origin: EngineOrigin, logs: Path, *, is_live: bool) -> LogPlace:
+    """The file of the kubelet where this user may read it; else the command, which gpumon does not run.
+
+    It would need a login to the cluster.
+    """
     namespace, _, name = origin.pod.rpartition("/")
-    command = f"kubectl logs{f' -n {namespace}' if namespace else ''} {name} --tail={_SHOWN_LINES}"
-    command += "" if is_live else " --previous"
+    command = "kubectl logs"
+    if namespace:
+        command += f" -n {namespace}"
+    command += f" {name} --tail={_SHOWN_LINES}"
+    if not is_live:
+        command += " --previous"
     words = f"log of pod {clean(origin.pod)}"
     file = pod_file(origin.container, logs)
     if file is None:
@@ -208,9 +228,7 @@ def pod_file(container: str, logs: Path = LOGS) -> tuple[Path, str] | None:
         return None
     try:
         with os.scandir(logs / "containers") as entries:
-            links = []
-            for _, entry in zip(range(_MOST_LINKS), entries, strict=False):
-                links.append(entry.path)
+            links = [entry.path for entry in islice(entries, _MOST_LINKS)]
     except OSError:
         return None
     for link in links:
@@ -226,7 +244,7 @@ def _pod_file_at(path: Path, container: str, logs: Path) -> tuple[Path, str] | N
     if not path.is_relative_to(logs) or not _POD_FILE.fullmatch(str(path.relative_to(logs))):
         return None
     form = "kubelet"
-    if path.is_symlink():
+    if path.is_symlink():  # with Docker, the kubelet's file leads to Docker's own
         path = path.readlink()
         form = "json"
         if path != Path(f"/var/lib/docker/containers/{container}/{container}-json.log"):
@@ -236,22 +254,31 @@ def _pod_file_at(path: Path, container: str, logs: Path) -> tuple[Path, str] | N
     return None
 
 
-def _of_container(origin: EngineOrigin) -> LogPlace:
+def _container_log(origin: EngineOrigin) -> LogPlace:
     """The log of a container, by docker or podman."""
     if not CONTAINER.fullmatch(origin.container):
         return NoLog("it runs in a container whose id is not known")
-    short = origin.container[:12]
+    short_id = origin.container[:_DOCKER_ID_CHARACTERS]
     arguments = ("logs", "--timestamps", "--tail", str(MOST_LINES_AT_ONCE), origin.container)
-    commands = (("docker", *arguments), ("podman", *arguments))
-    return LogCommand(f"log of container {short}", commands, f"docker logs --tail {_SHOWN_LINES} {short}", "stamped")
+    return LogCommand(
+        words=f"log of container {short_id}",
+        commands=(("docker", *arguments), ("podman", *arguments)),
+        command=f"docker logs --tail {_SHOWN_LINES} {short_id}",
+        form="stamped",
+    )
 
 
-def _of_unit(origin: EngineOrigin) -> LogPlace:
+def _unit_journal(origin: EngineOrigin) -> LogPlace:
     """The journal of a systemd unit."""
-    user = ("--user",) if origin.is_user_unit else ()
-    command = ("journalctl", *user, "-u", origin.unit, "-n", str(MOST_LINES_AT_ONCE), "-o", "cat", "--no-pager", "-q")
-    shown = f"journalctl{' --user' if origin.is_user_unit else ''} -u {origin.unit} -n {_SHOWN_LINES}"
-    return LogCommand(f"journal of {origin.unit}", (command,), shown)
+    program: tuple[str, ...] = ("journalctl",)
+    if origin.is_user_unit:
+        program = ("journalctl", "--user")
+    run = (*program, "-u", origin.unit, "-n", str(MOST_LINES_AT_ONCE), "-o", "cat", "--no-pager", "-q")
+    return LogCommand(
+        words=f"journal of {origin.unit}",
+        commands=(run,),
+        command=f"{' '.join(program)} -u {origin.unit} -n {_SHOWN_LINES}",
+    )
 
 
 def _tail_command(path: str) -> str:
@@ -261,7 +288,7 @@ def _tail_command(path: str) -> str:
     return ""
 
 
-def _no_log(origin: EngineOrigin, outputs: list[Output], *, is_live: bool) -> str:
+def _why_no_log(origin: EngineOrigin, outputs: list[Output], *, is_live: bool) -> str:
     """Why no log can be read."""
     if not origin.pid:
         return "no process of this host is known that serves it"
@@ -273,12 +300,12 @@ def _no_log(origin: EngineOrigin, outputs: list[Output], *, is_live: bool) -> st
         if server is not None:
             whose = f"user {user_name(server.uid)}"
         return f"Linux hides from this user where the output of {whose}'s process {origin.pid} goes"
-    return f"its output goes to {_target(outputs[0])}"
+    return f"its output goes to {_target_words(outputs[0])}"
 
 
-def _target(output: Output) -> str:
+def _target_words(output: Output) -> str:
     """Words for the target of a descriptor that is no file with a name."""
-    target = clean(output.target, _MOST_PATH)
+    target = clean(output.target, _MOST_PATH_CHARACTERS)
     if target == "/dev/null":
         return "/dev/null: it is not kept"
     if target.startswith("/dev/"):

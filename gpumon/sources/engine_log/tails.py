@@ -11,10 +11,11 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from gpumon.readings.text import clean
-from gpumon.sources.engine_log.places import MOST_LINES_AT_ONCE, LogAccessError, LogCommand, LogFile, LogPlace, NoLog
+from gpumon.sources.engine_log.places import MOST_LINES_AT_ONCE, LogAccessError, LogCommand, LogFile, LogPlace
 
 MOST_LOG_BYTES: Final = 256 * 1024
 """Bytes of a log that are read at once, from its end."""
@@ -22,11 +23,14 @@ _COMMAND_S: Final = 5.0
 """A command that takes longer is ended."""
 _AGAIN_S: Final = 3.0
 """Seconds between two runs of a command while its log is looked at."""
-_MOST_REST: Final = 16 * 1024
+_MOST_REST_BYTES: Final = 16 * 1024
 """Bytes kept of a line that has no end yet."""
-_MOST_READ: Final = 16 * 1024 * 1024
+_MOST_PRINTED_BYTES: Final = 16 * 1024 * 1024
 """Bytes that a command may print before it is ended."""
-_CHUNK: Final = 64 * 1024
+_CHUNK_BYTES: Final = 64 * 1024
+"""Bytes of a command's output that are read at once: a pipe of Linux holds as many."""
+_LONGEST_STAMP: Final = 40
+"""Characters of a time that a runtime wrote: nanoseconds and an offset take 35."""
 _WRAPPED: Final = {
     "kubelet": re.compile(r"(?P<stamp>\S{20,40}) (?:stdout|stderr) [FP] ?"),
     "stamped": re.compile(r"(?P<stamp>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{1,20}) "),
@@ -55,16 +59,12 @@ _Tail = Callable[[], Added]
 
 
 def log_tail(place: LogPlace) -> _Tail:
-    """Reads what is added to a log since the call before."""
+    """The function that reads what was added to a log since the call before."""
     if isinstance(place, LogFile):
         return FileTail(place).read
     if isinstance(place, LogCommand):
         return CommandTail(place).read
-    return lambda: _none(place)
-
-
-def _none(place: NoLog) -> Added:
-    return Added(fault=place.fault)
+    return partial(Added, fault=place.fault)
 
 
 class FileTail:
@@ -73,8 +73,11 @@ class FileTail:
     def __init__(self, place: LogFile) -> None:
         self._place = place
         self._file_id: tuple[int, int] = (0, 0)
+        """Device and inode of the file that was read last."""
         self._offset = 0
+        """Bytes of it that were read or left out."""
         self._rest = b""
+        """A last line without its end."""
         self._lacks_beginning = False
         """The line that was read last began before what was read: it may be of the middle of a prompt."""
 
@@ -104,10 +107,12 @@ class FileTail:
         """The lines that end in `data`; the line behind them is kept for the next time."""
         *ended, rest = (self._rest + data).split(b"\n")
         if self._lacks_beginning:
-            self._lacks_beginning = not ended
-            rest = rest if ended else b""
+            if not ended:  # still the same line: it goes on being left out
+                self._rest = b""
+                return []
+            self._lacks_beginning = False
             ended = ended[1:]
-        self._rest = rest[:_MOST_REST]
+        self._rest = rest[:_MOST_REST_BYTES]
         return ended
 
     def _begins_anew(self, status: os.stat_result) -> bool:
@@ -123,7 +128,9 @@ class CommandTail:
     def __init__(self, place: LogCommand) -> None:
         self._place = place
         self._ran_s = float("-inf")
+        """Monotonic time of the last run."""
         self._printed: bytes | None = None
+        """All that it printed last; None: it failed, or did not run yet."""
         self._lines: list[bytes] = []
         """The lines that it printed last."""
 
@@ -147,10 +154,10 @@ class CommandTail:
         if printed == self._printed:
             return NOTHING_ADDED
         self._printed = printed
-        return self._added(printed)
+        return self._added_lines(printed)
 
-    def _added(self, printed: bytes) -> Added:
-        """Compare with what was printed last."""
+    def _added_lines(self, printed: bytes) -> Added:
+        """The lines behind those that were printed last time; they are kept for the next time."""
         *ended, rest = printed.split(b"\n")
         is_cut = len(printed) >= MOST_LOG_BYTES
         if is_cut:
@@ -159,8 +166,9 @@ class CommandTail:
         known = shared_lines(self._lines, ended)
         self._lines = ended
         lines, stamps = _unwrapped_lines(ended[known:], self._place.form)
-        last = _unwrapped(rest, self._place.form).text
-        return Added(lines, last, anew=known == 0, cut=is_cut and known == 0, stamps=stamps)
+        unended = _unwrapped(rest, self._place.form).text
+        is_anew = known == 0
+        return Added(lines, unended, anew=is_anew, cut=is_cut and is_anew, stamps=stamps)
 
 
 def shared_lines(before: Sequence[bytes], after: Sequence[bytes]) -> int:
@@ -182,18 +190,18 @@ def run_bounded(command: Sequence[str]) -> tuple[bytes, str]:
     except OSError as error:
         return b"", _reason(error)
     with process:
-        printed, is_whole = _drained(process)
+        printed, is_whole = _drain(process)
         if not is_whole:
             process.kill()
         code = _exit_code(process)
     if not is_whole:
         return b"", f"{command[0]} did not end within {_COMMAND_S:.0f} s, or printed too much"
     if code:
-        lines = []
+        last_words = f"{command[0]} failed with exit code {code}"
         for line in _decoded(printed).splitlines():
             if line.strip():
-                lines.append(line)
-        return b"", clean(lines[-1] if lines else f"{command[0]} failed with exit code {code}")
+                last_words = line
+        return b"", clean(last_words)
     return printed, ""
 
 
@@ -207,20 +215,21 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
         return 0
 
 
-def _drained(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
+def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
     """The end of what a process prints, and whether it printed all of it in time."""
     assert process.stdout is not None
-    chunks: deque[bytes] = deque(maxlen=MOST_LOG_BYTES // _CHUNK * 2)
+    # Small chunks are joined, so that any two neighbours have more than one chunk's bytes: these are never too few.
+    chunks: deque[bytes] = deque(maxlen=MOST_LOG_BYTES // _CHUNK_BYTES * 2)
     size = 0
     end_s = time.monotonic() + _COMMAND_S
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
-        while size < _MOST_READ and selector.select(max(0.0, end_s - time.monotonic())):
-            chunk = os.read(process.stdout.fileno(), _CHUNK)
+        while size < _MOST_PRINTED_BYTES and selector.select(max(0.0, end_s - time.monotonic())):
+            chunk = os.read(process.stdout.fileno(), _CHUNK_BYTES)
             if not chunk:
                 return b"".join(chunks)[-MOST_LOG_BYTES:], True
             size += len(chunk)
-            if chunks and len(chunks[-1]) + len(chunk) <= _CHUNK:
+            if chunks and len(chunks[-1]) + len(chunk) <= _CHUNK_BYTES:
                 chunks[-1] += chunk
             else:
                 chunks.append(chunk)
@@ -251,8 +260,10 @@ def _unwrapped(line: bytes, form: str) -> _Unwrapped:
     text = _decoded(line)
     pattern = _WRAPPED.get(form)
     if pattern is not None:
-        match = pattern.match(text)
-        return _Unwrapped(text[match.end() :], match["stamp"]) if match is not None else _Unwrapped(text)
+        prefix = pattern.match(text)
+        if prefix is None:
+            return _Unwrapped(text)
+        return _Unwrapped(text[prefix.end() :], prefix["stamp"])
     if form == "json" and text:
         return _unwrapped_json(text)
     return _Unwrapped(text)
@@ -266,21 +277,26 @@ def _unwrapped_json(text: str) -> _Unwrapped:
         return _Unwrapped(text)
     if not isinstance(entry, dict):
         return _Unwrapped(text)
-    return _Unwrapped(str(entry.get("log", "")).rstrip("\n"), str(entry.get("time", ""))[:40])
+    return _Unwrapped(str(entry.get("log", "")).rstrip("\n"), str(entry.get("time", ""))[:_LONGEST_STAMP])
 
 
 def _decoded(line: bytes) -> str:
+    """Text of a log's bytes; what is no UTF-8 is a replacement character."""
     return line.decode("utf-8", "replace")
 
 
 def _reason(error: OSError) -> str:
+    """Why a log cannot be read, in words."""
     if isinstance(error, LogAccessError):
         return str(error)
     return clean(error.strerror or str(error) or "cannot be read")
 
 
 def first_record(lines: Sequence[str], begins: Callable[[str], bool], most: int = 200) -> int:
-    """Number of the first line that begins a record: those before may be the end of a prompt. 0 where none is near."""
+    """Index of the first line that begins a record: those before may be the end of a prompt.
+
+    Only the first `most` lines are looked at; 0 where none of them begins one.
+    """
     for index, line in enumerate(lines[:most]):
         if begins(line):
             return index
