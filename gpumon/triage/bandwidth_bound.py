@@ -44,7 +44,7 @@ def bandwidth(case: Case) -> Finding | None:
         Limit.BANDWIDTH_BOUND,
         "bandwidth_full",
         params(share=share, shared=shared, batch=finite(engine.rates.batch)) | wider,
-        tuple(_proof(case, engine, activity, bigger)),
+        tuple(_evidence_of_bandwidth(case, engine, activity, bigger)),
         _actions(case, engine, shared, wider),
         _level(case, engine),
         _confidence(engine, shared, is_measured=activity.dram is not None),
@@ -52,15 +52,17 @@ def bandwidth(case: Case) -> Finding | None:
     return with_roomy_replicas(case, finding, "running" if suffers else "")
 
 
-def _proof(case: Case, engine: Engine, activity: GpuActivity, bigger: Evidence | None) -> list[Evidence]:
+def _evidence_of_bandwidth(
+    case: Case, engine: Engine, activity: GpuActivity, bigger: Evidence | None
+) -> list[Evidence]:
     """Figures of the work that is done, of late requests, and of the batch with the one that it could be."""
-    proof = [*case.work_evidence(activity), *case.late_latencies()]
+    evidence = [*case.work_evidence(activity), *case.late_latencies()]
     batch = finite(engine.rates.batch)
     if batch:
-        proof.append(case.evidence("batch", "batch", batch, "running"))
+        evidence.append(case.evidence("batch", "batch", batch, "running"))
     if bigger is not None:
-        proof.append(bigger)
-    return proof
+        evidence.append(bigger)
+    return evidence
 
 
 def _may_be_full(case: Case) -> bool:

@@ -28,10 +28,12 @@ def long_prefill(case: Case) -> Finding | None:
         waiting=case.waiting_mean() or None,
         tokens=finite(engine.load.prompt_tokens_mean),
     )
-    level = Level.WARN if _is_prefill_felt(case, quiet_s) else Level.NOTE
-    proof = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
+    level = Level.NOTE
+    if _is_prefill_felt(case, quiet_s):
+        level = Level.WARN
+    evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
     actions = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
-    return Finding(Limit.COMPUTE_BOUND, "long_prefill", parameters, proof, actions, level, confidence)
+    return Finding(Limit.COMPUTE_BOUND, "long_prefill", parameters, evidence, actions, level, confidence)
 
 
 def _confidence_of_prefill(case: Case, activity: GpuActivity) -> Confidence | None:
@@ -59,18 +61,18 @@ def _may_compute(case: Case, activity: GpuActivity) -> bool:
 
 
 def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> list[Evidence]:
-    """Figures of a prompt at work. MFU and MBU show none of it until its end, so they are not among them."""
-    proof = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, "decode")]
-    for evidence in case.work_evidence(activity):
-        if evidence.quantity not in ("mfu", "mbu"):
-            proof.append(evidence)
+    """Figures of a prompt at work, without MFU and MBU, which show none of it until its end."""
+    evidence = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, "decode")]
+    for of_work in case.work_evidence(activity):
+        if of_work.quantity not in ("mfu", "mbu"):
+            evidence.append(of_work)
     if activity.sm is not None:
-        proof.append(case.gpu_evidence("sm_active", "sm_active_ratio", activity.sm, "sm"))
-    return proof
+        evidence.append(case.gpu_evidence("sm_active", "sm_active_ratio", activity.sm, "sm"))
+    return evidence
 
 
 def compute(case: Case) -> Finding | None:
-    """The tensor cores are at their limit."""
+    """Rule: the arithmetic of an engine's GPUs is at its limit, by their tensor cores or by MFU."""
     engine = case.served()
     if engine is None or not arithmetic_is_full(case, case.activity()) or not case.has_work():
         return None
@@ -79,7 +81,10 @@ def compute(case: Case) -> Finding | None:
     if not arithmetic_is_full(case, activity):
         return None
     is_measured = activity.tensor is not None and activity.tensor >= case.thresholds.compute_tensor_ratio
-    shared = others if is_measured else ""
+    # MFU is the engine's own work; the tensor cores' activity may be that of others.
+    shared = ""
+    if is_measured:
+        shared = others
     actions = _less_work(case, engine, of_prompts=_prefill_share(case) is not None)
     if shared:
         actions = (action("own_gpus", shared=shared), *actions)
@@ -103,7 +108,9 @@ def _prefill_share(case: Case) -> float | None:
     prefill = case.mean("mfu_prefill_ratio")
     if mfu is None or prefill is None or prefill < SPLIT * mfu:
         return None
-    return prefill / mfu if mfu else 0.0
+    if mfu == 0.0:
+        return 0.0
+    return prefill / mfu
 
 
 def _parameters(case: Case, activity: GpuActivity, shared: str, *, is_measured: bool) -> Parameters:
@@ -118,21 +125,23 @@ def _parameters(case: Case, activity: GpuActivity, shared: str, *, is_measured: 
 
 def _evidence_of_compute(case: Case, activity: GpuActivity) -> list[Evidence]:
     """Figures of the work that is done, of that prefill's, and of requests that wait."""
-    proof = list(case.work_evidence(activity))
+    evidence = list(case.work_evidence(activity))
     prefill = case.mean("mfu_prefill_ratio")
     if prefill is not None:
-        proof.append(case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, "mfu"))
+        evidence.append(case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, "mfu"))
     waiting = case.waiting_mean()
     if waiting:
-        proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
-    return proof
+        evidence.append(case.evidence("waiting", "waiting", waiting, "waiting"))
+    return evidence
 
 
 def _confidence(engine: Engine, shared: str, *, is_measured: bool) -> Confidence:
     """How sure it is: little where signals contradict or others use the GPUs, too."""
     if engine.contradicts or shared:
         return Confidence.LOW
-    return Confidence.HIGH if is_measured else Confidence.MEDIUM
+    if is_measured:
+        return Confidence.HIGH
+    return Confidence.MEDIUM
 
 
 def _less_work(case: Case, engine: Engine, *, of_prompts: bool) -> tuple[Action, ...]:

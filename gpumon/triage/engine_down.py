@@ -71,15 +71,15 @@ def down(case: Case) -> Finding | None:
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     start = action("start_again", start=departure.start, command=departure.command)
     answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
-    proof = (Evidence("no_answer", answered_s, source=engine.url),)
+    evidence = (Evidence("no_answer", answered_s, source=engine.url),)
     if departure.planned:
-        return Finding(Limit.DOWN, _STOPPED, parameters, proof, (start,), Level.WARN, began_s=began_s)
+        return Finding(Limit.DOWN, _STOPPED, parameters, evidence, (start,), Level.WARN, began_s=began_s)
     if departure.log.startswith(FILE_LOG):
         read_log = action("read_last_log", ended="yes", file=departure.log.removeprefix(FILE_LOG))
     else:
         read_log = action("read_last_log", ended="yes", log=departure.log)
     fixes = (read_log, start)
-    return Finding(Limit.DOWN, CRASHED, parameters, proof, fixes, _level(case, engine), began_s=began_s)
+    return Finding(Limit.DOWN, CRASHED, parameters, evidence, fixes, _level(case, engine), began_s=began_s)
 
 
 def _level(case: Case, engine: Engine) -> Level:
@@ -102,8 +102,8 @@ def gpu_left(case: Case) -> Finding | None:
     departure = ended[0].departure[0]
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     parameters = params(engine=ended[0].name, down=departure.wall_s)
-    proof = (Evidence("ended", NOT_EXPOSED, parameters=departure_parameters(departure)),)
-    return Finding(Limit.IDLE, "engine_ended", parameters, proof, (), Level.NOTE, began_s=began_s)
+    evidence = (Evidence("ended", NOT_EXPOSED, parameters=departure_parameters(departure)),)
+    return Finding(Limit.IDLE, "engine_ended", parameters, evidence, (), Level.NOTE, began_s=began_s)
 
 
 def unreachable(case: Case) -> Finding | None:
@@ -118,12 +118,12 @@ def unreachable(case: Case) -> Finding | None:
     seconds = max(0.0, case.frame.wall_s - float(served))
     if seconds < case.thresholds.silent_s:
         return None
-    proof = (Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),)
+    evidence = (Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),)
     fixes = (action("check_host", host=urlsplit(engine.url).hostname or "", url=engine.url),)
     level = _level(case, engine)
     began_s = case.now_s - seconds
     parameters = params(seconds=seconds, served=float(served))
-    return Finding(Limit.UNRESPONSIVE, "unreachable", parameters, proof, fixes, level, Confidence.MEDIUM, began_s)
+    return Finding(Limit.UNRESPONSIVE, "unreachable", parameters, evidence, fixes, level, Confidence.MEDIUM, began_s)
 
 
 def _is_out_of_reach(engine: Engine) -> bool:
@@ -155,12 +155,12 @@ def starting(case: Case) -> Finding | None:
     if doing not in {start.value for start in Start}:
         return None
     parameters = starting_parameters(reading.info)
-    proof = tuple(
+    evidence = tuple(
         Evidence(f"starting_{name}", value, source=_SOURCES[name])
         for name, value in parameters.items()
         if isinstance(value, float)
     )
-    return Finding(Limit.STARTING, doing, parameters, proof, (), Level.OK)
+    return Finding(Limit.STARTING, doing, parameters, evidence, (), Level.OK)
 
 
 def starting_parameters(info: Mapping[str, str]) -> Parameters:

@@ -36,7 +36,7 @@ def unresponsive(case: Case) -> Finding | None:
     if vram_bytes is not None:
         held = vram_bytes
     pids = params(pids=pids_of(processes))
-    proof = (
+    evidence = (
         Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),
         Evidence("vram_held", held, source="processes of its GPUs", parameters=pids),
     )
@@ -47,7 +47,7 @@ def unresponsive(case: Case) -> Finding | None:
     fixes = (look_and_restart(processes),)
     began_s = case.now_s - seconds
     return Finding(
-        Limit.UNRESPONSIVE, "unresponsive", parameters, proof, fixes, Level.CRITICAL, Confidence.MEDIUM, began_s
+        Limit.UNRESPONSIVE, "unresponsive", parameters, evidence, fixes, Level.CRITICAL, Confidence.MEDIUM, began_s
     )
 
 
@@ -98,13 +98,15 @@ def restarting(case: Case) -> Finding | None:
         return None
     times = float(len(ago_s))
     parameters = params(times=times, seconds=max(ago_s), last=min(ago_s))
-    proof = (Evidence("restarts", times, case.thresholds.restarts, engine.url, parameters=parameters),)
+    evidence = (Evidence("restarts", times, case.thresholds.restarts, engine.url, parameters=parameters),)
     level = Level.CRITICAL
     for other in case.snapshot.engines:
         if other.model == engine.model and other.key != engine.key:
             level = Level.WARN
     fixes = (action("read_last_log"),)
-    return Finding(Limit.UNRESPONSIVE, "restart_loop", parameters, proof, fixes, level, began_s=case.now_s - max(ago_s))
+    return Finding(
+        Limit.UNRESPONSIVE, "restart_loop", parameters, evidence, fixes, level, began_s=case.now_s - max(ago_s)
+    )
 
 
 def ended_again(case: Case) -> Finding | None:

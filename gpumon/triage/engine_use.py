@@ -14,7 +14,7 @@ from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters, Signal
 from gpumon.triage.advice import advice, quantise
-from gpumon.triage.gpu import slowed_lately
+from gpumon.triage.gpu_clocks import slowed_lately
 from gpumon.triage.host import rhythm_of
 from gpumon.triage.replicas import replica_cases, replicas_of, with_replica_comparison
 from gpumon.triage.samples import CLOCK_REASONS, KEPT_S
@@ -164,12 +164,12 @@ def under_used(case: Case) -> Finding | None:
 def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     """The finding on an engine without requests: for how long, and the GPUs that it keeps from others."""
     count = _gpus_to_free(case, engine)
-    proof = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)]
+    evidence = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)]
     cost = None
     price = _price_per_hour(case, engine)
     if count and price is not None:
         cost = price * count
-        proof.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
+        evidence.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
     parameters = params(
         seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None)
     )
@@ -184,7 +184,7 @@ def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
         confidence = Confidence.MEDIUM
     began_s = case.now_s - quiet_s
     return Finding(
-        Limit.IDLE_VRAM_HELD, "engine_idle", parameters, tuple(proof), fixes, Level.NOTE, confidence, began_s
+        Limit.IDLE_VRAM_HELD, "engine_idle", parameters, tuple(evidence), fixes, Level.NOTE, confidence, began_s
     )
 
 
@@ -192,7 +192,7 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     """The finding on low use: `15 % MFU at 6 of 48 slots: this traffic fits on 2 of 8 GPUs, 14.9 $/h idle`."""
     room, running, activity, arithmetic, reads = low_use
     limits = case.thresholds
-    proof = [
+    evidence = [
         case.evidence("running", "running", running, "running", room.number, window_s=_judged_s(case)),
         Evidence("capacity", room.number, source=room.source),
         _share_evidence(case, engine, "mfu", arithmetic, activity.tensor, limits.under_used_mfu_ratio),
@@ -212,7 +212,7 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
         Limit.LOW_EFFICIENCY,
         "few_requests",
         parameters | remedy.parameters,
-        (*proof, *remedy.evidence),
+        (*evidence, *remedy.evidence),
         remedy.actions,
         Level.NOTE,
         Confidence.MEDIUM,
@@ -251,13 +251,13 @@ def _remedy_of_fewer(case: Case, engine: Engine, fewer: _Fewer) -> _Remedy:
     needed = float(fewer.needed)
     gpus = float(fewer.here)
     parameters = params(needed=needed, gpus=gpus)
-    proof = [Evidence("gpus_needed", needed, gpus, "capacity, weights, KV and use")]
+    evidence = [Evidence("gpus_needed", needed, gpus, "capacity, weights, KV and use")]
     price = _price_per_hour(case, engine)
     saved = (price or 0.0) * (gpus - needed)
     if saved:
         parameters |= params(cost=saved)
-        proof.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=gpus)))
-    return _Remedy(with_savings([fewer.action], gpus - needed, price), parameters, tuple(proof))
+        evidence.append(Evidence("cost_per_hour", saved, source="config", parameters=params(gpus=gpus)))
+    return _Remedy(with_savings([fewer.action], gpus - needed, price), parameters, tuple(evidence))
 
 
 def _share_evidence(
@@ -638,8 +638,8 @@ def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Find
     parameters = nearest.parameters
     if nearest.factor < _LEAST_UNWRITTEN:
         parameters = parameters | params(headroom=nearest.factor)
-    proof = tuple(distance.evidence for distance in distances)
-    return Finding(Limit.HEALTHY, "headroom", parameters, proof, (), Level.OK, Confidence.MEDIUM)
+    evidence = tuple(distance.evidence for distance in distances)
+    return Finding(Limit.HEALTHY, "headroom", parameters, evidence, (), Level.OK, Confidence.MEDIUM)
 
 
 class _Distance(NamedTuple):
@@ -660,8 +660,8 @@ def _kv_distance(case: Case) -> Iterator[_Distance]:
     """Distance to a full KV cache."""
     usage = case.mean("kv_usage_ratio")
     if usage:
-        proof = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", 1.0)
-        yield _Distance(_headroom_factor(usage, 1.0), params(nearest="KV", share=usage, full=1.0), proof)
+        evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", 1.0)
+        yield _Distance(_headroom_factor(usage, 1.0), params(nearest="KV", share=usage, full=1.0), evidence)
 
 
 def _slots_distance(case: Case) -> Iterator[_Distance]:
@@ -669,9 +669,9 @@ def _slots_distance(case: Case) -> Iterator[_Distance]:
     running = case.mean("running")
     slots = case.slots()
     if running and slots is not None:
-        proof = case.evidence("running", "running", running, "running", slots.number)
+        evidence = case.evidence("running", "running", running, "running", slots.number)
         parameters = params(running=running, slots=slots.number)
-        yield _Distance(_headroom_factor(running, slots.number), parameters, proof)
+        yield _Distance(_headroom_factor(running, slots.number), parameters, evidence)
 
 
 def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iterator[_Distance]:
@@ -736,16 +736,16 @@ def training_low(case: Case) -> Finding | None:
     if mfu is None or mfu >= limit:
         return None
     activity = case.activity(seconds)
-    proof = _training_proof(case, engine, mfu, limit)
+    evidence = _training_evidence(case, engine, mfu, limit)
     if activity.busy is not None:
-        proof.append(case.gpu_evidence("busy", "busy_ratio", activity.busy, "busy"))
+        evidence.append(case.gpu_evidence("busy", "busy_ratio", activity.busy, "busy"))
     if activity.tensor is not None:
-        proof.append(case.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, "tensor"))
+        evidence.append(case.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, "tensor"))
     return Finding(
         Limit.LOW_EFFICIENCY,
         "training_low_mfu",
         params(mfu=mfu, busy=activity.busy),
-        tuple(proof),
+        tuple(evidence),
         (action(_training_fix(case, activity.busy)),),
         Level.NOTE,
         Confidence.MEDIUM,
@@ -786,8 +786,8 @@ def training_well(case: Case) -> Finding | None:
     parameters: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
     if _left_s(case) > 0.0 and (case.mean("mfu_ratio", _judged_s(case)) or 1.0) < limit:
         return _evaluating_finding(case, parameters)
-    proof = tuple(_training_proof(case, engine, mfu, limit))
-    return Finding(Limit.HEALTHY, "training", parameters, proof, (), Level.OK, Confidence.MEDIUM)
+    evidence = tuple(_training_evidence(case, engine, mfu, limit))
+    return Finding(Limit.HEALTHY, "training", parameters, evidence, (), Level.OK, Confidence.MEDIUM)
 
 
 def _judged_training(case: Case) -> Engine | None:
@@ -803,11 +803,11 @@ def _judged_training(case: Case) -> Engine | None:
     return engine
 
 
-def _training_proof(case: Case, engine: Engine, mfu: float, limit: float) -> list[Evidence]:
+def _training_evidence(case: Case, engine: Engine, mfu: float, limit: float) -> list[Evidence]:
     """Evidence of a run: its MFU beside a limit, and its rates of tokens and samples."""
-    proof = [case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit)]
+    evidence = [case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit)]
     for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
         rate = finite(value_of(engine, field))
         if rate:
-            proof.append(case.evidence(quantity, field, rate))
-    return proof
+            evidence.append(case.evidence(quantity, field, rate))
+    return evidence

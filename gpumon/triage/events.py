@@ -11,7 +11,7 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReadin
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, EventKind, Family, Level, Limit, Parameters, Verdict
-from gpumon.triage.gpu import SLOWDOWNS
+from gpumon.triage.gpu_clocks import SLOWDOWNS
 from gpumon.triage.xid import xid_of
 
 _SETTLE_S: Final = 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Engine
@@ -77,10 +78,10 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
     ended = ended_in(case, "failures_per_s")
     if ended is None or not _is_enough(case, ended, _ERRORS):
         return None
-    proof = [_share_evidence(case, "failed_requests", "failures_per_s", ended, _ERRORS)]
+    evidence = [_share_evidence(case, "failed_requests", "failures_per_s", ended, _ERRORS)]
     causes = clean(case.info.get("failures_by_cause", ""), MOST_CAUSES)
     if causes:
-        proof.append(
+        evidence.append(
             Evidence("failure_causes", source=engine.sources.get("failures_per_s", ""), parameters={"causes": causes})
         )
     level = Level.WARN
@@ -88,7 +89,12 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
         level = Level.CRITICAL
     parameters = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
     return Finding(
-        Limit.FAILING, "errors", parameters, (*proof, *case.late_latencies()), (_read_log_action(case, engine),), level
+        Limit.FAILING,
+        "errors",
+        parameters,
+        (*evidence, *case.late_latencies()),
+        (_read_log_action(case, engine),),
+        level,
     )
 
 
@@ -99,16 +105,24 @@ def aborts(case: Case) -> Finding | None:
     if engine is None or ended is None or not _is_enough(case, ended, _ABORTS):
         return None
     late = case.late_latencies()
-    late_first = next((evidence for evidence in late if evidence.quantity in ("ttft_p95", "queue_time")), None)
+    late_first = _first_of(late, ("ttft_p95", "queue_time"))
     parameters = params(share=ended.share, aborted=ended.requests, seconds=ended.seconds)
     if late_first is not None and isinstance(late_first.value, float):
         parameters |= {"first_token_s": late_first.value}
-    proof = (_share_evidence(case, "aborted_requests", "aborts_per_s", ended, _ABORTS), *late)
+    evidence = (_share_evidence(case, "aborted_requests", "aborts_per_s", ended, _ABORTS), *late)
     level = Level.CRITICAL
     if late_first is None:
         level = Level.WARN
     fixes = (action("check_client_timeouts"),)
-    return Finding(Limit.FAILING, "aborts", parameters, proof, fixes, level, Confidence.MEDIUM)
+    return Finding(Limit.FAILING, "aborts", parameters, evidence, fixes, level, Confidence.MEDIUM)
+
+
+def _first_of(late: Iterable[Evidence], quantities: Container[str]) -> Evidence | None:
+    """The first of the late latencies that is one of these quantities."""
+    for evidence in late:
+        if evidence.quantity in quantities:
+            return evidence
+    return None
 
 
 def rejections(case: Case) -> Finding | None:
@@ -127,10 +141,10 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
         return None
     waiting = case.waiting_mean()
     parameters = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
-    proof = [_share_evidence(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
+    evidence = [_share_evidence(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
     if waiting:
-        proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
-    return Finding(Limit.FAILING, "rejections", parameters, (*proof, *case.late_latencies()), fixes, Level.WARN)
+        evidence.append(case.evidence("waiting", "waiting", waiting, "waiting"))
+    return Finding(Limit.FAILING, "rejections", parameters, (*evidence, *case.late_latencies()), fixes, Level.WARN)
 
 
 def _instances_parameters(case: Case, engine: Engine) -> Parameters:

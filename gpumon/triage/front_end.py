@@ -62,12 +62,12 @@ def no_backend(case: Case) -> Finding | None:
     backends_known = finite(engine.load.backends_known)
     seconds = min(MINUTE_S, case.recent.seconds)
     parameters = params(known=backends_known, share=share, failed=requests, seconds=seconds)
-    proof = (
+    evidence = (
         case.evidence("backends_ready", "backends_ready", 0.0, "", backends_known),
         case.evidence("failed_requests", "failures_per_s", share, "", MOST_FAIL, requests=requests, seconds=seconds),
     )
     fixes = (action("check_backends"),)
-    return Finding(Limit.FAILING, "no_backend", parameters, proof, fixes, Level.CRITICAL)
+    return Finding(Limit.FAILING, "no_backend", parameters, evidence, fixes, Level.CRITICAL)
 
 
 def _none_ready(case: Case) -> bool:
@@ -188,8 +188,8 @@ def backend_out(case: Case) -> Finding | None:
     parameters: Parameters = params(out=out, known=backends, backend=_listed_names(_idle_backends(engine, loading)))
     if out == 1.0:
         parameters["one"] = "yes"
-    proof = (case.evidence("backends_ready", "backends_ready", newest, "", backends),)
-    return Finding(Limit.FAILING, "backend_out", parameters, proof, (action("check_backends"),), Level.NOTE)
+    evidence = (case.evidence("backends_ready", "backends_ready", newest, "", backends),)
+    return Finding(Limit.FAILING, "backend_out", parameters, evidence, (action("check_backends"),), Level.NOTE)
 
 
 def _loading_backends(case: Case, engine: Engine) -> list[Backend]:
@@ -226,11 +226,11 @@ def front_end_queue(case: Case) -> Finding | None:
         return None
     number = float(len(engine.backends))
     parameters = params(waiting=waiting, backends=number, running=running)
-    proof = (
+    evidence = (
         case.evidence("waiting", "waiting", waiting, "waiting", case.thresholds.queue_waiting),
         Evidence("backends_with_room", number, parameters=params(running=running)),
     )
-    return Finding(Limit.QUEUE_LIMIT, "front_queue", parameters, proof, (action("let_more_through"),), Level.WARN)
+    return Finding(Limit.QUEUE_LIMIT, "front_queue", parameters, evidence, (action("let_more_through"),), Level.WARN)
 
 
 def _running_in_roomy(case: Case, engine: Engine) -> float | None:

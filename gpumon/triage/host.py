@@ -265,15 +265,15 @@ def _busy(case: Case, gpu: Gpu) -> float | None:
 
 
 def _finding_by_host(
-    case: Case, parameters: Parameters, proof: tuple[Evidence, ...], *, is_even: bool
+    case: Case, parameters: Parameters, evidence_of_waits: tuple[Evidence, ...], *, is_even: bool
 ) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
     figures = _figures_of_host(case)
     other_host = _other_host(case)
     if other_host or not figures.keys() & {"cpu", "busiest_core", "iowait"}:
-        return unsure((Signal("host_load", parameters=params(host=other_host)),), proof)
+        return unsure((Signal("host_load", parameters=params(host=other_host)),), evidence_of_waits)
     spins = _spins(case)
-    evidence = (*proof, *figures.values())
+    evidence = (*evidence_of_waits, *figures.values())
     cause = _cause(figures, spins=spins)
     if cause is not None:
         pending_kind = "requests"
@@ -492,12 +492,12 @@ def _with_consumers(case: Case, finding: Finding) -> Finding:
     consumers = _consumers(case)
     if not consumers:
         return finding
-    proof = list(finding.evidence)
+    evidence = list(finding.evidence)
     for consumer in consumers:
         name = params(process=consumer.name)
-        proof.append(Evidence("cpu_process", consumer.cores, source="processes of this host", parameters=name))
+        evidence.append(Evidence("cpu_process", consumer.cores, source="processes of this host", parameters=name))
     first = params(process=consumers[0].name, cores=consumers[0].cores)
-    return finding._replace(parameters=finding.parameters | first, evidence=tuple(proof))
+    return finding._replace(parameters=finding.parameters | first, evidence=tuple(evidence))
 
 
 def cpu_saturated(case: Case) -> Finding | None:
@@ -507,7 +507,7 @@ def cpu_saturated(case: Case) -> Finding | None:
     pressure = _mean(case, "cpu_pressure_ratio")
     if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
         return None
-    proof = _figures_named(case, ("cpu", "cpu_pressure"))
+    evidence = _figures_named(case, ("cpu", "cpu_pressure"))
     if pressure is None:
         confidence = Confidence.MEDIUM
     else:
@@ -524,7 +524,7 @@ def cpu_saturated(case: Case) -> Finding | None:
     elif case.gpus:
         parameters |= params(felt="no")
         fixes = ()
-    return _with_consumers(case, Finding(Limit.HOST_CPU, "cpu_full", parameters, proof, fixes, level, confidence))
+    return _with_consumers(case, Finding(Limit.HOST_CPU, "cpu_full", parameters, evidence, fixes, level, confidence))
 
 
 def _is_felt(case: Case) -> bool:
@@ -562,14 +562,14 @@ def disk_waits(case: Case) -> Finding | None:
     disk = _mean(case, "disk_busy_ratio")
     if pressure is None or pressure < limits.io_pressure_ratio or (disk is not None and disk < limits.disk_busy_ratio):
         return None
-    proof = _figures_named(case, ("io_pressure", "iowait", "disk_busy"))
+    evidence = _figures_named(case, ("io_pressure", "iowait", "disk_busy"))
     fixes = (action("find_reader"),)
     parameters = params(pressure=pressure)
-    return Finding(Limit.HOST_DISK, "disk_full", parameters, proof, fixes, Level.NOTE, Confidence.MEDIUM)
+    return Finding(Limit.HOST_DISK, "disk_full", parameters, evidence, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
 def host_memory_full(case: Case) -> Finding | None:
-    """Near the point where the kernel kills a process: that is often an engine."""
+    """Rule: the host is nearly out of memory, or tasks wait for it: the kernel soon kills a process, often an engine."""
     host = case.snapshot.host
     limits = case.thresholds
     used = finite(host.memory_used_bytes)
@@ -577,27 +577,29 @@ def host_memory_full(case: Case) -> Finding | None:
     if used is None or not total:
         return None
     pressure = _mean(case, "memory_pressure_ratio")
-    waits = pressure is not None and pressure > limits.memory_pressure_ratio
-    full = used > limits.host_memory_ratio * total
-    if not full and not waits:
+    tasks_wait = pressure is not None and pressure > limits.memory_pressure_ratio
+    is_full = used > limits.host_memory_ratio * total
+    if not is_full and not tasks_wait:
         return None
     parameters = params(left=total - used, share=used / total)
-    if waits:
+    if tasks_wait:
         parameters |= params(pressure=pressure)
-    proof = tuple(_memory_proof(limits, used, total, pressure))
+    evidence = tuple(_memory_evidence(limits, used, total, pressure))
     if used < limits.host_memory_tight_ratio * total:
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
         fix = action("raise_cgroup_limit")
-        return Finding(Limit.MEMORY_FULL, "cgroup_full", parameters, proof, (fix,), Level.NOTE, Confidence.LOW)
-    finding = Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, proof, (action("less_host_memory"),))
-    if not full:
-        return finding._replace(cause="host_memory_waits", confidence=Confidence.MEDIUM)
-    if waits or total - used < FULL_LEFT_BYTES:
-        return finding._replace(level=Level.CRITICAL)
-    return finding
+        return Finding(Limit.MEMORY_FULL, "cgroup_full", parameters, evidence, (fix,), Level.NOTE, Confidence.LOW)
+    fix = action("less_host_memory")
+    if not is_full:
+        cause = "host_memory_waits"
+        return Finding(Limit.MEMORY_FULL, cause, parameters, evidence, (fix,), Level.WARN, Confidence.MEDIUM)
+    level = Level.WARN
+    if tasks_wait or total - used < FULL_LEFT_BYTES:
+        level = Level.CRITICAL
+    return Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, evidence, (fix,), level)
 
 
-def _memory_proof(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:
+def _memory_evidence(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:
     """Use of the host's memory, and the share of the time in which tasks wait for it."""
     left = params(left=total - used)
     yield Evidence("host_memory", used / total, limits.host_memory_ratio, "/proc/meminfo", parameters=left)

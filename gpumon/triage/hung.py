@@ -27,19 +27,23 @@ from gpumon.triage.stall import (
     work_signs,
 )
 
-_LONGEST_S: Final = KEPT_S - 10.0
+_LONGEST_TTFT_S: Final = KEPT_S - 10.0
 """A longer time to first token is one of queueing: the requests that run give tokens all the same."""
-TTFT_TIMES: Final = 3.0
+_STALL_TTFT_TIMES: Final = 3.0
 """Times the usual time to first token from which on a time without a token is a stall."""
 _STEP_TOTALS: Final = ("tokens_total.trained", "tokens_total.samples")
 """Sampled fields that move with each step of a training run."""
-_DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
-_SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.DOWN})
-_COUNTS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
+_LOST_STATES: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
+_SILENT_STATES: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.DOWN})
+"""States of an engine that does not answer, which have verdicts of their own."""
+_GAUGES_SETTLE_S: Final = 5.0
+"""Seconds at the begin of a stall in which gauges may still move for the last token before it."""
+_TOKEN_COUNTERS: Final = (DECODE_TOKENS, PREFILL_COMPUTED, PREFILL_CACHED, PROMPT_TOKENS)
+"""Counters that move with the first token of an engine's process."""
 
 
 class Stall(NamedTuple):
-    """Requests or a run that make no progress."""
+    """Requests, or a training run, that make no progress."""
 
     unit: str
     """`token` or `step`."""
@@ -59,9 +63,9 @@ class Stall(NamedTuple):
 
 
 def hung(case: Case) -> Finding | None:
-    """Requests run and no token comes, or a training run makes no step, and its GPUs do not compute."""
+    """Rule: requests run and no token comes, or a training run makes no step, and its GPUs do not compute."""
     engine = case.engine
-    if engine is None or engine.kind in FRONTENDS or engine.state in _SILENT:
+    if engine is None or engine.kind in FRONTENDS or engine.state in _SILENT_STATES:
         return None
     training = engine.phase is Phase.TRAINING
     if training:
@@ -86,8 +90,8 @@ def _stalled_run(case: Case) -> Stall | None:
     seconds = case.unmoved_s(_STEP_TOTALS)
     if seconds is None or seconds < least_s:
         return None
-    proof = case.evidence("no_step", "decode_tokens_per_s", seconds, "", least_s)
-    return Stall("step", seconds, least_s, params(seconds=seconds, unit="step"), (proof,))
+    evidence = case.evidence("no_step", "decode_tokens_per_s", seconds, "", least_s)
+    return Stall("step", seconds, least_s, params(seconds=seconds, unit="step"), (evidence,))
 
 
 def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
@@ -95,11 +99,11 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     seconds = without_tokens_s(case)
     if seconds is None or seconds < case.thresholds.stalled_s:
         return None
-    least_s = max(case.thresholds.stalled_s, min(TTFT_TIMES * _usual_ttft_s(case), _LONGEST_S))
+    least_s = max(case.thresholds.stalled_s, min(_STALL_TTFT_TIMES * _usual_ttft_s(case), _LONGEST_TTFT_S))
     if seconds < least_s:
         return None
-    proof = case.evidence("no_token", "decode_tokens_per_s", seconds, "decode", least_s)
-    stall = Stall("token", seconds, least_s, params(seconds=seconds, unit="token"), (proof,))
+    evidence = case.evidence("no_token", "decode_tokens_per_s", seconds, "decode", least_s)
+    stall = Stall("token", seconds, least_s, params(seconds=seconds, unit="token"), (evidence,))
     for name in ("running", "waiting"):
         count = finite(value_of(engine, name))
         if count:
@@ -119,10 +123,10 @@ def _usual_ttft_s(case: Case) -> float:
 
 
 def _lost_gpu_finding(case: Case, stall: Stall) -> Finding | None:
-    """A GPU under it is gone: that comes first."""
+    """The finding on a GPU of the engine that is lost, which comes first; None where all are there."""
     down = []
     for gpu in case.gpus:
-        if gpu.state in _DOWN:
+        if gpu.state in _LOST_STATES:
             down.append(gpu)
     if not down:
         return None
@@ -133,7 +137,7 @@ def _lost_gpu_finding(case: Case, stall: Stall) -> Finding | None:
 
 
 def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | None:
-    """A training run: it hangs, or has ended and left its exporter."""
+    """The finding on a training run that hangs, or has ended and left its exporter; None while its GPUs work."""
     gpus = gpu_work(case, stall.least_s)
     if gpus.work in (WorkKind.COMPUTES, WorkKind.MOVES):
         return None
@@ -154,7 +158,7 @@ def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | No
 
 
 def _memory_is_free(case: Case) -> bool:
-    """Next to no memory of its GPUs is held: a run that lives holds some."""
+    """Whether next to no memory of its GPUs is held: a run that lives holds some."""
     limit = case.thresholds.held_ratio
     for gpu in case.gpus:
         used = number(gpu.vram_used_bytes)
@@ -165,7 +169,10 @@ def _memory_is_free(case: Case) -> bool:
 
 
 def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding | None:
-    """An engine: paused, waiting for another one's KV cache, compiling, or one that may or does hang."""
+    """The finding on an engine that is paused, compiles, or may or does hang; None while its GPUs compute.
+
+    One that waits for another engine's KV cache has a rule of its own.
+    """
     paused = _paused_finding(case, engine, stall)
     if paused is not None:
         return paused
@@ -200,15 +207,17 @@ def _with_signs(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Stal
 
 
 def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
-    """Somebody has put it to sleep, or holds its requests for an update of its weights."""
+    """The finding on an engine that somebody put to sleep, or whose requests are held for new weights; else None."""
     held = _held_requests(case)
     if not engine.asleep and not held:
         return None
-    proof = Evidence("asleep", parameters=params(how=engine.asleep))
+    evidence = Evidence("asleep", parameters=params(how=engine.asleep))
     if held:
-        proof = case.evidence("paused_requests", PAUSED, held)
-    stall = stall.with_evidence(proof, how=engine.asleep, paused=held or None)
-    level = Level.WARN if stall.seconds >= case.thresholds.hung_s else Level.NOTE
+        evidence = case.evidence("paused_requests", PAUSED, held)
+    stall = stall.with_evidence(evidence, how=engine.asleep, paused=held or None)
+    level = Level.NOTE
+    if stall.seconds >= case.thresholds.hung_s:
+        level = Level.WARN
     wait = wait_or_check(case, engine, paused="yes")
     return Finding(Limit.HUNG, "paused", stall.parameters, stall.evidence, (wait,), level)
 
@@ -221,19 +230,17 @@ def _held_requests(case: Case) -> float:
 
 
 def _compiles(case: Case, seconds: float) -> bool:
-    """It has not given a token since its process began, and its first requests are there for minutes at most."""
+    """Whether it may still compile: its process gave no token yet, and its first requests are minutes old at most."""
     steady_s = max(KEPT_S, case.recent.steady_s("running"))
     return not _gave_tokens(case) and min(seconds, steady_s) < case.thresholds.compile_s
 
 
 def _gave_tokens(case: Case) -> bool:
     """Whether a token of its process was counted: by the engine, else by gpumon."""
-    ranks = () if case.reading is None else case.reading.ranks
     counts = []
-    for rank in ranks:
-        for name in _COUNTS:
-            if name in rank.counters:
-                counts.append(rank.counters[name])
+    if case.reading is not None:
+        for rank in case.reading.ranks:
+            counts += [rank.counters[name] for name in _TOKEN_COUNTERS if name in rank.counters]
     if counts:
         return any(counts)
     if case.engine is None:
@@ -246,7 +253,7 @@ def _gave_tokens(case: Case) -> bool:
 
 
 def _no_tokens_finding(case: Case, engine: Engine, stall: Stall, *, late: bool) -> Finding:
-    """Too early to restart it, or not known well enough: it may compile, load weights or wait for others."""
+    """The finding while it is too early for a restart, or not sure: it may compile, load weights or wait for others."""
     late_word = ""
     if late:
         late_word = "yes"
@@ -256,7 +263,7 @@ def _no_tokens_finding(case: Case, engine: Engine, stall: Stall, *, late: bool) 
 
 
 def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
-    """It hangs, unless its gauges froze: engines renew them with their steps.
+    """The finding on an engine that hangs, or whose gauges froze: engines renew them with their steps.
 
     After an abort of all requests there is no step (vLLM #22545).
     """
@@ -275,11 +282,11 @@ def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> F
 
 
 def _load_moves(case: Case, seconds: float) -> bool:
-    """Requests came or went meanwhile: its gauges are alive."""
+    """Whether requests came or went meanwhile, so that its gauges are alive."""
     for field in ("running", "waiting"):
         values = []
         for at_s, value in case.recent.values(field, seconds):
-            if at_s > case.now_s - seconds + 5.0:
+            if at_s > case.now_s - seconds + _GAUGES_SETTLE_S:
                 values.append(value)
         if values and max(values) != min(values):
             return True
@@ -288,11 +295,15 @@ def _load_moves(case: Case, seconds: float) -> bool:
 
 def _only_if_needed(last_resort: Action) -> Action:
     """The action, to take only where the one before it does not help: what may be healthy is not restarted."""
-    return Action(last_resort.code, last_resort.parameters | params(otherwise="yes"))
+    only_otherwise = params(otherwise="yes")  # a word that the sentence of the action looks for
+    return Action(last_resort.code, last_resort.parameters | only_otherwise)
 
 
 def wait_or_check(case: Case, engine: Engine, *, paused: str = "", late: str = "") -> Action:
-    """Wait, or look at what it does: the stacks of its first process, and its log."""
+    """The action to wait, or to look at what it does: the stacks of its first process, and its log.
+
+    `paused` and `late` are words of its sentence: `yes`, or empty.
+    """
     holding = processes_of(case, engine)
     parameters = params(seconds=case.thresholds.hung_s, paused=paused, late=late)
     if holding:

@@ -17,22 +17,24 @@ from gpumon.triage.samples import KEPT_S
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute, moments_of_waiting, while_waiting
 from gpumon.triage.signals import Case, Finding, action, finite, kv_requests, params, running_request_tokens
 
-NARROW_FORMATS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
+_NARROW_FORMATS: Final = ("fp8", "int8", "int4", "mxfp4", "nvfp4", "q8", "q4")
 """Formats of a KV cache that is small already."""
-LITTLE_SHARE: Final = 0.8
+_LITTLE_MEMORY_SHARE: Final = 0.8
 """Share of the GPU's memory given to an engine below which more of it is the first thing to do: 0.9 is usual."""
-_MOST_SHARE: Final = 0.95
+_MOST_MEMORY_SHARE: Final = 0.95
 """Share of the GPU's memory from which on there is nothing left to give: activations and graphs need the rest."""
 _LEAST_USAGE_WITHOUT_ROOM: Final = 0.5
 """KV use below which the cache is not what a prompt waits for, however long the prompt is."""
 KV_ROOM: Final = 0.85
 """KV use that more slots or instances may lead to."""
-LONG_CONTEXT: Final = 0.5
+_LONG_CONTEXT_SHARE: Final = 0.5
 """Mean context, of the longest that is allowed, from which on a lower limit frees room: shorter ones never meet it."""
-GIANT: Final = 0.5
+_GIANT_SHARE: Final = 0.5
 """Share of the KV pool that one request holds, from which on it keeps the others out."""
-GIANT_SAMPLES: Final = 5
+_LEAST_GIANT_SAMPLES: Final = 5
 """Samples of the last 3 min with a queue that make one request the cause of it."""
+_MOST_INSTANCES: Final = 1e6
+"""Bound of a number of instances: a pool that holds next to nothing would need more than can be counted."""
 MOST_TIMES: Final = 4.0
 """Times the present instances, up to which requests in flight tell how many are needed: more of them are the backlog of
 an overload, which grows with every minute of it."""
@@ -55,10 +57,12 @@ def kv_cache(case: Case) -> Finding | None:
         parameters |= params(waiting=waiting)
     else:
         parameters |= params(thrown=preemptions_per_s)
-    proof = (*_evidence(case, engine, usage, waiting, preemptions_per_s), *case.late_latencies())
-    confidence = Confidence.HIGH if is_full else Confidence.MEDIUM
+    evidence = (*_evidence(case, engine, usage, waiting, preemptions_per_s), *case.late_latencies())
+    confidence = Confidence.MEDIUM
+    if is_full:
+        confidence = Confidence.HIGH
     actions = more_kv(case, engine, running + waiting, kv_requests(engine))
-    finding = Finding(Limit.KV_CACHE_FULL, "kv_full", parameters, proof, actions, Level.WARN, confidence)
+    finding = Finding(Limit.KV_CACHE_FULL, "kv_full", parameters, evidence, actions, Level.WARN, confidence)
     return with_roomy_replicas(case, finding, "kv_usage_ratio")
 
 
@@ -103,19 +107,19 @@ def _has_other_limit(case: Case) -> bool:
 def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preemptions_per_s: float) -> list[Evidence]:
     """Figures that show a full cache, and how many requests it holds."""
     limits = case.thresholds
-    proof = [case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio)]
+    evidence = [case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio)]
     if waiting > 0.0:
-        proof.append(case.evidence("waiting", "waiting", waiting, "waiting"))
+        evidence.append(case.evidence("waiting", "waiting", waiting, "waiting"))
     if preemptions_per_s > 0.0:
-        proof.append(
+        evidence.append(
             case.evidence("preemptions", "preemptions_per_s", preemptions_per_s, "preempt", limits.kv_preemptions_per_s)
         )
     fits = kv_requests(engine)
     tokens = running_request_tokens(engine)
     if fits is not None and tokens is not None:
         held = params(tokens=tokens)
-        proof.append(Evidence("kv_holds", fits, source="KV pool / tokens of a running request", parameters=held))
-    return proof
+        evidence.append(Evidence("kv_holds", fits, source="KV pool / tokens of a running request", parameters=held))
+    return evidence
 
 
 def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tuple[Action, ...]:
@@ -124,10 +128,10 @@ def more_kv(case: Case, engine: Engine, load: float, fits: float | None) -> tupl
     words = advice(engine.kind)
     actions = [Action("more_instances", _instances_parameters(case, engine, load, fits))]
     tokens = running_request_tokens(engine)
-    if tokens and tokens >= LONG_CONTEXT * _longest_context(case.info):
+    if tokens and tokens >= _LONG_CONTEXT_SHARE * _longest_context(case.info):
         actions.append(action("lower_context", flag=words.length))
     precision = engine.dimensions.kv_precision or case.info.get("cache_dtype", "")
-    if words.fp8_kv and not precision.startswith(NARROW_FORMATS):
+    if words.fp8_kv and not precision.startswith(_NARROW_FORMATS):
         actions.append(action("fp8_kv", flag=words.fp8_kv))
     if not words.memory:
         return tuple(actions)
@@ -140,10 +144,10 @@ def _with_more_memory(case: Case, flag: str, actions: Sequence[Action]) -> list[
     share = _memory_share(case.info)
     if share is None:
         return [*actions, action("more_kv_memory", flag=flag)]
-    if share >= _MOST_SHARE:
+    if share >= _MOST_MEMORY_SHARE:
         return list(actions)
     more = action("more_kv_memory", flag=flag, now=case.info["gpu_memory_utilization"])
-    if share < LITTLE_SHARE:
+    if share < _LITTLE_MEMORY_SHARE:
         # Costs nothing, and there is much to take.
         return [more, *actions]
     return [*actions, more]
@@ -155,7 +159,7 @@ def _instances_parameters(case: Case, engine: Engine, load: float, fits: float |
         return {}
     instances_now = max(1, engine.hardware.ranks)
     rejected = turned_away(case)
-    instances = steady_count(case, "kv", min((load + rejected) / fits * instances_now / KV_ROOM, 1e6))
+    instances = steady_count(case, "kv", min((load + rejected) / fits * instances_now / KV_ROOM, _MOST_INSTANCES))
     if not instances_now < instances <= MOST_TIMES * instances_now:
         return {}
     parameters = params(instances=float(instances), now=float(instances_now), requests=load + rejected)
@@ -188,8 +192,8 @@ def one_prompt(case: Case) -> Finding | None:
     if engine is None or not case.recent.mean("waiting", KEPT_S):
         return None
     shares = _shares_of_largest(case)
-    giant_shares = [share for share in shares if share >= GIANT]
-    if len(giant_shares) < GIANT_SAMPLES or len(giant_shares) < SPLIT * len(shares):
+    giant_shares = [share for share in shares if share >= _GIANT_SHARE]
+    if len(giant_shares) < _LEAST_GIANT_SAMPLES or len(giant_shares) < SPLIT * len(shares):
         return None
     share = sum(giant_shares) / len(giant_shares)
     pool = finite(engine.load.kv_pool_tokens)
@@ -199,7 +203,7 @@ def one_prompt(case: Case) -> Finding | None:
     waiting = max(while_waiting(case, "waiting"))
     usage = max(while_waiting(case, "kv_usage_ratio"))
     source = "KV usage - the usual of the others"
-    proof = (
+    evidence = (
         Evidence("one_request_holds", share, source=source, parameters=params(tokens=tokens)),
         case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio),
         case.evidence("waiting", "waiting", waiting, "waiting"),
@@ -207,7 +211,7 @@ def one_prompt(case: Case) -> Finding | None:
     )
     parameters = params(share=share, tokens=tokens, waiting=waiting)
     actions = (action("limit_prompt", flag=advice(engine.kind).length), action("long_prompts_apart"))
-    return Finding(Limit.KV_CACHE_FULL, "one_prompt", parameters, proof, actions, Level.WARN, Confidence.MEDIUM)
+    return Finding(Limit.KV_CACHE_FULL, "one_prompt", parameters, evidence, actions, Level.WARN, Confidence.MEDIUM)
 
 
 def _shares_of_largest(case: Case) -> list[float]:
@@ -233,15 +237,16 @@ def _shares_of_largest(case: Case) -> list[float]:
 
 def _usual_share(case: Case) -> float | None:
     """Share of the KV pool that a request took in the quieter half of the last hour; None where that is not known."""
-    usage_at = HOUR_FIELDS.index("kv_usage_ratio")
-    running_at = HOUR_FIELDS.index("running")
+    usage_index = HOUR_FIELDS.index("kv_usage_ratio")
+    running_index = HOUR_FIELDS.index("running")
     shares: list[float] = []
     for slot in case.recent.hour.slots:
-        used = slot.means[usage_at]
-        count = slot.means[running_at]
+        used = slot.means[usage_index]
+        count = slot.means[running_index]
         if used is not None and count is not None and count >= 1.0:
             shares.append(used / count)
     shares.sort()
     if shares:
+        # The middle of the quieter half.
         return shares[len(shares) // 4]
     return None

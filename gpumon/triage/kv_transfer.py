@@ -70,11 +70,11 @@ def transfer_waits(case: Case) -> Finding | None:
     if not stalls and not case.late_latencies():
         return None
     parameters = params(waiting=waiting)
-    proof = [case.evidence("waiting_for_kv", "waiting_deferred", waiting, "waiting")]
+    evidence = [case.evidence("waiting_for_kv", "waiting_deferred", waiting, "waiting")]
     began_s = math.inf
     if stalls:
         parameters |= params(seconds=seconds)
-        proof.append(case.evidence("no_token", "decode_tokens_per_s", seconds, "decode"))
+        evidence.append(case.evidence("no_token", "decode_tokens_per_s", seconds, "decode"))
         began_s = case.now_s - seconds
     parameters |= params(role=case.info.get(ROLE))
     confidence = Confidence.LOW
@@ -84,7 +84,7 @@ def transfer_waits(case: Case) -> Finding | None:
         Limit.KV_TRANSFER,
         "kv_transfer_waits",
         parameters,
-        (*proof, *_transfer_evidence(case, engine), *case.late_latencies()),
+        (*evidence, *_transfer_evidence(case, engine), *case.late_latencies()),
         (check_other_side(case),),
         Level.WARN,
         confidence,
@@ -106,15 +106,15 @@ def cache_expires(case: Case) -> Finding | None:
         least = EXPIRED_STILL
     if expired < least:
         return None
-    proof = [case.evidence("kv_expired", "kv_expired_per_s", per_s)]
+    evidence = [case.evidence("kv_expired", "kv_expired_per_s", per_s)]
     late_reads = finite(engine.rates.kv_late_reads_per_s)
     if late_reads:
-        proof.append(case.evidence("kv_late_reads", "kv_late_reads_per_s", late_reads))
-    proof += _failure_evidence(case, engine)
-    proof += case.late_latencies()
+        evidence.append(case.evidence("kv_late_reads", "kv_late_reads_per_s", late_reads))
+    evidence += _failure_evidence(case, engine)
+    evidence += case.late_latencies()
     parameters = params(expired=expired, seconds=seconds)
     return Finding(
-        Limit.KV_TRANSFER, "kv_expires", parameters, tuple(proof), (_check_side(case, prefills=True),), Level.WARN
+        Limit.KV_TRANSFER, "kv_expires", parameters, tuple(evidence), (_check_side(case, prefills=True),), Level.WARN
     )
 
 

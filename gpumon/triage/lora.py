@@ -26,7 +26,7 @@ def lora_slots(case: Case) -> Finding | None:
     if waiting < case.thresholds.queue_waiting:
         return None
     parameters = params(slots=slots, adapters=adapters, waiting=waiting)
-    proof = (
+    evidence = (
         case.evidence("lora_waiting", "lora_waiting", adapters),
         case.evidence("lora_loaded", "lora_loaded", loaded, limit=slots),
         case.evidence("waiting", "waiting", waiting, "waiting"),
@@ -36,4 +36,6 @@ def lora_slots(case: Case) -> Finding | None:
     if flag:
         wanted = float(round(slots + adapters))
     fixes = (action("raise_lora_slots", flag=flag, now=slots, wanted=wanted), action("group_adapters"))
-    return Finding(Limit.LORA_SLOTS_FULL, "lora_slots", parameters, (*proof, *case.late_latencies()), fixes, Level.WARN)
+    return Finding(
+        Limit.LORA_SLOTS_FULL, "lora_slots", parameters, (*evidence, *case.late_latencies()), fixes, Level.WARN
+    )

@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.readings.verdict import Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.signals import GROWN, MINUTE_S, Case, Finding, action, finite, params
+from gpumon.triage.signals import MINUTE_S, TTFT_GROWN_TIMES, Case, Finding, action, finite, params
 
-ACCEPTANCE_FELL: Final = 0.5
+_ACCEPTANCE_LEFT: Final = 0.5
 """Part of its acceptance of before to which it falls where a draft does not fit any more: prompts of another kind
 change it by a third."""
-ACCEPTED_LEAST: Final = 0.2
+_LEAST_ACCEPTANCE: Final = 0.2
 """Acceptance below which most of what the draft computes is thrown away."""
-PER_STEP_LEAST: Final = 1.3
+_LEAST_TOKENS_PER_STEP: Final = 1.3
 """Tokens per step and sequence from which on speculation pays all the same: drafts and checks cost 10 % to 30 %."""
-HITS_FELL: Final = 0.5
+_HITS_LEFT: Final = 0.5
 """Part of the share of cached prompt tokens before down to which it falls where the prefixes are lost."""
-HITS_MATTER: Final = 0.2
+_LEAST_HITS_LOST: Final = 0.2
 """Share of cached prompt tokens that has to be lost: less is hardly felt."""
-LEAST_PROMPTS: Final = 10.0
+_LEAST_PROMPTS: Final = 10.0
 """Requests of a minute that make a share of cached tokens."""
-SLOWER: Final = 1.5
+_SLOWER_TIMES: Final = 1.5
 """Times its time per token of before from which on users see the difference."""
-HEALS_S: Final = 180.0
+_WARM_AGAIN_S: Final = 180.0
 """A prefix cache is as warm as it was after so long: the prefixes of most requests come again within minutes."""
-COLD_S: Final = 300.0
+_COLD_S: Final = 300.0
 """Seconds after a restart in which a cold prefix cache is taken for its consequence."""
 
 
@@ -36,12 +36,12 @@ def lost_speculation(case: Case) -> Finding | None:
     if engine is None or acceptance is None or not case.mean("running"):
         return None
     per_step = finite(engine.rates.tokens_per_step)
-    before = case.recent.hour.before_fall("acceptance_ratio", acceptance, ACCEPTANCE_FELL)
+    before = case.recent.hour.before_fall("acceptance_ratio", acceptance, _ACCEPTANCE_LEFT)
     if before is None and not _is_hardly_accepted(case, acceptance, per_step):
         return None
     parameters = params(now=acceptance, before=before, per_step=per_step)
     slower = slower_tokens(case)
-    evidence = _speculation_proof(case, acceptance, before, per_step, slower)
+    evidence = _speculation_evidence(case, acceptance, before, per_step, slower)
     if before is None:
         fixes = (action("stop_speculation"),)
         return Finding(Limit.SPECULATION_LOW, "acceptance_low", parameters, evidence, fixes, Level.NOTE)
@@ -52,31 +52,31 @@ def lost_speculation(case: Case) -> Finding | None:
     return Finding(Limit.SPECULATION_LOW, "acceptance_fell", parameters, evidence, fixes, level)
 
 
-def _speculation_proof(
+def _speculation_evidence(
     case: Case, acceptance: float, before: float | None, per_step: float | None, slower: Evidence | None
 ) -> tuple[Evidence, ...]:
     """Acceptance beside its own of before, tokens of a step, and latencies that are longer or late."""
-    proof = [case.evidence("acceptance", "acceptance_ratio", acceptance, limit=before)]
+    evidence = [case.evidence("acceptance", "acceptance_ratio", acceptance, limit=before)]
     if per_step is not None:
-        proof.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
+        evidence.append(case.evidence("tokens_per_step", "tokens_per_step", per_step))
     if slower is not None:
-        proof.append(slower)
-    return (*proof, *case.late_latencies())
+        evidence.append(slower)
+    return (*evidence, *case.late_latencies())
 
 
 def _is_hardly_accepted(case: Case, acceptance: float, per_step: float | None) -> bool:
     """Whether drafts give next to nothing, seen for a minute."""
     if per_step is None or case.recent.seconds < MINUTE_S:
         return False
-    return acceptance < ACCEPTED_LEAST and per_step < PER_STEP_LEAST
+    return acceptance < _LEAST_ACCEPTANCE and per_step < _LEAST_TOKENS_PER_STEP
 
 
 def slower_tokens(case: Case) -> Evidence | None:
-    """The time per token beside its own of before, where it is far longer."""
+    """Evidence of the time per token beside its own of before; None where it is not far longer."""
     itl_s = case.mean("itl_mean_s")
     if itl_s is None:
         return None
-    itl_before_s = case.recent.hour.before_rise("itl_mean_s", itl_s, SLOWER)
+    itl_before_s = case.recent.hour.before_rise("itl_mean_s", itl_s, _SLOWER_TIMES)
     if itl_before_s is None:
         return None
     return case.evidence("itl_before", "itl_mean_s", itl_s, "itl", itl_before_s)
@@ -87,40 +87,43 @@ def prefix_hits(case: Case) -> Finding | None:
     cached_share = case.mean("cached_ratio")
     if case.served() is None or cached_share is None or _has_few_prompts(case) or _are_preempted(case):
         return None
-    before = case.recent.hour.before_fall("cached_ratio", cached_share, HITS_FELL)
-    if before is None or before - cached_share < HITS_MATTER:
+    before = case.recent.hour.before_fall("cached_ratio", cached_share, _HITS_LEFT)
+    if before is None or before - cached_share < _LEAST_HITS_LOST:
         return None
     parameters = params(now=cached_share, before=before)
-    proof = [case.evidence("prefix_hits", "cached_ratio", cached_share, limit=before)]
+    evidence = [case.evidence("prefix_hits", "cached_ratio", cached_share, limit=before)]
     computed = case.mean("prefill_tokens_per_s")
     if computed is not None:
-        proof.append(case.evidence("prefill_rate", "prefill_tokens_per_s", computed, "prefill"))
+        evidence.append(case.evidence("prefill_rate", "prefill_tokens_per_s", computed, "prefill"))
     restarted_s = min(case.restarts_s, default=None)
-    if restarted_s is not None and restarted_s < COLD_S:
-        return _cold_cache_finding(case, parameters, proof, restarted_s)
-    return _fewer_hits_finding(case, parameters, proof)
+    if restarted_s is not None and restarted_s < _COLD_S:
+        return _cold_cache_finding(case, parameters, evidence, restarted_s)
+    return _fewer_hits_finding(case, parameters, evidence)
 
 
 def _has_few_prompts(case: Case) -> bool:
     """Whether so few requests came in the last minute that each of them moves the share."""
     requests_per_s = case.mean("requests_per_s", MINUTE_S)
-    return requests_per_s is not None and requests_per_s * MINUTE_S < LEAST_PROMPTS
+    return requests_per_s is not None and requests_per_s * MINUTE_S < _LEAST_PROMPTS
 
 
-def _cold_cache_finding(case: Case, parameters: Parameters, proof: Sequence[Evidence], restarted_s: float) -> Finding:
+def _cold_cache_finding(
+    case: Case, parameters: Parameters, evidence: Sequence[Evidence], restarted_s: float
+) -> Finding:
     """The engine restarted a moment ago: the cache fills by itself."""
-    cold = parameters | params(restarted=restarted_s, heals_s=HEALS_S)
+    cold = parameters | params(restarted=restarted_s, heals_s=_WARM_AGAIN_S)
     fixes = (action("wait_for_cache"),)
-    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", cold, (*proof, *case.late_latencies()), fixes, Level.NOTE)
+    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", cold, (*evidence, *case.late_latencies()), fixes, Level.NOTE)
 
 
-def _fewer_hits_finding(case: Case, parameters: Parameters, proof: Sequence[Evidence]) -> Finding:
+def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Sequence[Evidence]) -> Finding:
     """Prompts or their routing have changed; more urgent where users feel it."""
     late = case.late_latencies()
     first_late = later_first_tokens(case)
-    shown = list(proof)
+    evidence = list(hits_evidence)
     if first_late is not None:
-        shown.append(first_late)
+        evidence.append(first_late)
+    evidence += late
     is_felt = bool(late) or first_late is not None or case.waiting_mean() >= case.thresholds.queue_waiting
     level = Level.NOTE
     confidence = Confidence.MEDIUM
@@ -128,8 +131,7 @@ def _fewer_hits_finding(case: Case, parameters: Parameters, proof: Sequence[Evid
         level = Level.WARN
         confidence = Confidence.HIGH
     fixes = (action("check_prefix_routing"),)
-    evidence = (*shown, *late)
-    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", parameters, evidence, fixes, level, confidence)
+    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", parameters, tuple(evidence), fixes, level, confidence)
 
 
 def _are_preempted(case: Case) -> bool:
@@ -139,11 +141,11 @@ def _are_preempted(case: Case) -> bool:
 
 
 def later_first_tokens(case: Case) -> Evidence | None:
-    """The time to first token beside its own of before, where it is far longer."""
+    """Evidence of the time to first token beside its own of before; None where it is not far longer."""
     ttft_s = case.mean("ttft_s.mean")
     if ttft_s is None:
         return None
-    ttft_before_s = case.recent.hour.before_rise("ttft_s.mean", ttft_s, GROWN)
+    ttft_before_s = case.recent.hour.before_rise("ttft_s.mean", ttft_s, TTFT_GROWN_TIMES)
     if ttft_before_s is None:
         return None
     return case.evidence("ttft_before", "ttft_s", ttft_s, "ttft", ttft_before_s)

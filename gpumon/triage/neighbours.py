@@ -84,12 +84,12 @@ def _takes_much(program: Neighbour) -> bool:
 
 def _neighbour_evidence(program: Neighbour, slow_step: Evidence | None) -> list[Evidence]:
     """The SM time that the program takes, and the step that takes longer than its own work explains."""
-    proof: list[Evidence] = []
+    evidence: list[Evidence] = []
     if program.sm_ratio is not None:
-        proof.append(_sm_share(program, program.sm_ratio))
+        evidence.append(_sm_share(program, program.sm_ratio))
     if slow_step is not None:
-        proof.append(slow_step)
-    return proof
+        evidence.append(slow_step)
+    return evidence
 
 
 def _risen_latencies(case: Case) -> list[Evidence]:

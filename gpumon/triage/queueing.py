@@ -64,21 +64,21 @@ def queue(case: Case) -> Finding | None:
     room = _room(case, engine, activity)
     if not room:
         return None
-    proof = _evidence_of_queue(case, engine, activity, queued_share(engine))
+    evidence = _evidence_of_queue(case, engine, activity, queued_share(engine))
     unknown = _unknown(case, engine, activity)
     if unknown:
-        return _unsure_queue(case, unknown, proof)
+        return _unsure_queue(case, unknown, evidence)
     if not case.is_pinned() and activity.busy is not None and activity.busy < HOST_WAIT:
         return None
-    return _queue_finding(case, engine, proof, room=room)
+    return _queue_finding(case, engine, evidence, room=room)
 
 
-def _unsure_queue(case: Case, unknown: tuple[Signal, ...], proof: tuple[Evidence, ...]) -> Finding:
+def _unsure_queue(case: Case, unknown: tuple[Signal, ...], evidence: tuple[Evidence, ...]) -> Finding:
     """The answer that a queue is there, and that these signals would have to say why."""
     level = Level.NOTE
     if case.late_latencies():
         level = Level.WARN
-    return unsure(unknown, proof, level, actions_for_missing(unknown))
+    return unsure(unknown, evidence, level, actions_for_missing(unknown))
 
 
 def _waits_long(case: Case, engine: Engine) -> bool:
@@ -122,14 +122,14 @@ def _unknown(case: Case, engine: Engine, activity: GpuActivity) -> tuple[Signal,
 
 def _evidence_of_queue(case: Case, engine: Engine, activity: GpuActivity, share: float | None) -> tuple[Evidence, ...]:
     """Figures that show the queue, and that nothing else is full."""
-    proof = _evidence_of_waiting(case, engine, case.waiting_mean(), share)
+    evidence = _evidence_of_waiting(case, engine, case.waiting_mean(), share)
     usage = case.mean("kv_usage_ratio")
     if usage is not None:
-        proof.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio))
-    return (*proof, *case.work_evidence(activity), *case.late_latencies())
+        evidence.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio))
+    return (*evidence, *case.work_evidence(activity), *case.late_latencies())
 
 
-def _queue_finding(case: Case, engine: Engine, proof: tuple[Evidence, ...], *, room: str) -> Finding:
+def _queue_finding(case: Case, engine: Engine, evidence: tuple[Evidence, ...], *, room: str) -> Finding:
     """The finding on a queue: at the limit of slots, else at that of tokens in a step. `room` is as `_room` has it."""
     waiting = case.waiting_mean()
     running = case.mean("running") or 0.0
@@ -138,11 +138,13 @@ def _queue_finding(case: Case, engine: Engine, proof: tuple[Evidence, ...], *, r
     if not case.is_pinned():
         parameters = params(waiting=waiting, running=running, usage=usage, room=room)
         actions = (action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances"))
-        finding = Finding(Limit.QUEUE_LIMIT, "queue_steps", parameters, proof, actions)
+        finding = Finding(Limit.QUEUE_LIMIT, "queue_steps", parameters, evidence, actions)
         return with_roomy_replicas(case, finding._replace(confidence=Confidence.MEDIUM), "running")
     is_sure = slots is not None and queued_share(engine) is not None
     parameters = params(waiting=waiting, running=running, slots=_number_of(slots), usage=usage, room=room)
-    finding = Finding(Limit.QUEUE_LIMIT, "queue_slots", parameters, proof, _more_slots(case, engine, running, waiting))
+    finding = Finding(
+        Limit.QUEUE_LIMIT, "queue_slots", parameters, evidence, _more_slots(case, engine, running, waiting)
+    )
     if is_sure:
         confidence = Confidence.HIGH
     else:
@@ -153,20 +155,22 @@ def _queue_finding(case: Case, engine: Engine, proof: tuple[Evidence, ...], *, r
 def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
     """Figures of a queue: who waits, what is turned away, what runs and may run, and the time in the queue."""
     limits = case.thresholds
-    proof = [case.evidence("waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
+    evidence = [case.evidence("waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
     rejections_per_s = finite(engine.rates.rejections_per_s)
     if rejections_per_s:
-        proof.append(case.evidence("rejections", "rejections_per_s", rejections_per_s))
+        evidence.append(case.evidence("rejections", "rejections_per_s", rejections_per_s))
     slots = case.slots()
     running = case.mean("running")
     if running is not None:
-        proof.append(case.evidence("running", "running", running, "running", _number_of(slots)))
+        evidence.append(case.evidence("running", "running", running, "running", _number_of(slots)))
     if slots is not None:
-        proof.append(Evidence("slots", slots.number, source=slots.source))
+        evidence.append(Evidence("slots", slots.number, source=slots.source))
     queued = finite(engine.latency.queue_s.mean)
     if share is not None and queued is not None:
-        proof.append(case.evidence("queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued))
-    return proof
+        evidence.append(
+            case.evidence("queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued)
+        )
+    return evidence
 
 
 def _number_of(slots: Slots | None) -> float | None:
@@ -213,7 +217,7 @@ def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> t
 
 
 def bursts(case: Case) -> Finding | None:
-    """Latency beyond its goal that is mostly time in the queue, while on average hardly anyone waits.
+    """Rule: latency beyond its goal that is mostly time in the queue, while on average hardly anyone waits.
 
     The limit is the resource that was full while they waited: the KV cache, or the scheduler's slots; arithmetic has
     its own rule.
@@ -224,24 +228,24 @@ def bursts(case: Case) -> Finding | None:
     share = queued_share(engine)
     if share is None or share < case.thresholds.queue_ttft_ratio:
         return None
-    counts = [count for _, count in case.recent.values("waiting", KEPT_S)]
-    if not _is_burst(counts, case.thresholds.queue_waiting):
+    waiting_counts = [count for _, count in case.recent.values("waiting", KEPT_S)]
+    if not _is_burst(waiting_counts, case.thresholds.queue_waiting):
         return None
     if arithmetic_is_full(case, case.activity()) or arithmetic_was_full(case):
         return None
-    return _burst(case, engine, counts, share)
+    return _burst_finding(case, engine, waiting_counts, share)
 
 
-def _burst(case: Case, engine: Engine, counts: Sequence[float], share: float) -> Finding | None:
+def _burst_finding(case: Case, engine: Engine, counts: Sequence[float], share: float) -> Finding | None:
     """The finding on a burst by what was full in it; None where nothing was."""
     usual = sum(counts) / len(counts)
     parameters = params(most=max(counts), usual=usual, share=share)
-    proof = _evidence_of_waiting(case, engine, usual, share)
+    evidence = _evidence_of_waiting(case, engine, usual, share)
     usage = _full_kv_usage(case)
     if usage is not None:
-        return _burst_of_kv(case, engine, parameters, usage, usual, proof)
+        return _burst_of_kv_finding(case, engine, parameters, usage, usual, evidence)
     if _slots_were_full(case):
-        return _burst_of_slots(case, engine, parameters, proof)
+        return _burst_of_slots_finding(case, engine, parameters, evidence)
     return None
 
 
@@ -257,14 +261,16 @@ def _full_kv_usage(case: Case) -> float | None:
     return max(full)
 
 
-def _burst_of_slots(case: Case, engine: Engine, parameters: Parameters, proof: Sequence[Evidence]) -> Finding:
+def _burst_of_slots_finding(
+    case: Case, engine: Engine, parameters: Parameters, evidence_of_waiting: Sequence[Evidence]
+) -> Finding:
     """The finding on bursts in which as many requests ran as may."""
     actions = (
         action("smooth_bursts"),
         action("raise_slots", flag=advice(engine.kind).slots),
         action("more_instances"),
     )
-    evidence = (*case.late_latencies(), *proof)
+    evidence = (*case.late_latencies(), *evidence_of_waiting)
     parameters = parameters | params(slots=_number_of(case.slots()))
     return Finding(Limit.QUEUE_LIMIT, "queue_bursts", parameters, evidence, actions, Level.WARN, Confidence.MEDIUM)
 
@@ -288,14 +294,19 @@ def _has_passed(counts: Sequence[float], most: float) -> bool:
     return False
 
 
-def _burst_of_kv(
-    case: Case, engine: Engine, parameters: Parameters, usage: float, waiting: float, proof: Sequence[Evidence]
+def _burst_of_kv_finding(
+    case: Case,
+    engine: Engine,
+    parameters: Parameters,
+    usage: float,
+    waiting: float,
+    evidence_of_waiting: Sequence[Evidence],
 ) -> Finding:
     """The finding on bursts in which the KV cache was full, `usage` at the most, and `waiting` requests on average."""
     usage_evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio)
     load = (case.mean("running") or 0.0) + waiting
     actions = more_kv(case, engine, load, kv_requests(engine))
-    evidence = (*case.late_latencies(), usage_evidence, *proof)
+    evidence = (*case.late_latencies(), usage_evidence, *evidence_of_waiting)
     parameters = parameters | params(usage=usage)
     return Finding(Limit.KV_CACHE_FULL, "kv_bursts", parameters, evidence, actions, Level.WARN, Confidence.MEDIUM)
 

@@ -50,7 +50,7 @@ PINNED_LEAST: Final = 8.0
 limit is lower."""
 FULL_SLOTS: Final = 0.95
 """Share of the slots that are in use on average while requests wait for one: some are just being handed on."""
-_LARGEST: Final = 1e21
+_LARGEST_FIGURE: Final = 1e21
 """FLOP/s, bytes or tokens beyond which a counter is broken."""
 _MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
 """Sources of a bandwidth that is neither modelled nor an upper bound."""
@@ -68,11 +68,11 @@ _FIXES: Final = {
 """Why a signal is missing -> code of the fix that gives it (`render.FIXES`)."""
 TOKEN_TOTALS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
 """Sampled fields that count tokens of a server: while one of them moves, it works."""
-GROWN: Final = 2.0
+TTFT_GROWN_TIMES: Final = 2.0
 """Times its own mean of the minutes before from which on a time to first token is named."""
 _READ_ALONG_TOKENS: Final = 20.0
 """Tokens of an answer from which on somebody reads along as it comes: a class or a score has fewer."""
-LEAST_GROWN_S: Final = 0.1
+LEAST_TTFT_GROWTH_S: Final = 0.1
 """A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
 
 
@@ -432,7 +432,7 @@ class Case(NamedTuple):
         """
         newest = self.mean("ttft_s.mean")
         usual = self.recent.mean("ttft_s.mean", KEPT_S)
-        if newest is None or not usual or newest < usual + LEAST_GROWN_S / 2:
+        if newest is None or not usual or newest < usual + LEAST_TTFT_GROWTH_S / 2:
             return None
         samples = self.recent.values("ttft_s.mean", KEPT_S)
         first_s, _ = samples[0]
@@ -445,7 +445,7 @@ class Case(NamedTuple):
             before = sum(older) / len(older)
         else:
             before = newest
-        if newest < GROWN * before or newest < before + LEAST_GROWN_S:
+        if newest < TTFT_GROWN_TIMES * before or newest < before + LEAST_TTFT_GROWTH_S:
             return None
         return (newest, before)
 
@@ -489,18 +489,18 @@ class Case(NamedTuple):
     def work_evidence(self, activity: GpuActivity) -> tuple[Evidence, ...]:
         """Evidence on arithmetic and memory, measured before modelled, beside the limits that they would have."""
         limits = self.thresholds
-        proof = []
+        evidence = []
         for value, quantity, field, chart, limit in (
             (activity.tensor, "tensor_active", "tensor_active_ratio", "tensor", limits.compute_tensor_ratio),
             (activity.dram, "dram_active", "bandwidth_bytes_per_s", "dram", limits.bandwidth_dram_ratio),
         ):
             if value is not None:
-                proof.append(self.gpu_evidence(quantity, field, value, chart, limit))
+                evidence.append(self.gpu_evidence(quantity, field, value, chart, limit))
         for name, limit in (("mfu", limits.compute_mfu_ratio), ("mbu", limits.bandwidth_mbu_ratio)):
             share = self.mean(f"{name}_ratio")
             if share is not None:
-                proof.append(self.evidence(name, f"{name}_ratio", share, name, limit))
-        return tuple(proof)
+                evidence.append(self.evidence(name, f"{name}_ratio", share, name, limit))
+        return tuple(evidence)
 
 
 def cases(
@@ -639,7 +639,7 @@ def finite(reading: Reading | None) -> float | None:
     """The number, where it is one that a figure can be: not below zero, and no more than any server comes to."""
     if reading is None or isinstance(reading, Missing):
         return None
-    if 0.0 <= reading < _LARGEST:
+    if 0.0 <= reading < _LARGEST_FIGURE:
         return reading
     return None
 

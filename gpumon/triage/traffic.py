@@ -60,13 +60,13 @@ def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
     usual = _usual_per_s(before)
     parameters = params(seconds=quiet_s, before_per_s=usual)
     source = "least requests/s of 20 s in the 3 min before x time"
-    proof = (
+    evidence = (
         case.evidence("no_request", "running", quiet_s, "running"),
         Evidence("requests_expected", expected, source=source, parameters=params(before_per_s=usual)),
     )
     fixes = (action("check_clients"),)
     began_s = case.now_s - quiet_s
-    return Finding(Limit.TRAFFIC_FELL, "traffic_stopped", parameters, proof, fixes, Level.WARN, began_s=began_s)
+    return Finding(Limit.TRAFFIC_FELL, "traffic_stopped", parameters, evidence, fixes, Level.WARN, began_s=began_s)
 
 
 def _fallen_finding(case: Case) -> Finding | None:
@@ -84,9 +84,9 @@ def _fallen_finding(case: Case) -> Finding | None:
         return None
     parameters = params(now_per_s=came / MINUTE_S, before_per_s=usual)
     source = "requests/s x time + requests in flight"
-    proof = (Evidence("requests_came", came, expected, source, parameters=parameters),)
+    evidence = (Evidence("requests_came", came, expected, source, parameters=parameters),)
     fixes = (action("check_clients"),)
-    return Finding(Limit.TRAFFIC_FELL, "traffic_fell", parameters, proof, fixes, Level.NOTE, Confidence.MEDIUM)
+    return Finding(Limit.TRAFFIC_FELL, "traffic_fell", parameters, evidence, fixes, Level.NOTE, Confidence.MEDIUM)
 
 
 def _split_at_fall(slots: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:

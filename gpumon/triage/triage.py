@@ -24,7 +24,10 @@ from gpumon.triage import (
     engine_use,
     failing,
     front_end,
-    gpu,
+    gpu_clocks,
+    gpu_hardware,
+    gpu_memory,
+    gpu_use,
     host,
     kv_cache,
     lora,
@@ -53,14 +56,14 @@ from gpumon.triage.unexplained import unexplained
 
 RuleFunction = Callable[[Case], "Finding | None"]
 RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
-    (Kind.GPU, Family.STATE): (gpu.broken, gpu.throttled, gpu.program_fault),
+    (Kind.GPU, Family.STATE): (gpu_hardware.broken, gpu_clocks.throttled, gpu_hardware.program_fault),
     (Kind.GPU, Family.LIMIT): (host.input_starved,),
     (Kind.GPU, Family.USE): (
         engine_down.gpu_left,
-        gpu.memory_idle,
-        gpu.vram_full,
-        gpu.gpu_under_used,
-        gpu.works_without_engine,
+        gpu_memory.memory_idle,
+        gpu_memory.vram_full,
+        gpu_use.gpu_under_used,
+        gpu_use.works_without_engine,
     ),
     (Kind.ENGINE, Family.STATE): (
         engine_state.ended_again,
@@ -342,7 +345,7 @@ class Triage:
 
     def _note_use(self, frame: Frame) -> None:
         """Remember which GPUs are used, and which are free: one that is lost does not tell any more."""
-        taken = gpu.gpus_in_use(frame)
+        taken = gpu_hardware.gpus_in_use(frame)
         for reading in frame.gpus:
             recent = self._recents[reading.uuid]
             if reading.uuid in taken or recent.last("awake"):

@@ -1,0 +1,379 @@
+"""Rules on the clocks of a GPU: held down by heat, power, a lowered limit or a lock."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from gpumon.readings.snapshot import Engine, Gpu
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
+from gpumon.triage.samples import AWAKE, Recent
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params
+from gpumon.triage.thresholds import Thresholds
+
+REASONS_SOURCE: Final = "nvmlDeviceGetCurrentClocksEventReasons"
+SLOWDOWNS: Final[Mapping[str, str]] = {
+    "hw_thermal_slowdown": "thermal",
+    "hw_power_brake_slowdown": "power_brake",
+    "sw_thermal_slowdown": "thermal_driver",
+    "hw_slowdown": "hardware_slowdown",
+}
+"""Clock event reasons that are faults -> cause, the most telling first: `hw_slowdown` comes with the two above."""
+_SET_BY_SOMEBODY: Final = {
+    "applications_clocks_setting": "application_clocks",
+}
+"""Clock event reasons that are settings -> cause."""
+_FIXES: Final = {
+    "thermal": "check_cooling",
+    "thermal_driver": "check_cooling",
+    "power_brake": "check_power_supply",
+    "hardware_slowdown": "check_cooling_and_power",
+    "application_clocks": "reset_application_clocks",
+}
+"""Cause -> code of the action against it."""
+POWER_CAP: Final = "sw_power_cap"
+"""Clock event reason: the power limit holds the clock."""
+_FAR_BELOW: Final = 0.7
+"""Clock, of the highest, below which a slowdown costs at least 30 % of the speed."""
+SLOWDOWN_OVER_S: Final = 20.0
+"""Seconds without it after which a slowdown is over: protection against heat comes and goes within seconds."""
+PAST_S: Final = 3.0
+"""Seconds without it after which the verdict says that it was."""
+_BAND: Final = 0.1
+"""Share by which the load and the clock may go back while a verdict stands."""
+_SHARE_BAND: Final = 0.5
+"""Share by which the time slowed down may go back while a verdict stands: it is of one minute, and comes in bursts."""
+_STEADY: Final = 0.02
+"""Most that a locked clock moves, as a share of the highest: one that power or heat decides goes up and down."""
+_MOST_OF_THE_TIME: Final = 0.5
+"""Share of the last minute in which the power limit, or a setting, must have held a clock to explain it."""
+_LOWERED: Final = 0.95
+"""Power limit, of the card's default, below which somebody lowered it."""
+COOLER: Final = (0.4, 0.7)
+"""Least and most of the power limit in force that is advised against heat."""
+_VISIBLE_HZ: Final = 5e6
+"""Difference of two clocks that shows: they are written in GHz with two decimals."""
+BELOW_DRAW: Final = 0.9
+"""A power limit against heat is at most this much of what the GPU draws: one above it changes nothing."""
+
+
+def throttled(case: Case) -> Finding | None:
+    """Clocks held down by a fault, by a lowered power limit, or by a lock; else far below the highest under load."""
+    gpu = gpu_of(case)
+    if gpu.mig_profile:
+        return None
+    least_share = case.thresholds.throttled_ratio
+    if Limit.THROTTLED in case.near:
+        least_share *= 1.0 - _SHARE_BAND
+    shares = {}
+    active = []
+    for reason in SLOWDOWNS:
+        shares[reason] = _active_share(case.recent, reason)
+        if shares[reason] > least_share:
+            active.append(reason)
+    if active:
+        past_s = min(_past_s(case.recent, reason) for reason in active)
+        if past_s < SLOWDOWN_OVER_S:
+            return _slowed_finding(case, gpu, active[0], shares, past_s)
+    return _held_down_finding(case, gpu)
+
+
+def slowed_lately(recent: Recent, limits: Thresholds) -> bool:
+    """Whether a fault held its clocks down in the last minute."""
+    return any(_active_share(recent, reason) > limits.throttled_ratio for reason in SLOWDOWNS)
+
+
+def _past_s(recent: Recent, reason: str) -> float:
+    """Seconds since a clock event reason was active last; 0 while it is."""
+    if recent.last(reason):
+        return 0.0
+    return recent.steady_s(reason)
+
+
+def _active_share(recent: Recent, reason: str) -> float:
+    """Share of the last minute in which a clock event reason was active."""
+    if recent.last(reason) == 0.0 and recent.steady_s(reason) >= min(MINUTE_S, recent.seconds):
+        return 0.0
+    return recent.mean(reason, MINUTE_S) or 0.0
+
+
+class _Clock(NamedTuple):
+    """SM clock in Hz: mean of the last minute, the highest that the card has, and the newest."""
+
+    mean: float
+    most: float
+    newest: float
+
+
+def _clock(case: Case, gpu: Gpu) -> _Clock | None:
+    """The clock of a GPU; None where it is not known."""
+    mean_hz = finite(case.recent.mean("sm_clock_hz", MINUTE_S))
+    most_hz = finite(gpu.sm_clock_max_hz)
+    newest_hz = finite(case.recent.last("sm_clock_hz"))
+    if mean_hz is None or not most_hz:
+        return None
+    return _Clock(mean_hz, most_hz, newest_hz or mean_hz)
+
+
+def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past_s: float) -> Finding:
+    """The finding on a clock that the driver slows down for `reason`, or did until `past_s` ago."""
+    cause = SLOWDOWNS[reason]
+    is_over = past_s >= PAST_S
+    clock = _clock(case, gpu)
+    busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
+    level = _level_of_slowdown(case, clock, busy, is_over=is_over)
+    parameters: Parameters = {}
+    if is_over:
+        parameters |= params(was="yes")
+    if level is Level.NOTE:
+        parameters |= params(idle="yes")
+    if is_over:
+        parameters |= params(ended=case.frame.wall_s - past_s)
+    if clock is not None and level is not Level.NOTE:
+        clock_hz = clock.mean
+        if is_over:
+            clock_hz = clock.newest
+        parameters |= params(clock_hz=clock_hz, clock_max_hz=clock.most)
+    actions = [action(_FIXES[cause], index=float(gpu.index))]
+    if cause.startswith("thermal"):
+        parameters |= params(celsius=finite(gpu.temperature_c))
+        actions += _cooler_actions(case, gpu)
+    evidence = (*_evidence_of_slowdown(case, gpu, shares), *_load_evidence(case, gpu, clock, busy))
+    return Finding(Limit.THROTTLED, cause, parameters, evidence, tuple(actions), level)
+
+
+def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> Iterator[Evidence]:
+    """The driver's reasons with their share of the time, and the temperature."""
+    limit = case.thresholds.throttled_ratio
+    for reason, share in shares.items():
+        if share > 0.0:
+            counted = params(reason=reason, counted=gpu.throttle_s.get(reason, 0.0) or None)
+            yield Evidence("throttle_share", share, limit, REASONS_SOURCE, parameters=counted)
+    temperature = finite(gpu.temperature_c)
+    if temperature is not None:
+        yield Evidence("temperature", temperature, source="NVML", chart=gpu_chart(gpu, "temp"))
+
+
+def _level_of_slowdown(case: Case, clock: _Clock | None, busy: float | None, *, is_over: bool) -> Level:
+    """Critical while it costs users or much of a loaded GPU's clock; a note where the GPU does nothing."""
+    if busy is not None and busy < AWAKE:
+        return Level.NOTE
+    if is_over:
+        return Level.WARN
+    if _is_felt(case):
+        return Level.CRITICAL
+    is_loaded = (busy or 0.0) >= case.thresholds.loaded_ratio
+    if is_loaded and clock is not None and _is_far_below(clock):
+        return Level.CRITICAL
+    return Level.WARN
+
+
+def _is_felt(case: Case) -> bool:
+    """Whether users of an engine on the GPU wait for what it does."""
+    return any(case.suffers(engine) for engine in case.engines)
+
+
+def _is_far_below(clock: _Clock) -> bool:
+    """Whether a clock is so far below the highest that much of the speed is lost."""
+    return clock.mean < _FAR_BELOW * clock.most
+
+
+def _load_evidence(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | None) -> Iterator[Evidence]:
+    """Clock, busy share and power of the last minute."""
+    if clock is not None:
+        newest: Parameters = {}
+        if abs(clock.newest - clock.mean) >= _VISIBLE_HZ:
+            newest = params(newest=clock.newest)
+        yield Evidence("sm_clock", clock.mean, clock.most, "nvmlDeviceGetClockInfo", gpu_chart(gpu, "clock"), newest)
+    if busy is not None:
+        yield Evidence(
+            "busy", busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=MINUTE_S)
+        )
+    watts = finite(case.recent.mean("power_w", MINUTE_S))
+    if watts is not None:
+        yield Evidence("power", watts, gpu.power_limit_w, "NVML", gpu_chart(gpu, "power"))
+
+
+class _HeldClock(NamedTuple):
+    """A clock under load below the highest, and what is known of why."""
+
+    clock: _Clock
+    busy: float
+    """Mean of the last minute."""
+    is_capped: bool
+    """The power limit holds it most of the time."""
+    has_lowered_limit: bool
+    """The power limit is below the card's default."""
+    is_locked: bool
+    """It stands still, and no power limit explains that."""
+    setting: str | None
+    """Cause by a setting that the driver names."""
+    peers_wait: bool
+    """Other GPUs of its instance run faster, and wait for it."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether a setting explains the clock."""
+        return self.has_lowered_limit or (self.is_locked and self.setting is not None)
+
+    @property
+    def cause(self) -> str:
+        """Code of the verdict's sentence."""
+        if self.is_capped:
+            return "power_cap"
+        if self.setting:
+            return self.setting
+        if self.is_locked:
+            return "locked_clock"
+        return "low_clock"
+
+
+def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
+    """Clocks below the highest under load, and no fault: a power limit, a lock, or nobody who says so."""
+    held = _held_clock(case, gpu)
+    if held is None or not _is_worth_saying(case, held):
+        return None
+    is_felt = held.peers_wait or _is_felt(case)
+    is_wrong = held.has_lowered_limit or held.cause != "power_cap"
+    level = Level.NOTE
+    if is_felt and is_wrong:
+        level = Level.WARN
+    confidence = Confidence.MEDIUM
+    if held.is_sure:
+        confidence = Confidence.HIGH
+    return Finding(
+        Limit.THROTTLED,
+        held.cause,
+        _held_parameters(gpu, held),
+        tuple(_load_evidence(case, gpu, held.clock, held.busy)),
+        (_unlock_action(gpu, held),),
+        level,
+        confidence,
+    )
+
+
+def _is_worth_saying(case: Case, held: _HeldClock) -> bool:
+    """Whether the clock is lowered by a setting, or so low that it matters; in the first minute a setting has to be
+    sure."""
+    is_explained = held.has_lowered_limit or (held.is_locked and held.peers_wait)
+    if case.recent.seconds < MINUTE_S and not is_explained:
+        return False
+    if held.has_lowered_limit or held.is_locked:
+        return True
+    return held.clock.mean < case.thresholds.clock_low_ratio * _clock_band(case) * held.clock.most
+
+
+def _clock_band(case: Case) -> float:
+    """Factor of the thresholds of a clock: while the verdict stands it may rise a little further."""
+    if Limit.THROTTLED in case.near:
+        return 1.0 + _BAND
+    return 1.0
+
+
+def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
+    """State of a loaded GPU's clock; None where there is nothing to look back for, as nearly always."""
+    if _runs_freely(case, gpu):
+        return None
+    clock = _clock(case, gpu)
+    busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
+    if clock is None or busy is None or case.recent.seconds < NOW_S:
+        return None
+    if busy < _least_busy(case):
+        return None
+    is_capped = _active_share(case.recent, POWER_CAP) > _MOST_OF_THE_TIME
+    return _HeldClock(
+        clock,
+        busy,
+        is_capped,
+        has_lowered_limit=is_capped and _is_lowered(gpu),
+        is_locked=not is_capped and _stands_low(case, clock),
+        setting=_setting_cause(case.recent),
+        peers_wait=any(_peers_wait(case, gpu, engine, clock) for engine in case.engines),
+    )
+
+
+def _runs_freely(case: Case, gpu: Gpu) -> bool:
+    """Whether the newest clock gives no reason to look back: it is not known, or high and not capped."""
+    newest_hz = finite(case.recent.last("sm_clock_hz"))
+    most_hz = finite(gpu.sm_clock_max_hz)
+    if newest_hz is None or not most_hz:
+        return True
+    if Limit.THROTTLED in case.near or newest_hz < case.thresholds.clock_locked_ratio * most_hz:
+        return False
+    return not case.recent.last(POWER_CAP)
+
+
+def _least_busy(case: Case) -> float:
+    """Busy share from which on a GPU counts as loaded; a little lower for one whose clock was low before."""
+    loaded_ratio = case.thresholds.loaded_ratio
+    if Limit.THROTTLED in case.near:
+        return loaded_ratio * (1.0 - _BAND)
+    return loaded_ratio
+
+
+def _setting_cause(recent: Recent) -> str | None:
+    """Cause by a setting that the driver named most of the time."""
+    for reason, cause in _SET_BY_SOMEBODY.items():
+        if _active_share(recent, reason) > _MOST_OF_THE_TIME:
+            return cause
+    return None
+
+
+def _is_lowered(gpu: Gpu) -> bool:
+    """Whether somebody set its power limit below the card's default."""
+    limit = finite(gpu.power_limit_w)
+    default = finite(gpu.power_default_w)
+    return bool(limit and default and limit < _LOWERED * default)
+
+
+def _stands_low(case: Case, clock: _Clock) -> bool:
+    """Whether the clock of the last minute stood still, far below the highest."""
+    values = [value for _, value in case.recent.values("sm_clock_hz", MINUTE_S)]
+    is_still = max(values) - min(values) <= _STEADY * clock.most
+    return is_still and clock.mean < case.thresholds.clock_locked_ratio * _clock_band(case) * clock.most
+
+
+def _held_parameters(gpu: Gpu, held: _HeldClock) -> Parameters:
+    """Figures of its sentence."""
+    parameters = params(index=float(gpu.index), clock_hz=held.clock.mean, clock_max_hz=held.clock.most)
+    if held.is_capped:
+        parameters |= params(limit_w=finite(gpu.power_limit_w))
+    if held.has_lowered_limit:
+        parameters |= params(default_w=finite(gpu.power_default_w))
+    return parameters
+
+
+def _unlock_action(gpu: Gpu, held: _HeldClock) -> Action:
+    """Action that gives the GPU its clock back."""
+    index = float(gpu.index)
+    if held.cause == "power_cap":
+        return action("restore_power_limit", index=index, watts=finite(gpu.power_default_w))
+    return action(_FIXES.get(held.cause, "reset_locked_clocks"), index=index)
+
+
+def _peers_wait(case: Case, gpu: Gpu, engine: Engine, clock: _Clock) -> bool:
+    """Whether other GPUs of the same tensor-parallel instance run at higher clocks: they wait for this one."""
+    if engine.hardware.tp < 2:
+        return False
+    for peer in case.snapshot.gpus:
+        if peer.uuid == gpu.uuid or engine.name not in peer.engines:
+            continue
+        peer_hz = case.gpu_mean(peer, "sm_clock_hz", MINUTE_S) or 0.0
+        if peer_hz > clock.mean / _FAR_BELOW:
+            return True
+    return False
+
+
+def _cooler_actions(case: Case, gpu: Gpu) -> Iterator[Action]:
+    """The action to lower the power limit below what the GPU draws, so that its clock holds still; none if that is too
+    low."""
+    limit = finite(gpu.power_limit_w)
+    draw = finite(case.recent.mean("power_w", MINUTE_S))
+    if not limit or not draw:
+        return
+    least_share, most_share = COOLER
+    watts = math.floor(min(BELOW_DRAW * draw, most_share * limit) / 10.0 + 1e-9) * 10.0
+    if watts >= least_share * limit:
+        yield action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit)

@@ -1,0 +1,193 @@
+"""Rules on the hardware of a GPU: lost, Xids, uncorrectable errors of its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from gpumon.readings.dcgm import DCGM
+from gpumon.readings.frame import Frame, GpuState, XidEvent
+from gpumon.readings.process_words import name_processes
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Evidence, Level, Limit
+from gpumon.triage.gpu_figures import gpu_of
+from gpumon.triage.marks import URGENCY
+from gpumon.triage.samples import KEPT_S, Recent
+from gpumon.triage.signals import Case, Finding, action, finite, params
+from gpumon.triage.xid import RESET, Xid, xid_of
+
+_GAUGE_XID_S: Final = 86400.0
+"""Seconds for which a critical Xid in a dcgm-exporter's gauge is reported: the gauge stands until the GPU is reset."""
+OFF_THE_BUS: Final = 79
+"""Xid of a GPU that has fallen off the bus."""
+ECC_SOURCE: Final = "nvmlDeviceGetTotalEccErrors"
+ROWS_SOURCE: Final = "nvmlDeviceGetRemappedRows"
+
+
+def broken(case: Case) -> Finding | None:
+    """Rule: the worst fault of a GPU's hardware, with the evidence of all its faults."""
+    return _most_urgent([*_state_faults(case), *_xid_faults(case, is_application=False), *_memory_faults(case)])
+
+
+def program_fault(case: Case) -> Finding | None:
+    """Rule: Xids that a program caused, while the hardware is fine."""
+    return _most_urgent([*_xid_faults(case, is_application=True)])
+
+
+def _most_urgent(findings: list[Finding]) -> Finding | None:
+    """The most urgent finding, with the evidence of all."""
+    if not findings:
+        return None
+    findings.sort(key=lambda finding: URGENCY[finding.level])
+    evidence: list[Evidence] = []
+    for finding in findings:
+        evidence += finding.evidence
+    return findings[0]._replace(evidence=tuple(evidence))
+
+
+def _hardware_fault(
+    case: Case, level: Level, cause: str, evidence: Evidence, actions: tuple[str, ...], **values: float | str | None
+) -> Finding:
+    """A fault of the hardware. On a GPU that nobody uses it is no more than a warning."""
+    fixes = tuple(action(code, index=float(gpu_of(case).index)) for code in actions)
+    parameters = params(**values)
+    if level is Level.CRITICAL and is_unused(case):
+        level = Level.WARN
+        parameters |= params(unused="yes")
+    return Finding(Limit.HARDWARE_FAULT, cause, parameters, (evidence,), fixes, level)
+
+
+def gpus_in_use(frame: Frame) -> set[str]:
+    """GPUs with a process or an engine on them, or on one of their slices."""
+    in_use: set[str] = set()
+    for engine in frame.engines:
+        in_use.update(engine.gpus)
+    for reading in frame.gpus:
+        if reading.processes:
+            in_use.add(reading.uuid)
+    parents = set()
+    for reading in frame.gpus:
+        if reading.parent_uuid and reading.uuid in in_use:
+            parents.add(reading.parent_uuid)
+    return in_use | parents
+
+
+def is_unused(case: Case) -> bool:
+    """Whether a GPU was free when that was seen last, and has been for 10 minutes as far as it was seen: a program that
+    its fault has just ended did use it."""
+    recent = case.recent
+    return recent.free_s > recent.used_s and case.now_s - recent.used_s >= case.thresholds.gpu_idle_s
+
+
+def _state_faults(case: Case) -> Iterator[Finding]:
+    """The fault of a GPU that is lost, or that needs a reset."""
+    gpu = gpu_of(case)
+    if gpu.state not in (GpuState.LOST, GpuState.RESET_REQUIRED):
+        return
+    parameters = params(state=gpu.state.value, what=clean(gpu.state_text, 120))
+    evidence = Evidence("gpu_state", source="NVML", parameters=parameters)
+    if gpu.state is GpuState.RESET_REQUIRED:
+        yield _hardware_fault(case, Level.CRITICAL, "reset_required", evidence, RESET)
+        return
+    seconds = None
+    if gpu.age_s >= 1.0:
+        seconds = gpu.age_s
+    actions = xid_of(OFF_THE_BUS).actions
+    yield _hardware_fault(case, Level.CRITICAL, "lost", evidence, actions, xid=_xid_of_loss(case), seconds=seconds)
+
+
+def _xid_of_loss(case: Case) -> float | None:
+    """The Xid that tells why the GPU is lost: that it fell off the bus, else the newest critical one."""
+    codes = [event.code for event in _xid_log(case)]
+    if OFF_THE_BUS in codes:
+        return float(OFF_THE_BUS)
+    for code in reversed(codes):
+        if xid_of(code).level is Level.CRITICAL:
+            return float(code)
+    return None
+
+
+def _xid_log(case: Case) -> Sequence[XidEvent]:
+    """The Xids of the GPU, the newest last."""
+    if case.gpu_reading is None:
+        return ()
+    return case.gpu_reading.xid
+
+
+def _xid_events(case: Case) -> dict[int, list[XidEvent]]:
+    """The Xids of the GPU by their code."""
+    by_code: dict[int, list[XidEvent]] = {}
+    for event in _xid_log(case):
+        by_code.setdefault(event.code, []).append(event)
+    return by_code
+
+
+def _xid_faults(case: Case, *, is_application: bool) -> Iterator[Finding]:
+    """A finding for each code that came lately, with how often and when last."""
+    by_code = _xid_events(case)
+    if not by_code:
+        return
+    if is_application:
+        cause = "xid_program"
+        processes = name_processes(gpu_of(case).processes)
+    else:
+        cause = "xid"
+        processes = ""
+    for code, events in by_code.items():
+        kind = xid_of(code)
+        ago_s = case.frame.wall_s - events[-1].wall_s
+        if kind.is_application is not is_application or ago_s > _xid_kept_s(case, kind):
+            continue
+        times = None
+        if len(events) > 1:
+            times = float(len(events))
+        how_often = params(times=times, ago=max(0.0, ago_s))
+        evidence = Evidence("xid", float(code), source="NVML Xid event", parameters=how_often)
+        fault = _hardware_fault(case, kind.level, cause, evidence, kind.actions, xid=float(code), processes=processes)
+        yield fault._replace(confidence=kind.confidence)
+
+
+def _xid_kept_s(case: Case, kind: Xid) -> float:
+    """Seconds for which an Xid is reported."""
+    kept_s = case.thresholds.xid_s
+    if kind.is_application:
+        kept_s = case.thresholds.xid_application_s
+    is_gauge = case.gpu_reading is not None and case.gpu_reading.source == DCGM
+    if is_gauge and kind.level is Level.CRITICAL:
+        return max(kept_s, _GAUGE_XID_S)
+    return kept_s
+
+
+def _memory_faults(case: Case) -> Iterator[Finding]:
+    """Faults of its memory: rows that cannot be remapped, uncorrectable errors, rows that wait for a reset."""
+    gpu = gpu_of(case)
+    if finite(gpu.remap_failed):
+        evidence = Evidence("remap_failed", gpu.remap_failed, source=ROWS_SOURCE)
+        yield _hardware_fault(case, Level.CRITICAL, "remap_failed", evidence, ("replace_gpu",))
+    ecc_count = finite(gpu.ecc_uncorrected)
+    if ecc_count:
+        yield _ecc_fault(case, ecc_count)
+    if finite(gpu.remap_pending):
+        evidence = Evidence("remap_pending", gpu.remap_pending, source=ROWS_SOURCE)
+        yield _hardware_fault(case, Level.WARN, "remap_pending", evidence, RESET)
+
+
+def _ecc_fault(case: Case, count: float) -> Finding:
+    """The finding on uncorrectable ECC errors: critical while more of them come."""
+    risen = ecc_risen(case.recent) or None
+    evidence = Evidence("ecc_uncorrected", count, source=ECC_SOURCE, parameters=params(risen=risen))
+    if risen:
+        fixes = ("reset_gpu", "diagnose_if_again")
+        return _hardware_fault(case, Level.CRITICAL, "ecc_rising", evidence, fixes, count=count, risen=risen)
+    fixes = ("reset_when_free", "replace_if_again")
+    return _hardware_fault(case, Level.WARN, "ecc", evidence, fixes, count=count, risen=risen)
+
+
+def ecc_risen(recent: Recent) -> float:
+    """Uncorrectable ECC errors of a GPU that came in the last 3 minutes."""
+    values = recent.values("ecc_uncorrected", KEPT_S)
+    if not values:
+        return 0.0
+    _, first = values[0]
+    _, last = values[-1]
+    return last - first

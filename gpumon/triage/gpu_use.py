@@ -1,0 +1,201 @@
+"""Rules on GPUs without an engine: they do nothing, little, or work for a program."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from gpumon.efficiency.faults import is_free
+from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.snapshot import Gpu
+from gpumon.readings.text import clean
+from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Signal
+from gpumon.triage.gpu_figures import (
+    BUSY_SOURCE,
+    asleep_s,
+    gpu_of,
+    idle_cost,
+    is_explained,
+    program_names,
+    unplaced_engines,
+    vram_evidence,
+    vram_in_use,
+)
+from gpumon.triage.gpu_hardware import broken
+from gpumon.triage.samples import KEPT_S
+from gpumon.triage.savings import with_savings
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, unsure
+
+_LEAST_SAMPLED_S: Final = KEPT_S - 30.0
+"""Seconds of samples from which on the use of a GPU is judged: its verdict, which must hold for 30 s, comes after 3
+min."""
+_AT_WORK_SM: Final = 0.5
+"""SM activity from which on a GPU is well used."""
+_SILENT: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
+"""States in which there is no question of use."""
+_GONE: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
+"""States of an engine whose process is not there any more, or is a new one."""
+
+
+def gpu_under_used(case: Case) -> Finding | None:
+    """A GPU without an engine that does little or nothing."""
+    idle_s = asleep_s(case)
+    if is_explained(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < _LEAST_SAMPLED_S:
+        return None
+    fault = broken(case)
+    if fault is not None and fault.level in (Level.CRITICAL, Level.WARN):
+        return None  # it is not free for other work
+    busy = _mean_busy(case)
+    if busy is None or busy >= case.thresholds.busy_low_ratio:
+        return None
+    if idle_s > MINUTE_S:
+        return _idle_finding(case, idle_s)
+    return _hardly_used_finding(case, busy)
+
+
+def _idle_finding(case: Case, idle_s: float) -> Finding:
+    """The finding on a GPU that does nothing, with who holds its memory and what that costs."""
+    gpu = gpu_of(case)
+    limits = case.thresholds
+    code = Limit.IDLE
+    evidence = [Evidence("idle_time", idle_s, limits.gpu_idle_s, BUSY_SOURCE, gpu_chart(gpu, "busy"))]
+    vram = vram_in_use(gpu)
+    if vram is not None:
+        used, total = vram
+        evidence.append(vram_evidence(gpu, used, total))
+        if used >= limits.held_ratio * total:
+            code = Limit.IDLE_VRAM_HELD
+    parameters = params(seconds=idle_s, processes=program_names(gpu), free=_free_word(case), cost=idle_cost(case, gpu))
+    actions: tuple[Action, ...] = (_use_action(case, gpu, "ask_owner"),)
+    if unplaced_engines(case) is None:
+        actions = with_savings(actions, 1.0, idle_cost(case, gpu))
+    began_s = case.now_s - idle_s
+    return Finding(code, "gpu_idle", parameters, tuple(evidence), actions, Level.NOTE, Confidence.MEDIUM, began_s)
+
+
+def _hardly_used_finding(case: Case, busy: float) -> Finding:
+    """The finding on a GPU that does little."""
+    gpu = gpu_of(case)
+    window = params(window_s=KEPT_S)
+    evidence = [Evidence("busy", busy, case.thresholds.busy_low_ratio, BUSY_SOURCE, gpu_chart(gpu, "busy"), window)]
+    vram = vram_in_use(gpu)
+    if vram is not None:
+        evidence.append(vram_evidence(gpu, *vram))
+    parameters = params(busy=busy, processes=program_names(gpu), free=_free_word(case))
+    actions = (_use_action(case, gpu, "share_gpu_or_batch"),)
+    code = Limit.LOW_EFFICIENCY
+    return Finding(
+        code, "gpu_hardly_used", parameters, tuple(evidence), actions, Level.NOTE, Confidence.MEDIUM, math.inf
+    )
+
+
+def _free_word(case: Case) -> str:
+    """`yes`, a word of the sentence, where nothing runs on the GPU: no process is listed, and no memory is in use."""
+    reading = case.gpu_reading
+    if reading is not None and is_free(reading):
+        return "yes"
+    return ""
+
+
+def _use_action(case: Case, gpu: Gpu, program_action: str) -> Action:
+    """The action for a GPU with little work: name its engine, act on its program (code `program_action`), or use it."""
+    engine = unplaced_engines(case)
+    if engine:
+        return action("map_engine", engines=engine)
+    if engine is not None:
+        return action("add_endpoint")
+    if gpu.processes:
+        return action(program_action)
+    return action("use_free_gpu")
+
+
+def works_without_engine(case: Case) -> Finding | None:
+    """A GPU without an engine that works: healthy where its own activity shows that, else nobody can tell."""
+    gpu = gpu_of(case)
+    if is_explained(case) or _is_parent(case) or gpu.state in _SILENT:
+        return None
+    busy = _mean_busy(case)
+    if busy is None:
+        return _unknown_busy(gpu)
+    busy_low_ratio = case.thresholds.busy_low_ratio
+    if case.recent.seconds < MINUTE_S or busy < busy_low_ratio or _worked_for_what_ended(case, busy_low_ratio):
+        return None
+    return _at_work_finding(case, gpu, busy)
+
+
+def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
+    """The finding on a GPU that works: healthy where its SMs show it, else nobody can tell."""
+    sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
+    evidence = _evidence_of_work(case, gpu, busy, sm)
+    programs = program_names(gpu) or "a program that is not visible here"
+    if sm is None or sm < _AT_WORK_SM:
+        engine = unplaced_engines(case)
+        parameters = params(processes=programs, busy=busy, engines=engine)
+        return unsure((Signal("gpu_work", fix=_fix_of_unknown_work(case, engine), parameters=parameters),), evidence)
+    if case.found_limits:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
+        return None
+    parameters = params(processes=programs, sm=sm)
+    return Finding(Limit.HEALTHY, "gpu_at_work", parameters, evidence, (), Level.OK, Confidence.MEDIUM)
+
+
+def _unknown_busy(gpu: Gpu) -> Finding:
+    """The driver does not tell how busy the GPU is."""
+    state = Evidence("gpu_state", source="NVML", parameters=params(state=gpu.state.value))
+    return unsure((Signal("busy", parameters=params(why=_why_busy_unknown(gpu))),), (state,))
+
+
+def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tuple[Evidence, ...]:
+    """Busy share, and the activity of SMs and tensor cores as far as it is known."""
+    evidence = [
+        Evidence("busy", busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=KEPT_S))
+    ]
+    source = gpu.activity_source or "GPM"
+    if sm is not None:
+        evidence.append(Evidence("sm_active", sm, source=source, chart=gpu_chart(gpu, "sm")))
+    tensor = finite(case.recent.mean("tensor_active_ratio", MINUTE_S))
+    if tensor is not None:
+        evidence.append(Evidence("tensor_active", tensor, source=source, chart=gpu_chart(gpu, "tensor")))
+    return tuple(evidence)
+
+
+def _worked_for_what_ended(case: Case, busy_low_ratio: float) -> bool:
+    """Whether the work was that of an engine that has ended, whose new process is given a minute."""
+    ended_engines = []
+    for engine in case.engines:
+        if engine.state in _GONE:
+            ended_engines.append(engine)
+    if not ended_engines:
+        return False
+    busy_now = finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0
+    return busy_now < busy_low_ratio or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in ended_engines)
+
+
+def _fix_of_unknown_work(case: Case, unplaced: str | None) -> str:
+    """Code of the fix for a GPU whose work nobody tells of."""
+    if unplaced:
+        return "map_engine"
+    if case.engines:
+        return ""
+    return "add_endpoint"
+
+
+def _mean_busy(case: Case) -> float | None:
+    """Busy share of the last minutes; of a MIG slice, for which there is none, its SM activity."""
+    busy = finite(case.recent.mean("busy_ratio", KEPT_S))
+    if busy is None:
+        return finite(case.recent.mean("sm_active_ratio", KEPT_S))
+    return busy
+
+
+def _is_parent(case: Case) -> bool:
+    """Whether a GPU is split: its slices are judged one by one."""
+    return case.gpu_reading is not None and case.gpu_reading.mig and not case.gpu_reading.parent_uuid
+
+
+def _why_busy_unknown(gpu: Gpu) -> str:
+    """Why the busy share is not known, in words."""
+    reading: Reading = gpu.busy_ratio
+    if isinstance(reading, Missing):
+        return clean(reading.detail, 80) or reading.reason.value.replace("_", " ")
+    return gpu.state.value.replace("_", " ")
