@@ -569,7 +569,7 @@ def disk_waits(case: Case) -> Finding | None:
 
 
 def host_memory_full(case: Case) -> Finding | None:
-    """Rule: the host is nearly out of memory, or tasks wait for it: the kernel soon kills a process, often an engine."""
+    """Rule: the host is nearly out of memory, or tasks wait for it: the kernel soon kills one, often an engine."""
     host = case.snapshot.host
     limits = case.thresholds
     used = finite(host.memory_used_bytes)
