@@ -6,6 +6,7 @@ import heapq
 import math
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,7 +20,10 @@ from gpumon.sources.simulator.traffic import ArrivalQueue, SimulatedRequest
 _MOST_STEPS = 256
 """Decode steps that are done at one go while nothing else happens."""
 
+_NO_GROWTH_S = 1e-12
+"""Growth of a step below which all are taken to last as long as the first: the quadratic formula would divide by 0."""
 BLOCK_TOKENS = 16
+"""Tokens of a KV block: vLLM's default."""
 
 
 def blocks_of(tokens: int) -> int:
@@ -30,9 +34,10 @@ def blocks_of(tokens: int) -> int:
 class KvBlocks:
     """Free and used blocks.
 
-    All decoding sequences gain one token a step, so a sequence that held t tokens at decode step o crosses into a new
-    block whenever (o - (o0 - t)) is a multiple of the block size: counting sequences by that phase gives the need of
-    any number of steps without looking at each sequence.
+    All decoding sequences gain one token a step. A sequence that held t tokens after step o0 needs a new block after
+    each step o at which t + o - o0 is a multiple of the block size: sequences with the same (t - o0) modulo the block
+    size (their phase) need theirs together. The number of sequences by phase gives the need of any number of steps
+    without a look at each sequence. Steps are counted as `ordinal`s.
     """
 
     def __init__(self, total: int) -> None:
@@ -40,6 +45,7 @@ class KvBlocks:
         self.free = total - 1
         """vLLM keeps one block as the null block."""
         self._phases = [0] * BLOCK_TOKENS
+        """Decoding sequences by phase."""
 
     @property
     def usage_ratio(self) -> float:
@@ -96,12 +102,36 @@ class HostHold(msgspec.Struct, frozen=True):
 
     def free_s(self, at_s: float) -> float:
         """When it may go on: at once, unless the host holds it."""
-        end_s = (math.floor(at_s / self.every_s) + 1) * self.every_s
-        return end_s if at_s >= end_s - self.held_s else at_s
+        if at_s >= self.from_s(at_s):
+            return self._period_end_s(at_s)
+        return at_s
 
     def from_s(self, at_s: float) -> float:
-        """When the host holds it next, seen from a moment at which it is free."""
-        return (math.floor(at_s / self.every_s) + 1) * self.every_s - self.held_s
+        """When the host's hold of this period begins."""
+        return self._period_end_s(at_s) - self.held_s
+
+    def _period_end_s(self, at_s: float) -> float:
+        """When the period of `every_s` that a moment is in ends, and the hold with it."""
+        return (math.floor(at_s / self.every_s) + 1) * self.every_s
+
+
+class _Deadline(NamedTuple):
+    """When a client gives up; the first of a heap is the next one."""
+
+    at_s: float
+    number: int
+    """Number of the request: it orders those of the same moment, as sequences have no order."""
+    sequence: Sequence
+
+
+class _End(NamedTuple):
+    """When an answer ends; the first of a heap is the next one."""
+
+    ordinal: int
+    """`EngineModel._ordinal` at its last token."""
+    number: int
+    """Orders those of the same step, as sequences have no order."""
+    sequence: Sequence
 
 
 class Meter(msgspec.Struct):
@@ -159,6 +189,7 @@ class EngineModel:
         self._hand_over = hand_over
         self._held = held
         self._hung_s = math.inf
+        """When it makes its last step."""
         self._paused_s = -math.inf
         """No step begins before."""
         self.limits = limits
@@ -169,22 +200,28 @@ class EngineModel:
         self._now_s = start_s
         self._waiting: deque[Sequence] = deque()
         self._running: dict[Sequence, None] = {}
+        """Admitted requests, the oldest first: a set that keeps its order, like the next one."""
         self._prefilling: dict[Sequence, None] = {}
+        """Those of them whose prompt is not computed yet."""
         self._without_slot = 0
         """Requests in the queue whose LoRA adapter had no slot when the scheduler looked last."""
-        self._deadlines: list[tuple[float, int, Sequence]] = []
+        self._deadlines: list[_Deadline] = []
+        """A heap."""
         self._received = 0
-        self._failing = 0.0
+        """Requests that were accepted."""
+        self._due_failures = 0.0
         """Failures that are due; each whole one is a request's."""
-        self._ends: list[tuple[int, int, Sequence]] = []
+        self._ends: list[_End] = []
+        """A heap of the decoding sequences."""
         self._ends_made = 0
         self._decoding = 0
+        """Sequences that decode."""
         self._context = 0
         """Tokens held by the decoding sequences."""
         self._ordinal = 0
         """Tokens that a sequence would have gained since the start: one with every step, with speculation more."""
-        self._gained = 0.0
-        """Fraction of a token that the steps' mean tokens have left over."""
+        self._fraction = 0.0
+        """Fraction of a token that the steps' mean tokens have left over: a sequence gains whole ones."""
         self._plan: list[tuple[Sequence, int]] | None = None
         """Chunks of the step in progress; None between steps."""
         self._most_steps = _MOST_STEPS
@@ -218,15 +255,20 @@ class EngineModel:
     @property
     def host_hits(self) -> int:
         """Prompt tokens whose KV was in the host's memory."""
-        return self.counters.link_hits if self.limits.offloads else 0
+        if self.limits.offloads:
+            return self.counters.link_hits
+        return 0
 
     @property
     def peer_hits(self) -> int:
         """Prompt tokens whose KV came from another engine."""
-        return 0 if self.limits.offloads else self.counters.link_hits
+        if self.limits.offloads:
+            return 0
+        return self.counters.link_hits
 
     @property
     def _fetching(self) -> int:
+        """Requests whose KV is on its way."""
         if self.link:
             return len(self.link)
         return 0
@@ -249,7 +291,11 @@ class EngineModel:
         while True:
             if self._plan is None and not self._begin_step(to_s):
                 return
-            if not (self._prefill_step(self._plan, to_s) if self._plan else self._decode_steps(to_s)):
+            if self._plan:
+                has_ended = self._prefill_step(self._plan, to_s)
+            else:
+                has_ended = self._decode_steps(to_s)
+            if not has_ended:
                 return
 
     def _begin_step(self, to_s: float) -> bool:
@@ -283,7 +329,7 @@ class EngineModel:
         """When the next KV has come, or the next client gives up: the scheduler then looks anew."""
         fetched_s = self.link.next_s() if self.link else math.inf
         if self._deadlines:
-            return min(fetched_s, self._deadlines[0][0])
+            return min(fetched_s, self._deadlines[0].at_s)
         return fetched_s
 
     def hang(self, at_s: float) -> None:
@@ -298,9 +344,10 @@ class EngineModel:
         """The work done by `at_s`, which is no earlier than the last `advance`: a running step counts in part."""
         total = msgspec.structs.replace(self._meter)
         if self._plan is not None:
-            step = self._step_of(self._plan)
-            cost = self._cost_of(step)
-            share = min(1.0, max(0.0, (min(at_s, self._hung_s) - self._now_s) / cost.seconds))
+            step = self._planned_step(self._plan)
+            cost = self._step_cost(step)
+            spent_s = min(at_s, self._hung_s) - self._now_s
+            share = min(1.0, max(0.0, spent_s / cost.seconds))
             total.add(cost, step.tokens, share)
         return total
 
@@ -315,8 +362,9 @@ class EngineModel:
                 self.rejected += 1
         while self.link and self.link.next_s() <= by_s:
             self._take_fetched(*self.link.take())
-        while self._deadlines and self._deadlines[0][0] <= by_s:
-            self._abort(heapq.heappop(self._deadlines)[2], by_s)
+        while self._deadlines and self._deadlines[0].at_s <= by_s:
+            deadline = heapq.heappop(self._deadlines)
+            self._abort(deadline.sequence, by_s)
 
     def _accept(self, request: SimulatedRequest) -> None:
         """Put a request into the queue, with the moment at which its client gives up."""
@@ -324,20 +372,22 @@ class EngineModel:
         self._waiting.append(sequence)
         self._received += 1
         if math.isfinite(request.patience_s):
-            heapq.heappush(self._deadlines, (request.arrival_s + request.patience_s, self._received, sequence))
+            deadline_s = request.arrival_s + request.patience_s
+            heapq.heappush(self._deadlines, _Deadline(deadline_s, self._received, sequence))
 
     def _fit_request(self, request: SimulatedRequest) -> SimulatedRequest:
         """The request, cut to what the model's context and the pool can hold at all."""
-        most_tokens = min(self.limits.max_model_len, (self.blocks.total - 1) * 16)
-        prompt = min(request.prompt_tokens, most_tokens - 1)
-        output = min(request.output_tokens, most_tokens - prompt)
-        if (prompt, output) == (request.prompt_tokens, request.output_tokens):
+        most_tokens = min(self.limits.max_model_len, (self.blocks.total - 1) * BLOCK_TOKENS)
+        prompt_tokens = min(request.prompt_tokens, most_tokens - 1)
+        output_tokens = min(request.output_tokens, most_tokens - prompt_tokens)
+        if prompt_tokens == request.prompt_tokens and output_tokens == request.output_tokens:
             return request
         return msgspec.structs.replace(
             request,
-            prompt_tokens=prompt,
-            cached_tokens=min(request.cached_tokens, prompt - 1),
-            output_tokens=output,
+            prompt_tokens=prompt_tokens,
+            # The last token of a prompt is never taken from the cache: its output is the first token of the answer.
+            cached_tokens=min(request.cached_tokens, prompt_tokens - 1),
+            output_tokens=output_tokens,
             finish="length",
         )
 
@@ -352,7 +402,10 @@ class EngineModel:
     # Scheduling: decoding sequences first, then chunks of the admitted prompts, then new ones.
 
     def _schedule(self) -> list[tuple[Sequence, int]]:
-        """The prefill chunks of the next step: tokens of each prompt that is computed in it."""
+        """Plan the next step: preempt what finds no block, admit what finds one. Returns its prefill chunks.
+
+        A chunk is a request and the tokens of its prompt that are computed in the step.
+        """
         self._most_steps = _MOST_STEPS
         while not self.blocks.holds(self._ordinal, self._tokens_in(1), self._decoding):
             self._preempt()
@@ -381,7 +434,7 @@ class EngineModel:
         active: set[str] = set()
         if self.limits.max_loras:
             active.update(self.running_adapters)
-        while self._waiting and budget > 0 and self._most_steps > 1:
+        while self._waiting and budget > 0 and self._most_steps > 1:  # nothing is admitted in the step of a preemption
             sequence = self._waiting[0]
             adapter = sequence.request.adapter
             if self._lacks_slot(adapter, active):
@@ -437,13 +490,13 @@ class EngineModel:
             return False
         self._running[sequence] = None
         self._prefilling[sequence] = None
-        if not sequence.preemptions:
+        if not sequence.preemptions:  # one that comes back was counted when it came first
             sequence.scheduled_s = self._now_s
             self.counters.cache_queries += sequence.target
             self.counters.cache_hits += sequence.cached
-            self._failing += self.failing_share
-            sequence.fails = self._failing >= 1.0
-            self._failing -= sequence.fails
+            self._due_failures += self.failing_share
+            sequence.fails = self._due_failures >= 1.0
+            self._due_failures -= sequence.fails
         return True
 
     def _preempt(self) -> None:
@@ -457,6 +510,7 @@ class EngineModel:
         else:
             self._stop_prefilling(sequence)
         if not sequence.generated:
+            # After its first token they are counted already (`_token_after_prefill`), and stay as they were then.
             sequence.cached = 0
             sequence.fetched = 0
         sequence.computed = 0
@@ -466,16 +520,19 @@ class EngineModel:
         self._waiting.appendleft(sequence)
 
     def _stop_decoding(self, sequence: Sequence) -> None:
-        self._drop(sequence, sequence.held(self._ordinal))
-        self._ends = [entry for entry in self._ends if entry[2] is not sequence]
+        """Take a sequence out of the batch before its answer ends."""
+        self._leave_batch(sequence)
+        self._ends = [end for end in self._ends if end.sequence is not sequence]
         heapq.heapify(self._ends)
 
     def _stop_prefilling(self, sequence: Sequence) -> None:
+        """Give the blocks of a prompt back before it is computed."""
         self.blocks.free += blocks_of(sequence.target)
         del self._prefilling[sequence]
 
-    def _drop(self, sequence: Sequence, held: int) -> None:
-        """Take a decoding sequence that holds `held` tokens out of the batch."""
+    def _leave_batch(self, sequence: Sequence) -> None:
+        """Give the blocks of a decoding sequence back."""
+        held = sequence.held(self._ordinal)
         self.blocks.leave(held, self._ordinal)
         self.blocks.free += blocks_of(held)
         self._context -= held
@@ -508,7 +565,7 @@ class EngineModel:
 
     # Steps.
 
-    def _step_of(self, chunks: list[tuple[Sequence, int]]) -> EngineStep:
+    def _planned_step(self, chunks: list[tuple[Sequence, int]]) -> EngineStep:
         """The work of a step with these prefill chunks beside what decodes."""
         step = EngineStep(self._decoding, float(self._context + self._decoding), chunks=len(chunks))
         if self.speculation is not None:
@@ -520,53 +577,55 @@ class EngineModel:
             step.logits += sequence.computed + tokens == sequence.target
         return step
 
-    def _cost_of(self, step: EngineStep) -> Cost:
+    def _step_cost(self, step: EngineStep) -> Cost:
+        """Cost of a step, with the time that drafting takes."""
         cost = self.instance.cost(step)
         if self.speculation is not None and step.decoding:
             cost.overhead_s += self.speculation.overhead_s
         return cost
 
     def _tokens_in(self, steps: int) -> int:
-        """Tokens that each decoding sequence gets out of so many steps."""
+        """Whole tokens that each decoding sequence gets out of so many steps."""
         if self.speculation is None:
             return steps
-        return int(self._gained + steps * self.speculation.mean_tokens)
+        return int(self._fraction + steps * self.speculation.mean_tokens)
 
     def _prefill_step(self, chunks: list[tuple[Sequence, int]], to_s: float) -> bool:
         """One step with prefill chunks in it; False if it does not end by `to_s`."""
-        step = self._step_of(chunks)
-        cost = self._cost_of(step)
+        step = self._planned_step(chunks)
+        cost = self._step_cost(step)
         if self._now_s + cost.seconds > to_s:
             return False
         decoding = self._decoding
         computed_before = self.counters.computed_tokens
         gain = self._tokens_in(1)
         self._commit(cost, step, 1, cost.seconds)
-        ended = [sequence for sequence, tokens in chunks if self._computed(sequence, tokens)]
-        for sequence in ended:
+        prefilled = []
+        for sequence, tokens in chunks:
+            sequence.computed += tokens
+            if sequence.computed == sequence.target:
+                prefilled.append(sequence)
+        for sequence in prefilled:
             self._token_after_prefill(sequence)
-        if decoding or ended:
-            computed = self.counters.computed_tokens - computed_before
-            self.counters.step_output(decoding + len(ended), decoding * gain + len(ended) + computed)
+        if decoding or prefilled:
+            # vLLM counts the tokens of a prompt in the step that gives the first token of its answer.
+            prompt_tokens = self.counters.computed_tokens - computed_before
+            tokens_out = decoding * gain + len(prefilled) + prompt_tokens
+            self.counters.step_output(decoding + len(prefilled), tokens_out)
         self._finish_ended()
         return True
 
-    @staticmethod
-    def _computed(sequence: Sequence, tokens: int) -> bool:
-        sequence.computed += tokens
-        return sequence.computed == sequence.target
-
     def _decode_steps(self, to_s: float) -> bool:
         """As many pure decode steps as end by `to_s` and before anything changes the batch; False if none does."""
-        step = self._step_of([])
-        cost = self._cost_of(step)
+        step = self._planned_step([])
+        cost = self._step_cost(step)
         if self._now_s + cost.seconds > to_s:
             return False
         steps = self._steps_at_one_go(cost, to_s)
         gain = self._tokens_in(steps)
-        if gain > 1:
+        if gain > 1:  # the mean of all steps: the context grows from the first to the last
             step.context_tokens += self._decoding * (gain - 1) / 2
-            cost = self._cost_of(step)
+            cost = self._step_cost(step)
         self._commit(cost, step, steps, steps * cost.seconds)
         self.counters.step_output(self._decoding, self._decoding * gain / steps, steps)
         self._finish_ended()
@@ -583,9 +642,9 @@ class EngineModel:
         if self._held is not None:
             until_s = min(until_s, self._held.from_s(self._now_s))
         in_time = int(_steps_in(until_s - self._now_s, cost.seconds, growth_s))
-        to_end = math.ceil((self._ends[0][0] - self._ordinal) / mean_tokens)
+        to_end = math.ceil((self._ends[0].ordinal - self._ordinal) / mean_tokens)
         steps = min(self._most_steps, to_end, in_time)
-        if not self._waiting:
+        if not self._waiting:  # an arrival behind others changes nothing; one that is alone is admitted after its step
             arrival_s = self._arrivals.next_s() - self._now_s
             steps = min(steps, math.ceil(_steps_in(arrival_s, cost.seconds, growth_s)))
         steps = max(1, steps)
@@ -594,7 +653,7 @@ class EngineModel:
         return steps
 
     def _commit(self, cost: Cost, step: EngineStep, steps: int, seconds: float) -> None:
-        """`steps` steps of mean `cost` are done: every decoding sequence has as many tokens more, or more than that."""
+        """Count `steps` steps of mean `cost` as done: every decoding sequence has as many tokens more, or more."""
         self._meter.add(cost, step.tokens, steps)
         self._now_s += seconds
         self._plan = None
@@ -602,7 +661,7 @@ class EngineModel:
             return
         gain = self._tokens_in(steps)
         if self.speculation is not None:
-            self._gained += steps * self.speculation.mean_tokens - gain
+            self._fraction += steps * self.speculation.mean_tokens - gain
             self.counters.speculated(self.speculation, steps * self._decoding, (gain - steps) * self._decoding)
         self.blocks.free -= self.blocks.need(self._ordinal, gain, self._decoding)
         self._ordinal += gain
@@ -630,13 +689,13 @@ class EngineModel:
         sequence.decoding = True
         sequence.ends = self._ordinal + self._answer_tokens(sequence) - sequence.generated
         self._ends_made += 1
-        heapq.heappush(self._ends, (sequence.ends, self._ends_made, sequence))
+        heapq.heappush(self._ends, _End(sequence.ends, self._ends_made, sequence))
         self.blocks.join(sequence.target, self._ordinal)
         self._decoding += 1
         self._context += sequence.target
 
     def _answer_tokens(self, sequence: Sequence) -> int:
-        """Tokens of its answer that this engine gives."""
+        """Tokens of its answer that this engine gives; none after the first where it fails or hands over."""
         if sequence.fails or self._hand_over is not None:
             return sequence.generated
         return sequence.request.output_tokens
@@ -651,11 +710,11 @@ class EngineModel:
 
     def _finish_ended(self) -> None:
         """Take out the sequences whose last token has come."""
-        while self._ends and self._ends[0][0] <= self._ordinal:
-            sequence = heapq.heappop(self._ends)[2]
+        while self._ends and self._ends[0].ordinal <= self._ordinal:
+            sequence = heapq.heappop(self._ends).sequence
             # What speculation gave beyond the end of the answer was never sent.
             self.counters.generation_tokens -= self._ordinal - sequence.ends
-            self._drop(sequence, sequence.held(self._ordinal))
+            self._leave_batch(sequence)
             del self._running[sequence]
             sequence.ended = True
             self._count_finished(sequence)
@@ -680,7 +739,7 @@ class EngineModel:
             counters.stopped += 1
             counters.answered += 1
         else:
-            counters.cut += 1
+            counters.cut += 1  # vLLM gives a request that is handed over one token, and the reason `length`
             counters.answered += 1
         counters.request_prompt_tokens.note(request.prompt_tokens)
         counters.request_generation_tokens.note(output_tokens)
@@ -707,11 +766,12 @@ def _adapters_of(sequences: Iterable[Sequence]) -> tuple[str, ...]:
 
 def _steps_in(seconds: float, first_s: float, growth_s: float) -> float:
     """Steps that fit in `seconds` when the first lasts `first_s` and each next one `growth_s` longer."""
-    if math.isinf(seconds) or seconds <= 0.0:
-        if seconds > 0.0:
-            return _MOST_STEPS
+    if seconds <= 0.0:
         return 0.0
+    if math.isinf(seconds):
+        return _MOST_STEPS
+    # n steps last n * first_s + growth_s * n * (n - 1) / 2: solved for n.
     linear = first_s - growth_s / 2
-    if growth_s < 1e-12:
+    if growth_s < _NO_GROWTH_S:
         return seconds / linear
     return (math.sqrt(linear * linear + 2 * growth_s * seconds) - linear) / growth_s
