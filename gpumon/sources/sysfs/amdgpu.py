@@ -34,8 +34,11 @@ NO_AMD_GPU: Final = "the kernel shows no GPU with the driver amdgpu in /sys/clas
 _NO_PCIE: Final = Missing(Reason.NOT_SUPPORTED, "amdgpu counts no PCIe traffic that every user may read")
 _IDS: Final = ("usr/share/libdrm/amdgpu.ids", "opt/amdgpu/share/libdrm/amdgpu.ids")
 _AMD: Final = "0x1002"
+"""PCI vendor."""
 _PWM_MOST: Final = 255.0
+"""`pwm1` of a fan at full speed."""
 _CLOCKS: Final = {"sm_clock_hz": "sm_clock_max_hz", "memory_clock_hz": "memory_clock_max_hz"}
+"""Field of a clock -> field of its highest level."""
 _BOOSTS: Final = Missing(Reason.INVALID, "the clock was above the highest level that the driver lists (pp_dpm_sclk)")
 """RX 9070 XT: levels up to 1000 MHz are listed, and it boosts to 2970."""
 _LEVEL: Final = re.compile(r"(?m)^\S+: (\d+)Mhz")
@@ -103,9 +106,9 @@ class AmdgpuGpu(SysfsGpu):
         known = _NAMES.get((card.device_id, card.revision), "")
         if known:
             return known
-        wanted = f"{card.device_id:04x},\t{card.revision:02x},\t"
-        for place in _IDS:
-            listed = listed_name(self._root / place, wanted)
+        line_start = f"{card.device_id:04x},\t{card.revision:02x},\t"
+        for path in _IDS:
+            listed = listed_name(self._root / path, line_start)
             if listed:
                 return listed
         product = clean(text_or(card.folder / "device" / "product_name"), 80)
@@ -113,7 +116,7 @@ class AmdgpuGpu(SysfsGpu):
 
     def _read_minute(self) -> None:
         """Read what changes seldom. A power limit of 0 is none."""
-        self._gauges(_limits(self._card.hwmon))
+        self._gauges(_limit_gauges(self._card.hwmon))
         for field in ("power_limit_w", "power_default_w"):
             if self._values[field] == 0.0:
                 self._values[field] = NOT_SUPPORTED
@@ -127,12 +130,12 @@ class AmdgpuGpu(SysfsGpu):
 
     def _read_tick(self) -> None:
         """Read what changes all the time. A clock above its highest level shows that the card boosts."""
-        self._gauges(_moving(self._card.hwmon))
-        for now, most in _CLOCKS.items():
-            if is_below(self._values[most], self._values[now]):
-                self._boosting.add(most)
-        for most in self._boosting:
-            self._values[most] = _BOOSTS
+        self._gauges(_tick_gauges(self._card.hwmon))
+        for clock, top_clock in _CLOCKS.items():
+            if is_below(self._values[top_clock], self._values[clock]):
+                self._boosting.add(top_clock)
+        for top_clock in self._boosting:  # for good: the level is wrong in moments without a boost, too
+            self._values[top_clock] = _BOOSTS
 
     def _top_level(self, file: str) -> Reading:
         """The highest clock of a list such as `1: 1200Mhz *`."""
@@ -167,13 +170,14 @@ class AmdgpuGpu(SysfsGpu):
         return str(device)
 
     def _compute_units(self) -> Reading:
+        """Compute units of the first partition, by KFD."""
         node = kfd.node_at(self._root / "sys", self._card.slot)
         if node is None or not node.compute_units:
             return NOT_SUPPORTED
         return node.compute_units
 
     def _usage(self, now_s: float) -> dict[int, ClientUsage]:
-        """With the processes that KFD lists for everybody: ROCm's."""
+        """Usage by pid, with the processes that KFD lists for everybody: ROCm's."""
         usage = dict(super()._usage(now_s))
         node = kfd.node_at(self._root / "sys", self._card.slot)
         if node is None:
@@ -186,7 +190,7 @@ class AmdgpuGpu(SysfsGpu):
 
 
 @lru_cache(maxsize=64)
-def _limits(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
+def _limit_gauges(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
     """Gauges that only an administrator changes."""
     return (
         SysfsGauge("vram_total_bytes", ("device/mem_info_vram_total",)),
@@ -196,7 +200,7 @@ def _limits(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
 
 
 @lru_cache(maxsize=64)
-def _moving(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
+def _tick_gauges(hwmon: Hwmon) -> tuple[SysfsGauge, ...]:
     """Gauges that change all the time."""
     return (
         SysfsGauge("busy_ratio", ("device/gpu_busy_percent",), 0.01),

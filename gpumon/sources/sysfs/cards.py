@@ -21,6 +21,8 @@ INTEGRATED_SLOT: Final = ":00:02.0"
 _CARD: Final = re.compile(r"card\d+")
 _SLOT: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 _IDS: Final = re.compile(r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})")
+"""Vendor and device."""
+_CHANNEL: Final = re.compile(r"((?:temp|power|energy|freq)\d+)_(?:input|average|max|label)")
 
 
 class Hwmon(NamedTuple):
@@ -138,9 +140,6 @@ def _hwmon(folder: Path, driver: str) -> Hwmon:
     return Hwmon()
 
 
-_CHANNEL: Final = re.compile(r"((?:temp|power|energy|freq)\d+)_(?:input|average|max|label)")
-
-
 def _channels(sensors: Path) -> Iterator[tuple[str, str]]:
     """(label, channel) of all temperatures, powers, energies and frequencies.
 
@@ -152,9 +151,9 @@ def _channels(sensors: Path) -> Iterator[tuple[str, str]]:
         return
     channels = []
     for name in names:
-        matched = _CHANNEL.fullmatch(name)
-        if matched and matched[1] not in channels:
-            channels.append(matched[1])
+        match = _CHANNEL.fullmatch(name)
+        if match and match[1] not in channels:
+            channels.append(match[1])
     for channel in channels:
         kind = channel.rstrip("0123456789")
         label = text_or(sensors / f"{channel}_label")

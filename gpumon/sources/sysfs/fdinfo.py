@@ -12,7 +12,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -50,14 +50,40 @@ class ClientUsage(NamedTuple):
     """Share of time of its busiest engine since the look before; user queues of ROCm are not in it."""
 
 
+class _EngineWork(NamedTuple):
+    """Counters of one engine of a GPU for one client."""
+
+    engine: str
+    """Name, such as `gfx` or `ccs`."""
+    spent: float
+    """Seconds or cycles of work, divided by the number of alike engines."""
+    passed: float
+    """Cycles that have passed; 0 where `spent` is a time."""
+
+
 class _Client(NamedTuple):
     """One open file of a GPU."""
 
     slot: str
-    client: str
+    """PCI address."""
+    client_id: str
     vram_bytes: Reading
-    engines: tuple[tuple[str, float, float], ...]
-    """(engine, busy, passed): ns and 0, or cycles and cycles that have passed; both by the engine's capacity."""
+    works: tuple[_EngineWork, ...]
+
+
+class _ClientSeen(NamedTuple):
+    """A client, the process that it was seen in first, and the monotonic time of that."""
+
+    pid: int
+    client: _Client
+    at_s: float
+
+
+class _WorkSeen(NamedTuple):
+    """Counters of an engine, and the monotonic time at which they were read."""
+
+    work: _EngineWork
+    at_s: float
 
 
 class OpenProcesses(NamedTuple):
@@ -75,16 +101,22 @@ class FdinfoClients:
 
     def __init__(self, proc: Path = _PROC, *, is_root: bool | None = None) -> None:
         """`is_root`: nothing is hidden from this user by the way in which /proc is mounted; None: ask the kernel."""
+        if is_root is None:
+            is_root = os.geteuid() == 0
         self._proc = proc
-        self._is_root = os.geteuid() == 0 if is_root is None else is_root
+        self._is_root = is_root
         self._lock = threading.Lock()
         self._look = OpenProcesses(float("-inf"), {}, is_whole=False)
         self._all_due_s = float("-inf")
+        """When the next look at all processes is due."""
         self._first_seen: dict[int, float] = {}
+        """pid -> when the process was first seen."""
         self._holders: set[int] = set()
+        """Processes that had a GPU open at the last look."""
         self._unread: set[int] = set()
-        self._engines: dict[tuple[str, str, str], tuple[float, float, float]] = {}
-        """Busy and passed time of an engine of a client (slot, client, engine), and when they were read."""
+        """Processes whose files this user may not read."""
+        self._works: dict[tuple[str, str, str], _WorkSeen] = {}
+        """(slot, client id, engine) -> its counters at the last look."""
 
     def look(self, now_s: float, every_s: float) -> OpenProcesses:
         """The newest look, at most `every_s` old."""
@@ -95,28 +127,28 @@ class FdinfoClients:
 
     def _look_again(self, now_s: float) -> OpenProcesses:
         """Look at the open files of the processes that are due."""
-        pids = self._due(now_s)
+        pids = self._due_pids(now_s)
         files_left = _MOST_FILES
-        clients: dict[tuple[str, str], tuple[int, _Client, float]] = {}
+        clients: dict[tuple[str, str], _ClientSeen] = {}
         for pid in pids:
-            files = self._files(pid, files_left)
+            files = self._gpu_files(pid, files_left)
             files_left -= len(files)
-            holds = False
+            holds_gpu = False
             for path in files:
-                client = _client_of(path)
+                client = _read_client(path)
                 if client is not None:
-                    holds = True
-                    clients.setdefault((client.slot, client.client), (pid, client, time.monotonic()))
-            if holds:
+                    holds_gpu = True
+                    # A client that several processes share, or have open twice, counts once.
+                    clients.setdefault((client.slot, client.client_id), _ClientSeen(pid, client, time.monotonic()))
+            if holds_gpu:
                 self._holders.add(pid)
             else:
                 self._holders.discard(pid)
-        is_host = _link(str(self._proc / "self" / "ns" / "pid")) == HOST_NAMESPACE
-        return OpenProcesses(
-            now_s, self._sum_by_process(clients), is_whole=self._is_root and is_host and not self._unread
-        )
+        sees_host = _link_target(str(self._proc / "self" / "ns" / "pid")) == HOST_NAMESPACE
+        is_whole = self._is_root and sees_host and not self._unread
+        return OpenProcesses(now_s, self._sum_by_process(clients.values()), is_whole)
 
-    def _due(self, now_s: float) -> list[int]:
+    def _due_pids(self, now_s: float) -> list[int]:
         """Processes to look at: known holders and young ones; each minute all."""
         running = set(_pids(self._proc))
         self._holders &= running
@@ -132,8 +164,8 @@ class FdinfoClients:
                 due.append(pid)
         return due
 
-    def _files(self, pid: int, most: int) -> list[Path]:
-        """The fdinfo of a process's files that are nodes of graphics cards."""
+    def _gpu_files(self, pid: int, most: int) -> list[Path]:
+        """The fdinfo of a process's open files that are nodes of graphics cards; `most` open files are looked at."""
         folder = self._proc / str(pid)
         files = []
         try:
@@ -141,7 +173,7 @@ class FdinfoClients:
                 for count, entry in enumerate(entries):
                     if count >= most:
                         break
-                    if _link(entry.path).startswith(NODES):
+                    if _link_target(entry.path).startswith(NODES):
                         files.append(folder / "fdinfo" / entry.name)
         except PermissionError:
             self._unread.add(pid)
@@ -151,26 +183,26 @@ class FdinfoClients:
         self._unread.discard(pid)
         return files
 
-    def _sum_by_process(
-        self, clients: dict[tuple[str, str], tuple[int, _Client, float]]
-    ) -> dict[str, dict[int, ClientUsage]]:
-        """Usage by GPU and process; a client that two processes share counts for the first."""
+    def _sum_by_process(self, clients: Iterable[_ClientSeen]) -> dict[str, dict[int, ClientUsage]]:
+        """Usage by GPU and process: memory of all clients, and the share of the engine that they keep busiest."""
         usage: dict[str, dict[int, ClientUsage]] = {}
-        newest: dict[tuple[str, str, str], tuple[float, float, float]] = {}
+        works: dict[tuple[str, str, str], _WorkSeen] = {}
         busy: dict[tuple[str, int, str], Reading] = {}
-        for pid, client, at_s in clients.values():
-            of_gpu = usage.setdefault(client.slot, {})
-            of_gpu[pid] = ClientUsage(_plus(of_gpu.get(pid, ClientUsage()).vram_bytes, client.vram_bytes))
-            for engine, spent, passed in client.engines:
-                key = (client.slot, client.client, engine)
-                newest[key] = (spent, passed, at_s)
-                share = _share(self._engines.get(key), newest[key])
-                place = (client.slot, pid, engine)
-                busy[place] = _at_most_all(_plus(busy.get(place, NOT_EXPOSED), share))
-        self._engines = newest
+        for pid, client, at_s in clients:
+            gpu_usage = usage.setdefault(client.slot, {})
+            before = gpu_usage.get(pid, ClientUsage())
+            gpu_usage[pid] = ClientUsage(_sum_known(before.vram_bytes, client.vram_bytes))
+            for work in client.works:
+                client_key = (client.slot, client.client_id, work.engine)
+                works[client_key] = _WorkSeen(work, at_s)
+                share = _busy_share(self._works.get(client_key), works[client_key])
+                process_key = (client.slot, pid, work.engine)
+                busy[process_key] = _at_most_all(_sum_known(busy.get(process_key, NOT_EXPOSED), share))
+        self._works = works
         for (slot, pid, _), share in busy.items():
-            of_process = usage[slot][pid]
-            usage[slot][pid] = of_process._replace(engine_ratio=_largest(of_process.engine_ratio, share))
+            process_usage = usage[slot][pid]
+            engine_ratio = _largest_known(process_usage.engine_ratio, share)
+            usage[slot][pid] = process_usage._replace(engine_ratio=engine_ratio)
         return usage
 
 
@@ -185,7 +217,7 @@ def _pids(proc: Path) -> Iterator[int]:
             yield int(name)
 
 
-def _link(path: str) -> str:
+def _link_target(path: str) -> str:
     """Target of a link; empty where it cannot be read."""
     try:
         return os.readlink(path)  # noqa: PTH115 - a Path for each open file costs more than the call
@@ -193,7 +225,7 @@ def _link(path: str) -> str:
         return ""
 
 
-def _client_of(path: Path) -> _Client | None:
+def _read_client(path: Path) -> _Client | None:
     """The client of an open file; None where it has none, or is closed by now."""
     try:
         text = read_text(path)
@@ -207,20 +239,20 @@ def _client_of(path: Path) -> _Client | None:
     slot = values.get("drm-pdev", "").lower()
     if not slot or "drm-client-id" not in values:
         return None
-    return _Client(slot, values["drm-client-id"], _memory_bytes(values), tuple(_engines(values)))
+    return _Client(slot, values["drm-client-id"], _memory_bytes(values), tuple(_engine_works(values)))
 
 
 def _memory_bytes(values: dict[str, str]) -> Reading:
     """Memory on the card, by the best key that there is."""
     for pattern in _MEMORY:
-        amounts = [_amount(value) for key, value in values.items() if pattern.fullmatch(key)]
+        amounts = [_amount_bytes(value) for key, value in values.items() if pattern.fullmatch(key)]
         known = [amount for amount in amounts if amount is not None]
         if known:
             return sum(known)
     return NOT_EXPOSED
 
 
-def _amount(text: str) -> float | None:
+def _amount_bytes(text: str) -> float | None:
     """`23992 KiB` in bytes; None where it is no amount."""
     number, _, unit = text.partition(" ")
     factor = _UNITS.get(unit.strip())
@@ -229,20 +261,22 @@ def _amount(text: str) -> float | None:
     return int(number) * factor
 
 
-def _engines(values: dict[str, str]) -> Iterator[tuple[str, float, float]]:
-    """Name, time or cycles spent, and cycles passed (0 for times) of each engine."""
+def _engine_works(values: dict[str, str]) -> Iterator[_EngineWork]:
+    """Counters of each engine: a time in ns (amdgpu, i915), or cycles (xe)."""
     for key, value in values.items():
-        time_of = _TIME.fullmatch(key)
-        cycles_of = _CYCLES.fullmatch(key)
+        time_key = _TIME.fullmatch(key)
+        cycles_key = _CYCLES.fullmatch(key)
         spent = value.partition(" ")[0]
         if not spent.isdecimal():
             continue
-        if time_of is not None:
-            yield time_of[1], int(spent) * 1e-9 / _capacity(values, time_of[1]), 0.0
-        elif cycles_of is not None:
-            passed = values.get(f"drm-total-cycles-{cycles_of[1]}", "")
+        if time_key is not None:
+            engine = time_key[1]
+            yield _EngineWork(engine, int(spent) * 1e-9 / _capacity(values, engine), 0.0)
+        elif cycles_key is not None:
+            engine = cycles_key[1]
+            passed = values.get(f"drm-total-cycles-{engine}", "")
             if passed.isdecimal():
-                yield cycles_of[1], int(spent) / _capacity(values, cycles_of[1]), float(passed)
+                yield _EngineWork(engine, int(spent) / _capacity(values, engine), float(passed))
 
 
 def _capacity(values: dict[str, str], engine: str) -> int:
@@ -253,20 +287,21 @@ def _capacity(values: dict[str, str], engine: str) -> int:
     return 1
 
 
-def _share(before: tuple[float, float, float] | None, after: tuple[float, float, float]) -> Reading:
-    """Share of time between two readings of an engine's (spent, passed, at)."""
+def _busy_share(before: _WorkSeen | None, after: _WorkSeen) -> Reading:
+    """Share of time in which an engine worked between two readings."""
     if before is None:
         return FIRST_READING
-    passed = after[1] - before[1]
-    if after[1] == 0.0:
-        passed = after[2] - before[2]
-    spent = after[0] - before[0]
+    if after.work.passed == 0.0:
+        passed = after.at_s - before.at_s
+    else:
+        passed = after.work.passed - before.work.passed
+    spent = after.work.spent - before.work.spent
     if passed <= 0.0 or spent < 0.0:  # the kernel may step back for a moment, and catches up
         return FIRST_READING
     return min(1.0, spent / passed)
 
 
-def _plus(first: Reading, second: Reading) -> Reading:
+def _sum_known(first: Reading, second: Reading) -> Reading:
     """Sum; one that is missing is left out."""
     if isinstance(first, Missing):
         return second
@@ -282,7 +317,8 @@ def _at_most_all(share: Reading) -> Reading:
     return min(1.0, share)
 
 
-def _largest(first: Reading, second: Reading) -> Reading:
+def _largest_known(first: Reading, second: Reading) -> Reading:
+    """The larger one; one that is missing is left out."""
     if isinstance(first, Missing):
         return second
     if isinstance(second, Missing):

@@ -36,7 +36,7 @@ _NEVER_IDLE: Final = Missing(
     Reason.NOT_SUPPORTED, "the kernel's counter of idle time stands at 0: this GPU does not have it"
 )
 _JUMPED: Final = Missing(Reason.RESET, "the counter of idle time grew by more than the time that passed")
-_JUMP: Final = 1.2
+_JUMP_RATIO: Final = 1.2
 """Idle time / time passed above which the counter was set anew; less is the roughness of reading both."""
 _NO_LIMIT: Final = Missing(Reason.OFF, "no sustained power limit (PL1) is set")
 _STANDS: Final = Missing(Reason.NOT_SUPPORTED, "the card's counters of energy stand at 0")
@@ -80,7 +80,7 @@ class IdleState:
         if isinstance(idle_ms_per_s, Missing):
             return idle_ms_per_s
         idle_ratio = idle_ms_per_s * MILLI
-        if idle_ratio > _JUMP:
+        if idle_ratio > _JUMP_RATIO:
             self._rate.forget()
             return _JUMPED
         return 1.0 - min(1.0, idle_ratio)
@@ -146,12 +146,13 @@ class IntelGpu(SysfsGpu):
             idle.forget()
 
     def _sensor(self, channel: str) -> Reading:
+        """Temperature of a channel in degrees; NOT_SUPPORTED without a channel."""
         if not channel:
             return NOT_SUPPORTED
         return self._number(f"{channel}_input", MILLI)
 
     def _busy_ratio(self) -> Reading:
-        """Busy share of the busiest part for compute."""
+        """Busy share of the busiest GT; those for media are not among them."""
         busiest: Reading = NOT_SUPPORTED
         for idle in self._idle:
             idle_ms = self._number(idle.file)
@@ -202,10 +203,10 @@ class IntelGpu(SysfsGpu):
             return size
         total: Reading = size
         for tile in _matching(self._card.folder / "device", r"tile\d+"):
-            of_tile = self._number(f"device/{tile}/physical_vram_size_bytes")
-            if isinstance(of_tile, Missing):
+            tile_bytes = self._number(f"device/{tile}/physical_vram_size_bytes")
+            if isinstance(tile_bytes, Missing):
                 continue
-            total = of_tile if isinstance(total, Missing) else total + of_tile
+            total = tile_bytes if isinstance(total, Missing) else total + tile_bytes
         return total
 
     def _used_bytes(self, now_s: float) -> Reading:
@@ -214,6 +215,7 @@ class IntelGpu(SysfsGpu):
         free = self._number("lmem_avail_bytes")
         if not isinstance(total, Missing) and not isinstance(free, Missing):
             return max(0.0, total - free)
+        # Half the time between two slow reads: the cards of a host share one look, and none gets the look before.
         look = self._clients.look(now_s, self._timings.slow_s / 2.0)
         if not look.is_whole:
             return _HIDDEN
@@ -233,55 +235,63 @@ def _matching(folder: Path, pattern: str) -> list[str]:
         return []
 
 
-def _parts(card: Card) -> list[str]:
+def _gt_folders(card: Card) -> list[str]:
     """Folders of the GTs, relative to the card: xe has them below tiles of the device, i915 below the card."""
-    parts = []
+    folders = []
     for tile in _matching(card.folder / "device", r"tile\d+"):
-        for part in _matching(card.folder / "device" / tile, r"gt\d+"):
-            parts.append(f"device/{tile}/{part}")
+        for gt in _matching(card.folder / "device" / tile, r"gt\d+"):
+            folders.append(f"device/{tile}/{gt}")
     if card.driver == "i915":
-        parts += [f"gt/{part}" for part in _matching(card.folder / "gt", r"gt\d+")]
-    return parts
+        folders += [f"gt/{gt}" for gt in _matching(card.folder / "gt", r"gt\d+")]
+    return folders
 
 
 def _idle_files(card: Card) -> list[str]:
     """Counters of idle time, without those of media engines."""
     files = []
-    for part in _parts(card):
-        for file in (f"{part}/gtidle/idle_residency_ms", f"{part}/rc6_residency_ms"):
-            is_media = text_or(card.folder / part / "gtidle" / "name").endswith("-mc")
-            if not is_media and (card.folder / file).exists():
+    for gt in _gt_folders(card):
+        is_media = text_or(card.folder / gt / "gtidle" / "name").endswith("-mc")
+        if is_media:
+            continue
+        for file in (f"{gt}/gtidle/idle_residency_ms", f"{gt}/rc6_residency_ms"):
+            if (card.folder / file).exists():
                 files.append(file)
+    # Older kernels with i915 have one counter of the whole card.
     if not files and (card.folder / "power" / "rc6_residency_ms").exists():
         files.append("power/rc6_residency_ms")
     return files
 
 
 def _clock_gauges(card: Card) -> tuple[SysfsGauge, SysfsGauge]:
-    """Clock of the first part now and at most."""
-    now = []
-    most = []
-    for part in _parts(card)[:1]:
-        now += [f"{part}/freq0/act_freq", f"{part}/rps_act_freq_mhz"]
-        most += [f"{part}/freq0/rp0_freq", f"{part}/rps_RP0_freq_mhz"]
-    now.append("gt_act_freq_mhz")
-    most.append("gt_RP0_freq_mhz")
-    return SysfsGauge("sm_clock_hz", tuple(now), MHZ), SysfsGauge("sm_clock_max_hz", tuple(most), MHZ)
+    """Clock of the first GT now and at most: by xe, by i915, and by older kernels with i915."""
+    clock_files = []
+    top_files = []
+    for gt in _gt_folders(card)[:1]:
+        clock_files += [f"{gt}/freq0/act_freq", f"{gt}/rps_act_freq_mhz"]
+        top_files += [f"{gt}/freq0/rp0_freq", f"{gt}/rps_RP0_freq_mhz"]
+    clock_files.append("gt_act_freq_mhz")
+    top_files.append("gt_RP0_freq_mhz")
+    clock = SysfsGauge("sm_clock_hz", tuple(clock_files), MHZ)
+    top_clock = SysfsGauge("sm_clock_max_hz", tuple(top_files), MHZ)
+    return clock, top_clock
 
 
 def _listed_name(root: Path, device_id: int) -> str:
     """Market name in pci.ids: the words in brackets behind the chip's, `Battlemage G21 [Arc B580]`."""
-    for place in _IDS:
-        for line in _devices_of_vendor(root / place):
-            found, _, name = line.strip().partition("  ")
-            if found.casefold() == f"{device_id:04x}":
+    for path in _IDS:
+        for line in _devices_of_vendor(root / path):
+            listed_id, _, name = line.strip().partition("  ")
+            if listed_id.casefold() == f"{device_id:04x}":
                 market = _IN_BRACKETS.search(name)
                 return f"Intel {clean(market[1] if market else name, 60)}"
     return ""
 
 
 def _devices_of_vendor(file: Path) -> Iterator[str]:
-    """Lines of Intel's devices; none where there is no such file."""
+    """Lines of Intel's devices; none where there is no such file.
+
+    A vendor's line begins at the margin, its devices' with one tab, and those of their subsystems with two.
+    """
     is_intel = False
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:

@@ -90,6 +90,7 @@ def names_ending(folder: Path, end: str = "") -> Iterator[str]:
 
 
 def _topology(sys: Path) -> Path:
+    """The folder of the nodes."""
     return sys / "class" / "kfd" / "kfd" / "topology" / "nodes"
 
 
@@ -103,7 +104,7 @@ def _slot(properties: dict[str, int]) -> str:
 
 
 def _properties(text: str) -> dict[str, int]:
-    """Lines of `name number`."""
+    """The values of lines such as `simd_count 1216`, by name."""
     properties = {}
     for line in text.splitlines():
         name, _, number = line.partition(" ")

@@ -39,18 +39,18 @@ def _read(source: str, root: Path = ROOT) -> Topology:
     if source == AMD.source:
         driver = amdgpus.amdgpu(root)
     cards = driver.listed()
-    linked = _xgmi_pairs(root / "sys", cards)
+    xgmi_pairs = _xgmi_pairs(root / "sys", cards)
     link_counts: list[tuple[Reading, Reading]] = [(0.0, 0.0)] * len(cards)
     if source == AMD.source:
-        link_counts = _xgmi_counts(root / "sys", cards, linked)
+        link_counts = _xgmi_counts(root / "sys", cards, xgmi_pairs)
     boards = []
     for index, card in enumerate(cards):
-        boards.append(_board(driver, index, card, link_counts[index]))
+        boards.append(_read_board(driver, index, card, link_counts[index]))
     pairs = []
     for first, card in enumerate(cards):
         for second in range(first + 1, len(cards)):
-            way = linked.get((first, second)) or _pcie_way(card, cards[second])
-            pairs.append(Pair(first, second, way))
+            path = xgmi_pairs.get((first, second)) or _pcie_path(card, cards[second])
+            pairs.append(Pair(first, second, path))
     link = ""
     if source == AMD.source:
         link = XGMI_LINK
@@ -78,7 +78,7 @@ def _xgmi_counts(
     return counts
 
 
-def _board(driver: SysfsDriver, index: int, card: Card, links: tuple[Reading, Reading]) -> TopologyGpu:
+def _read_board(driver: SysfsDriver, index: int, card: Card, links: tuple[Reading, Reading]) -> TopologyGpu:
     """One card; `links`: its XGMI links, and those of them that are up."""
     gpu = driver.open(index, None, Timings(), [""])
     (reading,) = gpu.read(0.0, (), Pcie.OFF)
@@ -132,22 +132,23 @@ def _nodes_of(sys: Path, cards: Sequence[Card]) -> dict[kfd.Node, int]:
 
 def _direct_links(pairs: Mapping[tuple[int, int], LinkPath], index: int) -> int:
     """GPUs that a GPU is connected to without another between."""
-    return sum(way is LinkPath.XGMI and index in pair for pair, way in pairs.items())
+    return sum(path is LinkPath.XGMI and index in pair for pair, path in pairs.items())
 
 
-def _pcie_way(first: Card, second: Card) -> LinkPath:
-    """The way between two cards through PCIe, by the folders of their devices."""
+def _pcie_path(first: Card, second: Card) -> LinkPath:
+    """The path between two cards through PCIe, by the folders of their devices."""
     devices = [(card.folder / "device").resolve() for card in (first, second)]
     bridges = [_bridges(device) for device in devices]
     if bridges[0][:1] != bridges[1][:1]:
-        return _way_between_roots(devices)
+        return _path_between_roots(devices)
     shared = 0
     for bridge, other in zip(*bridges, strict=False):
         if bridge != other:
             break
         shared += 1
-    if shared == 1:
+    if shared == 1:  # the host bridge alone
         return LinkPath.PHB
+    # Below the last bridge that both have, each has at most one port of its own: that bridge is one switch.
     if max(len(ports) - shared for ports in bridges) <= 1:
         return LinkPath.PIX
     return LinkPath.PXB
@@ -159,11 +160,10 @@ def _bridges(device: Path) -> list[str]:
     vendor = text_or(device / "vendor")
     while text_or(folder / "vendor") == vendor and vendor:
         folder = folder.parent
-    names = [part for part in folder.parts if part.startswith("pci") or part.count(":") == 2]
-    return [name for name in names if name]
+    return [part for part in folder.parts if part.startswith("pci") or part.count(":") == 2]
 
 
-def _way_between_roots(devices: Sequence[Path]) -> LinkPath:
+def _path_between_roots(devices: Sequence[Path]) -> LinkPath:
     """The way between host bridges, by the NUMA nodes that they belong to."""
     nodes = [text_or(device / "numa_node") for device in devices]
     if nodes[0] == nodes[1]:
