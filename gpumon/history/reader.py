@@ -135,7 +135,7 @@ class Recording:
         """Frames from a time to another, both included."""
         with self._reading():
             packed: list[codec.PackedFrame] = []
-            for span in self._spans_before(from_s, to_s):  # latest run first
+            for span in self._spans_up_to(from_s, to_s):  # latest run first
                 of_run: list[codec.PackedFrame] = []
                 for block in self._blocks(span):
                     begin = bisect_left(block.times, span.since_s)
@@ -246,7 +246,7 @@ class Recording:
                     return _FrameTime(block.times[place], span.run)
         return None
 
-    def _spans_before(self, from_s: float, to_s: float) -> Iterator[_RunSpan]:
+    def _spans_up_to(self, from_s: float, to_s: float) -> Iterator[_RunSpan]:
         """Spans of the runs that led to the moment `to_s`, back to `from_s`, the latest first.
 
         A clock that was ahead for a while leaves frames in the future, and a later run before them in time. Where there
@@ -262,8 +262,8 @@ class Recording:
         if last is None:  # no block of frames can be read; the rest may be
             yield from reversed(inside)
             return
-        later = {span.run for span in inside if span.run > last.run}
-        if any(run.number in later and self._fills_gap(run, last.run) for run in runs):
+        runs_after_last = {span.run for span in inside if span.run > last.run}
+        if any(run.number in runs_after_last and self._fills_gap(run, last.run) for run in runs):
             yield from reversed(inside)
         else:
             yield from _spans_of_earlier_runs(runs, last.run, from_s, to_s)
@@ -345,7 +345,7 @@ class Recording:
         with self._reading():
             content: list[T] = []
             read_rows: set[int] = set()
-            for span in self._spans_before(from_s, to_s):  # latest run first
+            for span in self._spans_up_to(from_s, to_s):  # latest run first
                 rows = self._row_ids(
                     "first_s BETWEEN ? AND ? AND last_s >= ? ORDER BY first_s",
                     (kind, span.run, span.since_s - longest_s, span.until_s, span.since_s),

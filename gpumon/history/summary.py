@@ -93,17 +93,18 @@ class _Sample(NamedTuple):
     """Time before it is not recorded: what was counted there is left out."""
 
 
-class _UncountedTime:
+class _SilentTime:
     """Time of an engine after its last answer and before its end: what it counted then is not known."""
 
     def __init__(self) -> None:
         self._total_s = 0.0
+        """Silent seconds of the processes before that of the last answer."""
         self._last: EngineReading | None = None
         """Last answer."""
         self._last_s = 0.0
-        """When that was (Unix time); so `_end_s`."""
+        """Unix time of the last answer."""
         self._end_s: float | None = None
-        """When the process that gave it ended, where that is known."""
+        """Unix time at which the process of the last answer ended, where that is known."""
 
     def begin_anew(self) -> None:
         """Take the next answer as the first one."""
@@ -121,7 +122,10 @@ class _UncountedTime:
             self._end_s = reading.departure.wall_s
 
     def seconds(self, to_s: float) -> float:
-        """All of it up to a time; an engine that answers again and is the same process has counted on."""
+        """All silent seconds up to a Unix time.
+
+        Silence before an answer of the same process does not count: its counters went on.
+        """
         return self._total_s + self._silent_s(to_s)
 
     def _silent_s(self, to_s: float) -> float:
@@ -153,7 +157,7 @@ class _Counts:
         self.unused: dict[str, UnusedTime] = {}
         self.tokens: dict[tuple[str, str], CounterGrowth] = {}
         """Key of an engine and field of `TOKEN_FIELDS` -> its tokens."""
-        self.uncounted: dict[str, _UncountedTime] = {}
+        self.silent_times: dict[str, _SilentTime] = {}
         """By key of the engine."""
         self.goodput_counts: dict[str, GoodputCount] = {}
         self.goodput_sums: dict[str, GoodputSum] = {}
@@ -166,8 +170,8 @@ class _Counts:
             counter.last = None
         for unused in self.unused.values():
             unused.begin_anew()
-        for uncounted in self.uncounted.values():
-            uncounted.begin_anew()
+        for silent_time in self.silent_times.values():
+            silent_time.begin_anew()
         for goodput in self.goodput_counts.values():
             goodput.begin_anew()
 
@@ -190,7 +194,7 @@ class _Counts:
             self.unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, own_engines, readings, seconds)
         for reading, engine in zip(frame.engines, engines, strict=True):
             self.engines[engine.key] = engine
-            self.uncounted.setdefault(engine.key, _UncountedTime()).add(reading, frame.wall_s)
+            self.silent_times.setdefault(engine.key, _SilentTime()).add(reading, frame.wall_s)
             goodput = self.goodput_counts.setdefault(engine.key, GoodputCount(self.goals))
             self.goodput_sums.setdefault(engine.key, GoodputSum()).add_sum(goodput.take(reading))
             for field, total_field in TOKEN_FIELDS.items():
@@ -228,7 +232,7 @@ def summary_of(
     engines = []
     for engine in counts.engines.values():
         period = _engine_period(engine, counts, means, gpus, to_s - from_s)
-        uncounted_s = counts.uncounted[engine.key].seconds(last_s)
+        uncounted_s = counts.silent_times[engine.key].seconds(last_s)
         engines.append(msgspec.structs.replace(period, uncounted_s=uncounted_s))
     worst, left_out = incidents(past.events(from_s, to_s), to_s)
     whole = Period(

@@ -69,7 +69,7 @@ class Segment:
         self.walls: list[float] = []
         """Unix times of its frames, derived or not."""
         self.things = 0
-        """GPUs and engines in all its frames: what it takes in memory goes with that."""
+        """GPUs and engines in all frames: the memory that a segment takes is in proportion to them."""
         self.derived: list[DerivedMoment] = []
         """Moments of its first frames."""
         self._before = before
@@ -105,21 +105,29 @@ class Segment:
                 self.things += 1 + len(frame.gpus) + len(frame.engines)
 
     @property
-    def is_handed_on(self) -> bool:
-        """Whether another segment goes on with its derivation, or it was forgotten: it derives no more frames."""
+    def has_no_derivation(self) -> bool:
+        """Whether the segment derives no more frames: the next one goes on with the derivation, or it was forgotten."""
         return self._derivation is None
 
     def forget_derivation(self) -> None:
-        """Forget what it would go on with, some 10 MB of readings: whoever asks for more of it begins anew."""
+        """Forget the derivation, some 10 MB of readings: frames that are not derived yet need a new segment."""
         self._warm_up = iter(())
         self._derivation = None
         self._left.clear()
 
+    def _warm_up_one_step(self) -> bool:
+        """Read one frame of the warm-up; returns False where the warm-up is over."""
+        try:
+            next(self._warm_up)
+        except StopIteration:
+            return False
+        return True
+
     def step(self) -> bool:
-        """Derive one frame more, of the warm-up or of its own; returns whether there was one."""
+        """Derive one frame more, of the warm-up or of the segment; returns whether there was one."""
         if self._derivation is None or not self._left:
             return False
-        for _ in self._warm_up:  # one step of it, where it is not over
+        if self._warm_up_one_step():
             return True
         self.derived.append(self._derivation.take(self._left.popleft()))
         return True
@@ -345,7 +353,11 @@ class DerivedTimeline:
         def derive() -> _Place | None:
             self._forget_after_turn()
             place = find()
-            if place is not None and place.segment.is_handed_on and place.frame_index >= len(place.segment.derived):
+            if (
+                place is not None
+                and place.segment.has_no_derivation
+                and place.frame_index >= len(place.segment.derived)
+            ):
                 place = self._find_place(place.wall_s)  # its derivation was forgotten on the way there
             self._span = self._past.span()
             if place is not None:
@@ -460,7 +472,7 @@ class DerivedTimeline:
         segment = self._segments.pop(number, None)
         if segment is not None:
             segment.read_on()
-        if segment is None or (segment.is_handed_on and len(segment.derived) < len(segment.walls)):
+        if segment is None or (segment.has_no_derivation and len(segment.derived) < len(segment.walls)):
             segment = self._new_segment(number)
         if not segment.walls:
             return None
@@ -474,7 +486,7 @@ class DerivedTimeline:
         if before is not None:
             before.read_on()
             derivation = before.hand_on_derivation()
-        unfinished = [segment for segment in self._segments.values() if not segment.is_handed_on]
+        unfinished = [segment for segment in self._segments.values() if not segment.has_no_derivation]
         for segment in unfinished[:-_MOST_DERIVATIONS]:
             segment.forget_derivation()
         if derivation is None:

@@ -11,8 +11,11 @@ DCGM: Final = "dcgm"
 GPM: Final = "gpm"
 """`activity_source` of what NVML's GPM measured: it comes before DCGM's."""
 _MIB: Final = 1048576.0
+"""Bytes of a MiB."""
 PERCENT: Final = 0.01
+"""Factor from percent to a ratio."""
 _MHZ: Final = 1e6
+"""Hz of a MHz."""
 
 
 class DcgmMetric(msgspec.Struct, frozen=True):
@@ -42,73 +45,102 @@ XID: Final = "xid"
 """The last Xid error's number; 0: none."""
 
 
-def _metric(field: str, most: float, flags: str, *names: tuple[str, float]) -> DcgmMetric:
-    """A row of the table; `flags`: `p` profiled, `w` of the whole GPU, `+` above 0."""
+def _metric(
+    field: str,
+    most: float,
+    *names: tuple[str, float],
+    profiled: bool = False,
+    whole_gpu: bool = False,
+    above_zero: bool = False,
+) -> DcgmMetric:
+    """A row of the table. `names`: each without `DCGM_FI_`, and its factor; `above_zero`: a 0 is no true value."""
     above = -1.0
-    if "+" in flags:
+    if above_zero:
         above = 0.0
     return DcgmMetric(
         field=field,
         names=tuple((f"DCGM_FI_{name}", factor) for name, factor in names),
         most=most,
         above=above,
-        profiled="p" in flags,
-        whole_gpu="w" in flags,
+        profiled=profiled,
+        whole_gpu=whole_gpu,
     )
 
 
 DCGM_METRICS: Final = (
-    _metric("busy_ratio", 1.0, "w", ("DEV_GPU_UTIL", PERCENT), ("DEV_GPU_UTIL_RATIO", 1.0)),
-    _metric("memory_busy_ratio", 1.0, "w", ("DEV_MEM_COPY_UTIL", PERCENT), ("DEV_MEMORY_UTIL_RATIO", 1.0)),
-    _metric(ENGINE_ACTIVE, 1.1, "p", ("PROF_GR_ENGINE_ACTIVE", 1.0), ("PROF_GR_ENGINE_UTIL_RATIO", 1.0)),
-    _metric("sm_active_ratio", 1.1, "p", ("PROF_SM_ACTIVE", 1.0), ("PROF_SM_UTIL_RATIO", 1.0)),
-    _metric("sm_occupancy_ratio", 1.1, "p", ("PROF_SM_OCCUPANCY", 1.0), ("PROF_SM_OCCUPANCY_RATIO", 1.0)),
-    _metric("tensor_active_ratio", 1.1, "p", ("PROF_PIPE_TENSOR_ACTIVE", 1.0), ("PROF_TENSOR_UTIL_RATIO", 1.0)),
-    _metric("dram_active_ratio", 1.1, "p", ("PROF_DRAM_ACTIVE", 1.0), ("PROF_DRAM_UTIL_RATIO", 1.0)),
-    _metric("pcie_tx_bytes_per_s", 1e13, "pw", ("PROF_PCIE_TX_BYTES", 1.0)),
-    _metric("pcie_rx_bytes_per_s", 1e13, "pw", ("PROF_PCIE_RX_BYTES", 1.0)),
-    _metric("nvlink_tx_bytes_per_s", 1e14, "pw", ("PROF_NVLINK_TX_BYTES", 1.0)),
-    _metric("nvlink_rx_bytes_per_s", 1e14, "pw", ("PROF_NVLINK_RX_BYTES", 1.0)),
-    _metric("vram_used_bytes", 1e14, "", ("DEV_FB_USED", _MIB), ("DEV_FB_USED_BYTES", 1.0)),
-    _metric(FREE_BYTES, 1e14, "", ("DEV_FB_FREE", _MIB), ("DEV_FB_FREE_BYTES", 1.0)),
-    _metric("vram_reserved_bytes", 1e14, "", ("DEV_FB_RESERVED", _MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
-    _metric("vram_total_bytes", 1e14, "+", ("DEV_FB_TOTAL", _MIB), ("DEV_FB_CAPACITY_BYTES", 1.0)),
-    _metric("power_w", 100000.0, "w", ("DEV_POWER_USAGE", 1.0), ("DEV_BOARD_POWER_WATTS", 1.0)),
+    _metric("busy_ratio", 1.0, ("DEV_GPU_UTIL", PERCENT), ("DEV_GPU_UTIL_RATIO", 1.0), whole_gpu=True),
+    _metric("memory_busy_ratio", 1.0, ("DEV_MEM_COPY_UTIL", PERCENT), ("DEV_MEMORY_UTIL_RATIO", 1.0), whole_gpu=True),
+    _metric(ENGINE_ACTIVE, 1.1, ("PROF_GR_ENGINE_ACTIVE", 1.0), ("PROF_GR_ENGINE_UTIL_RATIO", 1.0), profiled=True),
+    _metric("sm_active_ratio", 1.1, ("PROF_SM_ACTIVE", 1.0), ("PROF_SM_UTIL_RATIO", 1.0), profiled=True),
+    _metric("sm_occupancy_ratio", 1.1, ("PROF_SM_OCCUPANCY", 1.0), ("PROF_SM_OCCUPANCY_RATIO", 1.0), profiled=True),
+    _metric(
+        "tensor_active_ratio", 1.1, ("PROF_PIPE_TENSOR_ACTIVE", 1.0), ("PROF_TENSOR_UTIL_RATIO", 1.0), profiled=True
+    ),
+    _metric("dram_active_ratio", 1.1, ("PROF_DRAM_ACTIVE", 1.0), ("PROF_DRAM_UTIL_RATIO", 1.0), profiled=True),
+    _metric("pcie_tx_bytes_per_s", 1e13, ("PROF_PCIE_TX_BYTES", 1.0), profiled=True, whole_gpu=True),
+    _metric("pcie_rx_bytes_per_s", 1e13, ("PROF_PCIE_RX_BYTES", 1.0), profiled=True, whole_gpu=True),
+    _metric("nvlink_tx_bytes_per_s", 1e14, ("PROF_NVLINK_TX_BYTES", 1.0), profiled=True, whole_gpu=True),
+    _metric("nvlink_rx_bytes_per_s", 1e14, ("PROF_NVLINK_RX_BYTES", 1.0), profiled=True, whole_gpu=True),
+    _metric("vram_used_bytes", 1e14, ("DEV_FB_USED", _MIB), ("DEV_FB_USED_BYTES", 1.0)),
+    _metric(FREE_BYTES, 1e14, ("DEV_FB_FREE", _MIB), ("DEV_FB_FREE_BYTES", 1.0)),
+    _metric("vram_reserved_bytes", 1e14, ("DEV_FB_RESERVED", _MIB), ("DEV_FB_RESERVED_BYTES", 1.0)),
+    _metric("vram_total_bytes", 1e14, ("DEV_FB_TOTAL", _MIB), ("DEV_FB_CAPACITY_BYTES", 1.0), above_zero=True),
+    _metric("power_w", 100000.0, ("DEV_POWER_USAGE", 1.0), ("DEV_BOARD_POWER_WATTS", 1.0), whole_gpu=True),
     _metric(
         "power_limit_w",
         100000.0,
-        "w+",
         ("DEV_ENFORCED_POWER_LIMIT", 1.0),
         ("DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS", 1.0),
         ("DEV_POWER_MGMT_LIMIT", 1.0),
         ("DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS", 1.0),
+        whole_gpu=True,
+        above_zero=True,
     ),
     _metric(
-        "energy_j",
-        1e15,
-        "w",
-        ("DEV_TOTAL_ENERGY_CONSUMPTION", 0.001),
-        ("DEV_GPU_ENERGY_JOULES_TOTAL", 1.0),
+        "energy_j", 1e15, ("DEV_TOTAL_ENERGY_CONSUMPTION", 0.001), ("DEV_GPU_ENERGY_JOULES_TOTAL", 1.0), whole_gpu=True
     ),
-    _metric("temperature_c", 200, "w+", ("DEV_GPU_TEMP", 1.0), ("DEV_GPU_TEMP_CELSIUS", 1.0)),
-    _metric("memory_temperature_c", 200, "w+", ("DEV_MEMORY_TEMP", 1.0), ("DEV_MEMORY_TEMP_CELSIUS", 1.0)),
-    _metric("sm_clock_hz", 100000000000.0, "w", ("DEV_SM_CLOCK", _MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0)),
-    _metric("sm_clock_max_hz", 100000000000.0, "w+", ("DEV_MAX_SM_CLOCK", _MHZ), ("DEV_SM_MAX_CLOCK_HERTZ", 1.0)),
-    _metric("memory_clock_hz", 100000000000.0, "w", ("DEV_MEM_CLOCK", _MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0)),
     _metric(
-        "memory_clock_max_hz", 100000000000.0, "w+", ("DEV_MAX_MEM_CLOCK", _MHZ), ("DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0)
+        "temperature_c", 200, ("DEV_GPU_TEMP", 1.0), ("DEV_GPU_TEMP_CELSIUS", 1.0), whole_gpu=True, above_zero=True
     ),
-    _metric("ecc_uncorrected", 1000000000000.0, "w", ("DEV_ECC_DBE_VOL_TOTAL", 1.0)),
-    _metric("ecc_corrected", 1000000000000.0, "w", ("DEV_ECC_SBE_VOL_TOTAL", 1.0)),
-    _metric("remap_pending", 1000000.0, "w", ("DEV_ROW_REMAP_PENDING", 1.0)),
-    _metric("remap_failed", 1000000.0, "w", ("DEV_ROW_REMAP_FAILURE", 1.0), ("DEV_ROW_REMAP_FAILED", 1.0)),
-    _metric("pcie_generation", 100, "w+", ("DEV_PCIE_LINK_GEN", 1.0)),
-    _metric("pcie_generation_max", 100, "w+", ("DEV_PCIE_MAX_LINK_GEN", 1.0)),
-    _metric("pcie_width", 64, "w+", ("DEV_PCIE_LINK_WIDTH", 1.0)),
-    _metric("pcie_width_max", 64, "w+", ("DEV_PCIE_MAX_LINK_WIDTH", 1.0)),
-    _metric(XID, 10000.0, "w", ("DEV_XID_ERRORS", 1.0), ("DEV_XID_ERROR", 1.0)),
+    _metric(
+        "memory_temperature_c",
+        200,
+        ("DEV_MEMORY_TEMP", 1.0),
+        ("DEV_MEMORY_TEMP_CELSIUS", 1.0),
+        whole_gpu=True,
+        above_zero=True,
+    ),
+    _metric("sm_clock_hz", 100000000000.0, ("DEV_SM_CLOCK", _MHZ), ("DEV_SM_CLOCK_HERTZ", 1.0), whole_gpu=True),
+    _metric(
+        "sm_clock_max_hz",
+        100000000000.0,
+        ("DEV_MAX_SM_CLOCK", _MHZ),
+        ("DEV_SM_MAX_CLOCK_HERTZ", 1.0),
+        whole_gpu=True,
+        above_zero=True,
+    ),
+    _metric(
+        "memory_clock_hz", 100000000000.0, ("DEV_MEM_CLOCK", _MHZ), ("DEV_MEMORY_CLOCK_HERTZ", 1.0), whole_gpu=True
+    ),
+    _metric(
+        "memory_clock_max_hz",
+        100000000000.0,
+        ("DEV_MAX_MEM_CLOCK", _MHZ),
+        ("DEV_MEMORY_MAX_CLOCK_HERTZ", 1.0),
+        whole_gpu=True,
+        above_zero=True,
+    ),
+    _metric("ecc_uncorrected", 1000000000000.0, ("DEV_ECC_DBE_VOL_TOTAL", 1.0), whole_gpu=True),
+    _metric("ecc_corrected", 1000000000000.0, ("DEV_ECC_SBE_VOL_TOTAL", 1.0), whole_gpu=True),
+    _metric("remap_pending", 1000000.0, ("DEV_ROW_REMAP_PENDING", 1.0), whole_gpu=True),
+    _metric("remap_failed", 1000000.0, ("DEV_ROW_REMAP_FAILURE", 1.0), ("DEV_ROW_REMAP_FAILED", 1.0), whole_gpu=True),
+    _metric("pcie_generation", 100, ("DEV_PCIE_LINK_GEN", 1.0), whole_gpu=True, above_zero=True),
+    _metric("pcie_generation_max", 100, ("DEV_PCIE_MAX_LINK_GEN", 1.0), whole_gpu=True, above_zero=True),
+    _metric("pcie_width", 64, ("DEV_PCIE_LINK_WIDTH", 1.0), whole_gpu=True, above_zero=True),
+    _metric("pcie_width_max", 64, ("DEV_PCIE_MAX_LINK_WIDTH", 1.0), whole_gpu=True, above_zero=True),
+    _metric(XID, 10000.0, ("DEV_XID_ERRORS", 1.0), ("DEV_XID_ERROR", 1.0), whole_gpu=True),
 )
-"""Per GPU; ratios 0 to 1.
+"""All metrics that are read. They are per GPU; ratios are 0 to 1.
 
 PCIe and NVLink are rates in bytes/s although some counters files call them counters (dcgm-exporter issues 87 and 88).
 `DCGM_FI_DEV_GPU_UTIL_RATIO` is a share only since DCGM 4.7; in 4.6 it was a percentage under the same name.

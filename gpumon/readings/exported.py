@@ -428,77 +428,102 @@ _DOUBT_LABELS: Final = (*ENGINE_LABELS, "doubt")
 VERDICT_LABELS: Final = ("kind", "thing", "family")
 HISTOGRAMS: Final = {attribute: f"engine_{word}_distribution_seconds" for attribute, word, _ in _LATENCIES}
 """Quantity (`readings.quantities`) -> family of its buckets, those of all ranks added up."""
+
+
+class _OtherMetric(NamedTuple):
+    """A metric that is no single field of a snapshot."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...]
+
+
 _OTHER_METRICS: Final = (
     *(
-        (HISTOGRAMS[attribute], "histogram", f"{text}, of all requests since the engine began.", (*ENGINE_LABELS, "le"))
+        _OtherMetric(
+            HISTOGRAMS[attribute],
+            "histogram",
+            f"{text}, of all requests since the engine began.",
+            (*ENGINE_LABELS, "le"),
+        )
         for attribute, _, text in _LATENCIES
     ),
-    ("source_up", "gauge", "1: the source answers; 0: it does not, and its series are absent.", ("source", "name")),
-    ("host", "info", "The machine.", (*HOST_TEXTS, "simulated")),
-    ("gpu", "info", "What a GPU is.", (*GPU_LABELS, *GPU_TEXTS)),
-    ("gpu_state", "gauge", "1 for the state that the GPU is in.", (*GPU_LABELS, "state")),
-    ("gpu_age_seconds", "gauge", "Since the GPU was read.", GPU_LABELS),
-    ("gpu_throttled", "gauge", "1 for each cause that holds the clocks down now.", (*GPU_LABELS, "cause")),
-    ("gpu_throttle_seconds", "counter", "Time throttled since gpumon started.", (*GPU_LABELS, "cause")),
-    ("gpu_xid", "gauge", "1 for each Xid error that the driver reported.", (*GPU_LABELS, "xid")),
-    ("engine", "info", "What an engine is.", (*ENGINE_LABELS, *ENGINE_TEXTS)),
-    ("engine_state", "gauge", "1 for what the last poll came to.", (*ENGINE_LABELS, "state")),
-    ("engine_state_since_timestamp_seconds", "gauge", "Since when the state is so.", ENGINE_LABELS),
-    ("engine_ended_timestamp_seconds", "gauge", "When the engine ended, and how.", ENDED_LABELS),
-    ("engine_age_seconds", "gauge", "Since the engine was read.", ENGINE_LABELS),
-    ("engine_gpu", "info", "Which engine runs on which GPU.", (*ENGINE_LABELS, *GPU_LABELS)),
-    ("engine_doubt", "gauge", "1 for each: uneven ranks, unlike its replicas, figures at odds.", _DOUBT_LABELS),
-    (
+    _OtherMetric(
+        "source_up", "gauge", "1: the source answers; 0: it does not, and its series are absent.", ("source", "name")
+    ),
+    _OtherMetric("host", "info", "The machine.", (*HOST_TEXTS, "simulated")),
+    _OtherMetric("gpu", "info", "What a GPU is.", (*GPU_LABELS, *GPU_TEXTS)),
+    _OtherMetric("gpu_state", "gauge", "1 for the state that the GPU is in.", (*GPU_LABELS, "state")),
+    _OtherMetric("gpu_age_seconds", "gauge", "Since the GPU was read.", GPU_LABELS),
+    _OtherMetric("gpu_throttled", "gauge", "1 for each cause that holds the clocks down now.", (*GPU_LABELS, "cause")),
+    _OtherMetric("gpu_throttle_seconds", "counter", "Time throttled since gpumon started.", (*GPU_LABELS, "cause")),
+    _OtherMetric("gpu_xid", "gauge", "1 for each Xid error that the driver reported.", (*GPU_LABELS, "xid")),
+    _OtherMetric("engine", "info", "What an engine is.", (*ENGINE_LABELS, *ENGINE_TEXTS)),
+    _OtherMetric("engine_state", "gauge", "1 for what the last poll came to.", (*ENGINE_LABELS, "state")),
+    _OtherMetric("engine_state_since_timestamp_seconds", "gauge", "Since when the state is so.", ENGINE_LABELS),
+    _OtherMetric("engine_ended_timestamp_seconds", "gauge", "When the engine ended, and how.", ENDED_LABELS),
+    _OtherMetric("engine_age_seconds", "gauge", "Since the engine was read.", ENGINE_LABELS),
+    _OtherMetric("engine_gpu", "info", "Which engine runs on which GPU.", (*ENGINE_LABELS, *GPU_LABELS)),
+    _OtherMetric(
+        "engine_doubt", "gauge", "1 for each: uneven ranks, unlike its replicas, figures at odds.", _DOUBT_LABELS
+    ),
+    _OtherMetric(
         "engine_speculation_position_accepted_ratio",
         "gauge",
         "Share of drafts whose token at this position was accepted, 2 min.",
         (*ENGINE_LABELS, "position"),
     ),
-    ("engine_restarts", "counter", "Restarts that gpumon saw since it started.", ENGINE_LABELS),
-    ("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),
-    ("verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "code", "cause", "level", "confidence")),
-    ("verdict_since_timestamp_seconds", "gauge", "Since when a verdict holds.", VERDICT_LABELS),
-    ("verdict_until_timestamp_seconds", "gauge", "When it was last so, of one on its way out.", VERDICT_LABELS),
-    ("verdict_unknown", "info", "A signal that a verdict lacks.", (*VERDICT_LABELS, "at", "code", "reason", "fix")),
-    (
+    _OtherMetric("engine_restarts", "counter", "Restarts that gpumon saw since it started.", ENGINE_LABELS),
+    _OtherMetric("model_replica", "info", "Which engines serve a model.", ("model", "engine", "deviating")),
+    _OtherMetric(
+        "verdict", "gauge", "1 for each verdict.", (*VERDICT_LABELS, "scope", "code", "cause", "level", "confidence")
+    ),
+    _OtherMetric("verdict_since_timestamp_seconds", "gauge", "Since when a verdict holds.", VERDICT_LABELS),
+    _OtherMetric(
+        "verdict_until_timestamp_seconds", "gauge", "When it was last so, of one on its way out.", VERDICT_LABELS
+    ),
+    _OtherMetric(
+        "verdict_unknown", "info", "A signal that a verdict lacks.", (*VERDICT_LABELS, "at", "code", "reason", "fix")
+    ),
+    _OtherMetric(
         "verdict_evidence",
         "gauge",
         "A verdict's figures, in base units.",
         (*VERDICT_LABELS, "at", "quantity", "source", "chart"),
     ),
-    ("verdict_action", "info", "What to try, the best first.", (*VERDICT_LABELS, "at", "code")),
-    (
+    _OtherMetric("verdict_action", "info", "What to try, the best first.", (*VERDICT_LABELS, "at", "code")),
+    _OtherMetric(
         "verdict_parameter",
         "gauge",
         "What else its sentence has: a figure, or 1 for a name (text).",
         (*VERDICT_LABELS, "of", "name", "text"),
     ),
-    ("alert", "gauge", "1 for each alert of the config that holds.", ("alert", "scope")),
-    ("alert_since_timestamp_seconds", "gauge", "Since when an alert holds.", ("alert", "scope")),
-    ("alert_value", "gauge", "The figure that raised an alert.", ("alert", "scope")),
-    (
+    _OtherMetric("alert", "gauge", "1 for each alert of the config that holds.", ("alert", "scope")),
+    _OtherMetric("alert_since_timestamp_seconds", "gauge", "Since when an alert holds.", ("alert", "scope")),
+    _OtherMetric("alert_value", "gauge", "The figure that raised an alert.", ("alert", "scope")),
+    _OtherMetric(
         "webhook_messages",
         "counter",
         "Messages to a webhook; `failed` counts attempts, `dropped` changes.",
         ("webhook", "result"),
     ),
-    ("webhook_waiting_changes", "gauge", "Changes that wait for a webhook's receiver.", ("webhook",)),
-    (
+    _OtherMetric("webhook_waiting_changes", "gauge", "Changes that wait for a webhook's receiver.", ("webhook",)),
+    _OtherMetric(
         "webhook_up",
         "gauge",
         "1: the receiver takes what is sent; 0: changes wait. Absent: another gpumon sends.",
         ("webhook",),
     ),
-    ("faults", "gauge", "Things that do not work right now.", ("source",)),
-    ("missing", "info", "Why a series is absent.", ("of", "thing", "field", "reason")),
-    ("events", "counter", "Events since gpumon started.", ("kind",)),
-    ("left_out", "gauge", "Things that are not on this page because there are too many.", ("what",)),
-    ("interval_seconds", "gauge", "Between two snapshots.", ()),
-    ("snapshot_timestamp_seconds", "gauge", "When this snapshot was taken.", ()),
-    ("process_start_time_seconds", "gauge", "When this gpumon started; each change is a restart.", ()),
-    ("build", "info", "Which gpumon this is.", ("version", "python")),
+    _OtherMetric("faults", "gauge", "Things that do not work right now.", ("source",)),
+    _OtherMetric("missing", "info", "Why a series is absent.", ("of", "thing", "field", "reason")),
+    _OtherMetric("events", "counter", "Events since gpumon started.", ("kind",)),
+    _OtherMetric("left_out", "gauge", "Things that are not on this page because there are too many.", ("what",)),
+    _OtherMetric("interval_seconds", "gauge", "Between two snapshots.", ()),
+    _OtherMetric("snapshot_timestamp_seconds", "gauge", "When this snapshot was taken.", ()),
+    _OtherMetric("process_start_time_seconds", "gauge", "When this gpumon started; each change is a restart.", ()),
+    _OtherMetric("build", "info", "Which gpumon this is.", ("version", "python")),
 )
-"""Metrics that are no single field of a snapshot: name, kind, help and labels."""
 
 
 def _unit_of(name: str) -> str:
@@ -512,11 +537,11 @@ def _unit_of(name: str) -> str:
 def _metrics() -> tuple[ExportedMetric, ...]:
     """All families, by name: those of the tables of fields, and the others."""
     metrics: dict[str, ExportedMetric] = {}
-    for name, kind, text, labels in _OTHER_METRICS:
+    for other in _OTHER_METRICS:
         unit = ""
-        if kind != "info":
-            unit = _unit_of(name)
-        metrics[name] = ExportedMetric(PREFIX + name, kind, unit, text, labels)
+        if other.kind != "info":
+            unit = _unit_of(other.name)
+        metrics[other.name] = ExportedMetric(PREFIX + other.name, other.kind, unit, other.help, other.labels)
     tables: tuple[tuple[tuple[Field, ...], tuple[str, ...]], ...] = (
         (GPU, GPU_LABELS),
         (EXPORTED_ENGINE, ENGINE_LABELS),

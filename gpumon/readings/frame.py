@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.specs.llm import LlmSpec
 
 MODEL_AWAITED = "model_awaited"
-"""Key in `EngineReading.info`: there is no `llm` because it is still looked for."""
+"""Key in `EngineReading.info`: there is no `llm` because the model is still looked for."""
 SLEEPING: Final = "sleeping"
 """Key in `EngineReading.info`: the server rests on purpose, and how; absent or empty while it is awake."""
 SERVES: Final = "serves"
@@ -37,18 +37,21 @@ CPU_OFFLOAD_GB: Final = "cpu_offload_gb"
 ON_GPU_RATIO: Final = "on_gpu_ratio"
 """Key in `EngineReading.info`: share of the model's memory that is the GPUs' (Ollama)."""
 TOKENS_OFF = "tokens_off"
-"""Key in `EngineReading.info`: its server counts no tokens, and what to start it with so that it does."""
+"""Key in `EngineReading.info`: the server counts no tokens; the value is the option to start it with."""
 SCRAPED: Final = "prometheus"
 """`EngineReading.found_by` of an engine that a Prometheus scrapes."""
 LAST_ANSWER: Final = "served"
 """Key in `EngineReading.info` of an engine that does not answer and did before: when it answered last (Unix time)."""
 STARTS: Final = "starts"
-"""Key in `EngineReading.info`: its process runs and does not listen yet; what it does is one of `Start`'s values."""
+"""Key in `EngineReading.info`: the process runs and does not listen yet; the value is one of `Start`: what it does."""
 START_READ: Final = "starts_read_bytes_per_s"
+"""Key beside `STARTS`: bytes/s that the process reads from disks."""
 START_VRAM: Final = "starts_vram_bytes"
+"""Key beside `STARTS`: VRAM that the process holds."""
 START_CPU: Final = "starts_cpu_cores"
+"""Key beside `STARTS`: CPU cores that the process keeps busy."""
 START_PID: Final = "starts_pid"
-"""Keys beside `STARTS`: bytes/s that it reads from disks, VRAM that it holds, CPU cores that it keeps busy, its pid."""
+"""Key beside `STARTS`: pid of the process."""
 MOST_PART: Final = 40
 """Most characters of a model that stand in an engine's name."""
 
@@ -74,7 +77,7 @@ class EndpointState(str, Enum):
     STARTING = "starting"
     """Not polled yet, or the server answers 503 while it loads."""
     DOWN = "down"
-    """It served, and its process has ended: `EngineReading.departure` says when and how, as far as that is known."""
+    """The process of a server that answered before has ended: `EngineReading.departure` says what is known of it."""
     REFUSED = "refused"
     TIMEOUT = "timeout"
     DNS = "dns"
@@ -277,9 +280,9 @@ class GpuReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     fan_ratio: Reading = NOT_SUPPORTED
     """Intended speed of its fan / the highest that is not loud; may be above 1."""
     persistence_mode: Reading = NOT_SUPPORTED
-    """1: the driver keeps it open while no process uses it; 0: it does not."""
+    """1: the driver keeps the GPU open while no process uses it; 0: it does not."""
     ecc_mode: Reading = NOT_SUPPORTED
-    """1: its memory corrects errors; 0: that is switched off."""
+    """1: the GPU's memory corrects errors; 0: that is switched off."""
     memory_peak_bytes_per_s: Reading = NOT_SUPPORTED
     """Peak bandwidth of its memory, where the driver has it as one figure (AMD SMI)."""
     bad_pages: Reading = NOT_SUPPORTED
@@ -336,18 +339,18 @@ class LastFigures(msgspec.Struct, frozen=True, gc=False):
     waiting: Reading = NOT_EXPOSED
     """Requests that ran, and those that waited."""
     kv_usage_ratio: Reading = NOT_EXPOSED
-    """Mean over its ranks."""
+    """Mean over the engine's ranks."""
     decode_tokens_per_s: Reading = NOT_EXPOSED
-    """Over its last 10 s."""
+    """Over the engine's last 10 s."""
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):
     """The end of an engine that served. Times are Unix times."""
 
     wall_s: float
-    """When its process was first seen gone."""
+    """When the engine's process was first seen gone."""
     served_wall_s: float = 0.0
-    """When it answered last."""
+    """When the engine answered last."""
     pid: int = 0
     """0: not known."""
     cause: str = ""
@@ -360,9 +363,9 @@ class Departure(msgspec.Struct, frozen=True, gc=False):
     source: str = ""
     """Who tells the cause: `systemd vllm.service`, `docker`, `kernel log`; empty: nobody."""
     unit: str = ""
-    """systemd unit that ran it. Text from outside."""
+    """systemd unit that ran the engine. Text from outside."""
     container: str = ""
-    """Id of the container that ran it."""
+    """Id of the container that ran the engine."""
     command: str = ""
     """Its command line, at most 512 characters. Text from outside."""
     log: str = ""
@@ -424,7 +427,7 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     advance: dict[str, Advance] = {}
     """Quantity -> when it moves; one that is in `live` and not in here is `Advance.LIVE`."""
     from_documentation: bool = False
-    """Its adapter was never held against a recording of a real engine."""
+    """Whether the engine's adapter was never held against a recording of a real engine."""
     tp: int = 0
     """Tensor-parallel GPUs of one instance, as the server or its command line says; 0: not known."""
     pp: int = 0
@@ -438,7 +441,7 @@ class EngineReading(msgspec.Struct, frozen=True, array_like=True, gc=False):
     earlier: tuple[EngineReading, ...] = ()
     """Good readings before this one, the oldest first, that its source had at hand when it began."""
     departure: Departure | None = None
-    """How it ended; only with `EndpointState.DOWN`."""
+    """How the engine ended; only with `EndpointState.DOWN`."""
     whole: bool = False
     """The page was read to its end: a series that `ranks` lacks was not on it."""
     absent_s: float | None = None

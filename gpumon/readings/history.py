@@ -201,13 +201,13 @@ class History:
             for part in self._parts(values, first * width_s, until_s, width_s):
                 bucket = math.floor(part.bucket_s / width_s) - first
                 if later is not None:
-                    _fill_before(later, part.last_s, sums, counts, first, width_s)
+                    _fill_before(later, part.last_s, sums, counts, first=first, width_s=width_s)
                 if 0 <= bucket < count:
                     sums[bucket] += part.total
                     counts[bucket] += part.number
                 later = part
         if later is not None:
-            _fill_before(later, -math.inf, sums, counts, first, width_s)
+            _fill_before(later, -math.inf, sums, counts, first=first, width_s=width_s)
         means = []
         for total, number in zip(sums, counts, strict=True):
             if number:
@@ -286,20 +286,21 @@ class History:
 
 
 def _fill_before(
-    later: _BucketPart, earlier_s: float, sums: list[float], counts: list[int], first: int, width_s: float
+    later: _BucketPart, earlier_s: float, sums: list[float], counts: list[int], *, first: int, width_s: float
 ) -> None:
     """Fill the empty buckets between two readings for which the later one stands.
 
-    `earlier_s`: when the earlier reading was taken; `first`: number of the bucket whose sum stands first.
+    `earlier_s`: when the earlier reading was taken (Unix time); `sums` and `counts`: those of the buckets from number
+    `first` on, which are filled in place.
     """
     if not later.number:
         return
     gap_s = later.first_s - earlier_s
-    if gap_s < width_s and later.first_s == later.bucket_s:
+    if gap_s < width_s and later.first_s == later.bucket_s:  # the usual case: no bucket lies between
         return
-    end = math.floor(later.bucket_s / width_s) - first
-    own = math.floor(later.first_s / width_s) - first
-    if gap_s < width_s and own == end:
+    counted_place = math.floor(later.bucket_s / width_s) - first  # the bucket that `later` counts to
+    first_place = math.floor(later.first_s / width_s) - first  # the one of its first reading: a cell has several
+    if gap_s < width_s and first_place == counted_place:
         return
     reach_s = later.interval_s
     if gap_s <= _LATE_INTERVALS * later.interval_s:
@@ -309,7 +310,7 @@ def _fill_before(
     if earlier_s > -math.inf:
         start = max(start, math.floor(earlier_s / width_s) - first + 1)
     mean = later.total / later.number
-    for bucket in range(max(0, min(start, own)), min(end, len(counts))):
+    for bucket in range(max(0, min(start, first_place)), min(counted_place, len(counts))):
         if not counts[bucket]:
             sums[bucket] = mean
             counts[bucket] = 1

@@ -62,11 +62,11 @@ class Process(msgspec.Struct, frozen=True, gc=False):
     job: str = ""
     """Slurm job."""
     cpu_ratio: Reading = NOT_EXPOSED
-    """Its time on the host's cores: 1 is one core."""
+    """Time of the process on the host's cores: 1 is one core."""
     rss_bytes: Reading = NOT_EXPOSED
-    """Host memory that it holds."""
+    """Host memory that the process holds."""
     started_s: float = 0.0
-    """When it began (Unix time); 0 where that is not known."""
+    """When the process began (Unix time); 0 where that is not known."""
     children_cpu_ratio: Reading = NOT_EXPOSED
     """Time on the host's cores of the processes that it started, such as compilers: 1 is one core."""
     container_name: str = ""
@@ -116,7 +116,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     ecc_uncorrected: Reading = NOT_SUPPORTED
     remap_pending: Reading = NOT_SUPPORTED
     engines: tuple[str, ...] = ()
-    """Names of the engines that run on it."""
+    """Names of the engines that run on the GPU."""
     processes: tuple[Process, ...] = ()
     busy_mean_ratio: Reading = WARMING_UP
     """Mean of `busy_ratio` since gpumon started (at most an hour), missing time excluded."""
@@ -172,9 +172,9 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     """Share of `flops_peak_per_s` that products of large matrices reached on this type of GPU, where a source measured
     it: what the best MFU may come to. No figure is measured against it."""
     persistence_mode: Reading = NOT_SUPPORTED
-    """1: the driver keeps it open while no process uses it; 0: it does not."""
+    """1: the driver keeps the GPU open while no process uses it; 0: it does not."""
     ecc_mode: Reading = NOT_SUPPORTED
-    """1: its memory corrects errors; 0: that is switched off."""
+    """1: the GPU's memory corrects errors; 0: that is switched off."""
     bad_pages: Reading = NOT_SUPPORTED
     """Pages of its memory that are taken out of use, or wait for it."""
     bad_pages_pending: Reading = NOT_SUPPORTED
@@ -184,7 +184,7 @@ class Gpu(msgspec.Struct, frozen=True, gc=False):
     xgmi_links_up: Reading = NOT_SUPPORTED
     """Links that are up."""
     cost_per_hour: Reading = NO_PRICE
-    """Price of an hour of it (`[prices]`), in the currency of the user; so all costs."""
+    """Price of an hour of the GPU (`[prices]`), in the currency of the user, as all costs are."""
     unused_s: Reading = WARMING_UP
     """Since gpumon started: time in which no engine on it ran a request, or without one no kernel ran."""
     unused_cost: Reading = NO_PRICE
@@ -226,7 +226,7 @@ class SinceStart(msgspec.Struct, frozen=True, gc=False):
     """Means since the engine's process started, from its own counters: known at once, and of no use for verdicts."""
 
     seconds: Reading = NOT_EXPOSED
-    """How long it has run."""
+    """Seconds that the engine's process has run."""
     prefill_tokens_per_s: Reading = NOT_EXPOSED
     decode_tokens_per_s: Reading = NOT_EXPOSED
     requests_per_s: Reading = NOT_EXPOSED
@@ -263,7 +263,7 @@ class OwnEstimate(msgspec.Struct, frozen=True, gc=False):
     read_bytes_per_s: Reading = NOT_EXPOSED
     write_bytes_per_s: Reading = NOT_EXPOSED
     flops_ratio: Reading = NOT_EXPOSED
-    """Its FLOPs / gpumon's."""
+    """FLOPs that the engine counts / those that gpumon computes."""
     read_bytes_ratio: Reading = NOT_EXPOSED
 
 
@@ -336,7 +336,7 @@ class Load(Part, frozen=True, gc=False):
     waiting_deferred: Reading = NOT_EXPOSED
     """Part of `waiting` that does not wait for room but for a LoRA slot, a KV transfer or the like."""
     lora_slots: Reading = NOT_EXPOSED
-    """LoRA adapters that it can serve at once."""
+    """LoRA adapters that the engine can serve at once."""
     lora_loaded: Reading = NOT_EXPOSED
     """LoRA adapters that take one of those slots."""
     lora_waiting: Reading = NOT_EXPOSED
@@ -346,7 +346,7 @@ class Load(Part, frozen=True, gc=False):
     backends_known: Reading = NOT_EXPOSED
     """Backends of a front end."""
     backends_ready: Reading = NOT_EXPOSED
-    """Backends that it sends requests to."""
+    """Backends that the front end sends requests to."""
     running_mean: Reading = NOT_EXPOSED
     """Mean of `running` over the 10 s of the rates."""
     kv_usage_ratio: Reading = NOT_EXPOSED
@@ -650,13 +650,13 @@ class Engine(msgspec.Struct, frozen=True, gc=False):
     uneven: tuple[Evidence, ...] = ()
     """Figures that its ranks share unevenly."""
     deviates: tuple[Evidence, ...] = ()
-    """In what it does worse than the other replicas of its model, or that it gets less to do."""
+    """Figures in which the engine does worse than the other replicas of its model, or gets less to do."""
     contradicts: tuple[Evidence, ...] = ()
-    """Figures of it that cannot be right beside what its own GPUs measure."""
+    """Figures of the engine that cannot be right beside what its own GPUs measure."""
     departure: tuple[Departure, ...] = ()
-    """How it ended: one where `state` is `down`, else none."""
+    """How the engine ended: one where `state` is `down`, else none."""
     asleep: str = ""
-    """How it rests on purpose (vLLM's and llama.cpp's sleep mode); empty while it is awake."""
+    """How the engine rests on purpose (vLLM's and llama.cpp's sleep mode); empty while it is awake."""
     hardware: Hardware = Hardware()
     dimensions: Dimensions = Dimensions()
     load: Load = Load()

@@ -22,27 +22,27 @@ class Family(str, Enum):
     """The three questions of triage, in the order in which they are asked; each has at most one answer per thing."""
 
     STATE = "state"
-    """Is it broken?"""
+    """Is the thing broken?"""
     LIMIT = "limit"
-    """Is it held back?"""
+    """Is the thing held back?"""
     USE = "use"
-    """Is it used?"""
+    """Is the thing used?"""
 
 
 class Limit(str, Enum):
-    """The answer, by the name that the field has for it. Within a family the worse one is listed first."""
+    """The answer of triage, by its name in the field. Within a family the worse one is listed first."""
 
     HARDWARE_FAULT = "hardware_fault"
     DOWN = "down"
-    """It served, and its process has ended."""
+    """The engine served, and its process has ended."""
     HUNG = "hung"
-    """It has work and gives nothing, and its GPUs do not work either."""
+    """The engine has work and gives nothing, and its GPUs do not work either."""
     UNRESPONSIVE = "unresponsive"
-    """It does not answer, while its processes hold their GPU."""
+    """The engine does not answer, while its processes hold their GPU."""
     FAILING = "failing"
     """Requests end in errors, are aborted, or are turned away; `Verdict.cause` says which."""
     STARTING = "starting"
-    """Its process runs and does not serve yet: it loads weights or compiles."""
+    """The engine's process runs and does not serve yet: it loads weights or compiles."""
     THROTTLED = "throttled"
     """Clocks held down: heat, power brake, power cap, or a locked clock; `Verdict.cause` says which."""
     QUEUE_LIMIT = "queue_limit"
@@ -60,7 +60,7 @@ class Limit(str, Enum):
     SPECULATION_LOW = "speculation_low"
     """The draft's tokens are accepted far less than they were."""
     GPU_SHARED = "gpu_shared"
-    """Another program on its GPUs costs it latency."""
+    """Another program on the engine's GPUs costs it latency."""
     COMPUTE_BOUND = "compute_bound"
     BANDWIDTH_BOUND = "memory_bandwidth_bound"
     HOST_CPU = "host_cpu_saturated"
@@ -72,18 +72,18 @@ class Limit(str, Enum):
     MEMORY_FULL = "memory_full"
     LOW_EFFICIENCY = "low_efficiency"
     IDLE = "idle"
-    """Nothing runs on it, and next to no memory is held."""
+    """Nothing runs on the thing, and next to no memory is held."""
     ASLEEP = "asleep"
     """An engine in its own sleep mode."""
     EVALUATING = "evaluating"
-    """It does little so far, and was not seen for long enough to tell that its efficiency is low."""
+    """The engine does little so far, and was not seen for long enough to tell that its efficiency is low."""
     HEALTHY = "healthy"
     UNKNOWN = "unknown"
     """Signals are missing, or fit no rule: `Verdict.unknown` names them."""
 
 
 class Level(str, Enum):
-    """How urgent it is, the most urgent first."""
+    """How urgent a verdict or an event is, the most urgent first."""
 
     CRITICAL = "critical"
     WARN = "warn"
@@ -93,14 +93,14 @@ class Level(str, Enum):
 
 
 URGENCY: Final = {level: place for place, level in enumerate(Level)}
-"""Level -> its place: the lower, the more urgent."""
+"""Level -> place among the levels: the lower, the more urgent."""
 
 
 class Confidence(str, Enum):
     """How sure the verdict is."""
 
     HIGH = "high"
-    """Measured where it happens, and nothing else explains it."""
+    """The limit is measured where it happens, and nothing else explains it."""
     MEDIUM = "medium"
     """Derived, or one of the signals is an estimate."""
     LOW = "low"
@@ -111,7 +111,7 @@ Parameters = dict[str, float | str]
 
 
 class Evidence(msgspec.Struct, frozen=True, gc=False):
-    """One figure that says so."""
+    """One figure that a verdict rests on."""
 
     quantity: str
     """Code of what was measured; it implies the unit of `value` and `limit` (`render.QUANTITIES`)."""
@@ -124,11 +124,11 @@ class Evidence(msgspec.Struct, frozen=True, gc=False):
     chart: str = ""
     """Key of the series that shows it over time (`efficiency.points`); empty where there is none."""
     parameters: Parameters = {}
-    """Further figures and names of its sentence."""
+    """Further figures and names of the sentence."""
 
 
 class Team(str, Enum):
-    """Who can do it, where that is not the one who runs the engine."""
+    """Who can carry out an action, where that is not the one who runs the engine."""
 
     ENGINE = "engine"
     HARDWARE = "hardware"
@@ -158,7 +158,7 @@ class Signal(msgspec.Struct, frozen=True, gc=False):
     reason: str = ""
     """`Reason` of the missing figure, or empty."""
     fix: str = ""
-    """Code of what would give it (`render.FIXES`), or empty."""
+    """Code of what would give the figure (`render.FIXES`), or empty."""
     parameters: Parameters = {}
 
 
@@ -169,7 +169,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     """Shown name: the engine's, `gpu 3`, or `host`."""
     code: Limit
     cause: str
-    """Code of its sentence: what exactly (`throttled`: `thermal`, `power_brake`, `power_cap`, `locked_clock`)."""
+    """Code of the sentence: what exactly (`throttled`: `thermal`, `power_brake`, `power_cap`, `locked_clock`)."""
     since: str
     """RFC 3339."""
     kind: Kind = Kind.HOST
@@ -185,7 +185,7 @@ class Verdict(msgspec.Struct, frozen=True, gc=False):
     unknown: tuple[Signal, ...] = ()
     """Signals that are missing, for `unknown`."""
     until: str = ""
-    """RFC 3339: when it was last so, where it is on its way out; its figures are of then."""
+    """RFC 3339: when the verdict last held, where it is on its way out; the figures are of then."""
 
 
 class EventKind(str, Enum):
@@ -238,13 +238,13 @@ class RaisedAlert(msgspec.Struct, frozen=True, gc=False):
     text: str
     """Condition that raised it: `kv_usage_ratio 0.97 > 0.95`, or the verdict's own line."""
     since: str
-    """RFC 3339: since when its condition has held, which is before it was raised; a verdict's, since when that has."""
+    """RFC 3339: since when the condition (or the verdict) has held, which is before the alert was raised."""
     value: Reading = NOT_EXPOSED
     """The figure when it was raised; none of a verdict."""
     bell: bool = False
-    """It rings the terminal's bell."""
+    """Whether the alert rings the terminal's bell."""
     title: bool = False
-    """It marks the title line."""
+    """Whether the alert marks the title line."""
     level: str = ""
     """Level of the verdict when the alert was raised; empty for alerts on a figure. So `action`."""
     action: str = ""

@@ -265,13 +265,13 @@ def _present_name(fields: Fields, names: Sequence[str]) -> str:
 # Patterns: the kind of each layer.
 
 
-def _listed(otherwise: Pattern) -> Pattern:
+def _listed(pattern_if_unlisted: Pattern) -> Pattern:
     """The kinds as the config lists them, in the words of any version of transformers; else by another pattern."""
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
         entries = fields.items(*_KIND_LISTS)
         if entries is None:
-            return otherwise(fields, layers)
+            return pattern_if_unlisted(fields, layers)
         kinds = []
         for entry in entries:
             if isinstance(entry, str):
@@ -289,12 +289,12 @@ def _all(kind: str) -> Pattern:
 
 
 def _needs_list(fields: Fields, _layers: int) -> Sequence[str]:
-    """Nothing stands for a list that is missing. Raises ValueError."""
+    """The pattern of families whose config must list the kinds: always raises ValueError."""
     raise fields.error("layer_types", "is missing")
 
 
-def _every(*fields_or_default: str | int, rest: str = _WINDOW, chosen: str = _FULL) -> Pattern:
-    """Every nth layer is the `chosen` kind, the others are `rest`.
+def _last_of_each(*fields_or_default: str | int, rest: str = _WINDOW, chosen: str = _FULL) -> Pattern:
+    """The last of each n layers is the `chosen` kind, the others are `rest`.
 
     n is the number in the first of these fields that is there; the last argument is the default.
     """
@@ -318,8 +318,11 @@ def _every(*fields_or_default: str | int, rest: str = _WINDOW, chosen: str = _FU
     return kinds
 
 
-def _first_of(period: int, name: str) -> Pattern:
-    """The first of every `period` layers sees everything (ModernBERT)."""
+def _first_of_each(period: int, name: str) -> Pattern:
+    """The first of each n layers sees everything, the others a window (ModernBERT).
+
+    n is the number in the field `name`, else `period`.
+    """
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
         step = fields.integer(name, default=period)
@@ -373,7 +376,7 @@ def _llama4(fields: Fields, layers: int) -> Sequence[str]:
     listed = fields.items("no_rope_layers")
     if listed:
         return _flagged(listed, CHUNK)
-    return _every("no_rope_layer_interval", 4, rest=CHUNK)(fields, layers)
+    return _last_of_each("no_rope_layer_interval", 4, rest=CHUNK)(fields, layers)
 
 
 def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
@@ -389,7 +392,7 @@ def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
             else:
                 kinds.append(_WINDOW)
         return [*kinds[:-1], _FULL]
-    return _every("sliding_window_pattern", 4)(fields, layers)
+    return _last_of_each("sliding_window_pattern", 4)(fields, layers)
 
 
 def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
@@ -614,7 +617,7 @@ def _gemma(pattern: Pattern) -> Pattern:
 
 
 def _gemma4(fields: Fields, layers: int) -> Sequence[str]:
-    return [*_every(6)(fields, layers)[:-1], _FULL]
+    return [*_last_of_each(6)(fields, layers)[:-1], _FULL]
 
 
 def _searched(fields: Fields, layers: int) -> Sequence[str]:
@@ -705,8 +708,8 @@ def _family(
     *,
     mlp: Builder = Dense(),  # noqa: B008 - frozen
     experts: Builder = Experts(),  # noqa: B008 - frozen
-    otherwise: Pattern = _all(_FULL),  # noqa: B008 - frozen
-    pattern: Pattern | None = None,
+    pattern_if_unlisted: Pattern = _all(_FULL),  # noqa: B008 - frozen
+    fixed_pattern: Pattern | None = None,
     layers: Mapping[str, Layer] | None = None,
     moe: bool = False,
     dense_beside_experts: bool = False,
@@ -724,11 +727,12 @@ def _family(
 ) -> Architecture:
     """An architecture whose defaults are those of Llama; `blocks` are its mixers by kind.
 
-    `otherwise` gives the kinds of layers where the config does not list them; with `pattern` it never lists them.
+    `pattern_if_unlisted`: the kinds of layers where the config does not list them; `fixed_pattern`: those of a family
+    whose configs never list them.
     """
     all_blocks = {DENSE: mlp, _EXPERTS: experts, **blocks}
     return Architecture(
-        pattern=pattern or _listed(otherwise),
+        pattern=fixed_pattern or _listed(pattern_if_unlisted),
         blocks=all_blocks,
         layers=layers or {},
         moe=moe,
@@ -757,16 +761,16 @@ _LLAMA: Final = _family()
 _LLAMA_MOE: Final = _family(moe=True)
 _PLAIN: Final = _family(mlp=_PLAIN_MLP)
 _GPT2: Final = _family(mlp=_PLAIN_MLP, tied=True, positions=("n_positions",))
-_WINDOWED: Final = _family(otherwise=_window_if_set)
-_QWEN: Final = _family(otherwise=_window_above)
-_QWEN_MOE: Final = _family(otherwise=_window_above, moe=True, experts=Experts(gate=1))
-_DEEPSEEK: Final = _family({**_LATENT, "plain": grouped}, pattern=_latent_unless_off, moe=True)
+_WINDOWED: Final = _family(pattern_if_unlisted=_window_if_set)
+_QWEN: Final = _family(pattern_if_unlisted=_window_above)
+_QWEN_MOE: Final = _family(pattern_if_unlisted=_window_above, moe=True, experts=Experts(gate=1))
+_DEEPSEEK: Final = _family({**_LATENT, "plain": grouped}, fixed_pattern=_latent_unless_off, moe=True)
 _DEEPSEEK_SPARSE: Final = _family(
-    _LATENT, pattern=_all(SPARSE), moe=True, defaults={"index_n_heads": 64, "index_head_dim": 128}
+    _LATENT, fixed_pattern=_all(SPARSE), moe=True, defaults={"index_n_heads": 64, "index_head_dim": 128}
 )
 _DELTA: Final = _family(
     {_FULL: Grouped(gate="attn_output_gate"), _STATE: gated_delta_net},
-    otherwise=_every("full_attention_interval", 4, rest=_STATE),
+    pattern_if_unlisted=_last_of_each("full_attention_interval", 4, rest=_STATE),
     moe=True,
     experts=Experts(gate=1),
 )
@@ -775,9 +779,11 @@ _BERT: Final = _family(
 )
 _ROTARY_ENCODER: Final = _family({_FULL: encoder}, tied=True, positions=("type_vocab_size",))
 _GEMMA: Final = _family(tied=True, defaults={"head_dim": 256})
-_GEMMA2: Final = _family(otherwise=_every(2), tied=True, defaults={"head_dim": 256, "sliding_window": 4096})
+_GEMMA2: Final = _family(
+    pattern_if_unlisted=_last_of_each(2), tied=True, defaults={"head_dim": 256, "sliding_window": 4096}
+)
 _GEMMA3: Final = _family(
-    otherwise=_every("sliding_window_pattern", "_sliding_window_pattern", 6),
+    pattern_if_unlisted=_last_of_each("sliding_window_pattern", "_sliding_window_pattern", 6),
     tied=True,
     defaults={
         "num_attention_heads": 8,
@@ -796,7 +802,7 @@ _GEMMA3N: Final = _family(
         "own": per_layer_input,
         "laurel": laurel,
     },
-    pattern=_gemma(_every(5)),
+    fixed_pattern=_gemma(_last_of_each(5)),
     further_blocks=("own", "laurel"),
     tied=True,
     once=_altup,
@@ -816,7 +822,7 @@ _GEMMA4: Final = _family(
         "own": per_layer_input,
     },
     layers={kind: (kind, "wider") for kind in (f"shared {_FULL}", f"shared {_WINDOW}")},
-    pattern=_gemma(_gemma4),
+    fixed_pattern=_gemma(_gemma4),
     moe=True,
     dense_beside_experts=True,
     further_blocks=("own",),
@@ -847,7 +853,7 @@ _NEMOTRON_H: Final = _family(
     {_FULL: grouped, _STATE: Mamba2(dtype="mamba_ssm_cache_dtype", default_bytes=4.0)},
     mlp=_PLAIN_MLP,
     experts=Experts(2),
-    otherwise=_nemotron_h,
+    pattern_if_unlisted=_nemotron_h,
     no_feed_forward=True,
 )
 _DEEPSEEK_V4: Final = _family(
@@ -856,19 +862,21 @@ _DEEPSEEK_V4: Final = _family(
         "csa": Compressed("compressed_sparse_attention", 4, sparse=True),
         "hca": Compressed("heavily_compressed_attention", 128),
     },
-    otherwise=_deepseek_v4,
+    pattern_if_unlisted=_deepseek_v4,
     moe=True,
     once=_hyper_head,
 )
 _MINIMAX_M3: Final = _family(
     {_FULL: grouped, SPARSE: block_sparse_attention},
     mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
-    otherwise=_minimax_m3,
+    pattern_if_unlisted=_minimax_m3,
     moe=True,
 )
-_KIMI: Final = _family({_FULL: Latent(gate="mla_use_output_gate"), _STATE: kimi_delta}, otherwise=_kimi, moe=True)
+_KIMI: Final = _family(
+    {_FULL: Latent(gate="mla_use_output_gate"), _STATE: kimi_delta}, pattern_if_unlisted=_kimi, moe=True
+)
 _LLAMA4: Final = _family(
-    otherwise=_llama4,
+    pattern_if_unlisted=_llama4,
     moe=True,
     mlp=Dense(sizes=("intermediate_size_mlp", "intermediate_size")),
     experts=Experts(shared=1),
@@ -879,7 +887,7 @@ _LONGCAT: Final = _family(
     mlp=Dense(sizes=("ffn_hidden_size",)),
     experts=Experts(sizes=("expert_ffn_hidden_size",)),
     layers={"two and experts": (_FULL, DENSE, _FULL, DENSE, _EXPERTS)},
-    pattern=_all("two and experts"),
+    fixed_pattern=_all("two and experts"),
     no_feed_forward=True,
 )
 
@@ -902,7 +910,7 @@ def _decoder(encoder: str, positions: str) -> Architecture:
         {_FULL: grouped, "cross": cross_attention},
         mlp=_PLAIN_MLP,
         layers={"both": (_FULL, "cross", DENSE)},
-        pattern=_all("both"),
+        fixed_pattern=_all("both"),
         no_feed_forward=True,
         tied=True,
         positions=("max_position_embeddings",),
@@ -942,7 +950,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "step3_text": _family({_FULL: factorised_attention}, moe=True, experts=Experts(shared=1)),
     "jetmoe": _family({_FULL: attention_experts}, moe=True, tied=True),
     "diffllama": _family({_FULL: differential_attention}),
-    "zaya": _family({"hybrid": convolved_attention}, otherwise=_all("hybrid"), moe=True, tied=True),
+    "zaya": _family({"hybrid": convolved_attention}, pattern_if_unlisted=_all("hybrid"), moe=True, tied=True),
     "longcat_flash": _LONGCAT,
     **_rows_of(
         _decoder(TEXT, "max_position_embeddings"),
@@ -955,36 +963,38 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         _family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel xglm"
     ),
     **_rows_of(_family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)), "biogpt opt"),
-    "starcoder2": _family(mlp=_PLAIN_MLP, tied=True, otherwise=_window_if_set),
+    "starcoder2": _family(mlp=_PLAIN_MLP, tied=True, pattern_if_unlisted=_window_if_set),
     "gpt_neo": _family(
         {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, ("window_size",))},
         mlp=_PLAIN_MLP,
-        pattern=_gpt_neo,
+        fixed_pattern=_gpt_neo,
         tied=True,
         positions=("max_position_embeddings",),
     ),
     "ctrl": _family(mlp=Dense(2, ("dff",)), tied=True),
     "doge": _family({_FULL: dynamic_mask_attention}),
-    "rwkv": _family({_STATE: rwkv}, pattern=_all(_STATE), no_feed_forward=True),
-    "xlstm": _family({_STATE: mlstm}, pattern=_all(_STATE), no_feed_forward=True),
+    "rwkv": _family({_STATE: rwkv}, fixed_pattern=_all(_STATE), no_feed_forward=True),
+    "xlstm": _family({_STATE: mlstm}, fixed_pattern=_all(_STATE), no_feed_forward=True),
     "qwen": _family(mlp=Dense(halved=True)),
     **_rows_of(_family(tied=True), "ernie4_5 minicpm paddleocr_vl_text"),
     "ernie4_5_moe": _family(tied=True, moe=True),
     "cohere": _family(tied=True),
-    "cohere_compass_text": _family(otherwise=_needs_list, tied=True),
-    "cohere2": _family(otherwise=_every("sliding_window_pattern", 4), tied=True),
-    "cohere2_moe": _family(otherwise=_every("sliding_window_pattern", 4), tied=True, moe=True),
+    "cohere_compass_text": _family(pattern_if_unlisted=_needs_list, tied=True),
+    "cohere2": _family(pattern_if_unlisted=_last_of_each("sliding_window_pattern", 4), tied=True),
+    "cohere2_moe": _family(pattern_if_unlisted=_last_of_each("sliding_window_pattern", 4), tied=True, moe=True),
     "gemma": _GEMMA,
     **_rows_of(_GEMMA2, "gemma2 vaultgemma"),
     **_rows_of(_GEMMA3, "gemma3 gemma3_text"),
     **_rows_of(_GEMMA3N, "gemma3n gemma3n_text"),
     **_rows_of(_GEMMA4, "gemma4 gemma4_text gemma4_unified_text"),
-    "gpt_oss": _family(otherwise=_every(2), moe=True),
-    **_rows_of(_family(otherwise=_exaone4, moe=True), "exaone4 exaone_moe"),
+    "gpt_oss": _family(pattern_if_unlisted=_last_of_each(2), moe=True),
+    **_rows_of(_family(pattern_if_unlisted=_exaone4, moe=True), "exaone4 exaone_moe"),
     **_rows_of(_LLAMA4, "llama4 llama4_text"),
-    "afmoe": _family(_GATED, otherwise=_every("global_attn_every_n_layers", 4), moe=True),
+    "afmoe": _family(_GATED, pattern_if_unlisted=_last_of_each("global_attn_every_n_layers", 4), moe=True),
     "laguna": _family(
-        {_FULL: Grouped(gate="gating"), _WINDOW: Grouped(Reach.WINDOW, gate="gating")}, otherwise=_needs_list, moe=True
+        {_FULL: Grouped(gate="gating"), _WINDOW: Grouped(Reach.WINDOW, gate="gating")},
+        pattern_if_unlisted=_needs_list,
+        moe=True,
     ),
     **_rows_of(
         _family(
@@ -995,24 +1005,30 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         ),
         "step3p5 step3p7",
     ),
-    **_rows_of(_family({_FULL: grouped, _WINDOW: _mimo_window}, otherwise=_mimo, moe=True), "mimo_v2 mimo_v2_flash"),
-    "muse_glimmer_text": _family(_GATED, otherwise=_needs_list),
-    "voxtral_realtime_text": _family(otherwise=_window_if_set, tied=True),
+    **_rows_of(
+        _family({_FULL: grouped, _WINDOW: _mimo_window}, pattern_if_unlisted=_mimo, moe=True), "mimo_v2 mimo_v2_flash"
+    ),
+    "muse_glimmer_text": _family(_GATED, pattern_if_unlisted=_needs_list),
+    "voxtral_realtime_text": _family(pattern_if_unlisted=_window_if_set, tied=True),
     **_rows_of(
         _family(
             {"hybrid": relative_attention(grouped), "hybrid_sliding": relative_attention(_INKLING_WINDOW)},
             mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
-            otherwise=_inkling,
+            pattern_if_unlisted=_inkling,
             moe=True,
         ),
         "inkling_text inkling_mm_model",
     ),
     **_rows_of(_DEEPSEEK, "deepseek_v2 deepseek_v3 kimi_k2 kimi_k25 axk1 glm4_moe_lite minicpm3 mistral4 youtu"),
     "deepseek_v32": _DEEPSEEK_SPARSE,
-    "axk2": _family({SPARSE: gated_query_attention}, pattern=_all(SPARSE), moe=True),
-    "glm_moe_dsa": _family(_LATENT, pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}),
+    "axk2": _family({SPARSE: gated_query_attention}, fixed_pattern=_all(SPARSE), moe=True),
+    "glm_moe_dsa": _family(
+        _LATENT, fixed_pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}
+    ),
     "dots3_note_text": _family(
-        {SPARSE: Latent("head", indexed=True), _WINDOW: Latent("head", window=True)}, otherwise=_needs_list, moe=True
+        {SPARSE: Latent("head", indexed=True), _WINDOW: Latent("head", window=True)},
+        pattern_if_unlisted=_needs_list,
+        moe=True,
     ),
     "hy_v4": _family(
         {
@@ -1020,61 +1036,72 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
             "borrowed": Latent("wide", indexed=True, borrowed=True),
             "mixed": residual_streams,
         },
-        pattern=_indexed,
+        fixed_pattern=_indexed,
         moe=True,
         further_blocks=("mixed",),
         once=_hyper_head,
     ),
     **_rows_of(_DEEPSEEK_V4, "deepseek_v4 deepseek_ref"),
     **_rows_of(
-        _family({_FULL: grouped, _STATE: lightning}, otherwise=_minimax, moe=True), "minimax minimax_m1 minimax_text_01"
+        _family({_FULL: grouped, _STATE: lightning}, pattern_if_unlisted=_minimax, moe=True),
+        "minimax minimax_m1 minimax_text_01",
     ),
-    "minimax_m2": _family(pattern=_minimax_m2, moe=True),
+    "minimax_m2": _family(fixed_pattern=_minimax_m2, moe=True),
     **_rows_of(_MINIMAX_M3, "minimax_m3 minimax_m3_vl minimax_m3_text minimax_m3_vl_text"),
     **_rows_of(_DELTA, "qwen3_5 qwen3_5_text qwen3_5_moe qwen3_5_moe_text"),
     # Its files hold a draft layer that no field counts.
     "qwen3_next": msgspec.structs.replace(_DELTA, defaults={"mtp_num_hidden_layers": 1}),
-    "olmo_hybrid": _family({_FULL: grouped, _STATE: gated_delta_net}, otherwise=_needs_list),
+    "olmo_hybrid": _family({_FULL: grouped, _STATE: gated_delta_net}, pattern_if_unlisted=_needs_list),
     "kimi_linear": _KIMI,
-    "bailing_hybrid": _family({_FULL: Latent(gate="head"), _STATE: bailing_linear}, otherwise=_groups, moe=True),
-    "bailing_moe_linear": _family({_FULL: grouped, _STATE: lightning}, otherwise=_groups, moe=True),
+    "bailing_hybrid": _family(
+        {_FULL: Latent(gate="head"), _STATE: bailing_linear}, pattern_if_unlisted=_groups, moe=True
+    ),
+    "bailing_moe_linear": _family({_FULL: grouped, _STATE: lightning}, pattern_if_unlisted=_groups, moe=True),
     "nemotron_h": _NEMOTRON_H,
     "nemotron-nas": _family(
         layers={"attention and ffn": (_FULL, DENSE), "attention": (_FULL,), "ffn": (DENSE,), "": ()},
-        pattern=_searched,
+        fixed_pattern=_searched,
         by_layer=_searched_sizes,
         no_feed_forward=True,
     ),
-    "bamba": _family({_FULL: grouped, _STATE: Mamba2()}, otherwise=_bamba),
-    "falcon_h1": _family({_FULL: grouped, _STATE: Mamba2()}, layers={"both": (_FULL, _STATE)}, pattern=_all("both")),
-    "granitemoehybrid": _family({_FULL: grouped, _STATE: Mamba2()}, mlp=shared_mlp, otherwise=_all(_STATE), moe=True),
-    "jamba": _family({_FULL: grouped, _STATE: mamba}, otherwise=_jamba, moe=True),
+    "bamba": _family({_FULL: grouped, _STATE: Mamba2()}, pattern_if_unlisted=_bamba),
+    "falcon_h1": _family(
+        {_FULL: grouped, _STATE: Mamba2()}, layers={"both": (_FULL, _STATE)}, fixed_pattern=_all("both")
+    ),
+    "granitemoehybrid": _family(
+        {_FULL: grouped, _STATE: Mamba2()}, mlp=shared_mlp, pattern_if_unlisted=_all(_STATE), moe=True
+    ),
+    "jamba": _family({_FULL: grouped, _STATE: mamba}, pattern_if_unlisted=_jamba, moe=True),
     "zamba2": _family(
         {_STATE: Mamba2(), "block": zamba_block, "link": zamba_link},
         layers={"hybrid": ("block", "link", _STATE)},
-        otherwise=_needs_list,
+        pattern_if_unlisted=_needs_list,
         tied=True,
         no_feed_forward=True,
     ),
     "zamba": _family(
         {_STATE: mamba, "block": zamba_block, "link": zamba_link},
         layers={"hybrid": ("block", "link", _STATE)},
-        otherwise=_needs_list,
+        pattern_if_unlisted=_needs_list,
         tied=True,
         no_feed_forward=True,
         defaults={"num_mem_blocks": 1},
     ),
-    "lfm2": _family(_LFM2, mlp=adjusted_mlp, otherwise=_lfm2, tied=True),
-    "lfm3": _family({**_HEADWISE, _STATE: short_convolution}, otherwise=_needs_list, tied=True),
-    "lfm2_moe": _family(_LFM2, otherwise=_needs_list, moe=True, tied=True),
+    "lfm2": _family(_LFM2, mlp=adjusted_mlp, pattern_if_unlisted=_lfm2, tied=True),
+    "lfm3": _family({**_HEADWISE, _STATE: short_convolution}, pattern_if_unlisted=_needs_list, tied=True),
+    "lfm2_moe": _family(_LFM2, pattern_if_unlisted=_needs_list, moe=True, tied=True),
     "recurrent_gemma": _family(
         {_FULL: Grouped(Reach.WINDOW, ("attention_window_size",)), _STATE: linear_recurrent_unit},
         mlp=Dense(halved=True),
-        pattern=_cycle("block_types", "_block_types"),
+        fixed_pattern=_cycle("block_types", "_block_types"),
         tied=True,
     ),
-    "mamba2": _family({_STATE: Mamba2(("num_heads",), ("head_dim",))}, pattern=_all(_STATE), no_feed_forward=True),
-    **_rows_of(_family({_STATE: mamba}, pattern=_all(_STATE), no_feed_forward=True, tied=True), "mamba falcon_mamba"),
+    "mamba2": _family(
+        {_STATE: Mamba2(("num_heads",), ("head_dim",))}, fixed_pattern=_all(_STATE), no_feed_forward=True
+    ),
+    **_rows_of(
+        _family({_STATE: mamba}, fixed_pattern=_all(_STATE), no_feed_forward=True, tied=True), "mamba falcon_mamba"
+    ),
     **_rows_of(
         _BERT,
         "bert bert-generation camembert data2vec-text electra ernie megatron-bert roberta roberta-prelayernorm "
@@ -1086,12 +1113,12 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "eurobert": _family({_FULL: encoder}),
     "modernbert": _family(
         {_FULL: encoder, _WINDOW: encoder_window_attention},
-        otherwise=_first_of(3, "global_attn_every_n_layers"),
+        pattern_if_unlisted=_first_of_each(3, "global_attn_every_n_layers"),
         tied=True,
     ),
     "modernbert-decoder": _family(
         {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, ("sliding_window", "local_attention"))},
-        otherwise=_first_of(3, "global_attn_every_n_layers"),
+        pattern_if_unlisted=_first_of_each(3, "global_attn_every_n_layers"),
         tied=True,
     ),
 }

@@ -26,7 +26,7 @@ class SmRate(msgspec.Struct, frozen=True):
 
     architecture: str
     fp16: int
-    """FP16 FLOP on professional cards; 0: far below those of FP32."""
+    """FP16 FLOP on professional cards; 0: far below those of FP32, and not derived."""
     geforce: int
     """FP16 FLOP on GeForce."""
     lanes: int
@@ -119,20 +119,28 @@ _FP8 = {Precision.FP8: (2.0, 2.0)}
 _FP8_BLACKWELL = {Precision.FP8: (2.0, 4.0)}
 
 _RATES: Final[dict[str, SmRate]] = {
-    "6.0": SmRate("Pascal", 256, 256, 64, bf16=False),
-    "6.1": SmRate("Pascal", 0, 0, 128, bf16=False),
-    "7.0": SmRate("Volta", 1024, 1024, 64, bf16=False),
-    "7.5": SmRate("Turing", 1024, 512, 64, bf16=False, multiples=_INT8),
-    "8.0": SmRate("Ampere", 2048, 2048, 64, multiples=_INT8),
-    "8.6": SmRate("Ampere", 1024, 512, 128, multiples=_INT8),
-    "8.7": SmRate("Ampere", 2048, 2048, 128, multiples=_INT8),
-    "8.9": SmRate("Ada Lovelace", 1024, 512, 128, multiples=_INT8 | _FP8),
-    "9.0": SmRate("Hopper", 4096, 4096, 128, multiples=_INT8 | _FP8),
-    "10.0": SmRate("Blackwell", 8192, 8192, 128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)),
-    "10.3": SmRate("Blackwell Ultra", 8192, 8192, 128, multiples=_FP8 | _fp4(6.0, 6.0)),
-    "11.0": SmRate("Blackwell", 8192, 8192, 128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)),
-    "12.0": SmRate("Blackwell", 1024, 512, 128, multiples=_INT8 | _FP8_BLACKWELL | _fp4(4.0, 8.0)),
-    "12.1": SmRate("Blackwell", 1024, 1024, 128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)),
+    "6.0": SmRate(architecture="Pascal", fp16=256, geforce=256, lanes=64, bf16=False),
+    "6.1": SmRate(architecture="Pascal", fp16=0, geforce=0, lanes=128, bf16=False),
+    "7.0": SmRate(architecture="Volta", fp16=1024, geforce=1024, lanes=64, bf16=False),
+    "7.5": SmRate(architecture="Turing", fp16=1024, geforce=512, lanes=64, bf16=False, multiples=_INT8),
+    "8.0": SmRate(architecture="Ampere", fp16=2048, geforce=2048, lanes=64, multiples=_INT8),
+    "8.6": SmRate(architecture="Ampere", fp16=1024, geforce=512, lanes=128, multiples=_INT8),
+    "8.7": SmRate(architecture="Ampere", fp16=2048, geforce=2048, lanes=128, multiples=_INT8),
+    "8.9": SmRate(architecture="Ada Lovelace", fp16=1024, geforce=512, lanes=128, multiples=_INT8 | _FP8),
+    "9.0": SmRate(architecture="Hopper", fp16=4096, geforce=4096, lanes=128, multiples=_INT8 | _FP8),
+    "10.0": SmRate(
+        architecture="Blackwell", fp16=8192, geforce=8192, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
+    ),
+    "10.3": SmRate(architecture="Blackwell Ultra", fp16=8192, geforce=8192, lanes=128, multiples=_FP8 | _fp4(6.0, 6.0)),
+    "11.0": SmRate(
+        architecture="Blackwell", fp16=8192, geforce=8192, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
+    ),
+    "12.0": SmRate(
+        architecture="Blackwell", fp16=1024, geforce=512, lanes=128, multiples=_INT8 | _FP8_BLACKWELL | _fp4(4.0, 8.0)
+    ),
+    "12.1": SmRate(
+        architecture="Blackwell", fp16=1024, geforce=1024, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
+    ),
 }
 """Compute capability -> rates: 1024 Volta, professional Turing and GA10x/AD10x/GB20x, 512 their GeForce versions,
 2048 GA100, 4096 GH100, 8192 GB100 and Thor; each holds against the catalogue's rows (`tests/specs/test_gpus.py`)."""

@@ -35,8 +35,9 @@ EXPERTS: Final = "experts"
 HEAD: Final = "head"
 
 _MOST_HEADS: Final = 100_000
+"""More heads make no sense."""
 _MOST_DIM: Final = 1_000_000
-"""Bounds beyond which a config makes no sense."""
+"""Wider layers make no sense."""
 _INDEXER_KEY_BYTES: Final = 1.03125
 """An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang: 132 bytes per token and layer)."""
 STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
@@ -207,7 +208,10 @@ def factorised_attention(fields: Fields) -> Block:
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
     rank = fields.integer("share_q_dim", high=_MOST_DIM)
-    weights = hidden * (rank + 2 * kv_heads * dim) + rank * heads * dim + heads * dim * hidden
+    queries = hidden * rank + rank * heads * dim
+    keys_and_values = 2 * hidden * kv_heads * dim
+    outputs = heads * dim * hidden
+    weights = queries + keys_and_values + outputs
     return Block({ATTENTION: float(weights)}, (grouped_attention(1, heads, kv_heads, dim),))
 
 
@@ -218,9 +222,11 @@ def attention_experts(fields: Fields) -> Block:
     dim = key_dim(fields)
     experts = expert_count(fields)
     per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
-    params = {ATTENTION: float(2 * hidden * kv_heads * dim), ROUTER: float(hidden * experts)}
+    keys_and_values = 2 * hidden * kv_heads * dim
+    expert = 2 * hidden * kv_heads * dim  # queries and outputs, as many heads as the cache has
+    params = {ATTENTION: float(keys_and_values), ROUTER: float(hidden * experts)}
     attention = grouped_attention(1, heads=kv_heads * per_token, kv_heads=kv_heads, head_dim=dim)
-    return Block(params, (attention,), routed=Routed(experts, per_token, float(2 * hidden * kv_heads * dim)))
+    return Block(params, (attention,), routed=Routed(experts, per_token, float(expert)))
 
 
 def convolved_attention(fields: Fields) -> Block:
@@ -232,7 +238,7 @@ def convolved_attention(fields: Fields) -> Block:
     block = grouped(fields)
     dim = key_dim(fields)
     channels = (query_heads(fields) + key_value_heads(fields)) * dim
-    single = fields.integer("cca_time0")
+    single = fields.integer("cca_time0")  # kernels of the two convolutions, in tokens
     whole = fields.integer("cca_time1")
     convolutions = State(
         kind=CONVOLUTION,
@@ -332,8 +338,8 @@ class Latent(msgspec.Struct, frozen=True):
         queries = hidden * heads * (plain + rope)
         if query_rank:
             queries = query_rank * (hidden + heads * (plain + rope))
-        down = hidden * (rank + rope)
-        up = rank * heads * (plain + value)
+        down = hidden * (rank + rope)  # into the latent that the cache holds
+        up = rank * heads * (plain + value)  # out of it: keys and values of all heads
         output = heads * value * hidden
         gate = self._gate(fields, heads, value) * hidden
         params = {ATTENTION: float(queries + down + up + output + gate)}
@@ -374,16 +380,21 @@ def gated_query_attention(fields: Fields) -> Block:
     heads = query_heads(fields)
     rank = fields.integer("q_lora_rank")
     key = fields.integer("qk_nope_head_dim") + fields.integer("qk_rope_head_dim")
-    further = rank * heads * key + 2 * rank * heads * fields.integer("v_head_dim")
+    second_queries = rank * heads * key
+    gates = 2 * rank * heads * fields.integer("v_head_dim")
     norm = 2 * hidden_size(fields) * fields.integer("gated_norm_rank")
-    return block._replace(params={**block.params, ATTENTION: block.params[ATTENTION] + further + norm})
+    attention = block.params[ATTENTION] + second_queries + gates + norm
+    return block._replace(params={**block.params, ATTENTION: attention})
 
 
 def _indexer(fields: Fields, query_width: int) -> float:
     """Parameters of an indexer: queries of the query's latent; one key and a weight per head of the hidden state."""
     heads = fields.integer("index_n_heads")
     dim = fields.integer("index_head_dim")
-    return float(query_width * heads * dim + hidden_size(fields) * (dim + heads))
+    queries = query_width * heads * dim
+    key = hidden_size(fields) * dim
+    head_weights = hidden_size(fields) * heads
+    return float(queries + key + head_weights)
 
 
 def _index_keys(fields: Fields, stride: int = 1) -> Attention:
@@ -440,9 +451,11 @@ class Compressed(msgspec.Struct, frozen=True):
         dim = fields.integer("head_dim", high=65_536)
         query_rank = fields.integer("q_lora_rank")
         rank = fields.integer("o_lora_rank")
-        out = rank * heads * dim + fields.integer("o_groups") * rank * hidden
-        weights = hidden * query_rank + query_rank * heads * dim + hidden * dim + out
-        flops = 4.0 * heads * dim
+        queries = hidden * query_rank + query_rank * heads * dim
+        key = hidden * dim
+        outputs = rank * heads * dim + fields.integer("o_groups") * rank * hidden
+        weights = queries + key + outputs
+        flops = 4.0 * heads * dim  # a multiplication and an addition for the score, and two for the output
         window = fields.integer("sliding_window", high=100_000_000)
         nearby = Attention(
             reach=Reach.WINDOW,
@@ -458,7 +471,7 @@ class Compressed(msgspec.Struct, frozen=True):
         rates = fields.table("compress_rates") or {}
         stride = Fields(rates).integer(self.rate, default=self.stride)
         compressed = msgspec.structs.replace(nearby, reach=Reach.FULL, limit=0, stride=stride)
-        compressor = 2 * hidden * dim
+        compressor = 2 * hidden * dim  # entries and their weights
         if not self.sparse:
             params[ATTENTION] += compressor
             return Block(params, (nearby, compressed))
@@ -466,14 +479,19 @@ class Compressed(msgspec.Struct, frozen=True):
         params[ATTENTION] += 2 * compressor  # entries overlap: each is made of two halves
         index_heads = fields.integer("index_n_heads")
         index_dim = fields.integer("index_head_dim")
-        params[INDEXER] = float(query_rank * index_heads * index_dim + hidden * (4 * index_dim + index_heads))
+        index_queries = query_rank * index_heads * index_dim
+        index_compressor = 2 * 2 * hidden * index_dim
+        head_weights = hidden * index_heads
+        params[INDEXER] = float(index_queries + index_compressor + head_weights)
         return Block(params, (nearby, chosen, _index_keys(fields, stride)))
 
 
 def _hyper_connections(fields: Fields) -> float:
     """Parameters of one layer: two mixers of `hc_mult` residual streams (attention, experts)."""
     streams = _optional_size(fields, "hc_mult")
-    return float(2 * streams * hidden_size(fields) * (streams * streams + 2 * streams))
+    all_streams = streams * hidden_size(fields)
+    mixer = all_streams * (streams * streams + 2 * streams)  # stream to stream, into the block and out of it
+    return float(2 * mixer)
 
 
 def gated_delta_net(fields: Fields) -> Block:
@@ -487,7 +505,10 @@ def gated_delta_net(fields: Fields) -> Block:
     value_dim = fields.integer("linear_value_head_dim", high=65_536)
     values = value_heads * value_dim
     hidden = hidden_size(fields)
-    weights = hidden * (2 * keys + 3 * values + 2 * value_heads)
+    queries_and_keys = 2 * keys
+    values_gate_and_output = 3 * values
+    decay_and_rate = 2 * value_heads
+    weights = hidden * (queries_and_keys + values_gate_and_output + decay_and_rate)
     elements = float(keys // key_heads * values)
     kernel = fields.integer("linear_conv_kernel_dim", default=4)
     # vLLM takes what Qwen3.5's config says; Qwen3-Next's says nothing.
@@ -522,7 +543,8 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
         decay = full_matrix
     if full_rank or linear_fields.flag("use_full_rank_gate"):
         gate = full_matrix
-    weights = 4 * full_matrix + decay + gate + hidden * heads
+    queries_keys_values_and_output = 4 * full_matrix
+    weights = queries_keys_values_and_output + decay + gate + hidden * heads
     kernel = linear_fields.integer("linear_conv_kernel_dim", "short_conv_kernel_size", default=4)
     state = _recurrent_state("kimi delta", float(width * dim), flops_per_element=7.0, bytes_per_element=4.0)
     return Block({STATE: float(weights)}, (), (state, _convolution(3 * width, kernel)))
@@ -561,8 +583,10 @@ class Mamba2(msgspec.Struct, frozen=True):
             inner = heads * fields.integer(*self.head_dim, default=inner // heads, high=65_536)
         states = fields.integer("ssm_state_size", "mamba_d_state", "state_size", high=65_536)
         groups = fields.integer("n_groups", "mamba_n_groups", "mamba_ngroups", default=1, high=_MOST_HEADS)
-        mixed = inner + 2 * groups * states
-        weights = hidden * (inner + mixed + heads) + inner * hidden
+        mixed = inner + 2 * groups * states  # goes through the convolution: x, B and C
+        gate = inner
+        time_steps = heads
+        weights = hidden * (gate + mixed + time_steps) + inner * hidden
         elements = float(inner * states)
         kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
         state_bytes = _state_bytes(fields, self.dtype, self.default_bytes)
@@ -579,7 +603,11 @@ def mamba(fields: Fields) -> Block:
     rank = fields.raw("time_step_rank", "mamba_dt_rank")
     if not (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
         rank = ceil(hidden / 16)
-    weights = 2 * hidden * inner + inner * (rank + 2 * states) + rank * inner + inner * hidden
+    input_and_gate = 2 * hidden * inner
+    step_and_states = inner * (rank + 2 * states)
+    time_step = rank * inner
+    output = inner * hidden
+    weights = input_and_gate + step_and_states + time_step + output
     elements = float(inner * states)
     state = _recurrent_state("mamba", elements, flops_per_element=5.0)
     kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
@@ -592,20 +620,24 @@ def lightning(fields: Fields) -> Block:
     heads = query_heads(fields)
     dim = key_dim(fields)
     state = _recurrent_state(LIGHTNING, float(heads * dim * dim), flops_per_element=5.0)
-    return Block({STATE: float(5 * hidden * heads * dim)}, (), (state,))
+    weights = 5 * hidden * heads * dim  # queries, keys, values, gate and output
+    return Block({STATE: float(weights)}, (), (state,))
 
 
 def short_convolution(fields: Fields) -> Block:
     """LFM2's gated short convolution."""
     hidden = hidden_size(fields)
-    return Block({STATE: float(4 * hidden * hidden)}, (), (_convolution(hidden, fields.integer("conv_L_cache")),))
+    weights = 4 * hidden * hidden  # three ways in, of which two are gates, and one out
+    return Block({STATE: float(weights)}, (), (_convolution(hidden, fields.integer("conv_L_cache")),))
 
 
 def linear_recurrent_unit(fields: Fields) -> Block:
     """RG-LRU of RecurrentGemma (arXiv 2402.19427); its two gates are block-diagonal over the heads."""
     hidden = hidden_size(fields)
     width = fields.integer("lru_width", default=hidden_size(fields))
-    weights = 3 * hidden * width + 2 * width * width // query_heads(fields)
+    projections = 3 * hidden * width  # input, its gate, and output
+    gates = 2 * width * width // query_heads(fields)
+    weights = projections + gates
     state = _recurrent_state("lru", float(width), flops_per_element=6.0, bytes_per_element=4.0)
     kernel = fields.integer("conv1d_width", default=4)
     return Block({STATE: float(weights)}, (), (state, _convolution(width, kernel)))
@@ -619,11 +651,13 @@ def rwkv(fields: Fields) -> Block:
     state = State(
         kind="rwkv",
         layers=1,
-        elements=float(3 * width + 2 * hidden),
+        elements=float(3 * width + 2 * hidden),  # sums of time mixing, and the token before for either mixing
         flops=12.0 * width,
         bytes_per_element=4.0,
     )
-    params = {STATE: float(4 * hidden * width), MLP: float(2 * hidden * mixed_width + hidden * hidden)}
+    time_mixing = 4 * hidden * width
+    channel_mixing = 2 * hidden * mixed_width + hidden * hidden
+    params = {STATE: float(time_mixing), MLP: float(channel_mixing)}
     return Block(params, (), (state,))
 
 
@@ -635,12 +669,15 @@ def mlstm(fields: Fields) -> Block:
     values = int(hidden * _factor(fields, "v_dim_factor", 1.0))
     step = fields.integer("ffn_round_up_to_multiple_of", default=64)
     width = step * ceil(int(hidden * _factor(fields, "ffn_proj_factor", 2.667)) / step)
-    weights = hidden * (2 * keys + 3 * values + 2 * heads)
+    queries_and_keys = 2 * keys
+    values_gate_and_output = 3 * values
+    input_and_forget_gates = 2 * heads
+    weights = hidden * (queries_and_keys + values_gate_and_output + input_and_forget_gates)
     memory = float(keys // heads * values)
     state = State(
         kind="mlstm",
         layers=1,
-        elements=memory + keys + heads,
+        elements=memory + keys + heads,  # the matrices, their norm, and a maximum per head
         flops=5.0 * memory,
         bytes_per_element=4.0,
     )
@@ -801,7 +838,9 @@ def zamba_block(fields: Fields) -> Block:
     heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
     dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=65_536)
-    attention = 2 * hidden * dim * (heads + 2 * kv_heads) + hidden * heads * dim
+    queries_keys_and_values = 2 * hidden * dim * (heads + 2 * kv_heads)
+    outputs = hidden * heads * dim
+    attention = queries_keys_and_values + outputs
     mlp = 3 * hidden * fields.integer("intermediate_size", default=4 * hidden)
     params = {ATTENTION: float(attention), MLP: float(mlp)}
     copies = fields.integer("num_mem_blocks", default=1)
@@ -814,8 +853,9 @@ def zamba_link(fields: Fields) -> Block:
     rank = _optional_size(fields, "adapter_rank")
     adapters = rank * (hidden + 2 * fields.integer("intermediate_size", default=4 * hidden))
     if fields.flag("use_shared_attention_adapter"):
-        adapters += 3 * rank * 4 * hidden
-    return Block({ATTENTION: float(hidden * hidden), MLP: float(adapters)})
+        adapters += 3 * rank * 4 * hidden  # of queries, keys and values, each twice as wide as `hidden` at both ends
+    projection = hidden * hidden
+    return Block({ATTENTION: float(projection), MLP: float(adapters)})
 
 
 def per_layer_input(fields: Fields) -> Block:
@@ -829,5 +869,6 @@ def laurel(fields: Fields) -> Block:
     streams = fields.integer("altup_num_inputs")
     hidden = hidden_size(fields)
     low_rank = 2 * hidden * fields.integer("laurel_rank")
-    router = hidden * streams + streams**2 * (streams + 1)
-    return Block({MLP: float(low_rank + router)})
+    router = hidden * streams
+    mixers = streams**2 * (streams + 1)  # prediction, stream to stream, and correction, by the router's outputs
+    return Block({MLP: float(low_rank + router + mixers)})

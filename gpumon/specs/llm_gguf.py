@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.specs import hints as h
+from gpumon.specs import hints as hint_keys
 from gpumon.specs.fields import FieldError, Fields, json_text
 from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
 from gpumon.specs.left_out import AUDIO, VISION
@@ -17,15 +17,15 @@ from gpumon.specs.precision import Precision
 from gpumon.specs.weight_words import of_bits
 
 _KEYS: Final[dict[str, str]] = {
-    h.LAYERS: "block_count",
-    h.HIDDEN: "embedding_length",
-    h.HEADS: "attention.head_count",
-    h.KV_HEADS: "attention.head_count_kv",
-    h.HEAD_DIM: "attention.key_length",
-    h.VOCAB: "vocab_size",
-    h.EXPERTS: "expert_count",
-    h.EXPERTS_PER_TOKEN: "expert_used_count",
-    h.CONTEXT_LEN: "context_length",
+    hint_keys.LAYERS: "block_count",
+    hint_keys.HIDDEN: "embedding_length",
+    hint_keys.HEADS: "attention.head_count",
+    hint_keys.KV_HEADS: "attention.head_count_kv",
+    hint_keys.HEAD_DIM: "attention.key_length",
+    hint_keys.VOCAB: "vocab_size",
+    hint_keys.EXPERTS: "expert_count",
+    hint_keys.EXPERTS_PER_TOKEN: "expert_used_count",
+    hint_keys.CONTEXT_LEN: "context_length",
 }
 """Hint -> key of GGUF metadata after `ARCHITECTURE.`; Ollama's /api/show gives the same keys as `model_info`."""
 
@@ -91,13 +91,13 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     fields = Fields(header.metadata, where="GGUF header")
     model = _ModelFields(fields)
     model.check(header)
-    layers = model.integer(_KEYS[h.LAYERS], high=2000)
+    layers = model.integer(_KEYS[hint_keys.LAYERS], high=2000)
     drafts = model.integer("nextn_predict_layers", default=0, low=0, high=layers)
     tensors = _sorted_tensors(header, layers - drafts)
-    experts = model.integer(_KEYS[h.EXPERTS], default=0, low=0, high=65_536)
+    experts = model.integer(_KEYS[hint_keys.EXPERTS], default=0, low=0, high=65_536)
     sums = _sum_tensors(tensors.language_model, has_experts=experts > 0)
     vocab = _vocabulary(fields, tensors.language_model)
-    hidden = model.integer(_KEYS[h.HIDDEN], high=1_000_000)
+    hidden = model.integer(_KEYS[hint_keys.HIDDEN], high=1_000_000)
     spec = LlmSpec(
         name=name,
         source=source,
@@ -114,7 +114,7 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     spec = _with_layers(model, spec, tensors.blocks)
     used = 0
     if experts:
-        used = model.integer(_KEYS[h.EXPERTS_PER_TOKEN], high=experts)
+        used = model.integer(_KEYS[hint_keys.EXPERTS_PER_TOKEN], high=experts)
     spec = _with_weights(spec, sums, experts, used)
     return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(tensors.encoders)))
 
@@ -306,7 +306,7 @@ def _states(model: _ModelFields, linear: Sequence[int]) -> tuple[State, ...]:
         kind = "delta net"
         flops_per_element = 7.0
     if has_kda:
-        heads = max(model.by_layer(_KEYS[h.HEADS], max(linear) + 1))
+        heads = max(model.by_layer(_KEYS[hint_keys.HEADS], max(linear) + 1))
         elements = float(heads * model.integer("kda.head_dim", high=65_536) ** 2)
     else:
         inner = model.integer("ssm.inner_size", high=10_000_000)
@@ -327,7 +327,7 @@ def _with_latent_attention(model: _ModelFields, spec: LlmSpec, attending: int) -
     rope = model.integer("rope.dimension_count", high=65_536)
     key = model.integer("attention.key_length_mla", high=65_536)
     value = model.integer("attention.value_length_mla", high=65_536)
-    heads = model.integer(_KEYS[h.HEADS], high=100_000)
+    heads = model.integer(_KEYS[hint_keys.HEADS], high=100_000)
     top = model.integer("attention.indexer.top_k", default=0, low=0)
     reach = Reach.FULL
     if top:
@@ -365,12 +365,12 @@ def _with_grouped_attention(model: _ModelFields, spec: LlmSpec, attending: Seque
     if not attending:
         return spec
     count = max(attending) + 1
-    heads = model.by_layer(_KEYS[h.HEADS], count)
-    kv_heads = model.by_layer(_KEYS[h.KV_HEADS], count, default=max(heads))
+    heads = model.by_layer(_KEYS[hint_keys.HEADS], count)
+    kv_heads = model.by_layer(_KEYS[hint_keys.KV_HEADS], count, default=max(heads))
     if heads[attending[0]] <= 0:
-        raise model.error(_KEYS[h.HEADS], "is 0 for a layer with attention")
+        raise model.error(_KEYS[hint_keys.HEADS], "is 0 for a layer with attention")
     default_dim = max(1, spec.hidden // heads[attending[0]])
-    key_dims = {Reach.FULL: model.integer(_KEYS[h.HEAD_DIM], default=default_dim, high=65_536)}
+    key_dims = {Reach.FULL: model.integer(_KEYS[hint_keys.HEAD_DIM], default=default_dim, high=65_536)}
     value_dims = {
         Reach.FULL: model.integer("attention.value_length", default=key_dims[Reach.FULL], high=65_536),
     }

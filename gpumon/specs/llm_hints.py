@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.specs import hints as h
+from gpumon.specs import hints as hint_keys
 from gpumon.specs.layers import MLP, STATE_BYTES
 from gpumon.specs.left_out import ADAPTERS, AUDIO, DRAFTS_LEFT_OUT, VISION
 from gpumon.specs.llm import CONVOLUTION, LIGHTNING, MODEL_FORMAT_BYTES, LlmSpec, State, grouped_attention
@@ -21,14 +21,14 @@ from gpumon.specs.weight_words import of_bits, says_nothing, weights_named
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMBT])?", re.IGNORECASE | re.ASCII)
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _LARGEST_COUNTS: Final = {
-    h.LAYERS: 2000,
-    h.HIDDEN: 1_000_000,
-    h.HEADS: 100_000,
-    h.KV_HEADS: 100_000,
-    h.HEAD_DIM: 65_536,
-    h.VOCAB: 10_000_000,
-    h.EXPERTS: 65_536,
-    h.EXPERTS_PER_TOKEN: 65_536,
+    hint_keys.LAYERS: 2000,
+    hint_keys.HIDDEN: 1_000_000,
+    hint_keys.HEADS: 100_000,
+    hint_keys.KV_HEADS: 100_000,
+    hint_keys.HEAD_DIM: 65_536,
+    hint_keys.VOCAB: 10_000_000,
+    hint_keys.EXPERTS: 65_536,
+    hint_keys.EXPERTS_PER_TOKEN: 65_536,
 }
 """Hint -> the largest value that makes sense."""
 _LARGEST_NUMBER = 1e15
@@ -131,7 +131,7 @@ def from_hints(
 
 def with_kv_dtype(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
     """The spec with the KV cache's format as the engine words it; unchanged where that says nothing."""
-    word = hints.get(h.KV_DTYPE, "").strip().lower().removeprefix("torch.")
+    word = hints.get(hint_keys.KV_DTYPE, "").strip().lower().removeprefix("torch.")
     for begin, precision in _KV_WORDS.items():
         if word.startswith(begin):
             return msgspec.structs.replace(llm, kv_precision=precision)
@@ -153,12 +153,12 @@ def with_state_dtypes(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
 
 def _with_dtype(state: State, hints: Mapping[str, str]) -> State:
     """A state with its format as the engine words it."""
-    convolution = _bytes_of_state(hints.get(h.CONVOLUTION_DTYPE, ""))
+    convolution = _bytes_of_state(hints.get(hint_keys.CONVOLUTION_DTYPE, ""))
     size: float | None = None
     if state.kind in (CONVOLUTION, LIGHTNING):
         size = convolution
     elif state.kind in _CHOSEN_STATES:
-        size = _bytes_of_state(hints.get(h.STATE_DTYPE, ""))
+        size = _bytes_of_state(hints.get(hint_keys.STATE_DTYPE, ""))
         if size is None and state.bytes_per_element == MODEL_FORMAT_BYTES:
             size = convolution
     if size is None:
@@ -174,10 +174,10 @@ def _bytes_of_state(word: str) -> float | None:
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
     """Work of an engine beside the model's forward pass, that no figure counts."""
     notes = []
-    for key, note in ((h.SPECULATION, DRAFTS_LEFT_OUT), (h.LORA, ADAPTERS)):
+    for key, note in ((hint_keys.SPECULATION, DRAFTS_LEFT_OUT), (hint_keys.LORA, ADAPTERS)):
         if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0":
             notes.append(note)
-    modalities = hints.get(h.MODALITIES, "").lower()
+    modalities = hints.get(hint_keys.MODALITIES, "").lower()
     for word, note in (("vision", VISION), ("audio", AUDIO)):
         if word in modalities:
             notes.append(note)
@@ -202,17 +202,17 @@ def _read_hints(hints: Mapping[str, str]) -> _EngineWords:
         text = hints.get(key, "").strip()
         if text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most:
             counts[key] = int(text)
-    params = _number(hints.get(h.PARAMS, ""))
+    params = _number(hints.get(hint_keys.PARAMS, ""))
     exact = True
     if not params:
-        params = _number(hints.get(h.PARAMETER_SIZE, ""))
+        params = _number(hints.get(hint_keys.PARAMETER_SIZE, ""))
         exact = False
     weights, word = _stated_format(hints)
     return _EngineWords(
         counts=counts,
         params=params,
         exact=exact,
-        weight_bytes=_number(hints.get(h.WEIGHT_BYTES, "")),
+        weight_bytes=_number(hints.get(hint_keys.WEIGHT_BYTES, "")),
         weights=weights,
         precision=word,
     )
@@ -235,7 +235,7 @@ def _stated_format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
     A narrow format tells most. A 16-bit type tells least: it is the arithmetic's, whatever the weights are stored in.
     """
     formats = []
-    for hint in (h.WEIGHT_PRECISION, h.QUANTIZATION):
+    for hint in (hint_keys.WEIGHT_PRECISION, hint_keys.QUANTIZATION):
         word = hints.get(hint, "")
         if says_nothing(word):
             continue
@@ -277,13 +277,13 @@ def _contradiction(row: LlmRow, words: _EngineWords) -> str:
     for key, row_count in _row_counts(spec).items():
         engine_count = words.counts.get(key, row_count)
         spare = 0
-        if key == h.LAYERS:
+        if key == hint_keys.LAYERS:
             spare = _DRAFT_LAYERS
         if not row_count <= engine_count <= row_count + spare:
             return f"the engine says {key} {engine_count}, the row {row_count}"
-    vocab = words.counts.get(h.VOCAB, spec.vocab)
+    vocab = words.counts.get(hint_keys.VOCAB, spec.vocab)
     if abs(vocab - spec.vocab) > _PADDED_VOCAB * spec.vocab:
-        return f"the engine says {h.VOCAB} {vocab}, the row {spec.vocab}"
+        return f"the engine says {hint_keys.VOCAB} {vocab}, the row {spec.vocab}"
     tolerance = _SIZE_TOLERANCE
     if words.exact:
         tolerance = _COUNT_TOLERANCE
@@ -294,16 +294,21 @@ def _contradiction(row: LlmRow, words: _EngineWords) -> str:
 
 def _row_counts(spec: LlmSpec) -> dict[str, int]:
     """The row's dimensions by hint; KV heads only where all layers have as many."""
-    counts = {h.LAYERS: spec.layers, h.HIDDEN: spec.hidden, h.EXPERTS: spec.experts, h.HEADS: spec.heads}
+    counts = {
+        hint_keys.LAYERS: spec.layers,
+        hint_keys.HIDDEN: spec.hidden,
+        hint_keys.EXPERTS: spec.experts,
+        hint_keys.HEADS: spec.heads,
+    }
     if not spec.latent and len({attention.kv_heads for attention in spec.attention}) == 1:
-        counts[h.KV_HEADS] = spec.kv_heads
+        counts[hint_keys.KV_HEADS] = spec.kv_heads
     return counts
 
 
 def _row_by_figures(words: _EngineWords, llms: LlmCatalogue) -> LlmRow | None:
     """The row with exactly these parameters, width and vocabulary; None where rows of different shape have them."""
     counts = words.counts
-    if not words.exact or not words.params or h.HIDDEN not in counts or h.VOCAB not in counts:
+    if not words.exact or not words.params or hint_keys.HIDDEN not in counts or hint_keys.VOCAB not in counts:
         return None
     rows = [row for row in llms.rows if _has_figures(row, words)]
     if len({_shape(row.spec) for row in rows}) == 1:
@@ -316,7 +321,7 @@ def _has_figures(row: LlmRow, words: _EngineWords) -> bool:
     # A row's spec is built when it is asked for: its published size rules most of them out before.
     if not _LEAST_SHARE < words.params / (row.params_b * 1e9) < 1.0 + _COUNT_TOLERANCE:
         return False
-    if row.unusable or row.spec.vocab != words.counts[h.VOCAB]:
+    if row.unusable or row.spec.vocab != words.counts[hint_keys.VOCAB]:
         return False
     has_params = abs(words.params / row.spec.params - 1.0) <= _SAME_COUNT
     return has_params and not _contradiction(row, words)
@@ -413,19 +418,19 @@ def _spec_of_words(hints: Mapping[str, str], words: _EngineWords, name: str) -> 
 
 def _lacking(hints: Mapping[str, str], words: _EngineWords) -> list[str]:
     """Hints that an engine would have to give besides for its words alone to describe the model."""
-    lacking = [key for key in (h.LAYERS, h.HIDDEN, h.HEADS) if key not in words.counts]
+    lacking = [key for key in (hint_keys.LAYERS, hint_keys.HIDDEN, hint_keys.HEADS) if key not in words.counts]
     if not words.params:
-        lacking.append(h.PARAMS)
+        lacking.append(hint_keys.PARAMS)
     if not words.weight_bytes and not _tells_bits(hints, words.weights):
-        lacking.append(f"{h.WEIGHT_BYTES} or a {h.WEIGHT_PRECISION} that tells the bits")
-    architecture = _architecture(hints.get(h.ARCHITECTURE, ""))
+        lacking.append(f"{hint_keys.WEIGHT_BYTES} or a {hint_keys.WEIGHT_PRECISION} that tells the bits")
+    architecture = _architecture(hints.get(hint_keys.ARCHITECTURE, ""))
     if architecture not in _EQUAL_LAYERS:
         if architecture:
             lacking_layers = f"the layers of {architecture[:40]!a}"
         else:
-            lacking_layers = h.ARCHITECTURE
+            lacking_layers = hint_keys.ARCHITECTURE
         lacking.append(lacking_layers)
-    if words.counts.get(h.EXPERTS):
+    if words.counts.get(hint_keys.EXPERTS):
         lacking.append("the size of an expert")
     return lacking
 
@@ -434,28 +439,28 @@ def _tells_bits(hints: Mapping[str, str], weights: WeightFormat | None) -> bool:
     """Whether the engine's word is the format of its weights: a wide one only where it says that nothing is narrow."""
     if weights is None:
         return False
-    return not weights.narrowest.wide or says_nothing(hints.get(h.QUANTIZATION, "?"))
+    return not weights.narrowest.wide or says_nothing(hints.get(hint_keys.QUANTIZATION, "?"))
 
 
 def _uniform_spec(counts: Mapping[str, int], name: str) -> LlmSpec:
     """A model whose layers are all alike, by the engine's dimensions; its parameters are still 0."""
-    heads = counts[h.HEADS]
-    hidden = counts[h.HIDDEN]
-    kv_heads = counts.get(h.KV_HEADS, heads)
-    head_dim = counts.get(h.HEAD_DIM, max(1, hidden // heads))
+    heads = counts[hint_keys.HEADS]
+    hidden = counts[hint_keys.HIDDEN]
+    kv_heads = counts.get(hint_keys.KV_HEADS, heads)
+    head_dim = counts.get(hint_keys.HEAD_DIM, max(1, hidden // heads))
     return LlmSpec(
         name=name,
         source="the engine's own words (the look-up table is counted as multiplied)",
         params=0.0,
         matmul_params=0.0,
         head_params=0.0,
-        vocab=counts.get(h.VOCAB, 0),
+        vocab=counts.get(hint_keys.VOCAB, 0),
         hidden=hidden,
-        layers=counts[h.LAYERS],
+        layers=counts[hint_keys.LAYERS],
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
-        attention=(grouped_attention(counts[h.LAYERS], heads, kv_heads, head_dim),),
+        attention=(grouped_attention(counts[hint_keys.LAYERS], heads, kv_heads, head_dim),),
     )
 
 

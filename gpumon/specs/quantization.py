@@ -60,19 +60,32 @@ _PART_WORDS: Final = (
 """Words of module names and of patterns for them -> part; the first match counts."""
 _NOT_QUANTISED: Final = ("vision", "visual", "audio", "mtp", "projector", "patch_merge", "embed_tokens", "eh_proj")
 """Words of modules that are no part of the language model's layers."""
+
+
+class _ModelOptWord(NamedTuple):
+    """A format in NVIDIA ModelOpt's words."""
+
+    prefix: str
+    """Beginning of `quant_algo`."""
+    precision: Precision
+    bytes_per_weight: float = 0.0
+    """Bytes of a weight with its scales; 0: those of the format."""
+    weight_only: bool = False
+    """Whether activations stay wide."""
+
+
 _MODELOPT_WORDS: Final = (
-    ("MXFP8", Precision.FP8, 1.03125, False),
-    ("FP8", Precision.FP8, 0.0, False),
-    ("NVFP4", Precision.NVFP4, 0.0, False),
-    ("W4A16_NVFP4", Precision.NVFP4, 0.0, True),
-    ("MXFP4", Precision.MXFP4, 0.0, False),
-    ("FP4", Precision.MXFP4, 0.0, False),
-    ("W4A16_AWQ", Precision.INT4, 0.0, True),
-    ("W4A8_AWQ", Precision.INT4, 0.0, False),
-    ("W8A8", Precision.INT8, 0.0, False),
-    ("W8A16", Precision.INT8, 0.0, True),
+    _ModelOptWord("MXFP8", Precision.FP8, bytes_per_weight=1.03125),
+    _ModelOptWord("FP8", Precision.FP8),
+    _ModelOptWord("NVFP4", Precision.NVFP4),
+    _ModelOptWord("W4A16_NVFP4", Precision.NVFP4, weight_only=True),
+    _ModelOptWord("MXFP4", Precision.MXFP4),
+    _ModelOptWord("FP4", Precision.MXFP4),
+    _ModelOptWord("W4A16_AWQ", Precision.INT4, weight_only=True),
+    _ModelOptWord("W4A8_AWQ", Precision.INT4),
+    _ModelOptWord("W8A8", Precision.INT8),
+    _ModelOptWord("W8A16", Precision.INT8, weight_only=True),
 )
-"""NVIDIA ModelOpt's `quant_algo` by prefix -> format, bytes where scales add to it, whether activations stay wide."""
 _KV_WORDS: Final = (("FP8", Precision.FP8), ("NVFP4", Precision.NVFP4), ("INT8", Precision.INT8))
 
 
@@ -213,9 +226,10 @@ def _modelopt(fields: Fields) -> WeightFormat:
 
 def _format_of_word(fields: Fields, name: str, word: str) -> WeightStorage:
     """A format in ModelOpt's words, or as DeepSeek's configs say it."""
-    for prefix, precision, bytes_per_weight, weight_only in _MODELOPT_WORDS:
-        if word.upper().startswith(prefix):
-            return WeightStorage(precision, bytes_per_weight or BYTES_PER_ELEMENT[precision], weight_only)
+    for known in _MODELOPT_WORDS:
+        if word.upper().startswith(known.prefix):
+            bytes_per_weight = known.bytes_per_weight or BYTES_PER_ELEMENT[known.precision]
+            return WeightStorage(known.precision, bytes_per_weight, known.weight_only)
     raise fields.error(name, f"{json_text(word)} is not known")
 
 
