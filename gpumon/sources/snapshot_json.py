@@ -220,9 +220,9 @@ def _hold_against_bounds(kind: type[msgspec.Struct], newest: _Read, names: Itera
     for name in there:
         figures[name] = readings[name]
     if kind is Gpu:
-        peers.bounded_gpu(figures, there)
+        peers.drop_impossible_gpu_figures(figures, there)
     elif kind is not Evidence:  # the unit of its figures depends on what was measured
-        peers.bounded_figures(figures, there)
+        peers.drop_impossible_figures(figures, there)
 
 
 def _within_bounds(record: StructT) -> StructT:
@@ -232,7 +232,7 @@ def _within_bounds(record: StructT) -> StructT:
 
 
 _BOUNDED: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
-    Action: peers.vetted,
+    Action: peers.vetted_action,
     Evidence: peers.bounded_evidence,
     Signal: peers.bounded_signal,
     Event: peers.bounded_event,

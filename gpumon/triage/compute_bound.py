@@ -12,7 +12,7 @@ from gpumon.triage.stall import SM_AT_WORK, computes
 
 
 def long_prefill(case: Case) -> Finding | None:
-    """No token comes for long, and its GPUs compute all the while: a prompt is at work, of which none counts yet."""
+    """Rule: no token comes for long while the GPUs compute: a long prompt is at work, of which nothing counts yet."""
     engine = case.served()
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
     if engine is None or quiet_s is None or not is_mute(case) or not case.mean("running"):

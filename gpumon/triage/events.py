@@ -186,7 +186,7 @@ class Events:
                 continue
             if code:
                 events.append(_change_event(verdict, code, old, wall_s))
-        events += _ended(before, standing, snapshot)
+        events += _ended_events(before, standing, snapshot)
         self._verdicts = standing
         return events
 
@@ -236,7 +236,7 @@ def _change_event(verdict: Verdict, code: str, old: _StandingVerdict | None, wal
     return _verdict_event(verdict, code, verdict.level, parameters, since_s, wall_s)
 
 
-def _ended(
+def _ended_events(
     before: Mapping[_Place, _StandingVerdict], standing: Mapping[_Place, _StandingVerdict], snapshot: Snapshot
 ) -> list[Event]:
     """Events of the verdicts that are over, of things that are still there."""
@@ -270,15 +270,23 @@ def _updated_memory(before: _EngineMemory | None, reading: EngineReading, wall_s
     if before is not None:
         since_s = before.since_s
     has_ended = reading.departure is not None
-    answers: bool | None = reading.state is EndpointState.OK
-    if not answers and (before is None or before.answers is None) and wall_s - since_s < _SETTLE_S:
-        answers = None
+    answers = _answers_now(before, reading, wall_s - since_s)
     is_new_answer = bool(answers) and (before is None or reading.monotonic_s != before.last_answer.monotonic_s)
     if before is None or is_new_answer:
         return _EngineMemory(since_s, answers, reading, has_ended)
     if (before.answers, before.has_ended) == (answers, has_ended):
         return before
     return before._replace(answers=answers, has_ended=has_ended)
+
+
+def _answers_now(before: _EngineMemory | None, reading: EngineReading, listed_s: float) -> bool | None:
+    """Whether an engine answers; None for one that never did and has been listed for a moment only."""
+    if reading.state is EndpointState.OK:
+        return True
+    never_judged = before is None or before.answers is None
+    if never_judged and listed_s < _SETTLE_S:
+        return None
+    return False
 
 
 def _engine_events(before: _EngineMemory, now: _EngineMemory, engine: Engine, wall_s: float) -> Iterator[Event]:
@@ -367,4 +375,5 @@ def _new_slowdown(before: Gpu | None, gpu: Gpu) -> str:
 def _gpu_event(
     wall_s: float, kind: EventKind, gpu: Gpu, code: str, level: Level, parameters: Parameters | None = None
 ) -> Event:
+    """An event on a GPU, named by its index."""
     return Event(wall_s, kind, f"gpu {gpu.index}", code, level, gpu.uuid, parameters or {})

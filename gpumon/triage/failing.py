@@ -60,7 +60,7 @@ def _is_enough(case: Case, ended: Ended | None, least_share: float) -> bool:
     if ended is None:
         return False
     band = 1.0
-    if Limit.FAILING in case.near:
+    if Limit.FAILING in case.limits_before:
         band = _BAND
     return ended.requests >= band * LEAST_REQUESTS and ended.share >= band * least_share
 
@@ -151,7 +151,7 @@ def _instances_parameters(case: Case, engine: Engine) -> Parameters:
     """Instances that take what is turned away, too, as parameters of the action; empty where another verdict on what is
     full counts those who wait, and tells the number."""
     ended = ended_in(case, "rejections_per_s", counted_apart=True)
-    if case.near & _FULL or ended is None or ended.share >= 1.0:
+    if case.limits_before & _FULL or ended is None or ended.share >= 1.0:
         return {}
     now = max(1, engine.hardware.ranks)
     wanted = steady_count(case, "rejections", now / (1.0 - ended.share))

@@ -51,8 +51,10 @@ _MOST_OF_THE_TIME: Final = 0.5
 """Share of the last minute in which the power limit, or a setting, must have held a clock to explain it."""
 _LOWERED: Final = 0.95
 """Power limit, of the card's default, below which somebody lowered it."""
-COOLER: Final = (0.4, 0.7)
-"""Least and most of the power limit in force that is advised against heat."""
+_LEAST_COOLER_SHARE: Final = 0.4
+"""Share of the power limit in force below which no lower one is advised against heat: the driver may refuse it."""
+_MOST_COOLER_SHARE: Final = 0.7
+"""Largest share of the power limit in force that is advised against heat: more would hardly help."""
 _VISIBLE_HZ: Final = 5e6
 """Difference of two clocks that shows: they are written in GHz with two decimals."""
 BELOW_DRAW: Final = 0.9
@@ -60,12 +62,12 @@ BELOW_DRAW: Final = 0.9
 
 
 def throttled(case: Case) -> Finding | None:
-    """Clocks held down by a fault, by a lowered power limit, or by a lock; else far below the highest under load."""
+    """Rule: clocks are held down by a fault, a lowered power limit or a lock; else far below the highest under load."""
     gpu = gpu_of(case)
     if gpu.mig_profile:
         return None
     least_share = case.thresholds.throttled_ratio
-    if Limit.THROTTLED in case.near:
+    if Limit.THROTTLED in case.limits_before:
         least_share *= 1.0 - _SHARE_BAND
     shares = {}
     active = []
@@ -231,7 +233,7 @@ class _HeldClock(NamedTuple):
 
 
 def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
-    """Clocks below the highest under load, and no fault: a power limit, a lock, or nobody who says so."""
+    """The finding on clocks below the highest under load without a fault: by a power limit, a lock, or unexplained."""
     held = _held_clock(case, gpu)
     if held is None or not _is_worth_saying(case, held):
         return None
@@ -267,7 +269,7 @@ def _is_worth_saying(case: Case, held: _HeldClock) -> bool:
 
 def _clock_band(case: Case) -> float:
     """Factor of the thresholds of a clock: while the verdict stands it may rise a little further."""
-    if Limit.THROTTLED in case.near:
+    if Limit.THROTTLED in case.limits_before:
         return 1.0 + _BAND
     return 1.0
 
@@ -300,7 +302,7 @@ def _runs_freely(case: Case, gpu: Gpu) -> bool:
     most_hz = finite(gpu.sm_clock_max_hz)
     if newest_hz is None or not most_hz:
         return True
-    if Limit.THROTTLED in case.near or newest_hz < case.thresholds.clock_locked_ratio * most_hz:
+    if Limit.THROTTLED in case.limits_before or newest_hz < case.thresholds.clock_locked_ratio * most_hz:
         return False
     return not case.recent.last(POWER_CAP)
 
@@ -308,7 +310,7 @@ def _runs_freely(case: Case, gpu: Gpu) -> bool:
 def _least_busy(case: Case) -> float:
     """Busy share from which on a GPU counts as loaded; a little lower for one whose clock was low before."""
     loaded_ratio = case.thresholds.loaded_ratio
-    if Limit.THROTTLED in case.near:
+    if Limit.THROTTLED in case.limits_before:
         return loaded_ratio * (1.0 - _BAND)
     return loaded_ratio
 
@@ -373,7 +375,6 @@ def _cooler_actions(case: Case, gpu: Gpu) -> Iterator[Action]:
     draw = finite(case.recent.mean("power_w", MINUTE_S))
     if not limit or not draw:
         return
-    least_share, most_share = COOLER
-    watts = math.floor(min(BELOW_DRAW * draw, most_share * limit) / 10.0 + 1e-9) * 10.0
-    if watts >= least_share * limit:
+    watts = math.floor(min(BELOW_DRAW * draw, _MOST_COOLER_SHARE * limit) / 10.0 + 1e-9) * 10.0
+    if watts >= _LEAST_COOLER_SHARE * limit:
         yield action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit)

@@ -35,9 +35,10 @@ def gpu_of(case: Case) -> Gpu:
 
 
 def unplaced_engines(case: Case) -> str | None:
-    """Names of listed engines that may run on a GPU without one; empty where only a server's process is seen.
+    """Names of the listed engines that may run on a GPU on which none is known to run: `a or b`.
 
-    None where nothing looks like an engine.
+    Empty where a server's process is seen on it, and no engine is listed that it may be; None where nothing looks like
+    an engine.
     """
     gpu = gpu_of(case)
     reading = case.gpu_reading

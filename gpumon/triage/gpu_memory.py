@@ -33,10 +33,14 @@ _MEMORY_AT_LOAD: Final = frozenset(
     }
 )
 """Engines that take their memory when they load a model: how full the VRAM is says nothing of them."""
+_MOST_HOLDERS_IDLE: Final = 4
+"""Processes whose memory is in the evidence of `memory_idle`."""
+_MOST_HOLDERS_FULL: Final = 3
+"""Processes whose memory is in the evidence of `vram_full`, where each of many holds little."""
 
 
 def memory_idle(case: Case) -> Finding | None:
-    """Memory held on a GPU without an engine that has done nothing for long."""
+    """Rule: memory held on a GPU without an engine that has done nothing for long."""
     gpu = gpu_of(case)
     idle_s = asleep_s(case)
     limits = case.thresholds
@@ -45,16 +49,16 @@ def memory_idle(case: Case) -> Finding | None:
     vram = vram_in_use(gpu)
     if vram is None:
         return None
-    engine = unplaced_engines(case)
+    engine_names = unplaced_engines(case)
     used, total = vram
-    if engine or used < limits.held_ratio * total:
+    if engine_names or used < limits.held_ratio * total:
         return None
     holders = _memory_holders(gpu)
     evidence = [
         vram_evidence(gpu, used, total, limits.held_ratio),
         Evidence("idle_time", idle_s, limits.gpu_idle_s, BUSY_SOURCE, gpu_chart(gpu, "busy")),
     ]
-    for process in holders[:4]:
+    for process in holders[:_MOST_HOLDERS_IDLE]:
         evidence.append(_vram_of_process(process))
     parameters: Parameters = {}
     if holders:
@@ -62,8 +66,8 @@ def memory_idle(case: Case) -> Finding | None:
     if len(holders) > 1:
         parameters |= params(several="yes")
     parameters |= params(vram_bytes=used, seconds=idle_s, cost=idle_cost(case, gpu))
-    fixes = _free_memory_actions(holders, used, may_serve=engine is not None)
-    if engine is None:
+    fixes = _free_memory_actions(holders, used, may_serve=engine_names is not None)
+    if engine_names is None:
         fixes = with_savings(fixes, 1.0, idle_cost(case, gpu))
     began_s = case.now_s - idle_s
     return Finding(Limit.IDLE_VRAM_HELD, "vram_held", parameters, tuple(evidence), fixes, Level.NOTE, began_s=began_s)
@@ -103,7 +107,7 @@ def _vram_of_process(process: Process) -> Evidence:
 
 
 def vram_full(case: Case) -> Finding | None:
-    """VRAM nearly full under programs that allocate as they go: out of memory is near.
+    """Rule: VRAM nearly full under programs that allocate as they go: out of memory is near.
 
     An engine fills its share by design, so nothing is said where the memory may be that of one.
     """
@@ -119,7 +123,7 @@ def vram_full(case: Case) -> Finding | None:
     if not _takes_memory_as_it_goes(case, gpu, trains=trains):
         return None
     evidence = [vram_evidence(gpu, used, total, limits.vram_note_ratio)]
-    for process in gpu.processes[:3]:
+    for process in gpu.processes[:_MOST_HOLDERS_FULL]:
         if finite(process.vram_bytes) is not None:
             evidence.append(_vram_of_process(process))
     parameters = params(share=used / total, left=total - used, processes=program_names(gpu) or "training")

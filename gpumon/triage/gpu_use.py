@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from gpumon.efficiency.faults import is_free
@@ -32,14 +31,14 @@ _LEAST_SAMPLED_S: Final = KEPT_S - 30.0
 min."""
 _AT_WORK_SM: Final = 0.5
 """SM activity from which on a GPU is well used."""
-_SILENT: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
+_UNUSABLE_STATES: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
 """States in which there is no question of use."""
-_GONE: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
+_GONE_STATES: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
 """States of an engine whose process is not there any more, or is a new one."""
 
 
 def gpu_under_used(case: Case) -> Finding | None:
-    """A GPU without an engine that does little or nothing."""
+    """Rule: a GPU without an engine does little or nothing."""
     idle_s = asleep_s(case)
     if is_explained(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < _LEAST_SAMPLED_S:
         return None
@@ -85,9 +84,7 @@ def _hardly_used_finding(case: Case, busy: float) -> Finding:
     parameters = params(busy=busy, processes=program_names(gpu), free=_free_word(case))
     actions = (_use_action(case, gpu, "share_gpu_or_batch"),)
     code = Limit.LOW_EFFICIENCY
-    return Finding(
-        code, "gpu_hardly_used", parameters, tuple(evidence), actions, Level.NOTE, Confidence.MEDIUM, math.inf
-    )
+    return Finding(code, "gpu_hardly_used", parameters, tuple(evidence), actions, Level.NOTE, Confidence.MEDIUM)
 
 
 def _free_word(case: Case) -> str:
@@ -100,10 +97,11 @@ def _free_word(case: Case) -> str:
 
 def _use_action(case: Case, gpu: Gpu, program_action: str) -> Action:
     """The action for a GPU with little work: name its engine, act on its program (code `program_action`), or use it."""
-    engine = unplaced_engines(case)
-    if engine:
-        return action("map_engine", engines=engine)
-    if engine is not None:
+    engine_names = unplaced_engines(case)
+    if engine_names:
+        return action("map_engine", engines=engine_names)
+    if engine_names is not None:
+        # A server's process is seen, and no engine is listed that it may be.
         return action("add_endpoint")
     if gpu.processes:
         return action(program_action)
@@ -111,15 +109,15 @@ def _use_action(case: Case, gpu: Gpu, program_action: str) -> Action:
 
 
 def works_without_engine(case: Case) -> Finding | None:
-    """A GPU without an engine that works: healthy where its own activity shows that, else nobody can tell."""
+    """Rule: a GPU without an engine works: healthy where its own activity shows that, else nobody can tell."""
     gpu = gpu_of(case)
-    if is_explained(case) or _is_parent(case) or gpu.state in _SILENT:
+    if is_explained(case) or _is_parent(case) or gpu.state in _UNUSABLE_STATES:
         return None
     busy = _mean_busy(case)
     if busy is None:
         return _unknown_busy(gpu)
     busy_low_ratio = case.thresholds.busy_low_ratio
-    if case.recent.seconds < MINUTE_S or busy < busy_low_ratio or _worked_for_what_ended(case, busy_low_ratio):
+    if case.recent.seconds < MINUTE_S or busy < busy_low_ratio or _worked_for_ended_engine(case, busy_low_ratio):
         return None
     return _at_work_finding(case, gpu, busy)
 
@@ -130,9 +128,10 @@ def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
     evidence = _evidence_of_work(case, gpu, busy, sm)
     programs = program_names(gpu) or "a program that is not visible here"
     if sm is None or sm < _AT_WORK_SM:
-        engine = unplaced_engines(case)
-        parameters = params(processes=programs, busy=busy, engines=engine)
-        return unsure((Signal("gpu_work", fix=_fix_of_unknown_work(case, engine), parameters=parameters),), evidence)
+        engine_names = unplaced_engines(case)
+        parameters = params(processes=programs, busy=busy, engines=engine_names)
+        fix = _fix_of_unknown_work(case, engine_names)
+        return unsure((Signal("gpu_work", fix=fix, parameters=parameters),), evidence)
     if case.found_limits:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
         return None
     parameters = params(processes=programs, sm=sm)
@@ -140,7 +139,7 @@ def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
 
 
 def _unknown_busy(gpu: Gpu) -> Finding:
-    """The driver does not tell how busy the GPU is."""
+    """The finding on a GPU whose driver does not tell how busy it is."""
     state = Evidence("gpu_state", source="NVML", parameters=params(state=gpu.state.value))
     return unsure((Signal("busy", parameters=params(why=_why_busy_unknown(gpu))),), (state,))
 
@@ -159,11 +158,11 @@ def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tu
     return tuple(evidence)
 
 
-def _worked_for_what_ended(case: Case, busy_low_ratio: float) -> bool:
+def _worked_for_ended_engine(case: Case, busy_low_ratio: float) -> bool:
     """Whether the work was that of an engine that has ended, whose new process is given a minute."""
     ended_engines = []
     for engine in case.engines:
-        if engine.state in _GONE:
+        if engine.state in _GONE_STATES:
             ended_engines.append(engine)
     if not ended_engines:
         return False
@@ -171,9 +170,9 @@ def _worked_for_what_ended(case: Case, busy_low_ratio: float) -> bool:
     return busy_now < busy_low_ratio or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in ended_engines)
 
 
-def _fix_of_unknown_work(case: Case, unplaced: str | None) -> str:
+def _fix_of_unknown_work(case: Case, engine_names: str | None) -> str:
     """Code of the fix for a GPU whose work nobody tells of."""
-    if unplaced:
+    if engine_names:
         return "map_engine"
     if case.engines:
         return ""

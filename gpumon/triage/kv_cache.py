@@ -41,7 +41,7 @@ an overload, which grows with every minute of it."""
 
 
 def kv_cache(case: Case) -> Finding | None:
-    """The KV cache is full, and requests wait for it or are thrown out of it."""
+    """Rule: the KV cache is full, and requests wait for it or are thrown out of it."""
     engine = case.served()
     usage = case.mean("kv_usage_ratio")
     if engine is None or usage is None or not _costs_requests(case):
@@ -85,7 +85,7 @@ def _costs_requests(case: Case) -> bool:
 def _full_at(case: Case) -> float:
     """KV use from which on the cache counts as full; a verdict that stands goes at a lower one."""
     limits = case.thresholds
-    if Limit.KV_CACHE_FULL in case.near:
+    if Limit.KV_CACHE_FULL in case.limits_before:
         return limits.kv_full_ratio - limits.kv_full_band_ratio
     return limits.kv_full_ratio
 
@@ -187,7 +187,7 @@ def _longest_context(info: Mapping[str, str]) -> float:
 
 
 def one_prompt(case: Case) -> Finding | None:
-    """One request holds most of the KV cache, and the others wait until it ends."""
+    """Rule: one request holds most of the KV cache, and the others wait until it ends."""
     engine = case.served()
     if engine is None or not case.recent.mean("waiting", KEPT_S):
         return None

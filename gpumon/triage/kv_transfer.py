@@ -102,7 +102,7 @@ def cache_expires(case: Case) -> Finding | None:
         return None
     expired = per_s * seconds
     least = EXPIRED
-    if Limit.KV_TRANSFER in case.near:
+    if Limit.KV_TRANSFER in case.limits_before:
         least = EXPIRED_STILL
     if expired < least:
         return None

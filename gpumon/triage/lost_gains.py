@@ -30,7 +30,7 @@ _COLD_S: Final = 300.0
 
 
 def lost_speculation(case: Case) -> Finding | None:
-    """The draft's tokens are accepted far less than they were, or hardly ever."""
+    """Rule: the draft's tokens are accepted far less than they were, or hardly ever."""
     engine = case.served()
     acceptance = case.mean("acceptance_ratio")
     if engine is None or acceptance is None or not case.mean("running"):
@@ -83,7 +83,7 @@ def slower_tokens(case: Case) -> Evidence | None:
 
 
 def prefix_hits(case: Case) -> Finding | None:
-    """The prefix cache knows far fewer of the prompts' tokens than it did."""
+    """Rule: the prefix cache knows far fewer of the prompts' tokens than it did."""
     cached_share = case.mean("cached_ratio")
     if case.served() is None or cached_share is None or _has_few_prompts(case) or _are_preempted(case):
         return None
@@ -110,14 +110,14 @@ def _has_few_prompts(case: Case) -> bool:
 def _cold_cache_finding(
     case: Case, parameters: Parameters, evidence: Sequence[Evidence], restarted_s: float
 ) -> Finding:
-    """The engine restarted a moment ago: the cache fills by itself."""
+    """The finding on an engine that restarted a moment ago: its cache fills by itself."""
     cold = parameters | params(restarted=restarted_s, heals_s=_WARM_AGAIN_S)
     fixes = (action("wait_for_cache"),)
     return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", cold, (*evidence, *case.late_latencies()), fixes, Level.NOTE)
 
 
 def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Sequence[Evidence]) -> Finding:
-    """Prompts or their routing have changed; more urgent where users feel it."""
+    """The finding on prompts or routing that have changed; more urgent where users feel it."""
     late = case.late_latencies()
     first_late = later_first_tokens(case)
     evidence = list(hits_evidence)

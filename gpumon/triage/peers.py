@@ -59,9 +59,10 @@ MOST_TIME_S: Final = 253_402_214_400.0
 """Unix time at the end of the year 9999."""
 MOST_WHOLE: Final = {"tp": 4096, "pp": 4096, "ranks": 4096, "index": 100_000, "answering": 4096, "mapped": 4096}
 """Largest whole number of a field; beyond it stands 0, which is `not known`."""
-_LIMITS: Final = frozenset(limit.value for limit in Limit)
+_LIMIT_CODES: Final = frozenset(limit.value for limit in Limit)
 """Codes of verdicts."""
-_REASONS: Final = frozenset(reason.value for reason in Reason)
+_REASON_CODES: Final = frozenset(reason.value for reason in Reason)
+"""Codes of reasons for a missing figure."""
 WHO: Final = "its gpumon"
 """Who says a figure that cannot be true, in the reason for its lack."""
 
@@ -116,7 +117,7 @@ def check_count(field: str, number: int) -> None:
         raise PeerError(f"its snapshot has {number:,} {field.replace('_', ' ')}, at most {most:,} are read")
 
 
-def bounded_figures(values: dict[str, Any], fields: Iterable[str]) -> None:
+def drop_impossible_figures(values: dict[str, Any], fields: Iterable[str]) -> None:
     """Put a reason in the place of every figure of these fields that cannot be true. `values` are fields of one record
     by name."""
     for field in fields:
@@ -125,9 +126,9 @@ def bounded_figures(values: dict[str, Any], fields: Iterable[str]) -> None:
             values[field] = invalid_reading(value, f"0 to {largest_number(field):g} is possible", WHO)
 
 
-def bounded_gpu(values: dict[str, Any], fields: Sequence[str]) -> None:
-    """Bound a GPU's figures as `bounded_figures` does, and by the bounds for readings of the local driver."""
-    bounded_figures(values, fields)
+def drop_impossible_gpu_figures(values: dict[str, Any], fields: Sequence[str]) -> None:
+    """Bound a GPU's figures as `drop_impossible_figures` does, and by the bounds for readings of the local driver."""
+    drop_impossible_figures(values, fields)
     for field in fields:
         if field in BOUNDS and (why := bounds.why_impossible(field, values)):
             values[field] = invalid_reading(values[field], why, WHO)
@@ -161,17 +162,17 @@ def bounded_time(text: str) -> str:
 
 def bounded_parameters(parameters: Parameters) -> Parameters:
     """Numbers and names of a sentence, without numbers that cannot be shown."""
-    result = {}
+    kept = {}
     for name, value in parameters.items():
         if isinstance(value, str) or abs(value) <= LARGEST:
-            result[name] = value
-    return result
+            kept[name] = value
+    return kept
 
 
 def bounded_signal(signal: Signal) -> Signal:
     """A missing signal; a reason that is not known is left out."""
     reason = signal.reason
-    if reason not in _REASONS:
+    if reason not in _REASON_CODES:
         reason = ""
     return msgspec.structs.replace(signal, reason=reason, parameters=bounded_parameters(signal.parameters))
 
@@ -200,8 +201,8 @@ _OTHER_PATTERN: Final = re.compile(_TOKEN, re.ASCII)
 """Pattern of all other parameters: one word."""
 
 
-def vetted(action: Action) -> Action:
-    """A peer's advice, taken for gpumon's own only where its code is known and every parameter is what it can be.
+def vetted_action(action: Action) -> Action:
+    """A peer's action: gpumon's own only where its code is known and every parameter is what it can be.
 
     Anything else is shown as the peer's words, and is never copied.
     """
@@ -235,7 +236,7 @@ def vetted_verdict(verdict: Verdict) -> Verdict:
         msgspec.structs.replace(
             verdict,
             evidence=tuple(map(bounded_evidence, verdict.evidence[: MOST_ITEMS["evidence"]])),
-            actions=tuple(map(vetted, verdict.actions[: MOST_ITEMS["actions"]])),
+            actions=tuple(map(vetted_action, verdict.actions[: MOST_ITEMS["actions"]])),
             unknown=tuple(map(bounded_signal, verdict.unknown[: MOST_ITEMS["unknown"]])),
             since=bounded_time(verdict.since),
             until=bounded_time(verdict.until),
@@ -252,7 +253,7 @@ def bounded_event(event: Event) -> Event:
     """The event without parameters that cannot be shown."""
     parameters = bounded_parameters(event.parameters)
     before = parameters.get("before", "")
-    if event.kind is EventKind.VERDICT and before not in _LIMITS:
+    if event.kind is EventKind.VERDICT and before not in _LIMIT_CODES:
         parameters.pop("before", None)
     return msgspec.structs.replace(event, parameters=parameters)
 

@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from gpumon.readings import glossary
 from gpumon.readings.change_words import FACT_NAMES
@@ -585,7 +585,7 @@ ACTIONS: Final[Mapping[str, str]] = {
 """Sentences of actions, by code."""
 PEER_WORDS: Final = "peer_words"
 """Code of advice of another host that is not, or not wholly, of the table above. It is never copied."""
-_OTHERS: Final = {
+_ACTIONS_OF_OTHER_TEAMS: Final = {
     Team.HARDWARE: (
         *("fix_gpu_first", "inspect_gpu", "reset_gpu", "reset_when_free", "reset_span"),
         *("count_nvlink_errors", "replace_if_again", "replace_gpu", "replace_if_remap_failed"),
@@ -621,7 +621,7 @@ _OTHERS: Final = {
         *("raise_cgroup_limit", "find_hidden_process_amd", "lower_power_limit_amd", "restore_power_limit_amd"),
     ),
 }
-TEAMS: Final = {code: team for team, codes in _OTHERS.items() for code in codes}
+TEAMS: Final = {code: team for team, codes in _ACTIONS_OF_OTHER_TEAMS.items() for code in codes}
 """Who can do it, where that is not the one who runs the engine."""
 
 _SIGNALS: Final[Mapping[str, str]] = {
@@ -643,7 +643,7 @@ _SIGNALS: Final[Mapping[str, str]] = {
     "busy": "busy share ({why})",
     "gpu_work": "unknown workload: {processes} (busy {busy:percent})",
 }
-_STATED: Final = frozenset({"believable", "gpu_work"})
+_WHOLE_SENTENCES: Final = frozenset({"believable", "gpu_work"})
 """Signals that are sentences of their own."""
 FIXES: Final[Mapping[str, str]] = {
     "": "",
@@ -710,7 +710,7 @@ def _unknown_text(signals: Sequence[Signal]) -> str:
     stated = []
     hidden = []
     for signal in signals:
-        if signal.code in _STATED:
+        if signal.code in _WHOLE_SENTENCES:
             stated.append(signal_text(signal))
         else:
             hidden.append(signal_text(signal))
@@ -725,7 +725,7 @@ def _filled_sentence(table: Mapping[str, str], code: str, parameters: Parameters
     """A sentence by its code; a code of a newer gpumon stands for itself."""
     if code in table:
         return fill_template(table[code], parameters)
-    return clean(code, _MOST)
+    return clean(code, _MOST_CHARACTERS)
 
 
 def evidence_text(evidence: Evidence) -> str:
@@ -752,13 +752,11 @@ def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
         if isinstance(part, list):
             for alternative in part:
                 to_visit += alternative
-        elif isinstance(part, tuple):
-            name, sign, word = part
-            if sign == "=":
-                spec = f"={word}"
-            else:
-                spec = word
-            formats[name] = formats.get(name, frozenset()) | {spec}
+        elif isinstance(part, TemplateParameter):
+            spec = part.spec
+            if part.sign == "=":
+                spec = f"={part.spec}"
+            formats[part.name] = formats.get(part.name, frozenset()) | {spec}
     return formats
 
 
@@ -917,7 +915,22 @@ def _bytes(value: float) -> str:
     return f"{value / 1e6:.3g} MB"
 
 
-_NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
+def _per_minute(per_s: float) -> str:
+    """`about 12`, `less than one`: how many a minute."""
+    per_minute = per_s * 60.0
+    if per_minute >= 0.5:
+        return f"about {min(per_minute, 1e9):.0f}"
+    return "less than one"
+
+
+def _verb_of_others(number: float) -> str:
+    """What follows `other` in a sentence about so many of them: `s are`, ` is`."""
+    if number > 1.0:
+        return "s are"
+    return " is"
+
+
+_NUMBER_FORMATS: Final[Mapping[str, Callable[[float], str]]] = {
     "percent": _percent,
     "requests": requests,
     "whole": lambda value: f"{math.ceil(min(value, 1e9))}",
@@ -942,12 +955,12 @@ _NUMBERS: Final[Mapping[str, Callable[[float], str]]] = {
     "bytes": _bytes,
     "gpus": lambda value: counted(round(value), "GPU"),
     "ecc_errors": lambda value: counted(round(value), "uncorrectable ECC error"),
-    "per_minute": lambda value: f"about {min(value * 60.0, 1e9):.0f}" if value * 60.0 >= 0.5 else "less than one",
-    "others": lambda value: "s are" if value > 1.0 else " is",
+    "per_minute": _per_minute,
+    "others": _verb_of_others,
     "xid": lambda value: xid_of(int(value)).text,
     "xid_head": lambda value: xid_of(int(value)).text.partition(":")[0],
 }
-NUMERIC: Final = frozenset(_NUMBERS)
+NUMERIC: Final = frozenset(_NUMBER_FORMATS)
 """Formats of parameters that are numbers."""
 _QUANTITIES: Final[Mapping[str, str]] = {
     "DRAM": glossary.BANDWIDTH.name,
@@ -955,21 +968,40 @@ _QUANTITIES: Final[Mapping[str, str]] = {
     "KV": glossary.KV_CACHE.name,
 }
 """Names in the parameters of verdicts -> the word of the glossary."""
-_NAMES: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
-    "quantity": lambda code, _: _QUANTITIES.get(code) or clean(code, _MOST),
-    "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST),
-    "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST)).removeprefix("is "),
+
+
+def _host_part(code: str, parameters: Parameters) -> str:
+    """A part of the host with its figure: `the CPU (97 % of all cores)`."""
+    words = _HOST_PARTS.get(code, "the host")
+    return words.format(_host_figure(code, parameters.get("value", 0.0)))
+
+
+_WORD_FORMATS: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
+    "quantity": lambda code, _: _QUANTITIES.get(code) or clean(code, _MOST_CHARACTERS),
+    "fault": lambda code, _: _FAULTS.get(code) or clean(code, _MOST_CHARACTERS),
+    "fault_began": lambda code, _: (_FAULTS.get(code) or clean(code, _MOST_CHARACTERS)).removeprefix("is "),
     "signals": lambda codes, _: ", ".join(_filled_sentence(_SIGNALS, code, {}) for code in codes.split()),
-    "setting": lambda code, _: FACT_NAMES.get(code) or clean(code, _MOST),
-    "host_part": lambda code, of: _HOST_PARTS.get(code, "the host").format(_host_figure(code, of.get("value", 0.0))),
+    "setting": lambda code, _: FACT_NAMES.get(code) or clean(code, _MOST_CHARACTERS),
+    "host_part": _host_part,
 }
-_TOKEN: Final = re.compile(r"\{(\w+)(?:(:)(\w+)|(=)(\w+))?\}|([\[\]|])")
+_TEMPLATE_TOKEN: Final = re.compile(r"\{(?P<name>\w+)(?:(?P<sign>[:=])(?P<spec>\w+))?\}|(?P<bracket>[\[\]|])")
 """A parameter (`{name:format}`, `{name=word}`), or a sign of alternatives."""
-_MOST: Final = 300
+_MOST_CHARACTERS: Final = 300
 """Characters of one name in a sentence."""
 
-TemplatePart: TypeAlias = "str | tuple[str, str, str] | list[list[TemplatePart]]"
-"""Text, a parameter (name, `:` or `=`, format or word), or alternatives, each a list of parts."""
+
+class TemplateParameter(NamedTuple):
+    """A parameter in a template."""
+
+    name: str
+    sign: str
+    """`:` before a format, `=` before a word, or empty."""
+    spec: str
+    """The format or the word."""
+
+
+TemplatePart: TypeAlias = "str | TemplateParameter | list[list[TemplatePart]]"
+"""Text, a parameter, or alternatives, each a list of parts."""
 
 
 def _host_figure(code: str, value: float | str) -> str:
@@ -991,14 +1023,14 @@ def _parse_template(template: str) -> list[TemplatePart]:
         plain = template.replace("[[", "\x01").replace("]]", "\x02")
     parser = _Parser()
     end = 0
-    for token in _TOKEN.finditer(plain):
+    for token in _TEMPLATE_TOKEN.finditer(plain):
         if token.start() > end:
             parser.add(plain[end : token.start()])
         end = token.end()
-        if token[6]:
-            parser.add_bracket(token[6])
+        if token["bracket"]:
+            parser.add_bracket(token["bracket"])
         else:
-            parser.add((token[1], token[2] or token[4] or "", token[3] or token[5] or ""))
+            parser.add(TemplateParameter(token["name"], sign=token["sign"] or "", spec=token["spec"] or ""))
     parser.add(plain[end:])
     return parser.parts
 
@@ -1046,28 +1078,27 @@ def _part_text(part: TemplatePart, parameters: Parameters, *, must: bool = False
         return part
     if isinstance(part, list):
         return _first_complete(part, parameters)
-    name, sign, spec = part
-    value = parameters.get(name)
+    value = parameters.get(part.name)
     if value is None:
         if must:
             return None
         return "?"
-    if sign == "=":
-        if value == spec:
+    if part.sign == "=":
+        if value == part.spec:
             return ""
         return None
     if not isinstance(value, str):
-        return _number_text(value, spec)
-    if spec in _NAMES:
-        return _NAMES[spec](value, parameters)
-    return clean(value, _MOST)
+        return _number_text(value, part.spec)
+    if part.spec in _WORD_FORMATS:
+        return _WORD_FORMATS[part.spec](value, parameters)
+    return clean(value, _MOST_CHARACTERS)
 
 
 def _number_text(value: float, spec: str) -> str:
     """A number in its format."""
     try:
-        if spec in _NUMBERS:
-            return _NUMBERS[spec](value)
+        if spec in _NUMBER_FORMATS:
+            return _NUMBER_FORMATS[spec](value)
         return f"{value:g}"
     except (ValueError, OverflowError):  # of another gpumon: no such time, no such number
         return "?"

@@ -60,7 +60,7 @@ def replica_cases(case: Case, engine: Engine) -> list[Case]:
             name=sibling.name,
             recent=recent,
             found_limits=recent.found_limits,
-            near=frozenset(),
+            limits_before=frozenset(),
             engine=sibling,
             reading=reading,
             gpus=gpus_of(reading, by_uuid),

@@ -105,14 +105,24 @@ def unsure(
     level: Level = Level.NOTE,
     actions: tuple[Action, ...] = (),
 ) -> Finding:
-    """A rule that would say yes or no if it saw more."""
-    return Finding(Limit.UNKNOWN, "", {}, evidence, actions, level, Confidence.LOW, missing=missing)
+    """The answer of a rule that would say yes or no if it saw the `missing` signals."""
+    return Finding(
+        code=Limit.UNKNOWN,
+        cause="",
+        parameters={},
+        evidence=evidence,
+        actions=actions,
+        level=level,
+        confidence=Confidence.LOW,
+        missing=missing,
+    )
 
 
 class Slots(NamedTuple):
-    """Requests that an engine may run at once, on all ranks together."""
+    """Requests that an engine may run at once."""
 
     number: float
+    """On all ranks together."""
     source: str
     """The metric or the option that says it."""
 
@@ -146,8 +156,8 @@ class Case(NamedTuple):
     """Seconds since each time that the engine's process was seen to begin anew, in `Thresholds.restart_s`."""
     found_limits: tuple[Limit, ...] = ()
     """Limits that the families before this one found, whether they hold yet or not."""
-    near: frozenset[Limit] = frozenset()
-    """Limits that stand here as a verdict, or were found last: they are let go at a lower threshold, as hysteresis."""
+    limits_before: frozenset[Limit] = frozenset()
+    """Limits that stand here as a verdict, or were found last: these go at a lower threshold, as hysteresis."""
 
     @property
     def info(self) -> Mapping[str, str]:
@@ -228,13 +238,11 @@ class Case(NamedTuple):
     def unmoved_s(self, fields: tuple[str, ...]) -> float | None:
         """For how long none of these counters has moved; None where none is there."""
         recent = self.recent
-        known = []
+        unmoved_s = []
         for field in fields:
             if recent.last(field) is not None:
-                known.append(recent.steady_s(field))
-        if known:
-            return min(known)
-        return None
+                unmoved_s.append(recent.steady_s(field))
+        return min(unmoved_s, default=None)
 
     def slots(self) -> Slots | None:
         """Requests that may run at once; None where neither the engine's page nor its command line says it."""
@@ -371,9 +379,9 @@ class Case(NamedTuple):
         if _is_read_along(engine):
             itl_default = limits.late_itl_s
         late = [
-            *self._beyond("ttft_p95", "ttft_s", latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
-            *self._beyond("itl_p95", "itl_s", latency.itl_s, goals.itl_s, itl_default),
-            *self._beyond("e2e_p95", "e2e_s", latency.e2e_s, goals.e2e_s, None),
+            *self._late_evidence("ttft_p95", "ttft_s", latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
+            *self._late_evidence("itl_p95", "itl_s", latency.itl_s, goals.itl_s, itl_default),
+            *self._late_evidence("e2e_p95", "e2e_s", latency.e2e_s, goals.e2e_s, None),
         ]
         queued_s = finite(latency.queue_s.mean)
         if not late and queued_s is not None and queued_s > limits.late_queue_s:
@@ -381,12 +389,13 @@ class Case(NamedTuple):
         late.sort(key=_excess, reverse=True)
         return tuple(late)
 
-    def _beyond(
+    def _late_evidence(
         self, quantity: str, field: str, latency: Quantiles, goal_s: float | None, default_s: float | None
     ) -> Iterator[Evidence]:
-        """The p95 of a latency, where it is beyond its goal or default.
+        """Evidence of a latency that is beyond its goal or default: its p95; nothing where it is not.
 
-        Where it does not tell (few requests in its minute, or a goal inside its bucket), the share that keeps the goal.
+        Where the p95 does not tell (few requests in its minute, or a goal inside its bucket), it is the share of
+        requests that keeps the goal.
         """
         limit_s = goal_s or default_s
         above_s = _surely_above(latency, limit_s)
@@ -395,8 +404,12 @@ class Case(NamedTuple):
             within_ratio = self._share_within(field, goal_s)
         name = field.removesuffix("_s")
         if above_s is not None:
-            goal = "yes" if goal_s else None  # a parameter of the sentence: it says `goal`, else `default`
-            chart = "" if field == "e2e_s" else name
+            goal = None
+            if goal_s:
+                goal = "yes"  # a word of the sentence: it says `goal`, else `default`
+            chart = name
+            if field == "e2e_s":
+                chart = ""  # end-to-end latency has no chart
             yield self.evidence(quantity, field, above_s, chart, limit_s, goal=goal, kept=within_ratio)
         elif within_ratio is not None and within_ratio < PROMISED and _may_be_above(latency, goal_s):
             yield self.evidence(f"{name}_kept", f"{name}_goal", within_ratio, f"{name}_ok", PROMISED, goal_s=goal_s)
@@ -473,7 +486,14 @@ class Case(NamedTuple):
         series = ""
         if chart:
             series = f"{chart}@{self.key}"
-        return Evidence(quantity, value, _or_unknown(limit), source, series, params(**values))
+        return Evidence(
+            quantity,
+            value=value,
+            limit=_or_unknown(limit),
+            source=source,
+            chart=series,
+            parameters=params(**values),
+        )
 
     def gpu_evidence(
         self, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None
@@ -483,19 +503,29 @@ class Case(NamedTuple):
         number_of_gpus: Parameters = {}
         if len(self.gpus) > 1:
             number_of_gpus = params(gpus=float(len(self.gpus)))
-        source = gpu.sources.get(field, "")
-        return Evidence(quantity, value, _or_unknown(limit), source, gpu_chart(gpu, chart), number_of_gpus)
+        return Evidence(
+            quantity,
+            value=value,
+            limit=_or_unknown(limit),
+            source=gpu.sources.get(field, ""),
+            chart=gpu_chart(gpu, chart),
+            parameters=number_of_gpus,
+        )
 
     def work_evidence(self, activity: GpuActivity) -> tuple[Evidence, ...]:
         """Evidence on arithmetic and memory, measured before modelled, beside the limits that they would have."""
         limits = self.thresholds
         evidence = []
-        for value, quantity, field, chart, limit in (
-            (activity.tensor, "tensor_active", "tensor_active_ratio", "tensor", limits.compute_tensor_ratio),
-            (activity.dram, "dram_active", "bandwidth_bytes_per_s", "dram", limits.bandwidth_dram_ratio),
-        ):
-            if value is not None:
-                evidence.append(self.gpu_evidence(quantity, field, value, chart, limit))
+        if activity.tensor is not None:
+            tensor_limit = limits.compute_tensor_ratio
+            evidence.append(
+                self.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, "tensor", tensor_limit)
+            )
+        if activity.dram is not None:
+            dram_limit = limits.bandwidth_dram_ratio
+            evidence.append(
+                self.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, "dram", dram_limit)
+            )
         for name, limit in (("mfu", limits.compute_mfu_ratio), ("mbu", limits.bandwidth_mbu_ratio)):
             share = self.mean(f"{name}_ratio")
             if share is not None:
@@ -512,24 +542,34 @@ def cases(
     goals: Goals = Goals(),  # noqa: B008 - immutable
 ) -> Iterator[Case]:
     """A case of every thing of a snapshot: GPUs, engines, then the host."""
+
+    def bare_case(kind: Kind, key: str, name: str) -> Case:
+        """The case of a thing with what all cases have."""
+        return Case(
+            kind=kind,
+            key=key,
+            name=name,
+            now_s=frame.monotonic_s,
+            frame=frame,
+            snapshot=snapshot,
+            recent=recents[key],
+            thresholds=thresholds,
+            prices=prices,
+            goals=goals,
+            recents=recents,
+        )
+
     by_uuid = {gpu.uuid: gpu for gpu in snapshot.gpus}
-    around = (frame.monotonic_s, frame, snapshot)
     engines_on = _engines_by_gpu(frame, snapshot)
     names = _gpu_names(frame)
     for gpu_reading, gpu in zip(frame.gpus, snapshot.gpus, strict=True):
-        head = (Kind.GPU, gpu.uuid, names[gpu.uuid], *around, recents[gpu.uuid], thresholds, prices, goals)
+        case = bare_case(Kind.GPU, gpu.uuid, names[gpu.uuid])
         engines = tuple(engines_on.get(gpu.uuid, ()))
-        yield Case(*head, gpu=gpu, gpu_reading=gpu_reading, gpus=(gpu,), engines=engines, recents=recents)
+        yield case._replace(gpu=gpu, gpu_reading=gpu_reading, gpus=(gpu,), engines=engines)
     for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-        gpus = gpus_of(reading, by_uuid)
-        head = (Kind.ENGINE, engine.key, engine.name, *around, recents[engine.key], thresholds, prices, goals)
-        yield Case(*head, engine=engine, reading=reading, gpus=gpus, recents=recents)
-    yield Case(
-        *(Kind.HOST, "", "host", *around, recents[""], thresholds, prices, goals),
-        gpus=snapshot.gpus,
-        engines=snapshot.engines,
-        recents=recents,
-    )
+        case = bare_case(Kind.ENGINE, engine.key, engine.name)
+        yield case._replace(engine=engine, reading=reading, gpus=gpus_of(reading, by_uuid))
+    yield bare_case(Kind.HOST, "", "host")._replace(gpus=snapshot.gpus, engines=snapshot.engines)
 
 
 def gpus_of(reading: EngineReading, by_uuid: Mapping[str, Gpu]) -> tuple[Gpu, ...]:
@@ -567,10 +607,10 @@ def _exported_slots(reading: EngineReading) -> float | None:
     """Requests that may run at once, as all ranks export it; None where one does not."""
     slots = 0.0
     for rank in reading.ranks:
-        of_rank = finite(rank.gauges.get(MOST_RUNNING))
-        if not of_rank:
+        rank_slots = finite(rank.gauges.get(MOST_RUNNING))
+        if not rank_slots:
             return None
-        slots += of_rank
+        slots += rank_slots
     return slots or None
 
 
@@ -632,11 +672,12 @@ class GpuActivity(NamedTuple):
     """Measured share of the peak bandwidth: neither modelled, nor an upper bound."""
 
 
-UNSEEN: Final = GpuActivity(None, None, None, None)
+UNSEEN: Final = GpuActivity(busy=None, sm=None, tensor=None, dram=None)
+"""Activity of GPUs that nobody sees."""
 
 
 def finite(reading: Reading | None) -> float | None:
-    """The number, where it is one that a figure can be: not below zero, and no more than any server comes to."""
+    """The number of a figure, from 0 to below `_LARGEST_FIGURE`; None for any other, and where it is missing."""
     if reading is None or isinstance(reading, Missing):
         return None
     if 0.0 <= reading < _LARGEST_FIGURE:

@@ -127,7 +127,7 @@ def _work_without_arithmetic(case: Case, activity: GpuActivity, seconds: float, 
 def _stall_limits(case: Case) -> Thresholds:
     """The thresholds of a stall; wider where the engine stands as hung, so that it does not come and go at an edge."""
     limits = case.thresholds
-    if Limit.HUNG not in case.near:
+    if Limit.HUNG not in case.limits_before:
         return limits
     return msgspec.structs.replace(
         limits,

@@ -13,30 +13,30 @@ from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 MINUTE_SLOTS: Final = 3
 """Slots of a minute."""
-_MOST_SLOTS: Final = 9
+_COMPARED_SLOTS: Final = 9
 """Traffic is held against the least of so many slots before, 3 min, so that a lull is no fall."""
 LEAST_SLOTS: Final = 3
 """Slots of before that tell how much traffic there was."""
 LOOKED_BACK: Final = 24
 """Slots in which the fall is looked for: those before it, and as long as it is reported."""
-_EXPECTED: Final = 20.0
+_LEAST_EXPECTED: Final = 20.0
 """Requests that would have come, from which on it is no chance that none did: e^-20."""
-THIRD: Final = 1.0 / 3.0
+_FALLEN_SHARE: Final = 1.0 / 3.0
 """Part of the requests that would have come from which on traffic fell."""
-_CHANCE: Final = 1e-3
+_LARGEST_CHANCE: Final = 1e-3
 """Chance of so few requests at the traffic of before below which it is no chance."""
 REPORTED_S: Final = 300.0
 """Seconds for which traffic that stopped or fell is reported: after that the engine is one with little or no work."""
 
 
-_NO_REASON: Final = frozenset({Limit.BANDWIDTH_BOUND})
+_UNRELATED_LIMITS: Final = frozenset({Limit.BANDWIDTH_BOUND})
 """Limits that are found beside little traffic, too, and do not explain it."""
 
 
-def fell(case: Case) -> Finding | None:
-    """Requests stopped, or fell to a third, while nothing is wrong with the engine."""
+def traffic_fell(case: Case) -> Finding | None:
+    """Rule: requests stopped, or fell to a third, while nothing is wrong with the engine."""
     engine = case.served()
-    is_held_back = any(limit not in _NO_REASON for limit in case.found_limits)
+    is_held_back = any(limit not in _UNRELATED_LIMITS for limit in case.found_limits)
     if engine is None or is_held_back or engine.asleep or case.restarts_s:
         return None
     quiet_s = idle_s(case)
@@ -46,16 +46,16 @@ def fell(case: Case) -> Finding | None:
 
 
 def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
-    """No request for long enough to be no chance, at the traffic that there was."""
+    """The finding on an engine without a request for too long to be chance, at the traffic that there was."""
     slots = case.recent.hour.arrived()
     before, since = _split_at_fall(slots, 0.0)
     if quiet_s > REPORTED_S or len(before) < LEAST_SLOTS or _comes_in_batches(before):
         return None
-    least = min(slot.requests for slot in before[-_MOST_SLOTS:]) / SLOT_S
+    least = min(slot.requests for slot in before[-_COMPARED_SLOTS:]) / SLOT_S
     expected = least * quiet_s
     came = sum(slot.requests for slot in since)
     gone_s = case.now_s - before[-1].end_s
-    if expected < _EXPECTED or _chance_of_at_most(came, least * gone_s) >= _CHANCE:
+    if expected < _LEAST_EXPECTED or _chance_of_at_most(came, least * gone_s) >= _LARGEST_CHANCE:
         return None
     usual = _usual_per_s(before)
     parameters = params(seconds=quiet_s, before_per_s=usual)
@@ -70,17 +70,17 @@ def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
 
 
 def _fallen_finding(case: Case) -> Finding | None:
-    """At most a third of the requests of before came in the last minute."""
+    """The finding where at most a third of the requests of before came in the last minute."""
     slots = case.recent.hour.arrived()
     newest = slots[-MINUTE_SLOTS:]
     came = sum(slot.requests for slot in newest)
     before, since = _split_at_fall(slots, came / MINUTE_SLOTS)
     if not MINUTE_SLOTS <= len(since) <= REPORTED_S / SLOT_S or len(before) < LEAST_SLOTS:
         return None
-    least = min(slot.requests for slot in before[-_MOST_SLOTS:]) * MINUTE_SLOTS
+    least = min(slot.requests for slot in before[-_COMPARED_SLOTS:]) * MINUTE_SLOTS
     usual = _usual_per_s(before)
     expected = usual * MINUTE_S
-    if least < _EXPECTED or came > THIRD * expected or _chance_of_at_most(came, least) >= _CHANCE:
+    if least < _LEAST_EXPECTED or came > _FALLEN_SHARE * expected or _chance_of_at_most(came, least) >= _LARGEST_CHANCE:
         return None
     parameters = params(now_per_s=came / MINUTE_S, before_per_s=usual)
     source = "requests/s x time + requests in flight"
@@ -100,20 +100,26 @@ def _split_at_fall(slots: list[Arrived], now: float) -> tuple[list[Arrived], lis
 
 def _usual_per_s(before: list[Arrived]) -> float:
     """Requests per second of the minutes before."""
-    return median(slot.requests for slot in before[-_MOST_SLOTS:]) / SLOT_S
+    return median(slot.requests for slot in before[-_COMPARED_SLOTS:]) / SLOT_S
 
 
 def _comes_in_batches(before: list[Arrived]) -> bool:
     """Whether there was a pause before, after its first request: its traffic comes in batches."""
     counts = [slot.requests for slot in before]
-    first = next((at for at, count in enumerate(counts) if count >= 1.0), len(counts))
-    return any(count < 1.0 for count in counts[first:])
+    has_begun = False
+    for count in counts:
+        if count >= 1.0:
+            has_begun = True
+        elif has_begun:
+            return True
+    return False
 
 
 def _chance_of_at_most(came: float, expected: float) -> float:
-    """Chance of at most so many requests where so many are expected (Poisson)."""
+    """Chance of at most `came` requests where `expected` are expected, 0 to 1 (Poisson)."""
     most = math.floor(came)
-    logs = []
+    # Logarithms, as the factorial of a large count is no float.
+    log_chances = []
     for count in range(most + 1):
-        logs.append(count * math.log(expected) - expected - math.lgamma(count + 1.0))
-    return sum(map(math.exp, logs))
+        log_chances.append(count * math.log(expected) - expected - math.lgamma(count + 1.0))
+    return sum(map(math.exp, log_chances))

@@ -107,7 +107,7 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
         unexplained,
     ),
     (Kind.ENGINE, Family.USE): (
-        traffic.fell,
+        traffic.traffic_fell,
         engine_use.under_used,
         engine_use.training_low,
         engine_use.healthy,
@@ -367,9 +367,9 @@ class Triage:
         is_alone = False
         is_degraded = False
         holds = self._memories[case.key].holds
-        near = _near_limits(holds.values())
-        if near:
-            case = case._replace(near=near)
+        limits_before = _near_limits(holds.values())
+        if limits_before:
+            case = case._replace(limits_before=limits_before)
         for family in Family:
             finding = self._finding(case, family)
             verdict = self._standing(case, family, finding)

@@ -26,7 +26,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action
 from gpumon.session.build import maker
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
-from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted
+from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted_action
 from gpumon.triage.render import (
     ACTIONS,
     PEER_WORDS,
@@ -137,7 +137,7 @@ def test_more_verdicts_than_there_can_be_are_refused_by_name() -> None:
     ],
 )
 def test_advice_that_is_not_gpumons_own_is_the_hosts_words(action: Action) -> None:
-    words = vetted(action)
+    words = vetted_action(action)
     assert words.code == PEER_WORDS
     assert action_text(words).startswith("in that host's own words")
 
@@ -162,12 +162,12 @@ def test_advice_that_is_not_gpumons_own_is_the_hosts_words(action: Action) -> No
     ],
 )
 def test_gpumons_own_advice_of_another_host_stays_advice(action: Action) -> None:
-    assert vetted(action) == action
+    assert vetted_action(action) == action
 
 
 def test_every_sentence_of_an_action_is_advice_with_plain_parameters() -> None:
     for code in ACTIONS.keys() - {PEER_WORDS}:
-        assert vetted(Action(code)).code == code
+        assert vetted_action(Action(code)).code == code
 
 
 def places(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:

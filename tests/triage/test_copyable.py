@@ -10,7 +10,7 @@ import pytest
 
 from gpumon.readings.verdict import Action
 from gpumon.triage.copyable import to_copy
-from gpumon.triage.peers import vetted
+from gpumon.triage.peers import vetted_action
 from gpumon.triage.render import ACTIONS, parameters_of
 from tests.each_row import each_row
 
@@ -107,4 +107,4 @@ def test_the_text_of_an_action(code: str, parameters: dict[str, float | str], wa
 )
 def test_a_value_without_the_form_of_its_type_is_not_copied(code: str, parameters: dict[str, float | str]) -> None:
     assert texts(code, **parameters) == []
-    assert to_copy([vetted(Action(code, parameters))]) == []
+    assert to_copy([vetted_action(Action(code, parameters))]) == []

@@ -258,7 +258,7 @@ def _figures(
             part_figures[head][tail] = value
         else:
             figures[path] = value
-    bound = peers.bounded_gpu if fields is exported.GPU else peers.bounded_figures
+    bound = peers.drop_impossible_gpu_figures if fields is exported.GPU else peers.drop_impossible_figures
     for values in (figures, *part_figures.values()):
         bound(values, tuple(values))
     for name, kind in parts.items():
@@ -500,7 +500,7 @@ def _actions(page: OwnScrape, labels: Mapping[str, str]) -> Iterator[Action]:
     """The actions that a verdict advises, in order."""
     for series_labels, _ in _in_order(page.series_with("verdict_action_info", labels)):
         parameters = _parameters(page, labels, f"action {series_labels.get('at', '')}")
-        yield peers.vetted(Action(series_labels.get("code", ""), parameters))
+        yield peers.vetted_action(Action(series_labels.get("code", ""), parameters))
 
 
 def _unknown(page: OwnScrape, labels: Mapping[str, str]) -> Iterator[Signal]:
