@@ -28,29 +28,53 @@ _MOST_URLS = 1024
 OURS: Final = "self"
 """Stands for gpumon's own process in /proc."""
 _LISTEN = " 0A "
+"""The state of a listening socket in a line of /proc/net/tcp."""
+
+# Messages of sock_diag(7), by linux/netlink.h and linux/inet_diag.h. A request is a `nlmsghdr` (length, type, flags,
+# number, port) and an `inet_diag_req_v2` (family, protocol, extensions, padding, states, and the socket's
+# `inet_diag_sockid`: ports, addresses, interface, cookie). An answer is a `nlmsghdr` and an `inet_diag_msg`.
 _HEADER = struct.Struct("=IH10x")
-"""Header of a netlink message: length, type."""
-_REQUEST = struct.Struct("=IHHIIBBHI48x")
+"""Of an answer: length and type."""
+_DUMP_REQUEST = struct.Struct("=IHHIIBBHI48x")
+"""A request with an empty `inet_diag_sockid`: all sockets are asked for."""
 _LOCAL_END = struct.Struct("!20xH2x16s")
+"""Of an answer: local port and address."""
 _OWNER = struct.Struct("=80xII")
+"""Of an answer: user and inode."""
 _STATE = struct.Struct("=17xB")
+"""Of an answer: state of the socket."""
 _ONE_REQUEST = struct.Struct("=IHHIIBBHI")
+"""A request up to its `inet_diag_sockid`, which `_PORTS` and `_INTERFACE` make."""
 _PORTS = struct.Struct("!HH16s16s")
+"""Local and remote port, local and remote address, in the order of bytes of the network."""
 _INTERFACE = struct.Struct("=I8s")
+"""Interface and cookie."""
 _NO_COOKIE: Final = b"\xff" * 8
+"""Any socket with these ends (INET_DIAG_NOCOOKIE)."""
 _SOCK_DIAG = 20
+"""Type of requests and answers (SOCK_DIAG_BY_FAMILY)."""
 _NETLINK_SOCK_DIAG = 4
+"""Protocol of the netlink socket."""
 _DONE = 3
-_DUMP = 0x301
+"""Type of the message behind the last answer (NLMSG_DONE)."""
+_DUMP_FLAGS = 0x301
+"""Ask for all: NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH."""
+_ONE_FLAGS = 1
+"""Ask for one: NLM_F_REQUEST."""
+_MOST_ANSWER_BYTES = 65536
+"""Bytes that are read at once: the kernel sends at most 32 KiB."""
 _TCP_LISTEN = 10
-_ONE = 1
-_ANY_STATE = 0xFFFFFFFF
+"""State of a listening socket (linux/tcp_states.h)."""
 _ESTABLISHED = 1
+"""State of a connection."""
+_ANY_STATE = 0xFFFFFFFF
+"""One bit for each state: all."""
 _NOT_YET = frozenset({3, 12})
-"""States of a connection (linux/tcp_states.h): SYN_RECV and NEW_SYN_RECV come before it."""
+"""States before a connection: SYN_RECV and NEW_SYN_RECV."""
 _NETLINK_S = 2.0
 """Longest wait for an answer of the kernel."""
 _SOCKET = "socket:["
+"""Begin of the link of an open file that is a socket; its inode follows."""
 _LOOPBACK = frozenset({ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")})
 
 
@@ -126,7 +150,7 @@ def locate(url: str) -> LocalAddress | str:
         entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         return "its host name cannot be resolved right now"
-    addresses = frozenset(_connected_to(str(entry[4][0])) for entry in entries)
+    addresses = frozenset(_reached_address(str(entry[4][0])) for entry in entries)
     own = _on_this_host(addresses)
     if own:
         return LocalAddress(own, port)
@@ -141,9 +165,9 @@ def _on_this_host(addresses: frozenset[IpAddress]) -> frozenset[IpAddress]:
     return loopback | (addresses & _own_addresses())
 
 
-def _connected_to(text: str) -> IpAddress:
+def _reached_address(text: str) -> IpAddress:
     """The address that a connection to this one reaches: Linux takes the unspecified address for loopback."""
-    address = _mapped(ipaddress.ip_address(text.partition("%")[0]))
+    address = _unmapped(ipaddress.ip_address(text.partition("%")[0]))
     if not address.is_unspecified:
         return address
     return ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
@@ -155,12 +179,12 @@ class Locator:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._found: dict[str, tuple[LocalAddress | str, float]] = {}
+        self._places: dict[str, tuple[LocalAddress | str, float]] = {}
         """By URL: where it leads to, and until when that holds."""
 
     def __call__(self, url: str) -> LocalAddress | str:
         """As `locate`."""
-        known = self._found.pop(url, None)
+        known = self._places.pop(url, None)
         if known is None or self._clock() >= known[1]:
             place = locate(url)
             lasts = isinstance(place, LocalAddress) or place == ANOTHER_HOST
@@ -168,9 +192,9 @@ class Locator:
             if not lasts:
                 until_s = self._clock() + UNRESOLVED_S
             known = (place, until_s)
-        self._found[url] = known
-        while len(self._found) > _MOST_URLS:
-            del self._found[next(iter(self._found))]
+        self._places[url] = known
+        while len(self._places) > _MOST_URLS:
+            del self._places[next(iter(self._places))]
         return known[0]
 
 
@@ -209,23 +233,28 @@ def _dumped(family: int) -> Iterator[Listener]:
 
     Structs `inet_diag_req_v2` and `inet_diag_msg` of linux/inet_diag.h.
     """
-    ask = _REQUEST.pack(_REQUEST.size, _SOCK_DIAG, _DUMP, 0, 0, family, socket.IPPROTO_TCP, 0, 1 << _TCP_LISTEN)
+    states = 1 << _TCP_LISTEN
+    request = _DUMP_REQUEST.pack(
+        *(_DUMP_REQUEST.size, _SOCK_DIAG, _DUMP_FLAGS, 0, 0),
+        *(family, socket.IPPROTO_TCP, 0, states),
+    )
     with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
         link.settimeout(_NETLINK_S)
-        link.send(ask)
+        link.send(request)
         while True:
-            answer = link.recv(65536)
+            answer = link.recv(_MOST_ANSWER_BYTES)
             while answer:
                 length, kind = _HEADER.unpack_from(answer)
                 if kind == _DONE:
                     return
                 if kind != _SOCK_DIAG:
                     raise OSError("the kernel does not list sockets by netlink")
-                (port, raw) = _LOCAL_END.unpack_from(answer)
-                (uid, inode) = _OWNER.unpack_from(answer)
-                address = ipaddress.ip_address(raw[:4] if family == socket.AF_INET else raw)
-                yield Listener(_mapped(address), port, inode, uid)
-                answer = answer[(length + 3) & ~3 :]
+                port, raw = _LOCAL_END.unpack_from(answer)
+                uid, inode = _OWNER.unpack_from(answer)
+                if family == socket.AF_INET:
+                    raw = raw[:4]  # the field has room for IPv6
+                yield Listener(_unmapped(ipaddress.ip_address(raw)), port, inode, uid)
+                answer = answer[(length + 3) & ~3 :]  # messages begin at multiples of 4 bytes
 
 
 def _printed(pid: int | str) -> list[Listener]:
@@ -240,7 +269,8 @@ def _printed(pid: int | str) -> list[Listener]:
 def printed_listener(line: str) -> Listener:
     """A line of /proc/net/tcp or tcp6. Raises ValueError and IndexError where it is none."""
     words = line.split()
-    return Listener(*_end(words[1]), int(words[9]), int(words[7]))
+    address, port = _parse_end(words[1])
+    return Listener(address, port, inode=int(words[9]), uid=int(words[7]))
 
 
 def _lines(pid: int | str) -> Iterator[str]:
@@ -263,8 +293,8 @@ def connection_of(connected: socket.socket) -> TcpConnection:
     else:
         interface = 0
     inode = os.fstat(connected.fileno()).st_ino
-    own_address = _mapped(ipaddress.ip_address(local[0].partition("%")[0]))
-    return TcpConnection(own_address, local[1], _mapped(address), remote[1], inode, interface)
+    own_address = _unmapped(ipaddress.ip_address(local[0].partition("%")[0]))
+    return TcpConnection(own_address, local[1], _unmapped(address), remote[1], inode, interface)
 
 
 def peer_of(connection: TcpConnection) -> Peer:
@@ -281,7 +311,9 @@ def peer_of(connection: TcpConnection) -> Peer:
     if own is not None and own.inode == connection.inode:
         other = find(_reversed(connection))
     if other is None:
-        return Peer(PeerState.HIDDEN if _is_of_this_host(connection) else PeerState.ELSEWHERE)
+        if _is_of_this_host(connection):
+            return Peer(PeerState.HIDDEN)
+        return Peer(PeerState.ELSEWHERE)
     if other.state in _NOT_YET:
         return Peer(PeerState.WAITING)
     if other.state != _ESTABLISHED:
@@ -317,14 +349,16 @@ def _asked_end(connection: TcpConnection) -> _End | None:
     ports = _PORTS.pack(
         connection.local_port, connection.remote_port, connection.local.packed, connection.remote.packed
     )
-    wanted = ports + _INTERFACE.pack(connection.interface, _NO_COOKIE)
-    size = _ONE_REQUEST.size + len(wanted)
-    head = _ONE_REQUEST.pack(size, _SOCK_DIAG, _ONE, 0, 0, family, socket.IPPROTO_TCP, 0, _ANY_STATE)
+    socket_id = ports + _INTERFACE.pack(connection.interface, _NO_COOKIE)
+    head = _ONE_REQUEST.pack(
+        *(_ONE_REQUEST.size + len(socket_id), _SOCK_DIAG, _ONE_FLAGS, 0, 0),
+        *(family, socket.IPPROTO_TCP, 0, _ANY_STATE),
+    )
     try:
         with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as link:
             link.settimeout(_NETLINK_S)
-            link.send(head + wanted)
-            answer = link.recv(65536)
+            link.send(head + socket_id)
+            answer = link.recv(_MOST_ANSWER_BYTES)
     except OSError:
         return None
     _, kind = _HEADER.unpack_from(answer)
@@ -343,8 +377,8 @@ def _printed_end(connection: TcpConnection) -> _End | None:
     remote = (connection.remote, connection.remote_port)
     for line in _lines(OURS):
         words = line.split()
-        if _end(words[1]) == local and _end(words[2]) == remote:
-            return _End(int(words[3], 16), int(words[7]), int(words[9]))
+        if _parse_end(words[1]) == local and _parse_end(words[2]) == remote:
+            return _End(state=int(words[3], 16), uid=int(words[7]), inode=int(words[9]))
     return None
 
 
@@ -360,14 +394,14 @@ def on_port(sockets: Iterable[Listener], port: int) -> tuple[Listener, ...]:
     return tuple(listener for listener in sockets if listener.port == port)
 
 
-def _end(text: str) -> tuple[IpAddress, int]:
+def _parse_end(text: str) -> tuple[IpAddress, int]:
     """Address and port of one end as the kernel prints them: 32-bit words in the host's byte order, in hex."""
     words, _, port = text.partition(":")
     raw = b"".join(bytes.fromhex(words[i : i + 8])[::-1] for i in range(0, len(words), 8))
-    return _mapped(ipaddress.ip_address(raw)), int(port, 16)
+    return _unmapped(ipaddress.ip_address(raw)), int(port, 16)
 
 
-def _mapped(address: IpAddress) -> IpAddress:
+def _unmapped(address: IpAddress) -> IpAddress:
     """The address; the IPv4 one where it is mapped into IPv6."""
     return getattr(address, "ipv4_mapped", None) or address
 
@@ -401,6 +435,7 @@ def sockets_of(pid: int) -> frozenset[int] | None:
 
 
 def _link(entry: Path) -> str:
+    """Target of a link; empty where the file was closed meanwhile."""
     try:
         return str(entry.readlink())
     except FileNotFoundError:
