@@ -61,6 +61,7 @@ class Histogram:
         return [float(n) for n in accumulate(self._counts)]
 
 
+# Bounds of vLLM's histograms: tokens of a step, and seconds.
 _ITERATION = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
 _TTFT = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -104,8 +105,9 @@ class Counters:
         self.cache_queries = 0
         self.cache_hits = 0
         self.stopped = 0
+        """Requests that ended by themselves."""
         self.cut = 0
-        """Requests that ended by themselves, and at their longest answer."""
+        """Requests that ended at their longest answer."""
         self.aborted = 0
         """Requests whose client hung up, as far as the engine counts them."""
         self.failed = 0
@@ -115,9 +117,13 @@ class Counters:
         self.fetched_tokens = 0
         """Prompt tokens whose KV came over the link."""
         self.link_queries = 0
+        """Prompt tokens that were looked for beyond the link."""
         self.link_hits = 0
+        """Those of them that were there."""
         self.fetches = Histogram(_BYTES)
+        """Sizes of transfers over the link, in bytes."""
         self.fetch_s = Histogram(_TRANSFER)
+        """Durations of these transfers."""
         self.stored_bytes = 0.0
         """KV written to the host's memory."""
         self.drafts = 0

@@ -23,9 +23,13 @@ LEAST_VRAM = 0.01
 LOADING_CORES = 0.6
 """CPU cores that a process keeps busy which reads its weights: mostly it waits for the disk."""
 _COMPILING_CORES = 12.0
+"""CPU cores of a process that compiles: torch.compile has workers."""
 SERVING_CORES = 1.1
 """CPU cores of a process that serves: the engine core's loop, and a little for the API server."""
 RESTING_CORES = 0.03
+"""CPU cores of a process that waits."""
+_SHARED_LOSS = 0.5
+"""Share of its speed that an engine loses to another program that is always at work on its GPU."""
 
 
 class SimulatedEngine:
@@ -49,16 +53,18 @@ class SimulatedEngine:
         """It takes connections and answers none of them."""
         self._seed = seed
         self._begun = (start_s, started_wall_s)
+        """Simulated time and Unix time of one moment."""
         self._effects = tuple(effect for effect in effects if effect.engine == actor.name)
         self._conditions = tuple(condition for condition in conditions if condition.engine == actor.name)
         self._handovers = handovers or {}
         self._changes = boundaries((*self._effects, *self._conditions))
-        self._now: list[EngineEffect] = []
-        """The effects of this moment."""
-        self._met: list[EngineCondition] = []
-        """The conditions of this moment."""
+        """Moments at which one of them begins or ends, and that are still to come."""
+        self._present_effects: list[EngineEffect] = []
+        self._present_conditions: list[EngineCondition] = []
         self._at_s = start_s
-        self._seen_s = start_s
+        """The simulated moment."""
+        self._measured_s = start_s
+        """When `works` was called last."""
         self.life = 0
         """Number of its process: another one serves after a restart."""
         self._free_s = -math.inf
@@ -69,8 +75,7 @@ class SimulatedEngine:
         """A new process, with empty counters."""
         self.life += 1
         actor = self.actor
-        (start_s, wall_s) = self._begun
-        self._started_wall_s = wall_s + at_s - start_s
+        self._started_wall_s = self._unix_time(at_s)
         receiver = self._handovers.get(actor.hands_over_to)
         hand_over = receiver.put if receiver else None
         ranks = []
@@ -80,7 +85,8 @@ class SimulatedEngine:
             ranks.append(rank)
         self.ranks = tuple(ranks)
         self._paces = (GpuPace(),) * len(self.ranks)
-        self._seen = (Meter(),) * len(self.ranks)
+        self._last_meters = (Meter(),) * len(self.ranks)
+        """Work of each rank when `works` was called last."""
         self._page = VllmPage(actor, self.ranks, self._started_wall_s, min(STARTING_S, at_s - self._free_s))
 
     def _arrivals(self, demand: TrafficDemand, seed: int, at_s: float) -> ArrivalQueue:
@@ -96,6 +102,7 @@ class SimulatedEngine:
         self._advance(to_s)
 
     def _advance(self, to_s: float) -> None:
+        """Let all ranks work until `to_s`, before which nothing changes."""
         self._at_s = max(self._at_s, to_s)
         if self.up:
             for rank in self.ranks:
@@ -103,36 +110,37 @@ class SimulatedEngine:
 
     def _change(self, at_s: float) -> None:
         """Begin and end what happens at this moment."""
-        before = self._now
+        before = self._present_effects
         was_starting = self.starts
         was_up = self.up
-        self._now = effects_at(self._effects, at_s)
-        self.up = not any(effect.ends_process for effect in self._now)
-        self.mute = any(effect.mute for effect in self._now)
+        self._present_effects = effects_at(self._effects, at_s)
+        self.up = not any(effect.ends_process for effect in self._present_effects)
+        self.mute = any(effect.mute for effect in self._present_effects)
         if was_up:
             self._free_s = at_s
         if self.starts and not was_starting:
             self.life += 1
             self._free_s = at_s
         has_slept = all(effect.asleep for effect in before)
-        if not self._now and not has_slept:
+        # After a sleep the same process goes on; after all else another one begins.
+        if not self._present_effects and not has_slept:
             self._start(at_s)
         self._stop_ranks(at_s)
         self._meet_conditions(at_s)
 
     def _stop_ranks(self, at_s: float) -> None:
         """Let the ranks sleep or hang where an effect of this moment says so."""
-        asleep = any(effect.asleep for effect in self._now)
+        asleep = any(effect.asleep for effect in self._present_effects)
         for rank in self.ranks:
             rank.asleep = asleep
-            if self._now and self.up and not asleep:
+            if self._present_effects and self.up and not asleep:
                 rank.hang(at_s)
 
     def _meet_conditions(self, at_s: float) -> None:
         """Set the ranks to the conditions of this moment."""
-        self._met = effects_at(self._conditions, at_s)
-        failing_share = max((condition.failing_share for condition in self._met), default=0.0)
-        pauses_s = [condition.to_s for condition in self._met if condition.pause is not None]
+        self._present_conditions = effects_at(self._conditions, at_s)
+        failing_share = max((condition.failing_share for condition in self._present_conditions), default=0.0)
+        pauses_s = [condition.to_s for condition in self._present_conditions if condition.pause is not None]
         pause_to_s = max(pauses_s, default=at_s)
         speculation = self._speculation()
         for rank in self.ranks:
@@ -149,14 +157,16 @@ class SimulatedEngine:
         if speculation is None:
             return None
         acceptance = speculation.acceptance
-        acceptances = [condition.acceptance for condition in self._met if condition.acceptance is not None]
+        acceptances = [
+            condition.acceptance for condition in self._present_conditions if condition.acceptance is not None
+        ]
         if acceptances:
             acceptance = min(acceptances)
         return msgspec.structs.replace(speculation, acceptance=acceptance)
 
     def _set_link(self, link: KvLink, at_s: float) -> None:
         """Let transfers stand still while a condition says so."""
-        if any(condition.link_stuck for condition in self._met):
+        if any(condition.link_stuck for condition in self._present_conditions):
             link.stick(at_s)
         else:
             link.go_on(at_s)
@@ -164,17 +174,17 @@ class SimulatedEngine:
     @property
     def ended(self) -> bool:
         """Its process is gone, and no other has begun."""
-        return any(effect.down for effect in self._now)
+        return any(effect.down for effect in self._present_effects)
 
     @property
     def starts(self) -> bool:
         """A new process has begun, and does not listen yet."""
-        return not self.ended and any(effect.ends_process for effect in self._now)
+        return not self.ended and any(effect.ends_process for effect in self._present_effects)
 
     @property
     def read_bytes_per_s(self) -> float:
         """Rate at which it reads from disks: its weights, evenly while they are loaded."""
-        for effect in self._now:
+        for effect in self._present_effects:
             if effect.loading:
                 return self.actor.shape.file_bytes / (effect.to_s - effect.from_s)
         return 0.0
@@ -183,7 +193,7 @@ class SimulatedEngine:
     def vram_share(self) -> float:
         """How much of its memory its processes hold: none where they are gone, more and more while they load."""
         weights = self.actor.shape.file_bytes / (len(self.actor.gpus) * self.actor.chip.memory_bytes)
-        for effect in self._now:
+        for effect in self._present_effects:
             if effect.down:
                 return 0.0
             if effect.loading:
@@ -197,14 +207,14 @@ class SimulatedEngine:
     @property
     def cpu_cores(self) -> float:
         """CPU cores that each of its processes keeps busy."""
-        for effect in self._now:
+        for effect in self._present_effects:
             if effect.loading:
                 return LOADING_CORES
             if effect.compiling:
                 return _COMPILING_CORES
             # One that waits for its kernels asks the driver again and again.
             return SERVING_CORES if effect.spinning else RESTING_CORES
-        for condition in self._met:
+        for condition in self._present_conditions:
             if condition.pause is not None:
                 return condition.pause.cores
         if any(rank.running for rank in self.ranks):
@@ -213,13 +223,13 @@ class SimulatedEngine:
 
     def works(self, pace: Callable[[int], GpuPace]) -> dict[int, AverageWork]:
         """Average work of each of its GPUs since the last call."""
-        seconds = self._at_s - self._seen_s
-        self._seen_s = self._at_s
+        seconds = self._at_s - self._measured_s
+        self._measured_s = self._at_s
         if not self.up or seconds <= 0.0:
             return {}
-        if any(effect.spinning for effect in self._now):
+        if any(effect.spinning for effect in self._present_effects):
             return dict.fromkeys(self.actor.gpus, AverageWork(busy_ratio=1.0))
-        for condition in self._met:
+        for condition in self._present_conditions:
             if condition.pause is not None:
                 return dict.fromkeys(self.actor.gpus, self._work_in_pause(condition.pause))
         return self._works_of_steps(seconds, pace)
@@ -232,20 +242,20 @@ class SimulatedEngine:
         works: dict[int, AverageWork] = {}
         meters = self.meters()
         paces = []
-        for gpus, rank, before, meter in zip(self.actor.ranks, self.ranks, self._seen, meters, strict=True):
+        for gpus, rank, before, meter in zip(self.actor.ranks, self.ranks, self._last_meters, meters, strict=True):
             work = work_between(rank.instance, before, meter, seconds)
             slowest = GpuPace(min(pace(gpu).clock for gpu in gpus), max(pace(gpu).others for gpu in gpus))
             for gpu in gpus:
                 waits = slowest.clock / pace(gpu).clock
                 works[gpu] = msgspec.structs.replace(work, kernel_ratio=work.kernel_ratio * waits)
             paces.append(slowest)
-        self._seen = meters
+        self._last_meters = meters
         self._slow_to(tuple(paces))
         return works
 
     def _work_in_pause(self, pause: EnginePause) -> AverageWork:
         """Work of its GPUs while it makes no step."""
-        self._seen = self.meters()
+        self._last_meters = self.meters()
         return AverageWork(
             busy_ratio=pause.busy_ratio,
             nvlink_bytes_per_s=pause.nvlink_bytes_per_s if self.actor.chip.nvlink else 0.0,
@@ -260,7 +270,7 @@ class SimulatedEngine:
         instance = self.actor.instance
         speed = self.actor.speed
         for rank, (clock, others) in zip(self.ranks, paces, strict=True):
-            left = 1.0 - 0.5 * others
+            left = 1.0 - _SHARED_LOSS * others
             slower = msgspec.structs.replace(
                 speed, flops_share=speed.flops_share * clock * left, bytes_share=speed.bytes_share * left
             )
@@ -270,16 +280,16 @@ class SimulatedEngine:
         """The counted work of each rank."""
         return tuple(rank.meter(self._at_s) for rank in self.ranks)
 
-    @property
-    def _wall_s(self) -> float:
-        """Unix time of the simulated moment."""
+    def _unix_time(self, at_s: float) -> float:
+        """Unix time of a simulated moment."""
         start_s, wall_s = self._begun
-        return wall_s + self._at_s - start_s
+        return wall_s + at_s - start_s
 
     def answer(self, path: str) -> PageAnswer:
         """The server's answer to GET `path`."""
         if path == "/metrics":
-            return PageAnswer(200, "text/plain; version=1.0.0; charset=utf-8", self._page.text(self._wall_s).encode())
+            page = self._page.text(self._unix_time(self._at_s))
+            return PageAnswer(200, "text/plain; version=1.0.0; charset=utf-8", page.encode())
         if path == "/version":
             return PageAnswer(200, "application/json", msgspec.json.encode({"version": self.actor.version}))
         if path == "/v1/models":

@@ -10,6 +10,14 @@ from typing import Protocol
 
 import msgspec
 
+_BLOCK_TOKENS = 16
+"""Tokens of a block of the prefix cache."""
+_MOST_CACHED_SHARE = 0.95
+"""Share of a prompt that may be cached: every turn of a conversation brings something new."""
+_HIT_SHARE_SIGMA = 0.1
+_RIPPLE = 0.25
+"""Height of the ripple, as a share of the wave's."""
+
 
 class SimulatedRequest(msgspec.Struct, frozen=True):
     """One request: simulated time of arrival, prompt tokens (of which cached), tokens it will generate."""
@@ -104,18 +112,19 @@ class TrafficDemand(msgspec.Struct, frozen=True):
     @property
     def most_per_s(self) -> float:
         """An upper bound of the rate."""
-        return self.requests_per_s * (1.0 + 1.25 * self.swing) * max(1.0, *(surge.factor for surge in self.surges), 1.0)
+        factors = [surge.factor for surge in self.surges]
+        return self.requests_per_s * (1.0 + (1.0 + _RIPPLE) * self.swing) * max(1.0, *factors, 1.0)
 
     def rate_per_s(self, at_s: float) -> float:
         """The rate of arrivals at a moment."""
         turn = at_s / self.period_s + self.phase
-        wave = math.sin(2 * math.pi * turn) + 0.25 * math.sin(14 * math.pi * turn)
-        factor = _factor(self.surges, at_s)
+        wave = math.sin(2 * math.pi * turn) + _RIPPLE * math.sin(7 * 2 * math.pi * turn)
+        factor = _surge_factor(self.surges, at_s)
         return max(0.0, factor * self.requests_per_s * (1.0 + self.swing * wave))
 
     def hit_share_at(self, at_s: float) -> float:
         """The mean share of a returning prompt that is in the prefix cache."""
-        return self.hit_share * _factor(self.hit_surges, at_s)
+        return self.hit_share * _surge_factor(self.hit_surges, at_s)
 
     def patience_s(self, at_s: float) -> float:
         """How long the client of a request sent at `at_s` waits; infinity: for ever."""
@@ -126,7 +135,7 @@ class TrafficDemand(msgspec.Struct, frozen=True):
         return limit_s
 
 
-def _factor(surges: Iterable[Surge], at_s: float) -> float:
+def _surge_factor(surges: Iterable[Surge], at_s: float) -> float:
     """Factor of the surges that hold at a moment."""
     factor = 1.0
     for surge in surges:
@@ -157,7 +166,9 @@ class Handover:
 
     def next_s(self) -> float:
         """When the next request arrives; infinity as long as none was sent on."""
-        return self._requests[0].arrival_s if self._requests else math.inf
+        if self._requests:
+            return self._requests[0].arrival_s
+        return math.inf
 
     def take(self) -> SimulatedRequest:
         """The next request."""
@@ -174,10 +185,11 @@ class Traffic:
         self._next_s = start_s
         self._most_per_s = demand.most_per_s
         singles = []
-        for single in (*demand.singles, *_batched(demand, seed)):
-            if single[0] >= start_s:
-                singles.append(single)
+        for at_s, prompt, output in (*demand.singles, *_batch_requests(demand, seed)):
+            if at_s >= start_s:
+                singles.append((at_s, prompt, output))
         self._singles = deque(sorted(singles))
+        """Requests of single moments, as in `TrafficDemand.singles`."""
         self._draw_arrival()
 
     def next_s(self) -> float:
@@ -195,7 +207,7 @@ class Traffic:
         rng = self._rng
         at_s = self._next_s
         prompt = demand.prompt.draw(rng)
-        cached = self._cached(prompt)
+        cached = self._draw_cached(prompt)
         output = demand.output.draw(rng)
         request = SimulatedRequest(
             arrival_s=at_s,
@@ -210,8 +222,8 @@ class Traffic:
         self._draw_arrival()
         return request
 
-    def _cached(self, prompt: int) -> int:
-        """Tokens of a prompt that are in the prefix cache: whole blocks, and never all of it."""
+    def _draw_cached(self, prompt: int) -> int:
+        """Draw how many tokens of a prompt are in the prefix cache: whole blocks, and never all of it."""
         demand = self._demand
         rng = self._rng
         if rng.random() >= demand.returning:
@@ -219,8 +231,8 @@ class Traffic:
         cached_ratio = 1.0
         if demand.relearn_s:
             cached_ratio = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s)
-        share = cached_ratio * rng.gauss(demand.hit_share_at(self._next_s), 0.1)
-        cached = int(prompt * min(0.95, max(0.0, share))) // 16 * 16
+        share = cached_ratio * rng.gauss(demand.hit_share_at(self._next_s), _HIT_SHARE_SIGMA)
+        cached = int(prompt * min(_MOST_CACHED_SHARE, max(0.0, share))) // _BLOCK_TOKENS * _BLOCK_TOKENS
         return min(cached, prompt - 1)
 
     def _draw_arrival(self) -> None:
@@ -230,6 +242,7 @@ class Traffic:
             self._next_s = math.inf
             return
         while True:
+            # Thinning would never end where no request comes any more.
             if any(surge.factor == 0.0 and surge.lasts_for_good(self._next_s) for surge in self._demand.surges):
                 self._next_s = math.inf
                 return
@@ -238,7 +251,7 @@ class Traffic:
                 return
 
 
-def _batched(demand: TrafficDemand, seed: int) -> list[tuple[float, int, int]]:
+def _batch_requests(demand: TrafficDemand, seed: int) -> list[tuple[float, int, int]]:
     """Arrival, prompt and answer of each request of the batches."""
     rng = random.Random(f"batch {seed}")
     requests: list[tuple[float, int, int]] = []

@@ -17,8 +17,19 @@ from gpumon.sources.simulator.scenario import Actor
 
 PageLabels = tuple[tuple[str, str], ...]
 _Values = Callable[[], Iterable[float]]
-PageBlock = tuple[str, tuple[str, ...], _Values]
-"""Header lines, the series' names with their labels, and what reads their values."""
+
+
+class PageBlock(NamedTuple):
+    """The lines of one metric."""
+
+    header: str
+    """The lines HELP and TYPE."""
+    series: tuple[str, ...]
+    """Names with labels, each with the space before its value."""
+    values: _Values
+    """Reads the value of each series."""
+
+
 STARTING_S: Final = 75.0
 """A process starts that long before it answers: weights, compilation, CUDA graphs."""
 _REJECTIONS: Final = ("max_num_queued_reqs", "max_num_queued_tokens")
@@ -39,6 +50,8 @@ CACHE_CONFIG: Final = dict(
     )
 )
 """Labels of vllm:cache_config_info that do not depend on the server."""
+_BLOCK_SIZE: Final = int(CACHE_CONFIG["block_size"])
+"""Tokens of a KV block."""
 
 
 MOST_LORA_SERIES: Final = 32
@@ -71,6 +84,7 @@ class PageFamily(NamedTuple):
 
 
 def _zero(_: EngineModel) -> float:
+    """The value of a series that nothing counts."""
     return 0.0
 
 
@@ -78,6 +92,7 @@ _LINES: Final = files(__package__).joinpath("vllm_page.txt").read_text(encoding=
 
 
 def _family(line: str) -> PageFamily:
+    """The metric of a line of `vllm_page.txt`; its first lines name the columns."""
     kind, *others = map(str.strip, line.split("|", 4))
     kind, _, feature = kind.partition("/")
     return PageFamily(kind, feature, *others)
@@ -98,11 +113,13 @@ def go_number(value: float) -> str:
 
 
 def _block(name: str, text: str, kind: str, labels: Iterable[PageLabels], values: _Values) -> PageBlock:
+    """The block of a metric with one series for each of the labels."""
     series = tuple(_series(name, series_labels) for series_labels in labels)
-    return f"# HELP {name} {text}\n# TYPE {name} {kind}", series, values
+    return PageBlock(f"# HELP {name} {text}\n# TYPE {name} {kind}", series, values)
 
 
 def _series(name: str, labels: PageLabels) -> str:
+    """The line of a series up to its value."""
     text = ",".join(f'{key}="{value}"' for key, value in sorted(labels))
     if labels:
         return f"{name}{{{text}}} "
@@ -111,15 +128,15 @@ def _series(name: str, labels: PageLabels) -> str:
 
 def _text(block: PageBlock, values: Iterable[float]) -> str:
     """Lines of a block with these values."""
-    lines = [block[0]]
-    lines += map(add, block[1], map(go_number, values))
+    lines = [block.header]
+    lines += map(add, block.series, map(go_number, values))
     lines.append("")
     return "\n".join(lines)
 
 
 def _is_hidden(block: PageBlock, actor: Actor) -> bool:
     """Whether the actor's page does not have this metric."""
-    first_series = block[1][0]
+    first_series = block.series[0]
     return any(name in first_series for name in actor.hidden)
 
 
@@ -142,7 +159,7 @@ class VllmPage:
         blocks_of_kind: dict[str, list[PageBlock]] = {"estimate": [], "gauge": [], "counter": [], "histogram": []}
         for family in FAMILIES:
             if not family.feature or family.feature in actor.features:
-                blocks_of_kind[family.kind] += self._of_family(family)
+                blocks_of_kind[family.kind] += self._family_blocks(family)
         blocks_of_kind["counter"] += self._accepted_by_position()
         self._loras: dict[PageLabels, float] = {}
         config = self._cache_config()
@@ -173,15 +190,18 @@ class VllmPage:
     def text(self, wall_s: float = 0.0) -> str:
         """The page as it is at a Unix time."""
         parts: list[str] = []
-        for place, block in enumerate(self._blocks):
-            values = tuple(block[2]())
-            if self._written[place][0] != values:
-                self._written[place] = values, _text(block, values)
-            parts.append(self._written[place][1])
-        parts += [_text(block, block[2]()) for block in (*self._lora_requests(wall_s), *self._answers())]
+        for index, block in enumerate(self._blocks):
+            values = tuple(block.values())
+            if self._written[index][0] != values:
+                self._written[index] = values, _text(block, values)
+            parts.append(self._written[index][1])
+        # Which series these have changes while the server runs.
+        for block in (*self._lora_requests(wall_s), *self._answers()):
+            parts.append(_text(block, block.values()))
         return "".join(parts)
 
     def _labels(self, rank: int, *extra: tuple[str, str]) -> PageLabels:
+        """The labels of a series of one rank."""
         return (("engine", str(rank)), ("model_name", self._actor.model), *extra)
 
     def _labels_of_ranks(self, *extra: tuple[str, str]) -> list[PageLabels]:
@@ -196,7 +216,8 @@ class VllmPage:
         started_s = self._started_wall_s - self._loading_s
         yield _block("process_start_time_seconds", text, "gauge", ((),), lambda: (started_s,))
 
-    def _of_family(self, family: PageFamily) -> Iterable[PageBlock]:
+    def _family_blocks(self, family: PageFamily) -> Iterable[PageBlock]:
+        """The blocks of one metric of each rank."""
         if family.kind == "histogram":
             return self._histogram(family)
         return self._scalars(family)
@@ -224,10 +245,12 @@ class VllmPage:
         return self._counter(name, family.text, labels, read)
 
     def _counter(self, name: str, text: str, labels: Sequence[PageLabels], values: _Values) -> Iterable[PageBlock]:
+        """The series of a counter, with the times of their creation."""
         yield _block(f"{name}_total", text, "counter", labels, values)
         yield from self._created(name, text, labels)
 
     def _created(self, name: str, text: str, labels: Sequence[PageLabels]) -> Iterable[PageBlock]:
+        """When each series was created: with the process. Several ranks do not show it."""
         if self._alone:
             values = (self._started_wall_s,) * len(labels)
             yield _block(f"{name}_created", text, "gauge", labels, lambda: values)
@@ -247,22 +270,29 @@ class VllmPage:
                 buckets.append(_series(f"{name}_bucket", (*labels, ("le", bound))))
             total = _series(f"{name}_sum", labels)
             count = _series(f"{name}_count", labels)
-            series += [*buckets, count, total] if alone else [total, *buckets, count]
+            if alone:
+                series += [*buckets, count, total]
+            else:
+                series += [total, *buckets, count]
 
         def values() -> Iterable[float]:
             for histogram in histograms:
-                head, tail = ((), (histogram.total,)) if alone else ((histogram.total,), ())
-                yield from (*head, *histogram.cumulative(), float(histogram.count), *tail)
+                if not alone:
+                    yield histogram.total
+                yield from histogram.cumulative()
+                yield float(histogram.count)
+                if alone:
+                    yield histogram.total
 
-        header, _, read = _block(name, family.text, "histogram", (), values)
-        yield header, tuple(series), read
+        block = _block(name, family.text, "histogram", (), values)
+        yield block._replace(series=tuple(series))
         yield from self._created(name, family.text, self._labels_of_ranks())
 
     def _cache_config(self) -> PageBlock:
         """The series whose labels are the settings of the KV cache."""
         limits = self._ranks[0].limits
         ranks = range(len(self._ranks))
-        tokens = (limits.kv_pool_blocks - 1) * 16
+        tokens = (limits.kv_pool_blocks - 1) * _BLOCK_SIZE  # without the null block
         config = CACHE_CONFIG | {
             "gpu_memory_utilization": str(self._actor.gpu_memory_utilization),
             # As seen on a real server with two ranks: each rank shows the blocks of both, but its own tokens.
@@ -323,8 +353,8 @@ class VllmPage:
 
     def _lora_requests(self, wall_s: float) -> Iterable[PageBlock]:
         """Adapters of the requests that run and wait, as labels; the value is when it was so, and the newest counts."""
-        most = self._ranks[0].limits.max_loras
-        if not most:
+        max_loras = self._ranks[0].limits.max_loras
+        if not max_loras:
             return
         running: set[str] = set()
         waiting: set[str] = set()
@@ -332,11 +362,11 @@ class VllmPage:
             running.update(rank.running_adapters)
             waiting.update(rank.waiting_adapters)
         labels: PageLabels = (
-            ("max_lora", str(most)),
+            ("max_lora", str(max_loras)),
             ("running_lora_adapters", ",".join(sorted(running))),
             ("waiting_lora_adapters", ",".join(sorted(waiting))),
         )
-        self._loras.pop(labels, None)
+        self._loras.pop(labels, None)  # what is set anew goes to the end: the oldest are dropped first
         self._loras[labels] = wall_s
         while len(self._loras) > MOST_LORA_SERIES:
             del self._loras[next(iter(self._loras))]
