@@ -66,10 +66,14 @@ class _Sample(NamedTuple):
 _UNSEEN: Final = Series("", {})
 """Stands for a line start that is not remembered; None for one of a series that is not wanted."""
 _HASH: Final = ord("#")
+"""Begins a comment."""
 _CLOSE_ENOUGH_BYTES: Final = 64
 """Bytes within which the end of what two pages share is searched for: a line of a page is longer."""
+_END_BYTES: Final = 16
+"""Bytes at the end of a page in which OpenMetrics' `# EOF` stands, with some blanks behind it."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?=[ \t{])")
 _QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
+"""A text in quotes with escapes; its group is what stands between the quotes."""
 _TERM = re.compile(rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_:]*)|{_QUOTED})\s*(?:=\s*{_QUOTED}\s*)?(,|(?=\}}))")
 _ESCAPE = re.compile(r"\\([\\n\"])")
 _ESCAPED = {"\\": "\\", "n": "\n", '"': '"'}
@@ -118,7 +122,7 @@ class Scanner:
         if is_too_long:
             lines.pop()  # the rest of the page in one piece
         scan = self._read_lines(lines)
-        is_open_metrics = body[-16:].rstrip().endswith(b"# EOF")
+        is_open_metrics = body[-_END_BYTES:].rstrip().endswith(b"# EOF")
         scan = scan._replace(cut=scan.cut or is_too_long, open_metrics=is_open_metrics)
         self._keep_page(body, scan, len(lines))
         return scan
@@ -129,7 +133,7 @@ class Scanner:
         A remembered line start and a plain number need no parsing. float() would take `1_0`, which the format does not.
         """
         values: dict[Series, float] = {}
-        taken = 0
+        samples = 0
         skipped = 0
         known = self._known.get
         for line in lines:
@@ -146,36 +150,32 @@ class Scanner:
                 except ValueError:
                     pass
                 else:
-                    taken += 1
+                    samples += 1
                     continue
             try:
-                taken += self._add_new_sample(line, values)
+                new_sample = self._new_sample(line)
             except ValueError:
                 skipped += 1
                 continue
-            if taken >= MOST_SAMPLES:
-                return Scan(values, taken - len(values), skipped, cut=True)
-        return Scan(values, taken - len(values), skipped, cut=False)
+            if new_sample is not None:
+                new_series, value = new_sample
+                values[new_series] = value
+                samples += 1
+            # After new lines only: one that is remembered costs a look-up, and `MOST_LINES` bounds those.
+            if samples >= MOST_SAMPLES:
+                return Scan(values, samples - len(values), skipped, cut=True)
+        return Scan(values, samples - len(values), skipped, cut=False)
 
-    def _add_new_sample(self, line: bytes, values: dict[Series, float]) -> int:
-        """Add the sample of a line to the values. Returns 1, or 0 where it has no wanted one. Raises ValueError."""
-        sample = self._new_sample(line)
-        if sample is None:
-            return 0
-        series, value = sample
-        values[series] = value
-        return 1
-
-    def _keep_page(self, body: bytes, scan: Scan, lines: int) -> None:
-        """Keep a page of so many lines to compare the next one with, if it was whole and without duplicates."""
+    def _keep_page(self, body: bytes, scan: Scan, line_count: int) -> None:
+        """Keep a page to compare the next one with, if it was whole and without duplicates."""
         self._last = None
         self._heads = []
         self._wanted = []
         if scan.cut or scan.skipped or scan.duplicates or len(body) > _MOST_REPEATED_BYTES:
             return
         self._last = (body, scan)
-        self._heads = [b""] * lines
-        self._wanted = [None] * lines
+        self._heads = [b""] * line_count
+        self._wanted = [None] * line_count
 
     def _scan_repeated(self, body: bytes) -> Scan | None:
         """The samples of a page that differs from the last one in values only; None where it does not."""
@@ -294,6 +294,7 @@ class Scanner:
             self._known_bytes += len(head)
 
     def _forget(self) -> None:
+        """Remember nothing of earlier pages."""
         self._known.clear()
         self._series.clear()
         self._texts.clear()
@@ -373,6 +374,7 @@ def _plain_head(line: bytes, rest: str) -> bytes:
 
 
 def _decode(line: bytes) -> str:
+    """Text of a line; what is no UTF-8 is a replacement character."""
     return line.decode("utf-8", "replace")
 
 

@@ -16,12 +16,15 @@ from typing import Final, NamedTuple
 import gpumon
 from gpumon.sources.guest.wheels import LEAST_PYTHON, PythonThere, wheel_name
 
+_NO_PYTHON: Final = (99, 0)
+"""A version that no Python reaches."""
+
 
 class Needed(NamedTuple):
     """A project whose modules `gpumon watch --json --fleet` imports."""
 
     name: str
-    below: tuple[int, int] = (99, 0)
+    below: tuple[int, int] = _NO_PYTHON
     """The first Python that has no need of it."""
 
 
@@ -36,6 +39,7 @@ STANDARD: Final = {"tomli": ((3, 11), {"tomli/__init__.py": _TOMLLIB})}
 LEFT_OUT: Final = frozenset({"tui", "web", "__pycache__"})
 """Folders of gpumon that are of no use there: they need Textual."""
 LEVEL: Final = 6
+"""Level of zlib."""
 MOST_WHEEL_BYTES: Final = 64_000_000
 """Unpacked size of a wheel that is read."""
 
@@ -83,9 +87,10 @@ class Archives:
                     if lacks:
                         missing.append((python, lacks))
                         continue
-                    self._made[python] = _packed(parts)
+                    self._made[python] = _pack(parts)
                 return Chosen(program, self._made[python])
-        raise NoWheelsError(self._fix(*missing[0]))
+        python, lacks = missing[0]  # the Python that the host's user would take
+        raise NoWheelsError(self._fix(python, lacks))
 
     def _parts(self, python: PythonThere) -> tuple[list[FilesByName], list[str]]:
         """Files of all projects for an archive, and the names of the projects that are found nowhere."""
@@ -94,8 +99,11 @@ class Archives:
         for needed in _NEEDED:
             if python.version >= needed.below:
                 continue
-            files = installed_files(needed.name, python) or self._wheel_files(needed.name, python)
-            files = files or _standard_files(needed.name, python)
+            files = (
+                installed_files(needed.name, python)
+                or self._wheel_files(needed.name, python)
+                or _standard_files(needed.name, python)
+            )
             if files:
                 parts.append(files)
             else:
@@ -110,9 +118,10 @@ class Archives:
             wheel = wheel_name(path.name)
             if wheel is not None and wheel.project == project and python.loads(wheel.tag):
                 fitting.append((wheel.version, path))
-        if fitting:
-            return wheel_files(max(fitting)[1])
-        return {}
+        if not fitting:
+            return {}
+        _, newest = max(fitting)
+        return wheel_files(newest)
 
     def _fix(self, python: PythonThere, lacks: Sequence[str]) -> str:
         """The reason and the command that fetches the wheels that a Python lacks."""
@@ -127,8 +136,10 @@ class Archives:
 
 def _standard_files(project: str, python: PythonThere) -> FilesByName:
     """A module that passes on to the standard library; none where that has no such module."""
-    since, files = STANDARD.get(project, ((99, 0), {}))
-    return files if python.version >= since else {}
+    since, files = STANDARD.get(project, (_NO_PYTHON, {}))
+    if python.version >= since:
+        return files
+    return {}
 
 
 def default_folder(environment: Mapping[str, str]) -> Path:
@@ -141,14 +152,15 @@ def own_files() -> FilesByName:
     """gpumon itself, without its screen."""
     package = Path(gpumon.__file__).parent
     files = {}
-    for path in _walked(package):
+    for path in _walk_files(package):
         files[f"gpumon/{path.relative_to(package).as_posix()}"] = path.read_bytes()
     return files
 
 
-def _walked(package: Path) -> Iterator[Path]:
+def _walk_files(package: Path) -> Iterator[Path]:
+    """All files of a package, without the folders that are of no use on a host."""
     for folder, folders, names in os.walk(package):
-        folders[:] = sorted(set(folders) - LEFT_OUT)
+        folders[:] = sorted(set(folders) - LEFT_OUT)  # in place: `os.walk` goes into those that are left
         yield from (Path(folder, name) for name in sorted(names))
 
 
@@ -181,9 +193,9 @@ def _tags(distribution: metadata.Distribution) -> list[str]:
 
 def _least_python(distribution: metadata.Distribution) -> tuple[int, int]:
     """The oldest Python that a project says that it runs on."""
-    matched = re.search(r">=\s*3\.([0-9]{1,3})", distribution.metadata["Requires-Python"] or "")
-    if matched is not None:
-        return (3, int(matched[1]))
+    least = re.search(r">=\s*3\.([0-9]{1,3})", distribution.metadata["Requires-Python"] or "")
+    if least is not None:
+        return (3, int(least[1]))
     return (3, 0)
 
 
@@ -195,7 +207,7 @@ def wheel_files(path: Path) -> FilesByName:
             if sum(entry.file_size for entry in wheel.infolist()) > MOST_WHEEL_BYTES:
                 raise NoWheelsError(f"{path.name} has more than {MOST_WHEEL_BYTES // 10**6} MB: it is not read")
             for entry in wheel.infolist():
-                name = _place(entry.filename)
+                name = _installed_path(entry.filename)
                 if name and not entry.is_dir():
                     files[name] = wheel.read(entry)
     except (OSError, zipfile.BadZipFile) as error:
@@ -203,18 +215,20 @@ def wheel_files(path: Path) -> FilesByName:
     return files
 
 
-def _place(name: str) -> str:
-    """Place of a wheel's file below site-packages; empty: elsewhere (programs, headers)."""
+def _installed_path(name: str) -> str:
+    """Path of a wheel's file below site-packages; empty: elsewhere (programs, headers)."""
     if ".." in name.split("/") or name.startswith("/"):
         return ""
     folder, _, rest = name.partition("/")
     if not folder.endswith(".data"):
         return name
-    kind, _, place = rest.partition("/")
-    return place if kind in ("purelib", "platlib") else ""
+    kind, _, path = rest.partition("/")
+    if kind in ("purelib", "platlib"):
+        return path
+    return ""
 
 
-def _packed(parts: Sequence[FilesByName]) -> bytes:
+def _pack(parts: Sequence[FilesByName]) -> bytes:
     """The files as a zip."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:

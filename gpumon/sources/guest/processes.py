@@ -14,7 +14,14 @@ from gpumon.sources.sockets import Listener, on_port, printed_listener
 
 _ROOT: Final = 0
 _MOST_ANCESTORS: Final = 32
+"""Ancestors of a process that are looked at: its list comes from outside, and may have a loop."""
 _MOST_ENGINES: Final = 64
+"""Engines of a host that are read, the lowest pids first."""
+_PID_DIGITS: Final = 9
+"""Digits that are read of a pid: Linux has none above 4,194,304, and more digits would cost time to read."""
+_UID_DIGITS: Final = 10
+"""Digits of the largest user id, 4,294,967,294."""
+_UNKNOWN_UID: Final = -1
 _SEPARATOR: Final = "\x1f"
 """Stands between arguments instead of the NUL of /proc/PID/cmdline."""
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "[::1]"}
@@ -26,6 +33,7 @@ class GuestProcess(NamedTuple):
     pid: int
     parent: int
     uid: int
+    """-1 where it is not known."""
     argv: tuple[str, ...]
 
 
@@ -35,6 +43,7 @@ class App(NamedTuple):
     pid: int
     uuid: str
     memory: str
+    """In MiB, or a word in its place."""
     name: str
 
 
@@ -88,7 +97,8 @@ class GuestLook(NamedTuple):
                 uuids.setdefault(process.pid, []).append(app.uuid)
         servers = []
         for pid, (process, launched) in sorted(launches.items())[:_MOST_ENGINES]:
-            servers.append(self._placed(process, launched, tuple(dict.fromkeys(uuids[pid]))))
+            engine_uuids = tuple(dict.fromkeys(uuids[pid]))
+            servers.append(self._started_engine(process, launched, engine_uuids))
         return tuple(servers)
 
     def _server_of(self, pid: int) -> tuple[GuestProcess, Launch] | None:
@@ -107,9 +117,13 @@ class GuestLook(NamedTuple):
             return None
         innermost = servers[0]
         outermost = servers[-1]
-        return innermost if innermost[1].kind in outermost[1].servers_below else outermost
+        _, innermost_launch = innermost
+        _, outermost_launch = outermost
+        if innermost_launch.kind in outermost_launch.servers_below:
+            return innermost
+        return outermost
 
-    def _placed(self, process: GuestProcess, launched: Launch, uuids: tuple[str, ...]) -> StartedEngine:
+    def _started_engine(self, process: GuestProcess, launched: Launch, uuids: tuple[str, ...]) -> StartedEngine:
         """The server with its URL, if its port is open, and open to the right user's process (or root's: a proxy)."""
         server = StartedEngine(launched, process.pid, "", "", uuids)
         if launched.why_no_page:
@@ -123,7 +137,7 @@ class GuestLook(NamedTuple):
             return server._replace(why=f"port {port} is held by another user's process")
         if not own:
             return server._replace(why=f"port {port} is not open: it is loading, or in a container's own network")
-        host = _way(own)
+        host = _address_to_reach(own)
         scheme = "https" if launched.secure else "http"
         return server._replace(url=f"{scheme}://{host}:{port}{launched.prefix}", target=f"{host}:{port}")
 
@@ -138,9 +152,9 @@ def parse_look(lines: Sequence[str]) -> GuestLook:
         if kind == "app":
             cells = [cell.strip() for cell in rest.split(",", 3)]
             if len(cells) == 4 and cells[0].isdecimal():
-                apps.append(App(int(cells[0][:9]), clean(cells[1], 80), cells[2], cells[3]))
+                apps.append(App(int(cells[0][:_PID_DIGITS]), clean(cells[1], 80), cells[2], cells[3]))
         elif kind == "process":
-            process = _process(rest)
+            process = _parse_process(rest)
             if process is not None:
                 processes[process.pid] = process
         elif kind == "listens":
@@ -151,23 +165,25 @@ def parse_look(lines: Sequence[str]) -> GuestLook:
     return GuestLook(tuple(apps), processes, tuple(listeners))
 
 
-def _process(text: str) -> GuestProcess | None:
+def _parse_process(text: str) -> GuestProcess | None:
     """A process by one line: pid, parent, user and arguments; None where it is none."""
     words = text.split(" ", 3)
-    if len(words) != 4 or not words[0].isdecimal() or not words[1].isdecimal():
+    if len(words) != 4:
         return None
-    if words[2].isdecimal():
-        uid = int(words[2][:10])
-    else:
-        uid = -1
-    if words[3].rstrip(_SEPARATOR):
-        argv = tuple(words[3].rstrip(_SEPARATOR).split(_SEPARATOR))
-    else:
-        argv = ()
-    return GuestProcess(int(words[0][:9]), int(words[1][:9]), uid, argv)
+    pid, parent, user, arguments = words
+    if not pid.isdecimal() or not parent.isdecimal():
+        return None
+    uid = _UNKNOWN_UID
+    if user.isdecimal():
+        uid = int(user[:_UID_DIGITS])
+    argv: tuple[str, ...] = ()
+    arguments = arguments.rstrip(_SEPARATOR)
+    if arguments:
+        argv = tuple(arguments.split(_SEPARATOR))
+    return GuestProcess(int(pid[:_PID_DIGITS]), int(parent[:_PID_DIGITS]), uid, argv)
 
 
-def _way(listeners: Sequence[Listener]) -> str:
+def _address_to_reach(listeners: Sequence[Listener]) -> str:
     """The address to connect to on that host: loopback where it listens there or everywhere, IPv4 first."""
     addresses = sorted(
         (listener.address for listener in listeners),

@@ -13,8 +13,13 @@ from gpumon.readings.text import clean
 from gpumon.readings.throttle import throttle_names
 from gpumon.sources.driver.bounds import drop_implausible
 
-_UNTOLD: Final = Missing(Reason.NOT_EXPOSED, "nvidia-smi does not tell it: install gpumon on that host")
+_NOT_EXPOSED: Final = Missing(Reason.NOT_EXPOSED, "nvidia-smi does not tell it: install gpumon on that host")
 _MOST_GPUS: Final = 128
+"""GPUs that are taken from one answer."""
+_INDEX_DIGITS: Final = 6
+"""Digits that are read of a GPU's index."""
+_ERROR_LINES: Final = 4
+"""Lines of an answer in which a refusal stands."""
 INDEX: Final = "index"
 UUID: Final = "uuid"
 _NAME: Final = "name"
@@ -25,7 +30,7 @@ MIG: Final = "mig.mode.current"
 CAPABILITY: Final = "compute_cap"
 SMI_COLUMNS: Final = (INDEX, UUID, _NAME, MIG, CAPABILITY, THROTTLE, *(column.name for column in SMI_FIGURES))
 _REFUSED: Final = re.compile(r'Field "([a-z_.]{1,60})" is not a valid field to query')
-_UNTOLD_FIELDS: Final = (
+_FIELDS_NOT_EXPOSED: Final = (
     *("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"),
     *("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
     *("energy_j", "memory_bus_bits", "sm_count", "remap_pending", "remap_failed"),
@@ -44,22 +49,23 @@ _WORDS: Final = (
 
 def refused_column(lines: Sequence[str]) -> str:
     """The column that this nvidia-smi does not know; empty where it knows them all."""
-    for line in lines[:4]:
-        matched = _REFUSED.search(line)
-        if matched is not None:
-            return matched[1]
+    for line in lines[:_ERROR_LINES]:
+        refusal = _REFUSED.search(line)
+        if refusal is not None:
+            return refusal[1]
     return ""
 
 
 def without_column(columns: Sequence[str], refused: str) -> tuple[str, ...]:
     """The columns to ask for instead: an older name takes the place of the refused one, where there is one."""
     older = OLDER.get(refused, "")
-    asked = (older if column == refused else column for column in columns)
-    result = []
-    for column in asked:
-        if column:
-            result.append(column)
-    return tuple(result)
+    asked = []
+    for column in columns:
+        if column != refused:
+            asked.append(column)
+        elif older:
+            asked.append(older)
+    return tuple(asked)
 
 
 def parse_smi_gpus(
@@ -81,19 +87,22 @@ def parse_smi_gpus(
 
 def _gpu(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[GpuProcess, ...]]) -> GpuReading:
     """The reading of one GPU."""
-    values: dict[str, Any] = dict.fromkeys(_UNTOLD_FIELDS, _UNTOLD)
+    values: dict[str, Any] = dict.fromkeys(_FIELDS_NOT_EXPOSED, _NOT_EXPOSED)
     for column in SMI_FIGURES:
         values[column.field] = _figure(row, column)
     drop_implausible(values)
     uuid = clean(row[UUID], 80)
-    lost = isinstance(values["vram_used_bytes"], Missing) and values["vram_used_bytes"].reason is Reason.LOST
+    vram_used = values["vram_used_bytes"]
+    state = GpuState.OK
+    if isinstance(vram_used, Missing) and vram_used.reason is Reason.LOST:
+        state = GpuState.LOST
     return GpuReading(
-        index=int(row[INDEX][:6]),
+        index=int(row[INDEX][:_INDEX_DIGITS]),
         uuid=uuid,
         name=clean(row[_NAME], 120),
-        state=GpuState.LOST if lost else GpuState.OK,
+        state=state,
         monotonic_s=now_s,
-        compute_capability=_plain(row.get(CAPABILITY, "")),
+        compute_capability=_checked_capability(row.get(CAPABILITY, "")),
         throttle=_throttle(row),
         mig=row.get(MIG) == "Enabled",
         processes=processes.get(uuid, ()),
@@ -117,18 +126,20 @@ def _figure(row: Mapping[str, str], column: SmiColumn) -> Reading:
 
 
 def _throttle(row: Mapping[str, str]) -> tuple[str, ...]:
+    """Names of the throttle reasons in the mask of either column."""
     mask = row.get(THROTTLE) or row.get(OLDER[THROTTLE]) or ""
     if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask):
         return throttle_names(int(mask, 16))
     return ()
 
 
-def _plain(capability: str) -> str:
+def _checked_capability(capability: str) -> str:
+    """A compute capability such as `9.0`; empty for all else, such as `[N/A]`."""
     if re.fullmatch(r"[0-9]{1,2}\.[0-9]", capability):
         return capability
     return ""
 
 
 def memory_bytes(text: str) -> Reading:
-    """Memory of a process, from MiB."""
+    """Memory of a process in bytes, from its cell in MiB."""
     return _figure({"used_memory": text.strip()}, SmiColumn("used_memory", "", MIB))

@@ -11,6 +11,7 @@ from typing import Any, Final
 from gpumon.sources.ssh import carry
 
 _BACKLOG: Final = 4
+"""Connections that wait until one is taken: gpumon makes few at a time."""
 _PAUSE_S: Final = 1.0
 """Seconds until a connection is taken again where there were no more open files."""
 
@@ -36,7 +37,7 @@ class Tunnel:
         """Listen. Raises OSError."""
         self._listener.bind(self.path)
         self._listener.listen(_BACKLOG)
-        self._begin(self._accept())
+        self._start_task(self._accept())
 
     async def close(self) -> None:
         """End all connections; returns when their ssh are gone."""
@@ -47,7 +48,7 @@ class Tunnel:
             await asyncio.wait(tasks)
         self._listener.close()
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Start a task, and keep it until it has ended."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
@@ -63,10 +64,10 @@ class Tunnel:
                 self.last_words = f"no connection: {error.strerror}"
                 await asyncio.sleep(_PAUSE_S)
             else:
-                self._begin(self._carry(channel))
+                self._start_task(self._carry(channel))
 
     async def _carry(self, channel: socket.socket) -> None:
-        """One connection from its begin to its end."""
+        """Carry one connection from its begin to its end."""
         with contextlib.closing(channel):
             try:
                 connection = await carry(self._address, self._target, channel)
@@ -76,6 +77,8 @@ class Tunnel:
         try:
             await connection.ended()
             code = await connection.exit_code()
-            self.last_words = connection.last_words if code else ""
+            self.last_words = ""
+            if code:
+                self.last_words = connection.last_words
         finally:
             await connection.hang_up()
