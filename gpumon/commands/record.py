@@ -74,7 +74,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _greeting(recorder: Recorder, file: str, keep: RecorderSettings, *, demo: bool) -> str:
-    """What is recorded into which file, and how much of it is kept."""
+    """The file of a recording, what is recorded, and how much of it is kept."""
     source = "this host"
     if demo:
         source = "the simulated server"

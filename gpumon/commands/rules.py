@@ -257,7 +257,7 @@ def _facts_of(
 
 
 def _value_of(values: Mapping[str, str], name: str) -> str:
-    """What was typed for a model, else for all others; empty where nothing was."""
+    """The value typed for a model, else that for all others; empty where none was typed."""
     return values.get(name, values.get("", ""))
 
 

@@ -13,7 +13,7 @@ from gpumon.commands.options import add_demo, add_forms, add_monitor, number_opt
 from gpumon.commands.streams import EXIT_FAILED, EXIT_NOTHING, EXIT_OK, NOTHING_HERE, complain, write
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
-from gpumon.outputs.status_line import Shot, is_critical, status_line, status_of
+from gpumon.outputs.status_line import StatusSnapshot, is_critical, status_line, status_of
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import WARMING_UP
@@ -63,7 +63,7 @@ def run(chosen: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _served_shot(config: Config, given: Options, chosen: argparse.Namespace) -> Shot | None:
+def _served_shot(config: Config, given: Options, chosen: argparse.Namespace) -> StatusSnapshot | None:
     """The snapshot of this host's `gpumon serve-metrics`, if it may be asked for what the options want."""
     if given.demo or not given.nvml or chosen.endpoint:
         return None
@@ -73,7 +73,7 @@ def _served_shot(config: Config, given: Options, chosen: argparse.Namespace) -> 
     return _ask_server(exporter.listen)
 
 
-def _own_shot(config: Config, given: Options, window_s: float | None) -> Shot | None:
+def _own_shot(config: Config, given: Options, window_s: float | None) -> StatusSnapshot | None:
     """A snapshot of two readings; None where there is nothing to monitor."""
     import asyncio
 
@@ -87,7 +87,7 @@ def _own_shot(config: Config, given: Options, window_s: float | None) -> Shot | 
     snapshot = asyncio.run(take_snapshot(config, msgspec.structs.replace(given, window_s=window_s), is_enough))
     if snapshot is None:
         return None
-    return msgspec.json.decode(encode(snapshot), type=Shot)
+    return msgspec.json.decode(encode(snapshot), type=StatusSnapshot)
 
 
 def _has_rates(snapshot: Snapshot) -> bool:
@@ -110,7 +110,7 @@ def _is_judged(snapshot: Snapshot) -> bool:
     return _has_rates(snapshot)
 
 
-def _ask_server(address: str) -> Shot | None:
+def _ask_server(address: str) -> StatusSnapshot | None:
     """The newest snapshot of the `gpumon serve-metrics` that listens there; None where there is none of now.
 
     Such a server has run for a while, so that its snapshots have rates and verdicts.
@@ -124,7 +124,7 @@ def _ask_server(address: str) -> Shot | None:
         answer = connection.getresponse()
         shot = None
         if answer.status == http.client.OK:
-            shot = msgspec.json.decode(answer.read(MOST_SHOT_BYTES), type=Shot)
+            shot = msgspec.json.decode(answer.read(MOST_SHOT_BYTES), type=StatusSnapshot)
         is_of_now = shot is not None and _is_of_now(shot)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
         return None
@@ -135,7 +135,7 @@ def _ask_server(address: str) -> Shot | None:
     return None
 
 
-def _is_of_now(shot: Shot) -> bool:
+def _is_of_now(shot: StatusSnapshot) -> bool:
     """Whether a served snapshot is new enough, and has something in it. Raises ValueError for a time that is none."""
     age_s = abs(time.time() - wall_of(shot.time))
     return age_s < MOST_AGE_S and bool(shot.gpus or shot.engines)

@@ -31,7 +31,7 @@ _GAUGES: Final = (
     *(q.TRAINED_RATE, q.SAMPLE_RATE),
 )
 _HISTOGRAMS: Final = (q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
-_NAMES: Final = {
+_QUANTITIES_BY_TYPE: Final = {
     MetricType.COUNTER: _COUNTERS,
     MetricType.GAUGE: _GAUGES,
     MetricType.HISTOGRAM: _HISTOGRAMS,
@@ -47,8 +47,8 @@ TRAINING: Final = frozenset({q.TRAINED_TOKENS, q.TRAINED_RATE, q.SAMPLES, q.SAMP
 TOKEN_COUNTERS: Final = frozenset({q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PROMPT_TOKENS})
 """Counters for which it matters whether they move before a request ends."""
 HIGHEST: Final = frozenset({q.KV_USAGE})
-"""Gauges of which the highest of several series counts; of the others, and of counters, their sum."""
-ALLOWED: Final = "; ".join(f"{kind.value}: {', '.join(names)}" for kind, names in _NAMES.items())
+"""Gauges that are the highest of several series; other gauges, and counters, are the sum of the series."""
+ALLOWED: Final = "; ".join(f"{kind.value}: {', '.join(names)}" for kind, names in _QUANTITIES_BY_TYPE.items())
 """The quantities by type, as errors list them."""
 _KEY_PATH: Final = re.compile(r"[^.{}\s\"]+(\.[^.{}\s\"]+)*")
 """Key of a line of JSON: `tokens`, or `a.b` of a table in it."""
@@ -80,6 +80,7 @@ def source_problem(_: str, value: str) -> str:
 
 
 def _is_selector(text: str) -> bool:
+    """Whether a text names a metric, with or without labels."""
     try:
         selector(text)
     except ValueError:
@@ -88,7 +89,7 @@ def _is_selector(text: str) -> bool:
 
 
 def feed_server(feed: Feed) -> str:
-    """A text that is equal for two feeds of one server or one file."""
+    """The server or the file of a feed, as a text that two feeds of the same one share."""
     if feed.url:
         return urls.server_of_url(feed.url)
     return f"file:{feed.file}"

@@ -116,17 +116,20 @@ COMMANDS: Final[tuple[Command, ...]] = (
         )
     ),
 )
-"""In the order of the help."""
+"""All commands, in the order of the help."""
 
 IDS: Final = tuple(command.id for command in COMMANDS)
 NEEDED_COMMANDS: Final = frozenset(("help", "quit", "back"))
 """Commands without which there is no way on or out: they keep at least one key."""
-KEPT: Final = (*sorted(NEEDED_COMMANDS), "up", "down", "left", "right", "open", "pane.next", "pane.previous", "sizing")
+KEPT_IN_SCOPES: Final = (
+    *sorted(NEEDED_COMMANDS),
+    *("up", "down", "left", "right", "open", "pane.next", "pane.previous", "sizing"),
+)
 """Commands whose keys keep their meaning in every scope."""
 _NUMBER_CHARACTERS: Final = frozenset("0123456789.,")
 """Characters that begin a number in the sizing panel, where numbers are typed."""
 ALWAYS_QUITS: Final = "ctrl+c"
-"""Quits, whatever the keys are."""
+"""Key that quits, whatever the keys of the config are."""
 KEY_NAMES: Final = (
     *("up", "down", "left", "right", "home", "end", "pageup", "pagedown", "tab", "enter", "escape", "space"),
     *("backspace", "delete", "insert", "comma"),
@@ -179,7 +182,7 @@ class Keymap:
         return False
 
     def first(self, name: str) -> str:
-        """Its first key as a person reads it; empty where it has none."""
+        """The first key of a command as a person reads it; empty where it has none."""
         keys = self.keys[name]
         if keys:
             return shown_key(keys[0])
@@ -187,7 +190,10 @@ class Keymap:
 
 
 def split_keys(keys: str) -> tuple[str, ...]:
-    """`q, Ctrl+Q` as `q`, `ctrl+q`: a single character stays as it is, the rest is lower case. A comma is `comma`."""
+    """The keys in a text: `q, Ctrl+Q` holds `q` and `ctrl+q`.
+
+    A single character stays as it is, the rest is lower case. A comma is `comma`.
+    """
     names: dict[str, None] = {}
     for key in keys.split(","):
         name = key.strip()
@@ -252,7 +258,7 @@ def _owner_after_claim(owners: dict[tuple[str, str], str], name: str, key: str) 
     `owners`: (scope, key) -> command; the claim is added to it.
     """
     scopes = [_SCOPES.get(name, "")]
-    if name in KEPT:
+    if name in KEPT_IN_SCOPES:
         scopes += sorted({*_SCOPES.values()})
     for scope in scopes:
         owners.setdefault((scope, key), name)

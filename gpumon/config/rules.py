@@ -75,7 +75,7 @@ class Rulebook(msgspec.Struct, frozen=True):
 
 
 def _levels_faults(table: Levels) -> Faults:
-    """Faults of settings of `[levels]` together. The functions below are named after the tables they are for."""
+    """Faults of `[levels]`: a warning above its critical level."""
     for warn in ("vram_warn", "kv_warn", "temperature_warn_c"):
         critical = warn.replace("warn", "critical")
         if getattr(table, warn) > getattr(table, critical):
@@ -83,17 +83,20 @@ def _levels_faults(table: Levels) -> Faults:
 
 
 def _keyed_faults(table: Endpoint | Feed | Dcgm | Prometheus | Webhook) -> Faults:
+    """Faults of tables with an API key: two sources of the key, and those of `_reached_faults`."""
     if table.api_key_env and table.api_key_file:
         yield "api_key_file", "give one: api_key_env or api_key_file"
     yield from _reached_faults(table)
 
 
 def _reached_faults(table: Reached) -> Faults:
+    """Faults of tables with a server that is reached over the network: a CA that nothing checks."""
     if table.tls_ca and not table.tls_verify:
         yield "tls_ca", "has no use with tls_verify = false: leave one out"
 
 
 def _basic_auth_faults(table: Prometheus | Host | Exporter) -> Faults:
+    """Faults of tables with a user and a password: one without the other, or two sources of the password."""
     if table.password_env and table.password_file:
         yield "password_file", "give one: password_env or password_file"
     if bool(table.user) != bool(table.password_env or table.password_file):
@@ -101,6 +104,7 @@ def _basic_auth_faults(table: Prometheus | Host | Exporter) -> Faults:
 
 
 def _gpus_faults(table: Endpoint | Feed) -> Faults:
+    """Faults of tables that say which GPUs an engine has: GPUs of this host, or type and number of those elsewhere."""
     if table.gpu_type and not table.gpu_count:
         yield "gpu_type", "needs gpu_count beside it"
     if table.gpu_count and not table.gpu_type:
@@ -110,6 +114,7 @@ def _gpus_faults(table: Endpoint | Feed) -> Faults:
 
 
 def _prometheus_faults(table: Prometheus) -> Faults:
+    """Faults of `[prometheus]`: those of a key and a login, and both of them at once."""
     yield from _keyed_faults(table)
     yield from _basic_auth_faults(table)
     if table.user and (table.api_key_env or table.api_key_file):
@@ -117,12 +122,14 @@ def _prometheus_faults(table: Prometheus) -> Faults:
 
 
 def _exporter_faults(table: Exporter) -> Faults:
+    """Faults of `[exporter]`: those of a login, and a certificate without its key."""
     yield from _basic_auth_faults(table)
     if bool(table.tls_cert) != bool(table.tls_key):
         yield "tls_cert", "and tls_key go together: give both"
 
 
 def _webhook_faults(table: Webhook) -> Faults:
+    """Faults of a `[[webhook]]`: those of a key and the URL, and a key that its kind does not take or lacks."""
     yield from _keyed_faults(table)
     yield from _webhook_url_faults(table)
     has_key = bool(table.api_key_env or table.api_key_file)
@@ -147,6 +154,7 @@ def _webhook_url_faults(table: Webhook) -> Faults:
 
 
 def _gpu_faults(table: Gpu) -> Faults:
+    """Faults of a `[[gpu]]`: no name, or no figure."""
     if not table.name.strip():
         yield "name", "must not be empty"
     if all(getattr(table, field) is None for field in table.__struct_fields__ if field != "name"):
@@ -154,6 +162,7 @@ def _gpu_faults(table: Gpu) -> Faults:
 
 
 def _model_faults(model: Model) -> Faults:
+    """Faults of a `[[model]]`: dimensions that contradict each other."""
     if not model.match:
         yield "match", "must not be empty"
     if model.active_params_b is not None and model.active_params_b > model.params_b:
@@ -205,6 +214,7 @@ def _model_parts_faults(model: Model) -> Faults:
 
 
 def _password_problem(text: str) -> str:
+    """Fault of a text with a user or a password in a URL; empty: none."""
     if urls.holds_password(text):
         return "must hold no user or password: use api_key_env or api_key_file"
     return ""

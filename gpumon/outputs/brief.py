@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.gpu import with_clearer_reasons
 from gpumon.efficiency.tracks import QUANTILE_S, RATE_S, window_for
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
+from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, cut_lines, table, wrapped
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, latency_text
 from gpumon.readings import format as human
 from gpumon.readings import glossary
@@ -18,7 +18,7 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
-from gpumon.triage.marks import MARKS, URGENT, urgent_by_gpu
+from gpumon.triage.marks import MARKS, URGENCY, URGENT, urgent_by_gpu
 from gpumon.triage.render import LIMIT_NAMES, NARROW, actions_text, verdict_text
 
 MOST_FINDINGS: Final = 8
@@ -44,6 +44,7 @@ def brief(snapshot: Snapshot, width: int) -> str:
 
 
 def _title_line(snapshot: Snapshot) -> str:
+    """Host, local time, CPU, memory and driver."""
     host = snapshot.host
     time = datetime.fromtimestamp(snapshot.wall_s, timezone.utc).astimezone()
     used = FORMAT_BY_UNIT["gib"](host.memory_used_bytes)
@@ -66,8 +67,8 @@ def _title_line(snapshot: Snapshot) -> str:
     return "  ".join(filter(None, parts))
 
 
-def _figure_column(title: str, unit: str, field: str, keep: int = 9) -> ColumnSpec[Gpu | Engine]:
-    """A column of one reading, flush right."""
+def _figure_column(title: str, unit: str, field: str, keep: int = NEVER_DROPPED) -> ColumnSpec[Gpu | Engine]:
+    """A column of one reading, flush right. `keep`: as in `PrintedColumn`."""
 
     def text(thing: Gpu | Engine) -> str:
         return FORMAT_BY_UNIT[unit](value_of(thing, field))
@@ -82,10 +83,12 @@ def gpu_columns(snapshot: Snapshot) -> list[PrintedColumn]:
 
 
 def _gpu_name(gpu: Gpu) -> str:
+    """The MIG profile of a slice, else the name of the GPU."""
     return as_line(gpu.mig_profile or gpu.name.removeprefix("NVIDIA "))
 
 
 def _gpu_engines(gpu: Gpu) -> str:
+    """The engines on a GPU; one dash without any."""
     names = map(as_word, gpu.engines)
     return ", ".join(names) or NONE
 
@@ -103,13 +106,13 @@ _GPU: Final[tuple[ColumnSpec[Gpu], ...]] = (
     ColumnSpec("GPU", lambda gpu: f"{gpu.index}", right=True),
     ColumnSpec("name", _gpu_name, keep=1),
     _figure_column("busy", "ratio", "busy_ratio"),
-    _figure_column("SM", "ratio", "sm_active_ratio", 5),
+    _figure_column("SM", "ratio", "sm_active_ratio", keep=5),
     ColumnSpec("VRAM GiB", lambda gpu: _part_of_whole("gib", gpu.vram_used_bytes, gpu.vram_total_bytes), right=True),
-    _figure_column(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", 3),
+    _figure_column(glossary.BANDWIDTH.short, "bytes_per_s", "bandwidth_bytes_per_s", keep=3),
     _figure_column("MFU", "ratio", "mfu_ratio"),
     _figure_column("MBU", "ratio", "mbu_ratio"),
     ColumnSpec("power", lambda gpu: _part_of_whole("w", gpu.power_w, gpu.power_limit_w), right=True, keep=6),
-    _figure_column("°C", "c", "temperature_c", 7),
+    _figure_column("°C", "c", "temperature_c", keep=7),
     ColumnSpec("engines", _gpu_engines, keep=4),
 )
 
@@ -147,7 +150,7 @@ _ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (
     _figure_column("run", "count", "running"),
     _figure_column("wait", "count", "waiting"),
     _figure_column("KV", "ratio", "kv_usage_ratio"),
-    _figure_column("prefill tok/s", "rate", "prefill_tokens_per_s", 4),
+    _figure_column("prefill tok/s", "rate", "prefill_tokens_per_s", keep=4),
     _figure_column("decode tok/s", "rate", "decode_tokens_per_s"),
     ColumnSpec(glossary.TTFT.name, lambda engine: latency_text(engine.latency.ttft_s), right=True, keep=6),
     ColumnSpec(glossary.ITL.name, lambda engine: latency_text(engine.latency.itl_s), right=True, keep=5),
@@ -173,7 +176,7 @@ def _worst_by_engine(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
 
 
 def _engine_state(engine: Engine, verdict: Verdict | None) -> str:
-    """The state of an engine that gives no figures, else its worst verdict, with the mark of that."""
+    """The state of an engine that does not answer well, else its worst verdict, with the mark of an urgent one."""
     if engine.state is not EndpointState.OK:
         words = str(engine.state.value).replace("_", " ")
     elif verdict is None:
@@ -198,23 +201,32 @@ def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
         else:
             yield "no verdicts yet: they need 30 s of data (--window 35)"
         return
-    for (mark, text, action), scopes in list(verdicts.items())[:MOST_FINDINGS]:
-        yield from wrapped(f"{as_line(f'{name_together(scopes)}: {text}')}", width, f"{mark}  ", " " * 5)
-        if action:
-            yield from wrapped(as_line(action), width, "     -> ", " " * 8)
-    room = max(1, MOST_FINDINGS - len(verdicts))
-    for text, sources in list(faults.items())[:room]:
+    for finding, scopes in list(verdicts.items())[:MOST_FINDINGS]:
+        yield from wrapped(as_line(f"{name_together(scopes)}: {finding.text}"), width, f"{finding.mark}  ", " " * 5)
+        if finding.action:
+            yield from wrapped(as_line(finding.action), width, "     -> ", " " * 8)
+    most_faults = max(1, MOST_FINDINGS - len(verdicts))
+    for text, sources in list(faults.items())[:most_faults]:
         yield from wrapped(as_line(f"{name_together(sources)}: {text}"), width, "!  fault  ", " " * 5)
-    left = max(0, len(verdicts) - MOST_FINDINGS) + max(0, len(faults) - room)
+    left = max(0, len(verdicts) - MOST_FINDINGS) + max(0, len(faults) - most_faults)
     if left:
         yield f"and {left} more: gpumon snapshot --verbose"
 
 
-def _alike_verdicts(snapshot: Snapshot) -> dict[tuple[str, str, str], list[str]]:
-    """Mark, text and action of the verdicts that ask for something -> their things, the most urgent first."""
-    levels = list(Level)
-    scopes: dict[tuple[str, str, str], list[str]] = {}
-    for verdict in sorted(snapshot.verdicts, key=lambda verdict: levels.index(verdict.level)):
+class _Finding(NamedTuple):
+    """The words of a verdict that asks for something, without the thing that it is about."""
+
+    mark: str
+    """Glyph and word of the level."""
+    text: str
+    action: str
+    """Actions in words; empty: none."""
+
+
+def _alike_verdicts(snapshot: Snapshot) -> dict[_Finding, list[str]]:
+    """Finding -> the things whose verdicts say so, the most urgent first."""
+    scopes: dict[_Finding, list[str]] = {}
+    for verdict in sorted(snapshot.verdicts, key=lambda verdict: URGENCY[verdict.level]):
         if verdict.level is Level.OK:
             continue
         sentence = verdict_text(verdict)
@@ -223,8 +235,8 @@ def _alike_verdicts(snapshot: Snapshot) -> dict[tuple[str, str, str], list[str]]
         else:
             text = LIMIT_NAMES[verdict.code]
         mark = MARKS[verdict.level]
-        alike = (f"{mark.glyph}  {mark.word}", text, actions_text(verdict))
-        scopes.setdefault(alike, []).append(verdict.scope)
+        finding = _Finding(f"{mark.glyph}  {mark.word}", text, actions_text(verdict))
+        scopes.setdefault(finding, []).append(verdict.scope)
     return scopes
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from math import ceil
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import tomli
@@ -22,6 +22,17 @@ HEIGHT: Final = 8
 """Units of the grid that a panel is high."""
 CHARTS_PER_LINE: Final = 3
 """Charts beside each other."""
+
+
+class _ChartRow(NamedTuple):
+    """A row of `panels` in the template."""
+
+    title: str
+    unit: str
+    """Grafana's name of the unit."""
+    meaning: str
+    queries: list[list[str]]
+    """Query and legend of each line."""
 
 
 def dashboard_json(*, priced: bool, scraped: bool = True, served: bool = False) -> str:
@@ -44,16 +55,20 @@ def dashboard(*, priced: bool, scraped: bool = True, served: bool = False) -> di
     panels: list[dict[str, Any]] = []
     variables: list[dict[str, Any]] = []
     shown = [board for board in boards if is_shown[board["name"]]]
-    y = 0
+    y = 0  # grid line
     for board in shown:
         if len(shown) > 1:
             panels.append(_heading(board, len(panels) + 1, y))
             y += 1
         panels.append(_table(board, len(panels) + 1, {"x": 0, "y": y, "w": _WIDTH, "h": HEIGHT}))
         y += HEIGHT
-        charts = [panel for panel in board["panels"] if panel[0] != left_out]
-        for number, panel in enumerate(charts):
-            panels.append(_chart(panel, len(panels) + 1, _chart_place(number, y)))
+        charts = []
+        for row in board["panels"]:
+            chart = _ChartRow(*row)
+            if chart.title != left_out:
+                charts.append(chart)
+        for number, chart in enumerate(charts):
+            panels.append(_chart(chart, len(panels) + 1, _chart_place(number, y)))
         y += ceil(len(charts) / CHARTS_PER_LINE) * HEIGHT
         for name, label, query in board["variables"]:
             variables.append(_variable(name, label, query))
@@ -128,25 +143,26 @@ def _variable(name: str, label: str, query: str) -> dict[str, Any]:
     }
 
 
-def _chart(panel: list[Any], number: int, place: dict[str, int]) -> dict[str, Any]:
-    title, unit, meaning, queries = panel
+def _chart(chart: _ChartRow, number: int, place: dict[str, int]) -> dict[str, Any]:
+    """A panel with lines over time. `number`: the id of the panel."""
     targets = []
-    for letter, (expr, legend) in zip(ascii_uppercase, queries, strict=False):
+    for letter, (expr, legend) in zip(ascii_uppercase, chart.queries, strict=False):
         targets.append({"refId": letter, "expr": expr, "legendFormat": legend, "datasource": _DATASOURCE})
     return {
         "id": number,
         "type": "timeseries",
-        "title": title,
-        "description": meaning,
+        "title": chart.title,
+        "description": chart.meaning,
         "datasource": _DATASOURCE,
         "gridPos": place,
-        "fieldConfig": {"defaults": {"unit": unit, "min": 0, "custom": {"spanNulls": False}}, "overrides": []},
+        "fieldConfig": {"defaults": {"unit": chart.unit, "min": 0, "custom": {"spanNulls": False}}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": targets,
     }
 
 
 def _table(board: dict[str, Any], number: int, place: dict[str, int]) -> dict[str, Any]:
+    """The panel with a row per model and the columns of a board, each from a query of its own."""
     targets = []
     overrides = []
     names = {}

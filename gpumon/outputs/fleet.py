@@ -15,7 +15,7 @@ from gpumon.fleet.rows import FleetRow, count_troubles, natural_order, sort_flee
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.summed import summed
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
-from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, join_stripped, table
+from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, join_stripped, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds_text
 from gpumon.readings import glossary
 from gpumon.readings.format import counted, rfc3339, spans
@@ -39,7 +39,7 @@ _MOST_LINES: Final = 30
 """Lines of trouble."""
 _COST: Final = "cost"
 """Column that stands where there are prices."""
-_GPU: Final = re.compile(r"gpu (\d{1,6})")
+_GPU_SCOPE: Final = re.compile(r"gpu (\d{1,6})")
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -172,7 +172,7 @@ def _group_by_gpus(verdicts: Iterable[tuple[str, Verdict]]) -> Iterator[tuple[st
     alike: dict[tuple[object, ...], tuple[str, list[Verdict]]] = {}
     for host, verdict in verdicts:
         scope = verdict.scope
-        if _GPU.fullmatch(scope):
+        if _GPU_SCOPE.fullmatch(scope):
             scope = ""
         alike_key = (host, verdict.level, verdict.code, verdict_text(verdict), actions_text(verdict), scope)
         alike.setdefault(alike_key, (host, []))[1].append(verdict)
@@ -188,7 +188,7 @@ def _gpu_numbers(verdicts: Iterable[Verdict]) -> list[int]:
     """The GPUs that verdicts are about."""
     numbers = []
     for verdict in verdicts:
-        gpu = _GPU.fullmatch(verdict.scope)
+        gpu = _GPU_SCOPE.fullmatch(verdict.scope)
         if gpu:
             numbers.append(int(gpu[1]))
     return numbers
@@ -215,7 +215,7 @@ def _verdicts(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str
 
 
 def _host_trouble(row: FleetRow) -> str:
-    """`gpu07: no answer: connection refused`."""
+    """State and last fault of a host: `gpu07: no answer: connection refused`."""
     faults = []
     for host in row.parts.hosts:
         for fault in host.snapshot.faults:
@@ -229,6 +229,7 @@ def _host_trouble(row: FleetRow) -> str:
 
 
 def _silent_engines(row: FleetRow) -> Iterator[str]:
+    """A line for each engine of a host that does not answer."""
     for part in row.parts.engines:
         if part.answers:
             continue
@@ -240,6 +241,7 @@ def _silent_engines(row: FleetRow) -> Iterator[str]:
 
 
 def _verdict_line(host: str, verdict: Verdict) -> str:
+    """Host, thing, limit and what to do."""
     scope = as_line(verdict.scope)
     limit = LIMIT_NAMES[verdict.code]
     line = f"{as_word(host)} {scope}: {limit}: {as_line(verdict_text(verdict))}"
@@ -249,6 +251,7 @@ def _verdict_line(host: str, verdict: Verdict) -> str:
 
 
 def _summary(whole: FleetRow) -> str:
+    """Numbers of hosts, GPUs and engines of the fleet, and of those that are not well."""
     silent = ""
     if whole.silent:
         silent = f" ({whole.silent} without an answer)"
@@ -289,7 +292,7 @@ def _state(row: FleetRow) -> str:
 
 
 def _known_text(known: Known, unit: str) -> str:
-    """`31%`, or `31% 6/8` where it is known for 6 of 8 GPUs."""
+    """A figure in its unit, `31%`, or `31% 6/8` where it is known for 6 of 8 GPUs."""
     shown = FORMAT_BY_UNIT[unit](known.value)
     if shown == NONE or known.gpus == known.of:
         return shown
@@ -331,7 +334,7 @@ def _bandwidth(row: FleetRow) -> str:
 
 
 def _latency(latency: RowLatency) -> str:
-    """`^` marks the worst of several engines whose requests cannot be put together."""
+    """A latency; `^` marks the worst of several engines whose requests cannot be put together."""
     shown = seconds_text(latency.value)
     if shown == NONE or latency.how in (ONE, MERGED):
         return shown
@@ -350,29 +353,29 @@ def _gpu_count(row: FleetRow) -> str:
     return str(row.gpus)
 
 
-def _figure_column(title: str, text: Callable[[FleetRow], str], keep: int) -> ColumnSpec[FleetRow]:
-    """A column of figures, flush right."""
+def _figure_column(title: str, text: Callable[[FleetRow], str], *, keep: int) -> ColumnSpec[FleetRow]:
+    """A column of figures, flush right. `keep`: as in `PrintedColumn`."""
     return ColumnSpec(title, text, right=True, keep=keep)
 
 
 _FIGURES: Final[tuple[ColumnSpec[FleetRow], ...]] = (
-    _figure_column("gpus", _gpu_count, 9),
-    _figure_column("busy", lambda row: _known_text(row.busy_ratio, "ratio"), 8),
-    _figure_column(_COST, _cost, 4),
-    _figure_column("idle", _idle, 8),
-    _figure_column("mfu", lambda row: _known_text(row.mfu_ratio, "ratio"), 8),
-    _figure_column("mbu", lambda row: _known_text(row.mbu_ratio, "ratio"), 8),
-    _figure_column("decode tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.decode_tokens_per_s), 7),
-    _figure_column("prefill tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.prefill_tokens_per_s), 3),
-    _figure_column("run", lambda row: FORMAT_BY_UNIT["count"](row.running), 5),
-    _figure_column("wait", lambda row: FORMAT_BY_UNIT["count"](row.waiting), 5),
-    _figure_column("kv", lambda row: FORMAT_BY_UNIT["ratio"](row.kv_usage_ratio), 6),
-    _figure_column(glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), 6),
-    _figure_column(glossary.ITL.short, lambda row: _latency(row.itl_p95_s), 5),
-    _figure_column("vram GiB", _vram, 4),
-    _figure_column(glossary.BANDWIDTH.short, _bandwidth, 3),
-    _figure_column("power", lambda row: _known_text(row.power_w, "w"), 2),
-    _figure_column("tok/J", lambda row: FORMAT_BY_UNIT["figure"](row.tokens_per_j), 2),
+    _figure_column("gpus", _gpu_count, keep=NEVER_DROPPED),
+    _figure_column("busy", lambda row: _known_text(row.busy_ratio, "ratio"), keep=8),
+    _figure_column(_COST, _cost, keep=4),
+    _figure_column("idle", _idle, keep=8),
+    _figure_column("mfu", lambda row: _known_text(row.mfu_ratio, "ratio"), keep=8),
+    _figure_column("mbu", lambda row: _known_text(row.mbu_ratio, "ratio"), keep=8),
+    _figure_column("decode tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.decode_tokens_per_s), keep=7),
+    _figure_column("prefill tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.prefill_tokens_per_s), keep=3),
+    _figure_column("run", lambda row: FORMAT_BY_UNIT["count"](row.running), keep=5),
+    _figure_column("wait", lambda row: FORMAT_BY_UNIT["count"](row.waiting), keep=5),
+    _figure_column("kv", lambda row: FORMAT_BY_UNIT["ratio"](row.kv_usage_ratio), keep=6),
+    _figure_column(glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), keep=6),
+    _figure_column(glossary.ITL.short, lambda row: _latency(row.itl_p95_s), keep=5),
+    _figure_column("vram GiB", _vram, keep=4),
+    _figure_column(glossary.BANDWIDTH.short, _bandwidth, keep=3),
+    _figure_column("power", lambda row: _known_text(row.power_w, "w"), keep=2),
+    _figure_column("tok/J", lambda row: FORMAT_BY_UNIT["figure"](row.tokens_per_j), keep=2),
     ColumnSpec("worst", _worst, keep=1),
 )
 """Columns of a host or a model behind its name."""

@@ -51,7 +51,7 @@ _ONCE: Final = ("host", "content-length")
 
 
 class HttpRequest(NamedTuple):
-    """What a client asks for."""
+    """A request of a client."""
 
     method: str
     path: str

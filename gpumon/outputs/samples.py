@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -143,24 +143,31 @@ def _label_value(text: str, most: int = MOST_LABEL) -> str:
 
 def _distinct(things: Iterable[T], key: Callable[[T], Any]) -> Iterator[T]:
     """The things without those whose key came before: a page must not hold a series twice."""
-    seen = set()
+    keys = set()
     for thing in things:
-        name = key(thing)
-        if name not in seen:
-            seen.add(name)
+        thing_key = key(thing)
+        if thing_key not in keys:
+            keys.add(thing_key)
             yield thing
 
 
 @cache
-def _getters(kind: type[msgspec.Struct], fields: tuple[str, ...]) -> tuple[Callable[[Any], Any], ...]:
-    return tuple(getter(kind, path) for path in fields)
+def _getters(kind: type[msgspec.Struct], paths: tuple[str, ...]) -> tuple[Callable[[Any], Any], ...]:
+    """Functions that get the fields at these paths of a thing of this type."""
+    return tuple(getter(kind, path) for path in paths)
 
 
-def _figure_samples(
-    thing: Any, fields: Sequence[Field], paths: tuple[str, ...], labels: SampleLabels
-) -> Iterator[ExportedSample]:
-    """A sample for each field that has a finite figure. `paths`: those of the fields, as `_paths` gives them."""
-    for field, get in zip(fields, _getters(thing.__class__, paths), strict=True):
+class _FieldTable(NamedTuple):
+    """Exported fields of a kind of thing."""
+
+    fields: Sequence[Field]
+    paths: tuple[str, ...]
+    """Path of each field: a key by which their getters are remembered."""
+
+
+def _figure_samples(thing: Any, table: _FieldTable, labels: SampleLabels) -> Iterator[ExportedSample]:
+    """A sample for each field that has a finite figure."""
+    for field, get in zip(table.fields, _getters(thing.__class__, table.paths), strict=True):
         value = get(thing)
         if type(value) is Missing or not math.isfinite(value) or (field.whole and value == 0):
             continue
@@ -170,18 +177,19 @@ def _figure_samples(
             yield ExportedSample(PREFIX + field.sample, labels, float(value))
 
 
-def _paths(fields: Sequence[Field]) -> tuple[str, ...]:
-    return tuple(field.path for field in fields)
+def _field_table(fields: Sequence[Field]) -> _FieldTable:
+    """The fields with their paths, which are looked up once."""
+    return _FieldTable(fields, tuple(field.path for field in fields))
 
 
-_GPU_PATHS = _paths(GPU)
-_ENGINE_PATHS = _paths(EXPORTED_ENGINE)
-_RANK_PATHS = _paths(RANK)
-_BACKEND_PATHS = _paths(BACKEND)
-_MODEL_PATHS = _paths(EXPORTED_MODEL)
-_HOST_PATHS = _paths(EXPORTED_HOST)
-_COSTS_PATHS = _paths(COSTS)
-_SELF_PATHS = _paths(SELF)
+_GPU_TABLE: Final = _field_table(GPU)
+_ENGINE_TABLE: Final = _field_table(EXPORTED_ENGINE)
+_RANK_TABLE: Final = _field_table(RANK)
+_BACKEND_TABLE: Final = _field_table(BACKEND)
+_MODEL_TABLE: Final = _field_table(EXPORTED_MODEL)
+_HOST_TABLE: Final = _field_table(EXPORTED_HOST)
+_COSTS_TABLE: Final = _field_table(COSTS)
+_SELF_TABLE: Final = _field_table(SELF)
 
 
 def _text_labels(thing: Any, fields: Mapping[str, str]) -> SampleLabels:
@@ -222,17 +230,19 @@ def _reason_samples(kind: str, key: str, thing: Any) -> Iterator[ExportedSample]
 
 
 def _host(snapshot: Snapshot) -> Iterator[ExportedSample]:
+    """The series of the host, of the costs of all GPUs, and of gpumon itself."""
     texts = _text_labels(snapshot.host, HOST_TEXTS)
     yield _sample("host_info", {**texts, "simulated": _flag(snapshot.simulated)}, 1.0)
-    yield from _figure_samples(snapshot.host, EXPORTED_HOST, _HOST_PATHS, {})
-    yield from _figure_samples(snapshot.costs, COSTS, _COSTS_PATHS, {})
-    yield from _figure_samples(snapshot.self_cost, SELF, _SELF_PATHS, {})
+    yield from _figure_samples(snapshot.host, _HOST_TABLE, {})
+    yield from _figure_samples(snapshot.costs, _COSTS_TABLE, {})
+    yield from _figure_samples(snapshot.self_cost, _SELF_TABLE, {})
 
 
 def answers(engine: Engine) -> bool:
     """Whether an engine's figures are of now."""
-    gone = isinstance(engine.load.running, Missing) and engine.load.running.reason in _GONE_REASONS
-    return engine.state is EndpointState.OK and not gone
+    running = engine.load.running
+    is_gone = isinstance(running, Missing) and running.reason in _GONE_REASONS
+    return engine.state is EndpointState.OK and not is_gone
 
 
 def _source_samples(
@@ -240,19 +250,20 @@ def _source_samples(
 ) -> Iterator[ExportedSample]:
     """Which sources answer. One that is not asked for has no series."""
     blamed = {fault.source for fault in snapshot.faults}
-    for source, exported in (("nvml", False), (DCGM, True)):
+    for source, is_exporter in (("nvml", False), (DCGM, True)):
         gpus = []
         for gpu in snapshot.gpus:
-            if bool(gpu.host) is exported:
+            if bool(gpu.host) is is_exporter:  # an exporter names the machine of its GPUs
                 gpus.append(gpu)
         if gpus or source in blamed:
-            up = any(gpu.state not in SILENT_GPU for gpu in gpus)
-            yield _sample("source_up", {"source": source, "name": ""}, up)
+            is_up = any(gpu.state not in SILENT_GPU for gpu in gpus)
+            yield _sample("source_up", {"source": source, "name": ""}, is_up)
     for engine in engines:
         yield _sample("source_up", {"source": "engine", "name": names[engine.name]}, answers(engine))
 
 
 def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
+    """The series of a GPU; no figures of a silent one."""
     labels = {"gpu": str(gpu.index), "uuid": _label_value(gpu.uuid)}
     yield _sample("gpu_info", {**labels, **_text_labels(gpu, GPU_TEXTS)}, 1.0)
     yield _sample("gpu_state", {**labels, "state": gpu.state.value}, 1.0)
@@ -262,7 +273,7 @@ def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
         yield _sample("gpu_xid", {**labels, "xid": str(xid)}, 1.0)
     if gpu.state in SILENT_GPU:
         return
-    yield from _figure_samples(gpu, GPU, _GPU_PATHS, labels)
+    yield from _figure_samples(gpu, _GPU_TABLE, labels)
     yield from _reason_samples("gpu", gpu_key(gpu), gpu)
     for cause in list(_distinct(gpu.throttle, _label_value))[: 2 * _MOST_PARTS]:
         yield _sample("gpu_throttled", {**labels, "cause": _label_value(cause)}, 1.0)
@@ -274,6 +285,7 @@ def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
 
 
 def _engine(engine: Engine, name: str) -> Iterator[ExportedSample]:
+    """The series of an engine whose label is `name`; no figures of one that does not answer."""
     labels = {"engine": name}
     texts = _text_labels(engine, ENGINE_TEXTS)
     yield _sample("engine_info", {**labels, **texts, "url": _label_value(engine.url, MOST_KEY)}, 1.0)
@@ -287,18 +299,18 @@ def _engine(engine: Engine, name: str) -> Iterator[ExportedSample]:
     for doubt in DOUBTS:
         if value_of(engine, doubt):
             yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
-    yield from _figure_samples(engine, EXPORTED_ENGINE, _ENGINE_PATHS, labels)
+    yield from _figure_samples(engine, _ENGINE_TABLE, labels)
     for position, share in enumerate(engine.served.accepted_by_position):
         labelled = {**labels, "position": str(position)}
         yield _sample("engine_speculation_position_accepted_ratio", labelled, share)
     yield from _reason_samples("engine", name, engine)
     for load in list(_distinct(engine.rank_loads, lambda load: _label_value(load.rank)))[: MOST_EXPORTED["ranks"]]:
-        yield from _figure_samples(load, RANK, _RANK_PATHS, {**labels, "rank": _label_value(load.rank)})
+        yield from _figure_samples(load, _RANK_TABLE, {**labels, "rank": _label_value(load.rank)})
     for backend in list(_distinct(engine.backends, lambda backend: _label_value(backend.address)))[
         : MOST_EXPORTED["backends"]
     ]:
         named = {"backend": _label_value(backend.address), "polled_as": _label_value(backend.engine)}
-        yield from _figure_samples(backend, BACKEND, _BACKEND_PATHS, {**labels, **named})
+        yield from _figure_samples(backend, _BACKEND_TABLE, {**labels, **named})
 
 
 def _departures(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample]:
@@ -366,13 +378,14 @@ def _placement_samples(
 
 
 def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[ExportedSample]:
+    """The series of a model over its replicas. `names`: name -> label of the exported engines."""
     labels = {"model": _label_value(model.model)}
     for engine in dict.fromkeys(model.engines):
         if engine not in names:
             continue
         deviating = _flag(engine in model.deviating)
         yield _sample("model_replica_info", {**labels, "engine": names[engine], "deviating": deviating}, 1.0)
-    yield from _figure_samples(model, EXPORTED_MODEL, _MODEL_PATHS, labels)
+    yield from _figure_samples(model, _MODEL_TABLE, labels)
 
 
 def _verdict_labels(verdict: Verdict) -> SampleLabels:
@@ -384,6 +397,7 @@ def _verdict_key(verdict: Verdict) -> str:
 
 
 def _verdict(verdict: Verdict) -> Iterator[ExportedSample]:
+    """The series of a verdict: the judgement, its times, what is unknown, evidence, actions and parameters."""
     labels = _verdict_labels(verdict)
     judgement = {"code": verdict.code.value, "cause": _label_value(verdict.cause), "level": verdict.level.value}
     judgement["confidence"] = verdict.confidence.value
@@ -443,6 +457,7 @@ def _parameters(labels: SampleLabels, of: str, parameters: Parameters) -> Iterat
 
 
 def _alerts(snapshot: Snapshot) -> Iterator[ExportedSample]:
+    """The series of the alerts that hold."""
     alerts = list(_distinct(snapshot.alerts, lambda alert: f"{_label_value(alert.name)} {_label_value(alert.scope)}"))
     for alert in alerts[: MOST_EXPORTED["alerts"]]:
         labels = {"alert": _label_value(alert.name), "scope": _label_value(alert.scope)}
@@ -453,5 +468,6 @@ def _alerts(snapshot: Snapshot) -> Iterator[ExportedSample]:
 
 
 def _faults(snapshot: Snapshot) -> Iterator[ExportedSample]:
+    """Number of faults of each source, of the sources with the most."""
     for source, count in Counter(_label_value(fault.source) for fault in snapshot.faults).most_common(_MOST_PARTS):
         yield _sample("faults", {"source": source}, count)

@@ -45,20 +45,32 @@ _TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s
 """Kind of a target -> its unit."""
 _PACKINGS: Final = {"memory": "by memory alone", "busy": "by memory and busy share"}
 _BYTES: Final = ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"))
+"""Bytes of a unit, and its name; the largest first."""
 _WATTS: Final = ((1e9, "GW"), (1e6, "MW"), (1e3, "kW"))
+"""Watts of a unit, and its name; the largest first."""
 _PLAIN_BELOW: Final = 1e15
 """From there on a figure is written in powers of ten."""
+_WHOLE_FROM: Final = 99.95
+"""From there on a figure has no decimals: it is rounded to 100 at least."""
+_ONE_DECIMAL_FROM: Final = 99.995
+"""From there on a size has one decimal: with two it is rounded to 100.00 at least."""
+_UNIT_FROM: Final = 0.99995
+"""Part of a unit that is rounded to one of it."""
+_KILOWATTS_FROM: Final = 9999.5
+"""From there on watts are kilowatts: they are rounded to 10,000 at least."""
+_LEAST_CENTS: Final = 0.1
+"""From there on a sum of money has two decimals, below it two digits."""
 
 
-# Figures with their units. Bounds such as 99.95 are those from which a figure is rounded to the next power of ten.
+# Figures with their units.
 
 
 def figure_text(value: Reading) -> str:
-    """Whole where it is whole or above 100, else three digits: `24`, `1,024`, `0.5`, `85.5`."""
+    """A figure without decimals where it is whole or above 100, else in three digits: `24`, `1,024`, `0.5`, `85.5`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    whole = value == round(value) or abs(value) >= 99.95
-    if whole and abs(value) < _PLAIN_BELOW:
+    needs_no_decimals = value == round(value) or abs(value) >= _WHOLE_FROM
+    if needs_no_decimals and abs(value) < _PLAIN_BELOW:
         return f"{value:,.0f}"
     return f"{value:.3g}"
 
@@ -70,7 +82,7 @@ def gigabytes(value: Reading) -> str:
     size, unit = _in_unit(value, _BYTES)
     if size >= _PLAIN_BELOW:
         return f"{size:.3g} {unit}"
-    if size < 99.995:
+    if size < _ONE_DECIMAL_FROM:
         return f"{size:,.2f} {unit}"
     return f"{size:,.1f} {unit}"
 
@@ -78,7 +90,7 @@ def gigabytes(value: Reading) -> str:
 def _in_unit(value: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
     """The value in the largest unit of which it is at least one, else in the smallest, and that unit."""
     for scale, unit in units:
-        if value >= 0.99995 * scale:
+        if value >= _UNIT_FROM * scale:
             return value / scale, unit
     scale, unit = units[-1]
     return value / scale, unit
@@ -88,16 +100,16 @@ def amount_of_money(value: Reading) -> str:
     """A sum in the user's currency: `19.92`, `0.0042`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    if value == 0 or 0.1 <= value < _PLAIN_BELOW:
+    if value == 0 or _LEAST_CENTS <= value < _PLAIN_BELOW:
         return f"{value:,.2f}"
     return f"{value:.2g}"
 
 
 def watts(value: Reading) -> str:
-    """`2,800 W`, `12.3 kW`, `1.5 MW`."""
+    """Watts in the unit that suits them: `2,800 W`, `12.3 kW`, `1.5 MW`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    if value < 9999.5:
+    if value < _KILOWATTS_FROM:
         return f"{value:,.0f} W"
     power, unit = _in_unit(value, _WATTS)
     if value < _PLAIN_BELOW:
@@ -106,7 +118,7 @@ def watts(value: Reading) -> str:
 
 
 def _surrounded(form: Callable[[Reading], str], before: str = "", behind: str = "") -> Callable[[Reading], str]:
-    """A figure with words around it; NONE alone where there is none."""
+    """A form that puts words around a figure; NONE stands alone."""
 
     def text(value: Reading) -> str:
         figure = form(value)
@@ -118,7 +130,7 @@ def _surrounded(form: Callable[[Reading], str], before: str = "", behind: str = 
 
 
 def _count_text(value: Reading, word: str) -> str:
-    """`1 GPU`, `24 GPUs`."""
+    """A number of things, in the plural unless it is one: `1 GPU`, `24 GPUs`."""
     if value == 1.0:
         return f"{figure_text(value)} {word}"
     return f"{figure_text(value)} {word}s"
@@ -142,7 +154,7 @@ class ReportSection(NamedTuple):
 
 
 class SizingReport(NamedTuple):
-    """All of it: facts about the whole, tables, where everything stands, and what is known of each workload."""
+    """The whole answer: facts, tables, what stands on which server, and what is known of each workload."""
 
     title: str
     note: str
@@ -178,12 +190,12 @@ def _sizing_report(answer: Answer, scenario: Scenario) -> SizingReport:
 
 
 def _nonempty(lines: Iterator[FactLine]) -> list[FactLine]:
-    """The lines that say something."""
-    telling = []
+    """The lines that have a text."""
+    lines_with_text = []
     for line in lines:
         if line.text:
-            telling.append(line)
-    return telling
+            lines_with_text.append(line)
+    return lines_with_text
 
 
 def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
@@ -196,6 +208,7 @@ def report(answer: Answer, scenario: Scenario, width: int = 100) -> str:
 
 
 def _text_lines(whole: SizingReport, width: int) -> Iterator[str]:
+    """The lines of a report as text."""
     title = "sizing"
     if whole.title:
         title = f"sizing: {whole.title}"
@@ -226,6 +239,7 @@ def markdown(answer: Answer, scenario: Scenario) -> str:
 
 
 def _markdown_lines(whole: SizingReport) -> Iterator[str]:
+    """The lines of a report in Markdown."""
     if whole.title:
         yield f"## Sizing: {safe(whole.title)}"
     else:
@@ -250,6 +264,7 @@ def _markdown_lines(whole: SizingReport) -> Iterator[str]:
 
 
 def _markdown_list(lines: Sequence[FactLine]) -> Iterator[str]:
+    """Facts as a list, the labels in bold."""
     for label, text in lines:
         yield f"- **{label}:** {safe(text)}"
 
@@ -258,12 +273,12 @@ def _facts(answer: Answer) -> Iterator[FactLine]:
     """The need with its warnings, or why there is no answer."""
     if answer.problem:
         yield FactLine("no answer", clean(answer.problem, _LONGEST_TEXT))
-    known = not isinstance(_shown_totals(answer).instances, Missing)
-    if known:
+    has_totals = not isinstance(_shown_totals(answer).instances, Missing)
+    if has_totals:
         yield from _need(answer)
     for warning in answer.warnings:
         yield FactLine("warning", clean(warning, _LONGEST_TEXT))
-    if known:
+    if has_totals:
         for name, text in named_totals(answer).items():
             yield FactLine(name, text)
         yield FactLine("not known", _unknown_totals(_shown_totals(answer)))
@@ -304,22 +319,29 @@ def _names_left_out(workloads: Sequence[str]) -> str:
 def _unknown_totals(sums: Totals) -> str:
     """The totals that are not known, with the reasons."""
     unknown = []
-    for field, name, _ in _TOTALS:
-        total = getattr(sums, field)
-        if isinstance(total, Missing):
-            unknown.append(f"{name} ({phrase(total)})")
+    for total in _TOTALS:
+        value = getattr(sums, total.field)
+        if isinstance(value, Missing):
+            unknown.append(f"{total.name} ({phrase(value)})")
     return ", ".join(unknown)
 
 
-_TOTALS: Final[tuple[tuple[str, str, Callable[[Reading], str]], ...]] = (
-    ("memory_bytes", "memory", gigabytes),
-    ("price_per_hour", "price", _surrounded(amount_of_money, behind=" per hour")),
-    ("price_per_mtok", "price of tokens", _surrounded(amount_of_money, behind=" per 1e6 output tokens")),
-    ("power_w", "power", watts),
-    ("tokens_per_s", "output", _surrounded(figure_text, behind=" tok/s")),
-    ("tokens_per_j", "energy", _surrounded(figure_text, behind=" tok/J")),
+class _NamedTotal(NamedTuple):
+    """A field of the totals, its name, and its form."""
+
+    field: str
+    name: str
+    form: Callable[[Reading], str]
+
+
+_TOTALS: Final = (
+    _NamedTotal("memory_bytes", "memory", gigabytes),
+    _NamedTotal("price_per_hour", "price", _surrounded(amount_of_money, behind=" per hour")),
+    _NamedTotal("price_per_mtok", "price of tokens", _surrounded(amount_of_money, behind=" per 1e6 output tokens")),
+    _NamedTotal("power_w", "power", watts),
+    _NamedTotal("tokens_per_s", "output", _surrounded(figure_text, behind=" tok/s")),
+    _NamedTotal("tokens_per_j", "energy", _surrounded(figure_text, behind=" tok/J")),
 )
-"""Field of the totals, its name, and its form."""
 
 
 def named_totals(answer: Answer) -> dict[str, str]:
@@ -334,15 +356,15 @@ def named_totals(answer: Answer) -> dict[str, str]:
     if answer.without:
         partial = f" (without {len(answer.without)} of {len(answer.workloads)} workloads)"
     totals = {}
-    for field, name, form in _TOTALS:
-        text = form(getattr(sums, field))
+    for total in _TOTALS:
+        text = total.form(getattr(sums, total.field))
         if text != NONE:
-            totals[name] = text + notes.get(field, "") + partial
+            totals[total.name] = text + notes.get(total.field, "") + partial
     return totals
 
 
 def _priced_servers(packed: Packed) -> str:
-    """`for 3 whole servers`, if GPUs of them stay free; else empty."""
+    """Servers that a price includes, ` for 3 whole servers`, if GPUs of them stay free; else empty."""
     if isinstance(packed.servers, Missing) or isinstance(packed.gpus, Missing) or not packed.layout:
         return ""
     sizes = [len(server.gpus) for server in packed.layout]
@@ -387,15 +409,15 @@ def _gpu_types(packed: Packed) -> str:
 
 def _other_packing_need(answer: Answer) -> str:
     """The need of the other packing of the same workloads, if that differs: `by busy share 24 GPUs, 6 servers`."""
-    mine, theirs = _packings(answer)
-    if (theirs.gpus, theirs.servers) == (mine.gpus, mine.servers):
+    needed, other = _packings(answer)
+    if (other.gpus, other.servers) == (needed.gpus, needed.servers):
         return ""
     name = "by memory alone"
     if answer.packing == "memory":
         name = "by busy share"
-    if isinstance(theirs.gpus, Missing):
+    if isinstance(other.gpus, Missing):
         return f"{name} there is no room"
-    return f"{name} {_count_text(theirs.gpus, 'GPU')}, {_count_text(theirs.servers, 'server')}"
+    return f"{name} {_count_text(other.gpus, 'GPU')}, {_count_text(other.servers, 'server')}"
 
 
 def _plan_source(plan: WorkloadPlan) -> str:
@@ -407,7 +429,7 @@ def _plan_source(plan: WorkloadPlan) -> str:
 
 
 def _plan_servers(plan: WorkloadPlan) -> str:
-    """`4`, `4 (shared)` or `4 (1 shared)`."""
+    """Servers of a workload, and how many of them it shares: `4`, `4 (shared)` or `4 (1 shared)`."""
     count = plan.servers
     shared = plan.servers_shared
     if isinstance(count, Missing) or isinstance(shared, Missing) or not shared:
@@ -418,6 +440,7 @@ def _plan_servers(plan: WorkloadPlan) -> str:
 
 
 def _plan_target(plan: WorkloadPlan) -> str:
+    """The load that was asked for, with its unit."""
     return f"{figure_text(plan.target)} {_TARGETS.get(plan.target_kind, plan.target_kind)}"
 
 
@@ -440,6 +463,7 @@ def _workload_table(plans: Sequence[WorkloadPlan]) -> list[PrintedColumn]:
 
 
 _BEST: Final = "*"
+"""Mark of the best figure of a column."""
 _TOTAL_FORMS: Final[dict[str, Callable[[Reading], str]]] = {
     "instances": figure_text,
     "gpus": figure_text,
@@ -466,7 +490,9 @@ def _comparison_table(answer: Answer, scenario: Scenario) -> list[PrintedColumn]
     columns = [PrintedColumn("GPU", [_compared_name(row) for row in answer.compared])]
     for figure in Comparison.of(answer, scenario).shown:
         texts = _align_marks([_compared_text(row, figure) for row in answer.compared])
-        columns.append(PrintedColumn(figure.title, texts, figure.key not in ("limit", "source"), min(figure.keep, 8)))
+        is_number = figure.key not in ("limit", "source")
+        # The types themselves are never left out, so all figures rank below them.
+        columns.append(PrintedColumn(figure.title, texts, right=is_number, keep=min(figure.keep, 8)))
     return columns
 
 
@@ -484,13 +510,14 @@ def _align_marks(texts: Sequence[str]) -> Sequence[str]:
 
 
 def _compared_name(row: Compared) -> str:
+    """Name of a type, marked where it is the one that was planned with."""
     if row.as_planned:
         return f"{_name(row.gpu)} (as planned)"
     return _name(row.gpu)
 
 
 def _compared_text(row: Compared, figure: ComparedFigure) -> str:
-    """One cell: of several workloads what each of them has, in their order."""
+    """One cell of the comparison; several workloads have a text each, in their order: `4/8`."""
     if row.problem:
         return NONE
     plans = _answered(row.workloads)
@@ -539,6 +566,7 @@ _PLAN: Final[tuple[ColumnSpec[Packed], ...]] = (
 
 
 def _packing_table(answer: Answer) -> list[PrintedColumn]:
+    """Both packings side by side, the one that was asked for marked."""
     plans = {"memory": answer.plans.memory_only, "busy": answer.plans.busy_aware}
     names = []
     for packing in plans:
@@ -571,6 +599,7 @@ def _server_lines(packed: Packed, answer: Answer, scenario: Scenario) -> list[Fa
 
 
 def _servers_title(packing: str, packed: Packed) -> str:
+    """Title of the servers of a packing, with what is proven of their number."""
     title = f"servers, {_PACKINGS[packing]}"
     proof = _proof(packed)
     if proof:
@@ -588,9 +617,10 @@ def _proof(packed: Packed) -> str:
 
 
 def _layout_lines(packed: Packed, answer: Answer, scenario: Scenario) -> Iterator[str]:
-    """`2 x server of 8 x H100 PCIe 80GB: [70B on 4 GPUs] x2`, alike servers once."""
+    """Lines of servers, alike ones in one: `2 x server of 8 x H100 PCIe 80GB: [70B on 4 GPUs] x2`."""
 
     def shape(kind: int, gpus: int) -> str:
+        """The GPUs of a server. `kind`: its place among the server types of the scenario."""
         if kind < len(scenario.server):
             return f"{gpus} x {_name(scenario.server[kind].gpu)}"
         return f"{gpus} GPUs"
@@ -610,7 +640,10 @@ def _layout_lines(packed: Packed, answer: Answer, scenario: Scenario) -> Iterato
 
 
 def _gpus_text(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
-    """`[20B, 5B, 5B] x4`, `[70B on 4 GPUs] x2`, `[free] x3`; from three equal ones on they are counted: `[5B x6]`."""
+    """Workloads on alike GPUs: `[20B, 5B, 5B] x4`, `[70B on 4 GPUs] x2`, `[free] x3`.
+
+    From three equal ones on they are counted: `[5B x6]`.
+    """
     words: list[str] = []
     for workload, run in groupby(same.workloads):
         if workload < len(plans):
@@ -631,31 +664,43 @@ def _gpus_text(same: SameGpus, plans: Sequence[WorkloadPlan]) -> str:
     return f"[{', '.join(words) or 'free'}{span}]{repeated}"
 
 
+class _FieldForm(NamedTuple):
+    """A field of a plan, and how it is written."""
+
+    field: str
+    form: Callable[[Reading], str]
+
+
 _running_each: Final = _surrounded(figure_text, behind=" running each")
-_LATENCY_FORMS: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
-    ("itl_s", _surrounded(seconds_text, "ITL ")),
-    ("itl_p95_s", _surrounded(seconds_text, "p95 ")),
-    ("ttft_s", _surrounded(seconds_text, "TTFT ")),
-    ("ttft_p95_s", _surrounded(seconds_text, "p95 ")),
+_LATENCY_FORMS: Final = (
+    _FieldForm("itl_s", _surrounded(seconds_text, "ITL ")),
+    _FieldForm("itl_p95_s", _surrounded(seconds_text, "p95 ")),
+    _FieldForm("ttft_s", _surrounded(seconds_text, "TTFT ")),
+    _FieldForm("ttft_p95_s", _surrounded(seconds_text, "p95 ")),
 )
-"""Field of a plan, and its form."""
-_INSTANCE_FORMS: Final = (("running", _running_each), *_LATENCY_FORMS, ("e2e_s", _surrounded(seconds_text, "E2E ")))
-"""Field of a workload's plan, and its form."""
-_ALL_INSTANCES_FORMS: Final[tuple[tuple[str, Callable[[Reading], str]], ...]] = (
-    ("tokens_per_s", _surrounded(figure_text, behind=" tok/s")),
-    ("requests_per_s", _surrounded(figure_text, behind=" req/s")),
-    ("power_w", watts),
+"""Latencies of a plan, also of one with an instance less."""
+_INSTANCE_FORMS: Final = (
+    _FieldForm("running", _running_each),
+    *_LATENCY_FORMS,
+    _FieldForm("e2e_s", _surrounded(seconds_text, "E2E ")),
 )
-"""Field of a workload's plan that is a sum over its instances, and its form."""
+"""Figures of each instance of a workload's plan."""
+_ALL_INSTANCES_FORMS: Final = (
+    _FieldForm("tokens_per_s", _surrounded(figure_text, behind=" tok/s")),
+    _FieldForm("requests_per_s", _surrounded(figure_text, behind=" req/s")),
+    _FieldForm("power_w", watts),
+)
+"""Figures of a workload's plan that are sums over its instances."""
 
 
-def _figures(plan: WorkloadPlan | Degraded, forms: Sequence[tuple[str, Callable[[Reading], str]]]) -> Iterator[str]:
+def _figures(plan: WorkloadPlan | Degraded, forms: Sequence[_FieldForm]) -> Iterator[str]:
     """The figures of a plan, each in its form."""
-    for field, form in forms:
-        yield form(getattr(plan, field))
+    for figure in forms:
+        yield figure.form(getattr(plan, figure.field))
 
 
 def _workload_lines(plan: WorkloadPlan, scenario: Scenario) -> Iterator[FactLine]:
+    """Everything that is known of a workload; lines without a text are left out later."""
     if plan.problem:
         yield FactLine("no answer", clean(plan.problem, _LONGEST_TEXT))
     if plan.model != plan.name:
@@ -667,7 +712,7 @@ def _workload_lines(plan: WorkloadPlan, scenario: Scenario) -> Iterator[FactLine
     label = "limits"
     for limit in plan.limits:
         yield FactLine(label, _limit_text(limit))
-        label = ""
+        label = ""  # of the further limits
     yield FactLine("each instance", _instance_text(plan))
     yield FactLine("at the target", _at_target(plan))
     if plan.ttft_basis:
@@ -684,16 +729,16 @@ def _workload_lines(plan: WorkloadPlan, scenario: Scenario) -> Iterator[FactLine
 
 def _at_target(plan: WorkloadPlan) -> str:
     """The load that was asked for, and the figures of each instance and of all together under it."""
-    asked = NONE
-    if plan.target_kind != "concurrency":
-        asked = _surrounded(figure_text, behind=" in flight")(plan.concurrency)
+    in_flight = NONE
+    if plan.target_kind != "concurrency":  # else it is the target, which stands in the table
+        in_flight = _surrounded(figure_text, behind=" in flight")(plan.concurrency)
     instance = join_known(_figures(plan, _INSTANCE_FORMS))
     if len(plan.on) > 1:
         instance = instance.replace("running each", "running each on average", 1)
     together = join_known(_figures(plan, _ALL_INSTANCES_FORMS))
     if together:
         together = f"all together {together}{_power_basis(plan)}"
-    return join_known((asked, instance, together), "; ")
+    return join_known((in_flight, instance, together), "; ")
 
 
 def _power_basis(plan: WorkloadPlan) -> str:
@@ -704,7 +749,7 @@ def _power_basis(plan: WorkloadPlan) -> str:
 
 
 def _ttft_errors(plan: WorkloadPlan) -> str:
-    """The band of the TTFT; of an estimate without one that there is none."""
+    """The error band of the TTFT; for an estimate without one, that there is none."""
     if plan.ttft_band or not plan.ttft_basis.startswith("estimate"):
         return plan.ttft_band.text
     return "no error band: not measured on such a server"
@@ -730,7 +775,7 @@ def _disaggregated_lines(split: DisaggregatedPlan) -> Iterator[FactLine]:
 
 
 def _capacity_text(plan: WorkloadPlan, factor: float) -> str:
-    """`117 in flight each, 80 % of the first limit (planning_factor)`; empty where it is not known."""
+    """Capacity of an instance: `117 in flight each, 80 % of the first limit (planning_factor)`; NONE if not known."""
     per_instance = _surrounded(figure_text, behind=" in flight each")(plan.capacity_per_instance)
     without_factor = (
         plan.source is Source.TYPED or not plan.limits or plan.limits[0].kind in OPERATING_POINTS or factor == 1.0
@@ -772,7 +817,7 @@ def _instance_text(plan: WorkloadPlan) -> str:
 
 
 def _parallelism(plan: WorkloadPlan) -> str:
-    """`TP 4 x PP 2`; empty for one GPU."""
+    """How an instance is split over its GPUs, `TP 4 x PP 2`; empty for one GPU."""
     if plan.gpus_per_instance <= 1:
         return ""
     ways = [f"TP {plan.tp}"]
@@ -784,7 +829,7 @@ def _parallelism(plan: WorkloadPlan) -> str:
 
 
 def _limit_text(limit: Limit) -> str:
-    """`61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
+    """A limit in words: `61.1 in flight, KV: the KV cache holds 441,347 tokens, 6,500 a request`."""
     kind = limit.kind.value
     in_flight = f"{figure_text(limit.concurrency)} in flight"
     text = clean(limit.text, _LONGEST_TEXT).removeprefix(f"{kind}: ")

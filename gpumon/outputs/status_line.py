@@ -44,17 +44,17 @@ class _Engine(msgspec.Struct):
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody stopped it."""
+        """Whether somebody stopped the engine."""
         return any(departure.planned for departure in self.departure)
 
     @property
     def crashed(self) -> bool:
-        """Whether it served, and its process ended without anybody's doing."""
+        """Whether the engine served, and its process ended without anybody's doing."""
         return self.state == "down" and not self.stopped
 
     @property
     def is_down(self) -> bool:
-        """Whether it gives no figures, and nobody stopped it."""
+        """Whether the engine gives no figures, and nobody stopped it."""
         return self.state not in _UP_STATES and not self.stopped
 
 
@@ -70,8 +70,8 @@ class _Verdict(msgspec.Struct):
     actions: list[_Action] = []
 
 
-class Shot(msgspec.Struct):
-    """Part of a snapshot's JSON (docs/json.md) that the line needs, this program's own or that of `serve-metrics`."""
+class StatusSnapshot(msgspec.Struct):
+    """The part of a snapshot's JSON (docs/json.md) that `gpumon status` reads, its own or that of `serve-metrics`."""
 
     time: str
     simulated: bool
@@ -89,19 +89,19 @@ class Shot(msgspec.Struct):
         return whole
 
     @property
-    def owners(self) -> Sequence[_Gpu | _Engine]:
+    def measured_things(self) -> Sequence[_Gpu | _Engine]:
         """Things whose MFU and MBU count: the GPUs; the engines where no GPU is known."""
         return self.whole_gpus or self.engines
 
     @property
     def mfu_ratio(self) -> float | None:
         """Mean of the MFUs that are known."""
-        return mean_known(owner.mfu_ratio for owner in self.owners)
+        return mean_known(thing.mfu_ratio for thing in self.measured_things)
 
     @property
     def mbu_ratio(self) -> float | None:
         """Mean of the MBUs that are known."""
-        return mean_known(owner.mbu_ratio for owner in self.owners)
+        return mean_known(thing.mbu_ratio for thing in self.measured_things)
 
     @property
     def busy_ratio(self) -> float | None:
@@ -155,61 +155,61 @@ class Status(msgspec.Struct):
     worst: WorstVerdict | None
 
 
-def status_of(shot: Shot, source: str) -> Status:
+def status_of(snapshot: StatusSnapshot, source: str) -> Status:
     """The object that `--json` prints; `source`: who read the snapshot."""
-    gpus = shot.whole_gpus
+    gpus = snapshot.whole_gpus
     return Status(
         schema=_SCHEMA,
-        time=shot.time,
-        simulated=shot.simulated,
+        time=snapshot.time,
+        simulated=snapshot.simulated,
         source=source,
-        level=_level(shot),
-        exit_code=int(is_critical(shot)),
-        line=status_line(shot),
+        level=_level(snapshot),
+        exit_code=int(is_critical(snapshot)),
+        line=status_line(snapshot),
         gpus=len(gpus),
         gpus_not_ok=sum(gpu.state != "ok" for gpu in gpus),
-        engines=len(shot.engines),
-        engines_down=shot.engines_down,
-        engines_stopped=shot.engines_stopped,
-        decode_tokens_per_s=_decode_tokens_per_s(shot),
-        mfu_ratio=shot.mfu_ratio,
-        mbu_ratio=shot.mbu_ratio,
-        busy_ratio=shot.busy_ratio,
+        engines=len(snapshot.engines),
+        engines_down=snapshot.engines_down,
+        engines_stopped=snapshot.engines_stopped,
+        decode_tokens_per_s=_decode_tokens_per_s(snapshot),
+        mfu_ratio=snapshot.mfu_ratio,
+        mbu_ratio=snapshot.mbu_ratio,
+        busy_ratio=snapshot.busy_ratio,
         power_w=_power_w(gpus),
-        critical=_count_at_level(shot, Level.CRITICAL),
-        warnings=_count_at_level(shot, Level.WARN),
-        worst=_worst_to_print(shot),
+        critical=_count_at_level(snapshot, Level.CRITICAL),
+        warnings=_count_at_level(snapshot, Level.WARN),
+        worst=_worst_to_print(snapshot),
     )
 
 
-def status_line(shot: Shot) -> str:
+def status_line(snapshot: StatusSnapshot) -> str:
     """Sums and the worst verdict in one line: `1.1k tok/s MFU 31% MBU 62% 8 GPUs 91% busy x 1 critical: vllm:1 hung`.
 
     ASCII. A figure of engines that serve has a `?` while it is not known; others are left out.
     """
     parts = []
-    if shot.simulated:
+    if snapshot.simulated:
         parts.append("SIMULATED")
-    parts += _engine_parts(shot)
-    parts += _gpu_parts(shot)
-    if shot.engines_down:
-        parts.append(f"{counted(shot.engines_down, 'engine')} down")
-    if shot.engines_stopped:
-        parts.append(f"{counted(shot.engines_stopped, 'engine')} stopped")
-    parts.append(_verdict_part(shot))
+    parts += _engine_parts(snapshot)
+    parts += _gpu_parts(snapshot)
+    if snapshot.engines_down:
+        parts.append(f"{counted(snapshot.engines_down, 'engine')} down")
+    if snapshot.engines_stopped:
+        parts.append(f"{counted(snapshot.engines_stopped, 'engine')} stopped")
+    parts.append(_verdict_part(snapshot))
     return " ".join(filter(None, parts)).encode("ascii", "replace").decode()
 
 
-def _engine_parts(shot: Shot) -> list[str]:
+def _engine_parts(snapshot: StatusSnapshot) -> list[str]:
     """Output of the engines: the figure that counts comes first."""
-    decode_rate = _decode_tokens_per_s(shot)
-    serves = any(engine.state == "ok" for engine in shot.engines)
+    decode_rate = _decode_tokens_per_s(snapshot)
+    serves = any(engine.state == "ok" for engine in snapshot.engines)
     parts = []
     if decode_rate is not None:
         parts.append(f"{count(decode_rate)} tok/s")
     elif serves:
         parts.append("? tok/s")
-    for name, share in (("MFU", shot.mfu_ratio), ("MBU", shot.mbu_ratio)):
+    for name, share in (("MFU", snapshot.mfu_ratio), ("MBU", snapshot.mbu_ratio)):
         if share is not None:
             parts.append(f"{name} {ratio(share)}")
         elif serves:
@@ -217,13 +217,14 @@ def _engine_parts(shot: Shot) -> list[str]:
     return parts
 
 
-def _gpu_parts(shot: Shot) -> list[str]:
-    gpus = shot.whole_gpus
+def _gpu_parts(snapshot: StatusSnapshot) -> list[str]:
+    """Number of GPUs, how busy they are, and those that are not well by state."""
+    gpus = snapshot.whole_gpus
     if not gpus:
         return []
     cards = counted(len(gpus), "GPU")
-    if shot.busy_ratio is not None:
-        cards = f"{cards} {ratio(shot.busy_ratio)} busy"
+    if snapshot.busy_ratio is not None:
+        cards = f"{cards} {ratio(snapshot.busy_ratio)} busy"
     parts = [cards]
     states = Counter(gpu.state for gpu in gpus)
     for state, number in states.items():
@@ -232,10 +233,10 @@ def _gpu_parts(shot: Shot) -> list[str]:
     return parts
 
 
-def _verdict_part(shot: Shot) -> str:
+def _verdict_part(snapshot: StatusSnapshot) -> str:
     """The worst verdict, or that nothing was judged yet."""
     for level in (Level.CRITICAL, Level.WARN):
-        verdicts = _of_level(shot, level)
+        verdicts = _of_level(snapshot, level)
         if verdicts:
             mark = MARKS[level]
             first = f"{clean(verdicts[0].scope, 60)} {_limit_name(verdicts[0].code)}"
@@ -243,39 +244,39 @@ def _verdict_part(shot: Shot) -> str:
             if len(verdicts) > 1:
                 others = f" +{len(verdicts) - 1}"
             return f"{mark.plain} {len(verdicts)} {mark.word}: {first}{others}"
-    if shot.verdicts:
+    if snapshot.verdicts:
         return ""
     return "not judged yet"
 
 
-def is_critical(shot: Shot) -> bool:
+def is_critical(snapshot: StatusSnapshot) -> bool:
     """Whether somebody suffers right now, or an engine has ended that nobody stopped."""
-    crashed = any(engine.crashed for engine in shot.engines)
-    return crashed or bool(_of_level(shot, Level.CRITICAL))
+    crashed = any(engine.crashed for engine in snapshot.engines)
+    return crashed or bool(_of_level(snapshot, Level.CRITICAL))
 
 
-def _level(shot: Shot) -> str:
+def _level(snapshot: StatusSnapshot) -> str:
     """The worst level; an engine that crashed is critical before a verdict says so."""
-    if is_critical(shot):
+    if is_critical(snapshot):
         return Level.CRITICAL.value
-    worst = _worst_verdict(shot)
+    worst = _worst_verdict(snapshot)
     if worst is None:
         return _UNKNOWN_LEVEL
     return worst.level
 
 
-def _worst_verdict(shot: Shot) -> _Verdict | None:
+def _worst_verdict(snapshot: StatusSnapshot) -> _Verdict | None:
     """The first verdict of the most urgent level; None where there is none."""
     for level in Level:
-        verdicts = _of_level(shot, level)
+        verdicts = _of_level(snapshot, level)
         if verdicts:
             return verdicts[0]
     return None
 
 
-def _worst_to_print(shot: Shot) -> WorstVerdict | None:
+def _worst_to_print(snapshot: StatusSnapshot) -> WorstVerdict | None:
     """The most urgent verdict; None where nothing is urgent."""
-    worst = _worst_verdict(shot)
+    worst = _worst_verdict(snapshot)
     if worst is None or worst.level == Level.OK.value:
         return None
     action = ""
@@ -284,21 +285,21 @@ def _worst_to_print(shot: Shot) -> WorstVerdict | None:
     return WorstVerdict(worst.scope, worst.code, worst.level, _limit_name(worst.code), worst.text, action)
 
 
-def _count_at_level(shot: Shot, level: Level) -> int:
-    return len(_of_level(shot, level))
+def _count_at_level(snapshot: StatusSnapshot, level: Level) -> int:
+    return len(_of_level(snapshot, level))
 
 
-def _of_level(shot: Shot, level: Level) -> list[_Verdict]:
+def _of_level(snapshot: StatusSnapshot, level: Level) -> list[_Verdict]:
     """The verdicts of one level, in their order."""
     verdicts = []
-    for verdict in shot.verdicts:
+    for verdict in snapshot.verdicts:
         if verdict.level == level.value:
             verdicts.append(verdict)
     return verdicts
 
 
 def _power_w(gpus: Sequence[_Gpu]) -> float | None:
-    """Watts of all GPUs that tell."""
+    """Watts of all GPUs whose power is known; None where that is none."""
     powers = []
     for gpu in gpus:
         if gpu.power_w is not None:
@@ -308,10 +309,10 @@ def _power_w(gpus: Sequence[_Gpu]) -> float | None:
     return None
 
 
-def _decode_tokens_per_s(shot: Shot) -> float | None:
-    """Tokens/s of all engines that tell."""
+def _decode_tokens_per_s(snapshot: StatusSnapshot) -> float | None:
+    """Tokens/s of all engines whose rate is known; None where that is none."""
     known = []
-    for engine in shot.engines:
+    for engine in snapshot.engines:
         if engine.decode_tokens_per_s is not None:
             known.append(engine.decode_tokens_per_s)
     if known:

@@ -13,7 +13,7 @@ T = TypeVar("T", contravariant=True)
 INDENT: Final = "  "
 _LABEL_CELLS: Final = 20
 """Cells of a label unless the caller says otherwise."""
-_NEVER_DROPPED: Final = 9
+NEVER_DROPPED: Final = 9
 """Rank of columns that stay, however little room there is."""
 _LEAST_FIRST_CELLS: Final = 8
 """Cells of the first column, however little room there is."""
@@ -29,7 +29,7 @@ class PrintedColumn(NamedTuple):
     title: str
     texts: Sequence[str]
     right: bool = False
-    keep: int = _NEVER_DROPPED
+    keep: int = NEVER_DROPPED
     """Columns with the lower number leave first where there is no room."""
 
 
@@ -39,7 +39,7 @@ class ColumnSpec(msgspec.Struct, Generic[T], frozen=True):
     title: str
     text: Callable[[T], str]
     right: bool = False
-    keep: int = _NEVER_DROPPED
+    keep: int = NEVER_DROPPED
     """As in `PrintedColumn`."""
 
 
@@ -71,7 +71,7 @@ def table(columns: Sequence[PrintedColumn], width: int) -> Iterator[str]:
     Where there is no room, columns of a low `keep` are left out, then the first one is cut.
     """
     kept = list(columns)
-    while _total_width(kept) > width and any(column.keep < _NEVER_DROPPED for column in kept):
+    while _total_width(kept) > width and any(column.keep < NEVER_DROPPED for column in kept):
         kept.remove(min(kept, key=lambda column: column.keep))
     widths = [_width_of(column) for column in kept]
     # What is missing comes off the first column; the others keep their widths.

@@ -55,7 +55,7 @@ def checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ)
 
 
 def _files_on_disk(path: Path | None) -> _WebhookFiles:
-    """What the file of a webhook at `path` says, and those of its other senders beside it."""
+    """The content of a webhook's file at `path`, and of those of its other senders beside it."""
     store = WebhookStore(path)
     kept = store.read()
     senders = []

@@ -89,7 +89,10 @@ def webhooks_of(config: Config, options: Options, announce: Callable[[str], None
 
 
 class Channel:
-    """One webhook: its ledger, shared by the tick and the thread, and its receiver, which is the thread's alone."""
+    """One webhook: a ledger, shared by the tick and the thread, and a receiver, which is the thread's alone.
+
+    The tick's methods come first and return at once; those of the thread follow, from `run` on.
+    """
 
     def __init__(self, webhook: Webhook, name: str, store: WebhookStore) -> None:
         self.name = name
@@ -99,9 +102,12 @@ class Channel:
         self._webhook = webhook
         self._store = store
         self._store_fault = ""
+        """End of the fault's text while the file cannot be written."""
         self._written = b""
+        """Content of the file as it was written last."""
         self._receiver = Receiver(webhook, name)
         self._lock = threading.Lock()
+        """Held for each look at the ledger and each change of it, by the tick and the thread."""
         self._writing = threading.Lock()
         """Held by the thread that writes the file: at the end the last writing may come upon one under way."""
         self._ledger: Ledger | None = None
@@ -110,6 +116,9 @@ class Channel:
         """An error of gpumon's own that ended the sending."""
         self._closing = False
         self._events: _Events | None = None
+        """None until the thread runs."""
+
+    # The tick's side: in the event loop of gpumon.
 
     def see(self, snapshot: Snapshot) -> None:
         """Take in a snapshot; returns at once."""
@@ -174,8 +183,10 @@ class Channel:
         yield ExportedSample(f"{PREFIX}webhook_waiting_changes", labels, float(waiting))
         yield ExportedSample(f"{PREFIX}webhook_up", labels, float(is_up))
 
+    # The thread's side: in an event loop of its own.
+
     async def run(self) -> None:
-        """Send until gpumon ends. A bug here costs this webhook, and is said."""
+        """Send until gpumon ends. A bug here ends this webhook alone, and becomes its fault."""
         events = _Events(asyncio.get_running_loop())
         self._events = events
         try:
@@ -232,7 +243,7 @@ class Channel:
                 continue
             attempt = await self._receiver.send(message)
             self._note_attempt(message, attempt)
-            events.tell_written()
+            events.tell_to_write()
             if attempt.result is not DeliveryResult.AGAIN:
                 failures = 0
                 continue
@@ -309,7 +320,7 @@ class Channel:
 
 
 class _Events:
-    """The event that the thread of the webhooks waits for; set from any thread."""
+    """The events that the thread of the webhooks waits for; news and the end are told from any thread."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -318,15 +329,15 @@ class _Events:
         self._to_write = asyncio.Event()
 
     def tell_news(self) -> None:
-        """A message was made."""
+        """Tell that a message was made."""
         self._set(self._news, self._to_write)
 
     def tell_end(self) -> None:
-        """Gpumon ends."""
+        """Tell that gpumon ends."""
         self._set(self._news, self._to_write, self._ended)
 
-    def tell_written(self) -> None:
-        """The file is older than the ledger."""
+    def tell_to_write(self) -> None:
+        """Tell that the file is older than the ledger; only in the event loop of the thread."""
         self._to_write.set()
 
     async def news(self) -> None:
@@ -344,12 +355,13 @@ class _Events:
         await self._ended.wait()
 
     async def ended_within(self, seconds: float) -> None:
-        """Wait so long, or until the end."""
+        """Wait `seconds`, or until the end."""
         with contextlib.suppress(asyncio.TimeoutError):
             async with timeout(seconds):
                 await self._ended.wait()
 
     def _set(self, *events: asyncio.Event) -> None:
+        """Set events in the loop of the thread, from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             for event in events:
                 self._loop.call_soon_threadsafe(event.set)
@@ -366,7 +378,7 @@ def failure_text(kept: KeptState) -> str:
 
 
 def _not_kept_text(error: OSError, store: WebhookStore) -> str:
-    """What a fault gets behind it where the file of a webhook cannot be written."""
+    """The end of a fault's text where the file of a webhook cannot be written."""
     return f"; nothing is kept on disk ({error.strerror}): check {store.path}"
 
 
@@ -422,6 +434,7 @@ class Webhooks:
             self._ended.set()
 
     async def _run_all(self) -> None:
+        """Run all channels side by side."""
         await asyncio.gather(*(channel.run() for channel in self.channels))
 
     def _announce_changes(self) -> None:

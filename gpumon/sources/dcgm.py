@@ -79,7 +79,7 @@ class DcgmSource:
         self._gpus = ExporterGpus(self.interval_s)
         self._failures = 0
         self._faults: dict[str, float] = {}
-        """What is wrong, at most one text -> since when (Unix time)."""
+        """Fault, at most one text -> since when (Unix time)."""
         self._task: asyncio.Task[None] | None = None
         self._answered = asyncio.Event()
 

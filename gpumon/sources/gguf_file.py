@@ -34,9 +34,9 @@ _MOST_ELEMENTS = 4096
 _MOST_TEXT_BYTES = 4096
 """Bytes of the longest text that is kept."""
 _MOST_DIMENSIONS = 8
-"""Of a tensor; ggml has 4."""
+"""Dimensions of a tensor; ggml has 4."""
 _MOST_LENGTH = 1 << 40
-"""Of a tensor in one dimension."""
+"""Length of a tensor in one dimension."""
 _MOST_DEPTH = 4
 """Arrays inside of arrays."""
 _CHUNK_BYTES = 1024 * 1024

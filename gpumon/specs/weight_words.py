@@ -10,7 +10,7 @@ from gpumon.specs.precision import Precision
 from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, quantised_linear, unquantised
 
 _DETAIL = re.compile(r"\s+-\s+(?P<detail>\w+).*")
-"""What stands behind a GGUF type in words: ` - Medium`."""
+"""Words behind a GGUF type: ` - Medium`."""
 
 NAMED_FORMATS: Final[dict[str, WeightFormat]] = {
     "nvfp4a16": quantised_linear(Precision.NVFP4, weight_only=True),

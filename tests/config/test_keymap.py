@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gpumon.config.keymap import (
     COMMANDS,
     IDS,
-    KEPT,
+    KEPT_IN_SCOPES,
     KEY_NAMES,
     NEEDED_COMMANDS,
     Keymap,
@@ -120,7 +120,7 @@ def test_a_clash_names_a_command_of_the_users_own_with_a_shared_key(own: dict[st
         (scope, key)
         for name, keys in Keymap(own).keys.items()
         for key in keys
-        for scope in (everywhere if name in KEPT else (scopes[name],))
+        for scope in (everywhere if name in KEPT_IN_SCOPES else (scopes[name],))
     ]
     assert (found is None) == (len(taken) == len(set(taken)))
     if found is not None:

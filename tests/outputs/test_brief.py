@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.outputs.brief import brief, name_together, window_advice
 from gpumon.outputs.json import encode
-from gpumon.outputs.status_line import Shot, is_critical, status_line, status_of
+from gpumon.outputs.status_line import StatusSnapshot, is_critical, status_line, status_of
 from gpumon.readings.frame import Departure, EndpointState, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Level, Quantiles, Snapshot, Verdict
@@ -31,8 +31,8 @@ def verdict(scope: str, level: Level, text: str = "it waits") -> Verdict:
     return Verdict(scope, Limit.QUEUE_LIMIT, text, SINCE, confidence=Confidence.HIGH, level=level)
 
 
-def shot(snapshot: Snapshot) -> Shot:
-    return msgspec.json.decode(encode(snapshot), type=Shot)
+def shot(snapshot: Snapshot) -> StatusSnapshot:
+    return msgspec.json.decode(encode(snapshot), type=StatusSnapshot)
 
 
 def below(text: str) -> list[str]:

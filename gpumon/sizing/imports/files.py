@@ -132,7 +132,7 @@ class Record:
     def __init__(self, fields: Mapping[str, Any], place: FilePlace) -> None:
         self.fields = fields
         self.place = place
-        """Where the record stands, for errors."""
+        """Place of the record, for errors."""
 
     def value(self, name: str) -> Any:
         """The value of a field; None if it is absent."""

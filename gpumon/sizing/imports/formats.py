@@ -380,7 +380,7 @@ _ANALYZER_MS: Final = {
     "queue_s": ("Server Queue time (ms)",),
 }
 _GPU_PREFIXES: Final = ("Max ", "Average ", "")
-"""What stands before the name of a figure of a GPU, by version."""
+"""Words before the name of a figure of a GPU, by version."""
 _BY_LITTLES_LAW: Final = "mean latency = concurrency / throughput: the file has no `Avg Latency (ms)`"
 
 
