@@ -94,6 +94,7 @@ class _PromptsBegun(msgspec.Struct, frozen=True):
     least_squares: float
     """Sum of the squares of their lengths, at the least."""
     number: float
+    """Number of first tokens, so of prompts."""
 
 
 def _prompts_begun(track: Track, window: CounterWindow) -> _PromptsBegun:
@@ -107,7 +108,10 @@ def _prompts_begun(track: Track, window: CounterWindow) -> _PromptsBegun:
     squares = 0.0
     number = 0.0
     pending_tokens = 0.0
-    for old, new in pairwise(window.points if names else ()):
+    points = []
+    if names:
+        points = window.points
+    for old, new in pairwise(points):
         first_tokens = 0.0
         for name, rank in new.ranks.items():
             before = old.ranks.get(name)
@@ -117,9 +121,9 @@ def _prompts_begun(track: Track, window: CounterWindow) -> _PromptsBegun:
                     if counter in before.counters:
                         pending_tokens += rank.counters[counter] - before.counters[counter]
         if first_tokens > 0.0:
-            tokens = tokens + pending_tokens
-            squares = squares + pending_tokens * pending_tokens / first_tokens
-            number = number + first_tokens
+            tokens += pending_tokens
+            squares += pending_tokens * pending_tokens / first_tokens
+            number += first_tokens
             pending_tokens = 0.0
     return _PromptsBegun(tokens, squares, number)
 

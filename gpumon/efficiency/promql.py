@@ -162,7 +162,7 @@ def _window(llm: LlmSpec) -> int:
 
 
 class Weight(NamedTuple):
-    """What one observation above a bound of a histogram of lengths adds to the sums of lengths and of their squares."""
+    """Part that one observation above a bound of a histogram has in the sums of lengths and of their squares."""
 
     le: str
     """Bound as `le` without `.0`; "0": of all observations, the others: of those above the bound."""

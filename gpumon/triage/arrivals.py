@@ -20,7 +20,9 @@ class RequestFlow(NamedTuple):
 
     seconds: float
     arrived: float
+    """Requests that came."""
     finished: float
+    """Requests that ended."""
     queue_change: float
     """Requests waiting now, less those at the beginning."""
 
@@ -50,9 +52,9 @@ class Arrivals:
 
     def add(self, now_s: float, reading: EngineReading) -> None:
         """Take the counts of one poll."""
-        finished = _sum(reading, REQUESTS, are_gauges=False)
-        running = _sum(reading, RUNNING, are_gauges=True)
-        waiting = _sum(reading, WAITING, are_gauges=True)
+        finished = _sum_over_ranks(reading, REQUESTS, are_gauges=False)
+        running = _sum_over_ranks(reading, RUNNING, are_gauges=True)
+        waiting = _sum_over_ranks(reading, WAITING, are_gauges=True)
         if finished is None or running is None or waiting is None:
             return
         point = _Point(now_s, waiting, running, finished)
@@ -97,8 +99,8 @@ def _flow(first: _Point, last: _Point) -> RequestFlow | None:
     return RequestFlow(seconds, arrived, last.finished - first.finished, last.waiting - first.waiting)
 
 
-def _sum(reading: EngineReading, quantity: str, *, are_gauges: bool) -> float | None:
-    """Sum over the ranks; None where one of them lacks it."""
+def _sum_over_ranks(reading: EngineReading, quantity: str, *, are_gauges: bool) -> float | None:
+    """A counter, or a gauge, summed over the ranks; None where one of them lacks it."""
     total = 0.0
     for rank in reading.ranks:
         if are_gauges:

@@ -25,14 +25,13 @@ MOST_MODEL: Final = 80
 """Characters of the name of a model or a thing."""
 MOST_GONE: Final = 256
 """Engines that are remembered after they are not listed any more: one that comes again is no new one."""
-_DOWN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
+_DOWN_STATES: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
 _QUIET: Final = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.ASLEEP, Limit.STARTING, Limit.UNKNOWN})
 """A verdict that changes from one of these to another of these is no event."""
-
-
 _BEGAN: Final = "verdict_began"
 _NEW_LEVEL: Final = "verdict_level"
 _NEW_CAUSE: Final = "verdict_cause"
+"""Codes of events of a verdict that stands."""
 _Place = tuple[str, Family]
 """Key of a thing and family: one verdict stands there at most."""
 
@@ -147,7 +146,9 @@ class Events:
             old = before[model]
             new = self._models[model]
             if old != new and max(old, new) > 1:
-                level = Level.NOTE if new > old else Level.WARN
+                level = Level.NOTE
+                if new < old:
+                    level = Level.WARN
                 counts: Parameters = {"before": float(old), "now": float(new)}
                 name = clean(model, MOST_MODEL)
                 yield Event(snapshot.wall_s, EventKind.REPLICAS, name, "replicas", level, parameters=counts)
@@ -346,8 +347,8 @@ def _counters(reading: EngineReading, ranks: Container[str]) -> Counter[str]:
 
 def _gpu_events(before: Gpu | None, gpu: Gpu, wall_s: float) -> Iterator[Event]:
     """Events of a GPU that is lost, back or slowed down; `before` is None for one that was not listed before."""
-    was_down = before is not None and before.state in _DOWN
-    if gpu.state in _DOWN and not was_down:
+    was_down = before is not None and before.state in _DOWN_STATES
+    if gpu.state in _DOWN_STATES and not was_down:
         code = "gpu_reset_required"
         if gpu.state is GpuState.LOST:
             code = "gpu_lost"

@@ -111,7 +111,7 @@ def offline_flow(case: Case, engine: Engine) -> RequestFlow | None:
     minutes stands for all of them.
     """
     waiting = case.waiting_mean()
-    for flow in _flows(case, engine):
+    for flow in _candidate_flows(case, engine):
         if flow.seconds >= _WATCHED_S and _only_drains(flow, waiting):
             return flow
     return None
@@ -120,10 +120,10 @@ def offline_flow(case: Case, engine: Engine) -> RequestFlow | None:
 def may_turn_out_offline(case: Case, engine: Engine) -> bool:
     """Whether a queue may turn out to be that of an offline batch: True while too little was seen to tell."""
     waiting = case.waiting_mean()
-    return any(flow.seconds < _WATCHED_S and _only_drains(flow, waiting) for flow in _flows(case, engine))
+    return any(flow.seconds < _WATCHED_S and _only_drains(flow, waiting) for flow in _candidate_flows(case, engine))
 
 
-def _flows(case: Case, engine: Engine) -> Sequence[RequestFlow]:
+def _candidate_flows(case: Case, engine: Engine) -> Sequence[RequestFlow]:
     """Flows that may be those of an offline batch: of the last 5 minutes, and since the only burst in them.
 
     Empty for a queue that is too small, where a goal is set, and where clients gave up.
@@ -161,9 +161,9 @@ def _offline_finding(case: Case, finding: Finding, flow: RequestFlow) -> Finding
         parameters |= params(rate=rate, left_s=waiting / rate)
     arrived = Evidence(
         "arrived",
-        flow.arrived,
-        FEW_ARRIVALS * waiting,
-        "change of waiting + running + finished requests",
+        value=flow.arrived,
+        limit=FEW_ARRIVALS * waiting,
+        source="change of waiting + running + finished requests",
         parameters=params(window_s=flow.seconds),
     )
     actions = tuple(action for action in finding.actions if action.code in AT_NO_COST)

@@ -593,10 +593,15 @@ def host_memory_full(case: Case) -> Finding | None:
     if not is_full:
         cause = "host_memory_waits"
         return Finding(Limit.MEMORY_FULL, cause, parameters, evidence, (fix,), Level.WARN, Confidence.MEDIUM)
-    level = Level.WARN
-    if tasks_wait or total - used < FULL_LEFT_BYTES:
-        level = Level.CRITICAL
+    level = _level_of_full_memory(total - used, tasks_wait=tasks_wait)
     return Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, evidence, (fix,), level)
+
+
+def _level_of_full_memory(left_bytes: float, *, tasks_wait: bool) -> Level:
+    """Critical where tasks wait for memory already, or next to nothing is left."""
+    if tasks_wait or left_bytes < FULL_LEFT_BYTES:
+        return Level.CRITICAL
+    return Level.WARN
 
 
 def _memory_evidence(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:

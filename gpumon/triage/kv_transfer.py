@@ -17,9 +17,9 @@ ROLE: Final = "role"
 """Key in `EngineReading.info`: `prefill` or `decode`, of a server whose halves run apart (SGLang)."""
 _CONNECTOR: Final = "--kv-transfer-config"
 """Option of a vLLM that gets or gives KV cache."""
-EXPIRED: Final = 3.0
+_LEAST_EXPIRED: Final = 3.0
 """Requests of a minute whose KV cache nobody fetched that make a verdict: one may be a client that hung up."""
-EXPIRED_STILL: Final = 1.0
+_LEAST_EXPIRED_STANDING: Final = 1.0
 """Requests of a minute whose KV cache nobody fetched from which on the verdict goes on to stand."""
 
 
@@ -60,7 +60,7 @@ def explains_stall(case: Case) -> bool:
 
 
 def transfer_waits(case: Case) -> Finding | None:
-    """Requests wait for KV cache of another engine, and users feel it or no token comes."""
+    """Rule: requests wait for KV cache of another engine, and users feel it or no token comes."""
     engine = case.served()
     waiting = waiting_for_kv(case)
     if engine is None or not waiting or case.waiting_mean() > waiting:
@@ -93,17 +93,19 @@ def transfer_waits(case: Case) -> Finding | None:
 
 
 def cache_expires(case: Case) -> Finding | None:
-    """Other engines do not fetch its KV cache in time: its prefill was for nothing, and is done again or the request
-    fails."""
+    """Rule: other engines do not fetch its KV cache in time.
+
+    Its prefill was for nothing then: it is done again, or the request fails.
+    """
     engine = case.served()
     per_s = case.mean("kv_expired_per_s", MINUTE_S)
     seconds = min(MINUTE_S, case.recent.seconds)
     if engine is None or not per_s:
         return None
     expired = per_s * seconds
-    least = EXPIRED
+    least = _LEAST_EXPIRED
     if Limit.KV_TRANSFER in case.limits_before:
-        least = EXPIRED_STILL
+        least = _LEAST_EXPIRED_STANDING
     if expired < least:
         return None
     evidence = [case.evidence("kv_expired", "kv_expired_per_s", per_s)]
@@ -136,12 +138,12 @@ def _failure_evidence(case: Case, engine: Engine) -> list[Evidence]:
 
 
 def check_other_side(case: Case) -> Action:
-    """Look at the other side: the engine that sends its KV cache, or for a prefill engine the one that takes it."""
+    """The action to look at the other side: who sends its KV cache, or for a prefill engine who takes it."""
     return _check_side(case, prefills=case.reading is not None and _is_prefill(case.reading))
 
 
 def _check_side(case: Case, *, prefills: bool) -> Action:
-    """Look at the engines that are the other half of one that prefills, or that does not."""
+    """The action to look at the engines that are the other half of one that prefills, or that does not."""
     names = []
     for engine, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
         is_half = any(role in reading.info for role in ROLES)

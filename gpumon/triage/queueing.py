@@ -231,9 +231,14 @@ def bursts(case: Case) -> Finding | None:
     waiting_counts = [count for _, count in case.recent.values("waiting", KEPT_S)]
     if not _is_burst(waiting_counts, case.thresholds.queue_waiting):
         return None
-    if arithmetic_is_full(case, case.activity()) or arithmetic_was_full(case):
+    if _is_arithmetic_full(case):
         return None
     return _burst_finding(case, engine, waiting_counts, share)
+
+
+def _is_arithmetic_full(case: Case) -> bool:
+    """Whether the arithmetic is full, or was while requests waited: that has a rule of its own."""
+    return arithmetic_is_full(case, case.activity()) or arithmetic_was_full(case)
 
 
 def _burst_finding(case: Case, engine: Engine, counts: Sequence[float], share: float) -> Finding | None:

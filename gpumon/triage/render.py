@@ -924,7 +924,7 @@ def _per_minute(per_s: float) -> str:
 
 
 def _verb_of_others(number: float) -> str:
-    """What follows `other` in a sentence about so many of them: `s are`, ` is`."""
+    """Ending and verb behind `other` in a sentence about so many of them: `s are`, ` is`."""
     if number > 1.0:
         return "s are"
     return " is"

@@ -65,10 +65,15 @@ _READERS: Final = {
     kind: attrgetter(*(flat_path(_TYPES[kind], field) for field in fields)) for kind, fields in SAMPLED.items()
 }
 """Kind -> getter of all its sampled fields at once."""
-_BESIDE: Final[Mapping[Kind, tuple[str, ...]]] = {Kind.ENGINE: (PROCESS_CPU, STALLED), Kind.GPU: _SIGNS, Kind.HOST: ()}
+_OTHER_SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
+    Kind.ENGINE: (PROCESS_CPU, STALLED),
+    Kind.GPU: _SIGNS,
+    Kind.HOST: (),
+}
 """Sampled values of a thing beside its own fields."""
 _PLACES: Final[Mapping[Kind, Mapping[str, int]]] = {
-    kind: {field: place for place, field in enumerate((*fields, *_BESIDE[kind]))} for kind, fields in SAMPLED.items()
+    kind: {field: place for place, field in enumerate((*fields, *_OTHER_SAMPLED[kind]))}
+    for kind, fields in SAMPLED.items()
 }
 """Sampled field -> place of its column."""
 
@@ -157,7 +162,7 @@ class Recent:
             return None
         return running + (self.last("waiting") or 0.0)
 
-    def _first(self, seconds: float) -> int:
+    def _first_index(self, seconds: float) -> int:
         """Index of the first sample in the last seconds."""
         return bisect_left(self._times, self._times[-1] - min(seconds, KEPT_S))
 
@@ -165,7 +170,7 @@ class Recent:
         """(monotonic s, value) of a sampled field over the last seconds, oldest first; what was missing is left out."""
         if not self._times:
             return []
-        first = self._first(seconds)
+        first = self._first_index(seconds)
         pairs = zip(self._times[first:], self._columns[self._places[field]][first:], strict=True)
         values = []
         for sampled_s, value in pairs:
@@ -179,7 +184,7 @@ class Recent:
         if key not in self._means:
             column: list[float | None] = []
             if self._times:
-                column = self._columns[self._places[field]][self._first(seconds) :]
+                column = self._columns[self._places[field]][self._first_index(seconds) :]
             self._means[key] = mean_known(column)
         return self._means[key]
 

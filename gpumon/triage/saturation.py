@@ -54,29 +54,29 @@ def is_mute(case: Case) -> bool:
 
 
 def queued_share(engine: Engine) -> float | None:
-    """Part of the mean time to first token that is spent waiting; None where one of both is not known."""
-    queued = finite(engine.latency.queue_s.mean)
-    first = finite(engine.latency.ttft_s.mean)
-    if queued is None or not first:
+    """Part of the mean time to first token that is spent waiting, 0 to 1; None where one of both is not known."""
+    queued_s = finite(engine.latency.queue_s.mean)
+    ttft_s = finite(engine.latency.ttft_s.mean)
+    if queued_s is None or not ttft_s:
         return None
-    return min(queued / first, 1.0)
+    return min(queued_s / ttft_s, 1.0)
 
 
 def moments_of_waiting(case: Case) -> set[float]:
-    """Unix times of the samples of the last minutes at which requests waited."""
+    """Times (monotonic) of the samples of the last minutes at which requests waited."""
     least = case.thresholds.queue_waiting
-    waiting = set()
-    for at_s, count in case.recent.values("waiting", KEPT_S):
+    moments = set()
+    for sampled_s, count in case.recent.values("waiting", KEPT_S):
         if count >= least:
-            waiting.add(at_s)
-    return waiting
+            moments.add(sampled_s)
+    return moments
 
 
 def while_waiting(case: Case, field: str) -> list[float]:
     """Samples of a figure over the last minutes, of the moments at which requests waited."""
     moments = moments_of_waiting(case)
-    waiting = []
-    for at_s, value in case.recent.values(field, KEPT_S):
-        if at_s in moments:
-            waiting.append(value)
-    return waiting
+    samples = []
+    for sampled_s, value in case.recent.values(field, KEPT_S):
+        if sampled_s in moments:
+            samples.append(value)
+    return samples

@@ -12,10 +12,11 @@ from gpumon.readings.verdict import Limit
 ALERT: Final = "alert"
 """Code of an alert on a figure, beside the codes of verdicts."""
 EVERY: Final = "*"
+"""Code that stands for all codes."""
 FORM: Final = (
     'must be CODE, CODE[NAME] or CODE[NAME] HH:MM-HH:MM, such as "low_efficiency[vllm*] 22:00-06:00"; * is every code'
 )
-_FORM: Final = re.compile(
+_SILENCE_PATTERN: Final = re.compile(
     r"(?P<code>[a-z_]+|\*)\s*(\[(?P<glob>[^\]]+)\])?(\s+(?P<begin>\d{1,2}:\d\d)\s*-\s*(?P<end>\d{1,2}:\d\d))?"
 )
 _CODES: Final = frozenset((ALERT, EVERY, *(limit.value for limit in Limit)))
@@ -39,7 +40,7 @@ class Silence(NamedTuple):
 
 def parse_silence(text: str) -> Silence:
     """Read a silence. Raises ValueError, whose text ends a sentence that begins with the setting and its value."""
-    words = _FORM.fullmatch(text.strip())
+    words = _SILENCE_PATTERN.fullmatch(text.strip())
     if words is None:
         raise ValueError(FORM)
     if words["code"] not in _CODES:

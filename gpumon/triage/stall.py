@@ -29,8 +29,8 @@ QUIET_LINK_BYTES_PER_S: Final = 5e6
 """Traffic of a link up to which nothing is transferred: the driver's own housekeeping takes 1 MB/s."""
 _LOADING_BYTES_PER_S: Final = 5e7
 """Disk reads of the host from which on somebody loads a file, such as weights."""
-_BAND: Final = 2.0
-"""How many times as much its GPUs may do while it stands as hung."""
+_HUNG_BAND: Final = 2.0
+"""Factor of the thresholds of its GPUs' work while it stands as hung (hysteresis)."""
 SM_AT_WORK: Final = 0.5
 """SM activity from which on a GPU computes: kernels that wait for other GPUs take a sixth of the SMs (NCCL: 16 to 24
 blocks of 132)."""
@@ -67,12 +67,12 @@ def _loaded_s(case: Case, seconds: float) -> float:
     one."""
     waiting = dict(case.recent.values("waiting", seconds))
     running = dict(case.recent.values("running", seconds)) or waiting
-    free = []
-    for at_s, count in running.items():
-        if count == 0.0 and not waiting.get(at_s):
-            free.append(at_s)
-    if free:
-        return case.now_s - free[-1]
+    without_request_s = []
+    for sampled_s, count in running.items():
+        if count == 0.0 and not waiting.get(sampled_s):
+            without_request_s.append(sampled_s)
+    if without_request_s:
+        return case.now_s - without_request_s[-1]
     return float("inf")
 
 
@@ -86,6 +86,7 @@ class WorkKind(Enum):
     SPINS = "spins"
     """Busy, with next to no memory traffic and no arithmetic: kernels wait for each other."""
     RESTS = "rests"
+    """Next to no kernel and no memory traffic."""
     UNKNOWN = "unknown"
 
 
@@ -131,8 +132,8 @@ def _stall_limits(case: Case) -> Thresholds:
         return limits
     return msgspec.structs.replace(
         limits,
-        stalled_busy_ratio=_BAND * limits.stalled_busy_ratio,
-        stalled_dram_ratio=_BAND * limits.stalled_dram_ratio,
+        stalled_busy_ratio=_HUNG_BAND * limits.stalled_busy_ratio,
+        stalled_dram_ratio=_HUNG_BAND * limits.stalled_dram_ratio,
     )
 
 
@@ -227,7 +228,9 @@ class Sign(NamedTuple):
 
     def evidence(self) -> Evidence:
         """The figure, or that it is not known."""
-        value: Reading = NOT_EXPOSED if self.value is None else self.value
+        value: Reading = NOT_EXPOSED
+        if self.value is not None:
+            value = self.value
         return Evidence(self.quantity, value, source=self.source, chart=self.chart)
 
 

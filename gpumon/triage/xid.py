@@ -26,25 +26,27 @@ class Xid(msgspec.Struct, frozen=True):
     confidence: Confidence = Confidence.HIGH
 
 
-def _app(text: str, level: Level = Level.NOTE, action: str = "read_program_log") -> Xid:
+def _program_xid(text: str, level: Level = Level.NOTE, action: str = "read_program_log") -> Xid:
+    """A class of Xid that a program causes."""
     return Xid(text, level, (action,), is_application=True, confidence=Confidence.MEDIUM)
 
 
 RESET: Final = ("reset_gpu",)
+"""Actions against most faults of the hardware; the others are those of groups of Xids."""
 _GSP: Final = ("reset_gpu", "update_driver", "replace_if_again")
 _NVLINK: Final = ("reset_span", "count_nvlink_errors")
 _ECC_RESET: Final = ("reset_gpu", "diagnose_if_again")
 
 XIDS: Final[Mapping[int, Xid]] = {
-    8: _app("the GPU stopped processing a program's work"),
-    11: _app("invalid or corrupted command stream"),
-    13: _app("graphics engine exception: a program's bad access or instruction"),
-    31: _app("GPU memory page fault: a program's illegal address"),
-    32: _app("corrupted command buffer", Level.WARN),
+    8: _program_xid("the GPU stopped processing a program's work"),
+    11: _program_xid("invalid or corrupted command stream"),
+    13: _program_xid("graphics engine exception: a program's bad access or instruction"),
+    31: _program_xid("GPU memory page fault: a program's illegal address"),
+    32: _program_xid("corrupted command buffer", Level.WARN),
     38: Xid("driver firmware error", Level.WARN, RESET, confidence=Confidence.MEDIUM),
-    43: _app("a program's channel was reset after its own fault"),
+    43: _program_xid("a program's channel was reset after its own fault"),
     44: Xid("graphics engine fault in a context switch", Level.WARN, RESET, confidence=Confidence.MEDIUM),
-    45: _app(
+    45: _program_xid(
         "a program's work was removed from the GPU (it was killed, or another Xid came before)",
         action="find_killer",
     ),
@@ -62,9 +64,9 @@ XIDS: Final[Mapping[int, Xid]] = {
         Level.CRITICAL,
         ("reset_gpu", "replace_if_remap_failed"),
     ),
-    66: _app("illegal access by driver code", Level.WARN),
-    68: _app("video decoder exception"),
-    69: _app("graphics engine class error: a program's bad command"),
+    66: _program_xid("illegal access by driver code", Level.WARN),
+    68: _program_xid("video decoder exception"),
+    69: _program_xid("graphics engine class error: a program's bad command"),
     74: Xid("NVLink error", Level.CRITICAL, _NVLINK),
     79: Xid(
         "fallen off the bus: the machine does not reach it over PCIe",
@@ -86,7 +88,7 @@ XIDS: Final[Mapping[int, Xid]] = {
     120: Xid("GSP failed", Level.CRITICAL, _GSP),
     121: Xid("corrected error of the link to the CPU (C2C)", Level.WARN, ("reset_when_free",)),
     136: Xid("an NVLink could not be trained", Level.CRITICAL, _NVLINK),
-    137: _app("NVLink: a program's illegal access to the memory of another GPU"),
+    137: _program_xid("NVLink: a program's illegal access to the memory of another GPU"),
     140: Xid("unrecovered ECC error", Level.CRITICAL, _ECC_RESET),
     143: Xid("the GPU could not be initialised", Level.CRITICAL, RESET),
     **{code: Xid("NVLink 5 error", Level.CRITICAL, _NVLINK) for code in range(144, 151)},
