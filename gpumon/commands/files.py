@@ -103,6 +103,7 @@ class ScreenFiles:
         return await in_daemon_thread(_scenario_names, self._scenario_folder())
 
     def _scenario_folder(self) -> Path | None:
+        """Folder of the saved scenarios, beside the config; None where there is no config."""
         if self._place:
             return Path(self._place).parent / "scenarios"
         return None
@@ -201,6 +202,7 @@ class ScreenFiles:
         return ""
 
     def _folders(self) -> Iterator[Path]:
+        """Folders for bundles, the preferred one first."""
         if self._bundles is not None:
             yield self._bundles
         if self._home.startswith("/"):
@@ -219,6 +221,7 @@ def bundle_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def _scenario_names(folder: Path | None) -> tuple[str, ...]:
+    """Names of the scenario files in a folder, by the alphabet; none where it cannot be read."""
     if folder is None:
         return ()
     try:

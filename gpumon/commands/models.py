@@ -39,6 +39,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _list(chosen: argparse.Namespace) -> int:
+    """Print all models."""
     config = settings(chosen).loaded.config
     from gpumon.outputs.models import encode, list_models, model_as_json
     from gpumon.sources.packaged import llm_catalogue
@@ -53,6 +54,7 @@ def _list(chosen: argparse.Namespace) -> int:
 
 
 def _search(chosen: argparse.Namespace) -> int:
+    """Print the models that words find; the exit code is 1 where none is found."""
     settings(chosen)
     from gpumon.outputs.models import encode, list_models, model_as_json, not_found
     from gpumon.sources.packaged import llm_catalogue
@@ -75,6 +77,7 @@ def _search(chosen: argparse.Namespace) -> int:
 
 
 def _show(chosen: argparse.Namespace) -> int:
+    """Print the dimensions of one model; the exit code is 1 where they are not known."""
     config = settings(chosen).loaded.config
     from gpumon.outputs.models import ShownModel, encode, show_model, shown_json
     from gpumon.sources.model_facts import POINTER, look_up

@@ -118,6 +118,7 @@ def _add(chosen: argparse.Namespace) -> None:
 
 
 def _list(chosen: argparse.Namespace) -> None:
+    """Print all profiles: those of gpumon and the imported ones."""
     stored = stored_profiles(os.environ)
     built_in = builtin()
     everything = built_in | stored.observed()
@@ -131,6 +132,7 @@ def _list(chosen: argparse.Namespace) -> None:
 
 
 def _show(chosen: argparse.Namespace) -> None:
+    """Print one profile. Raises ConfigError."""
     name = chosen.name
     stored = stored_profiles(os.environ)
     built_in = builtin()
@@ -145,6 +147,7 @@ def _show(chosen: argparse.Namespace) -> None:
 
 
 def _remove(chosen: argparse.Namespace) -> None:
+    """Remove an imported profile. Raises ConfigError."""
     path = remove(chosen.name, os.environ)
     if chosen.json:
         write(encode({"removed": path.stem}))
@@ -180,6 +183,7 @@ def _read_files(words: Sequence[str]) -> dict[str, bytes]:
 
 
 def _read_file(word: str) -> bytes:
+    """Content of a file or of standard input (`-`), as far as it is read. Raises ConfigError."""
     try:
         if word == "-":
             return sys.stdin.buffer.read(MOST_IMPORT_BYTES + 1)
@@ -193,6 +197,7 @@ def _read_file(word: str) -> bytes:
 
 
 def _gpu(text: str | None) -> str:
+    """Catalogue name of a type of GPU; empty where none is given. Raises ConfigError."""
     try:
         if text:
             return gpu_catalogue().find(text).name
@@ -214,6 +219,7 @@ def _precision(option: str, text: str | None) -> str:
 
 
 def _concurrencies(text: str | None) -> tuple[float, ...]:
+    """Numbers of requests in flight, given with commas between; none where none is given. Raises ConfigError."""
     if not text:
         return ()
     try:

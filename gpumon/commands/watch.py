@@ -228,6 +228,7 @@ def print_fleet(
 async def _print_fleet(
     config: Config, given: Options, form: str, sink: Callable[[str | bytes], None], columns: int
 ) -> int:
+    """Print the fleet after each refresh, until the count or the duration is reached; returns the exit code."""
     from gpumon.fleet.snapshot import NOTHING_YET
     from gpumon.outputs.fleet import encode, report
     from gpumon.session.fleet import FleetSession

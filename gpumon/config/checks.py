@@ -55,6 +55,7 @@ def _gpus_problem(gpus: Literal["auto"] | tuple[int, ...]) -> str:
 
 
 def _labels_problem(labels: tuple[str, ...]) -> str:
+    """Fault of names of labels, of which there must be one at least; empty: none."""
     for label in labels:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", label):
             return f"{clean(label, 40)!r} is no name of a label"
@@ -64,6 +65,7 @@ def _labels_problem(labels: tuple[str, ...]) -> str:
 
 
 def _owners_problem(labels: tuple[str, ...]) -> str:
+    """Fault of names of labels, of which there may be none; empty: none."""
     if labels:
         return _labels_problem(labels)
     return ""
@@ -119,6 +121,7 @@ def address_problem(address: str) -> str:
 
 
 def _columns_problem(columns: tuple[str, ...]) -> str:
+    """Fault of the names of hidden columns, with a near one; empty: none."""
     if not columns:
         return ""
     from gpumon.config.columns import HIDEABLE_NAMES  # most configs hide none, and start without the tables
@@ -135,6 +138,7 @@ def _columns_problem(columns: tuple[str, ...]) -> str:
 
 
 def _when_problem(text: str) -> str:
+    """Fault of the condition of an alert; empty: none."""
     from gpumon.triage.alerts import parse
 
     try:
@@ -168,6 +172,7 @@ def _webhook_url_problem(url: str) -> str:
 
 
 def _silences_problem(silences: tuple[str, ...]) -> str:
+    """Fault of the silences of a webhook, with the one that is wrong; empty: none."""
     from gpumon.triage.silence import parse_silence
 
     text = ""
@@ -180,6 +185,7 @@ def _silences_problem(silences: tuple[str, ...]) -> str:
 
 
 def _command_problem(command: tuple[str, ...]) -> str:
+    """Fault of a command with its arguments; empty: none, as without a command."""
     if command and not command[0].strip():
         return "must begin with the path or the name of a program"
     return ""
@@ -187,6 +193,7 @@ def _command_problem(command: tuple[str, ...]) -> str:
 
 @cache
 def _catalogue() -> GpuCatalogue:
+    """The packaged types of GPUs, which the checks read by themselves: they know no config."""
     from gpumon.specs.gpus import parse_gpus
 
     return parse_gpus((Path(specs.__file__).parent / "data" / "gpus.csv").read_text(encoding="utf-8"))
@@ -239,6 +246,7 @@ def same_hours(prices: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def _optional_url_problem(url: str) -> str:
+    """Fault of a URL that may be left out; empty: none."""
     if url:
         return urls.url_problem(url)
     return ""

@@ -61,6 +61,7 @@ class AlertCommands:
             changes.join()
 
     def _run(self, command: tuple[str, ...]) -> None:
+        """Deliver the changes for one command, one after the other, for as long as gpumon runs."""
         changes = self._waiting[command]
         while True:
             line, wall_s = changes.get()
@@ -70,6 +71,7 @@ class AlertCommands:
                 changes.task_done()
 
     def _deliver(self, command: tuple[str, ...], line: bytes, wall_s: float) -> None:
+        """Run a command with a change on its standard input; what goes wrong becomes the fault."""
         name = clean(command[0], 80)
         try:
             process = subprocess.Popen(
@@ -94,6 +96,7 @@ class AlertCommands:
             self._complain(f"{name} ended with exit code {process.returncode}", wall_s)
 
     def _complain(self, text: str, wall_s: float) -> None:
+        """Set the fault, at a Unix time."""
         self._fault = Fault("alert command", text, wall_s)
 
 

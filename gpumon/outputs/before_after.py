@@ -125,6 +125,7 @@ def _markdown_of(thing: ThingChange) -> list[str]:
 
 
 def _simulated(answer: BeforeAfter) -> str:
+    """Mark of a comparison of simulated spans; empty for others."""
     if answer.simulated:
         return "  SIMULATED"
     return ""
@@ -164,6 +165,7 @@ def _clock_of(unix_s: str) -> str:
 
 
 def _thing_lines(thing: ThingChange, width: int) -> Iterator[str]:
+    """An engine, GPU or host: what changed, the effect, and the figures."""
     yield _title_of(thing)
     changed = "; ".join(fact_texts(thing)) or NOTHING_DIFFERS
     yield from labelled("changed", changed, width, room=_LABEL_CELLS)
@@ -251,6 +253,7 @@ def _share_text(ratio: float) -> str:
 
 
 def _verdict_lines(verdicts: Sequence[VerdictChange], width: int) -> Iterator[str]:
+    """A table of the verdicts that stood in either span."""
     if not verdicts:
         yield "no verdict stood in either span"
         return

@@ -53,6 +53,7 @@ def fleet_texts(snapshot: FleetSnapshot, prices: Mapping[str, float], screen: st
 
 
 def _files(json: bytes, verdicts: str, screen: str, picture: str, versions: Sequence[str]) -> dict[str, bytes]:
+    """Name -> content of the files of a bundle."""
     return {
         "snapshot.json": json + b"\n",
         "verdicts.md": verdicts.encode(),
@@ -63,6 +64,7 @@ def _files(json: bytes, verdicts: str, screen: str, picture: str, versions: Sequ
 
 
 def _own_versions() -> Iterator[str]:
+    """Versions of gpumon, of Python, of its library for screens and of the system."""
     yield f"gpumon {__version__}"
     yield f"python {platform.python_version()}"
     yield f"textual {version('textual')}"

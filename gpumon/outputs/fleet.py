@@ -123,6 +123,7 @@ def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 16
 
 
 def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, owners: Sequence[str]) -> Iterator[str]:
+    """The lines of a report: title, tables, verdicts and faults."""
     snapshot, rows, models, whole = summed(snapshot, prices)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
     trouble = count_troubles(rows)
@@ -262,6 +263,7 @@ def _summary(whole: FleetRow) -> str:
 
 
 def _gpus(row: FleetRow) -> str:
+    """Number of GPUs in words."""
     if isinstance(row.gpus, Missing):
         return f"{NONE} GPUs"
     return counted(row.gpus, "GPU")
@@ -319,6 +321,7 @@ def _cost(row: FleetRow) -> str:
 
 
 def _vram(row: FleetRow) -> str:
+    """Used and whole memory in GiB; one dash where neither is known."""
     used = FORMAT_BY_UNIT["gib"](row.vram_used_bytes.value)
     whole = FORMAT_BY_UNIT["gib"](row.vram_total_bytes.value)
     if used == whole == NONE:
@@ -327,6 +330,7 @@ def _vram(row: FleetRow) -> str:
 
 
 def _bandwidth(row: FleetRow) -> str:
+    """Memory bandwidth as a share of its peak, with the sign of its source."""
     shown = _known_text(row.bandwidth_ratio, "ratio")
     if shown == NONE:
         return shown
@@ -342,6 +346,7 @@ def _latency(latency: RowLatency) -> str:
 
 
 def _worst(row: FleetRow) -> str:
+    """The worst verdict, cut; empty where nothing is wrong."""
     if row.level is Level.OK:
         return ""
     return clean(row.verdict, _LONGEST_VERDICT)

@@ -112,6 +112,7 @@ def _glossary_lines(period: FleetPeriod) -> Iterator[str]:
 
 
 def _title(period: FleetPeriod) -> str:
+    """Grouping and time of a report."""
     begin = local_time(period.begin)
     end = local_time(period.end)
     simulated = ""
@@ -176,6 +177,7 @@ def _use(group: GroupPeriod, name: str) -> str:
 
 
 def _cost(group: GroupPeriod) -> str:
+    """Costs of a group: all, unused, and by tokens; or how to have them."""
     if isinstance(group.cost, Missing):
         return "no price: set gpu_hour of [prices]"
     parts = [amount_of_money(group.cost)]
@@ -191,6 +193,7 @@ def _cost(group: GroupPeriod) -> str:
 
 
 def _energy(group: GroupPeriod) -> str:
+    """Energy of a group, and its cost."""
     if isinstance(group.energy_j, Missing):
         return NONE
     cost = ""
@@ -200,6 +203,7 @@ def _energy(group: GroupPeriod) -> str:
 
 
 def _incident_sum(group: GroupPeriod) -> str:
+    """Number and length of the incidents of a group."""
     if isinstance(group.incidents, Missing):
         return NO_INCIDENTS
     if not group.incidents:
@@ -212,6 +216,7 @@ def _incident_sum(group: GroupPeriod) -> str:
 
 
 def _whole_text(value: Reading) -> str:
+    """A number without decimals."""
     if isinstance(value, Missing):
         return NONE
     return f"{value:,.0f}"
@@ -230,6 +235,7 @@ def _hours_text(seconds: Reading) -> str:
 
 
 def _kwh_text(joules: Reading) -> str:
+    """Joules in kWh, with decimals where they are few."""
     if isinstance(joules, Missing):
         return NONE
     kwh = joules / KWH_J
@@ -275,6 +281,7 @@ _GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
 
 
 def _group_table(period: FleetPeriod) -> list[PrintedColumn]:
+    """The groups, a row each, and their total if they are several."""
     named = [group_name(group.name, period.by) for group in period.groups]
     rows = period.groups
     if len(rows) > 1:
@@ -292,6 +299,7 @@ def group_name(name: str, by: str) -> str:
 
 
 def _waster_table(period: FleetPeriod) -> list[PrintedColumn]:
+    """The GPUs that were unused for longest, a row each."""
     by = period.by
     group: ColumnSpec[Waster] = ColumnSpec(clean(by, 40), lambda waster: group_name(waster.group, by), keep=8)
     where = [_WASTER_HOST]
@@ -339,6 +347,7 @@ _INCIDENT: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
 
 
 def _more_incidents(period: FleetPeriod) -> Iterator[str]:
+    """How many incidents the table leaves out."""
     more = len(period.incidents) - _MOST_SHOWN + period.incidents_left_out
     if more > 0:
         yield f"and {more} more"
@@ -380,6 +389,7 @@ def _unplaced_lines(period: FleetPeriod) -> Iterator[str]:
 
 
 def _name_list(names: Sequence[str]) -> str:
+    """Names with commas between, and how many more there are."""
     shown = [clean(name, 60) for name in names[:_MOST_SHOWN]]
     if len(names) > _MOST_SHOWN:
         shown.append(f"and {len(names) - _MOST_SHOWN} more")

@@ -155,6 +155,7 @@ class HttpServer:
         self._listener.close()
 
     def _run(self) -> None:
+        """Serve in this thread until the loop is stopped, then end all connections."""
         loop = self._loop
         asyncio.set_event_loop(loop)
         loop.set_exception_handler(lambda *_: None)  # what clients do is no news

@@ -170,6 +170,7 @@ def _further_kilobytes(spec: LlmSpec) -> str:
 
 
 def _notes(row: LlmRow) -> str:
+    """Remarks on a model: refused, what is not counted, unverified."""
     if row.unusable:
         return "refused"
     notes = [f"without {part}" for part in row.spec.not_modelled]
@@ -179,6 +180,7 @@ def _notes(row: LlmRow) -> str:
 
 
 def _kind(spec: LlmSpec) -> str:
+    """Short words for what is special about a model's layers: `MoE+MLA`."""
     kinds = (
         ("MoE", spec.experts > 0),
         ("LIN", spec.state_layers > 0),
@@ -195,6 +197,7 @@ def _kind(spec: LlmSpec) -> str:
 
 
 def _billions_text(params: float) -> str:
+    """Parameters in millions or billions: `980M`, `7.2B`, `671B`."""
     if params <= 0.0:
         return NONE
     if params < 0.995e9:
@@ -205,12 +208,14 @@ def _billions_text(params: float) -> str:
 
 
 def _params_text(count: float) -> str:
+    """Parameters in three or two decimals: `7.242e9`, `135.00e6`."""
     if count >= 1e9:
         return f"{count / 1e9:.3f}e9"
     return f"{count / 1e6:.2f}e6"
 
 
 def _context_text(tokens: int) -> str:
+    """Tokens of a context: `512`, `128k`, `1M`; NONE where it is not known."""
     if not tokens:
         return NONE
     if tokens < 1024:
@@ -258,6 +263,7 @@ def _facts(spec: LlmSpec, model: ShownModel) -> list[tuple[str, str]]:
 
 
 def _attention_text(spec: LlmSpec) -> str:
+    """Heads, caches and reach of the layers, and the states of layers without attention."""
     cached = f"{spec.kv_heads} KV heads"
     if spec.latent:
         cached = "one latent for all (MLA)"
@@ -294,6 +300,7 @@ def _reach_text(attention: Attention) -> str:
 
 
 def _experts_text(spec: LlmSpec) -> str:
+    """Experts of a token and their size; empty for a dense model."""
     if not spec.experts:
         return ""
     parameters = _params_text(spec.expert_params)

@@ -174,6 +174,7 @@ class MetricsPage:
         return PageBody(gzip.compress(plain.body, _GZIP_LEVEL, mtime=0), plain.content_type, encoding)
 
     def _own_samples(self) -> Iterator[ExportedSample]:
+        """The series of the exporter itself: its start and its version."""
         yield ExportedSample("gpumon_process_start_time_seconds", {}, self._started_s)
         build = {"version": __version__, "python": platform.python_version()}
         yield ExportedSample("gpumon_build_info", build, 1.0)
@@ -194,6 +195,7 @@ def _render(form: str, families: _Families) -> PageBody:
 def _snapshot_samples(
     snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int]
 ) -> Iterator[ExportedSample]:
+    """The series of a snapshot, with events and restarts counted so far; without one that gpumon is down."""
     if snapshot is None:
         yield ExportedSample("gpumon_source_up", {"source": "collector", "name": ""}, 0.0)
         return

@@ -68,6 +68,7 @@ def incident_table(incidents: Sequence[Incident]) -> Iterator[str]:
 
 
 def _title(period: Period) -> str:
+    """Host and time of a report."""
     begin = local_time(period.begin)
     end = local_time(period.end)
     if begin.date() == end.date():
@@ -183,6 +184,7 @@ def _is_slice(gpu: GpuPeriod) -> bool:
 
 
 def _energy(period: Period) -> str:
+    """Energy of all GPUs, tokens per joule, and the cost."""
     joules = period.energy_j
     if isinstance(joules, Missing):
         return NONE
@@ -263,6 +265,7 @@ def _engine_table(engines: Sequence[EnginePeriod]) -> list[PrintedColumn]:
 
 
 def _incident_lines(period: Period, width: int) -> Iterator[str]:
+    """A table of the incidents, and how many are left out."""
     if not period.incidents:
         yield "no incidents"
         return
@@ -273,6 +276,7 @@ def _incident_lines(period: Period, width: int) -> Iterator[str]:
 
 
 def _incident_columns(incidents: Sequence[Incident]) -> list[PrintedColumn]:
+    """The columns of incidents; the day stands there if there are several."""
     days = {local_time(incident.begin).date() for incident in incidents}
     form = "%H:%M:%S"
     if len(days) > 1:

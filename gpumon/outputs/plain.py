@@ -45,6 +45,7 @@ _MARKS: Final = {
 
 
 def _vram(gpu: Gpu) -> str:
+    """Used and whole memory of a GPU in GiB; one dash where neither is known."""
     used = FORMAT_BY_UNIT["gib"](gpu.vram_used_bytes)
     total = FORMAT_BY_UNIT["gib"](gpu.vram_total_bytes)
     if used == total == NONE:
@@ -53,6 +54,7 @@ def _vram(gpu: Gpu) -> str:
 
 
 def _bandwidth(gpu: Gpu) -> str:
+    """Memory bandwidth of a GPU, with the signs of its source."""
     before, after = _MARKS[gpu.bandwidth_source]
     shown = FORMAT_BY_UNIT["bytes_per_s"](gpu.bandwidth_bytes_per_s)
     if shown == NONE:
@@ -120,6 +122,7 @@ def snapshot_lines(snapshot: Snapshot) -> str:
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
+    """A line per GPU, engine, model, verdict, event and fault."""
     width = _name_width(snapshot.engines)
     for gpu in snapshot.gpus:
         shown = with_clearer_reasons(gpu, snapshot.engines)
@@ -183,6 +186,7 @@ def _replicas_end(replicas: Replicas) -> str:
 
 
 def _verdict(verdict: Verdict) -> str:
+    """A verdict with its sentence and actions in one line."""
     texts = [f"{verdict.code.value} {verdict.level.value}"]
     for text in (verdict_text(verdict), actions_text(verdict)):
         if text:

@@ -62,6 +62,7 @@ def report(snapshot: Snapshot) -> str:
 
 
 def _lines(snapshot: Snapshot) -> Iterator[str]:
+    """The lines of all things of a snapshot, then of what was found."""
     simulated = ""
     if snapshot.simulated:
         simulated = "  SIMULATED"
@@ -83,6 +84,7 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _findings(snapshot: Snapshot) -> Iterator[str]:
+    """Verdicts, events and faults."""
     for verdict in snapshot.verdicts:
         yield from ("", *_verdict(verdict))
     for event in snapshot.events:
@@ -218,6 +220,7 @@ def _reading_text(value: Reading, unit: str) -> str:
 
 
 def _value_text(value: Any) -> str:
+    """A value that is no reading."""
     if isinstance(value, tuple):
         texts = [as_line(_item_text(item)) for item in value]
         return ", ".join(texts) or NONE
@@ -237,6 +240,7 @@ def _item_text(item: Any) -> str:
 
 
 def _value_line(label: str, value: str, source: str = "") -> str:
+    """A label, a value, and its source in brackets."""
     source_text = ""
     if source:
         source_text = f"  [{as_line(source)}]"
@@ -244,6 +248,7 @@ def _value_line(label: str, value: str, source: str = "") -> str:
 
 
 def _processes(gpu: Gpu) -> Iterator[str]:
+    """A line per process on a GPU."""
     for process in gpu.processes:
         amounts = (FORMAT_BY_UNIT["bytes"](process.vram_bytes), FORMAT_BY_UNIT["ratio"](process.sm_ratio))
         names = (process.name, process.user, process.container, process.pod, process.engine)

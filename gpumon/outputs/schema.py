@@ -49,6 +49,7 @@ def document(kind: type[msgspec.Struct], title: str, version: int, definitions: 
 
 
 def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object, with the readings' reasons under `missing`."""
     fields = printed_fields(kind)
     docs = docs_of(kind)
     properties = {}
@@ -82,6 +83,7 @@ def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> d
 
 
 def _type_schema(kind: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a field's type; other types are added to `definitions`."""
     if kind in _PLAIN_TYPES:
         return dict(_PLAIN_TYPES[kind])
     if kind == float | str:
@@ -115,6 +117,7 @@ def definition(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _enum_schema(kind: type[Enum]) -> dict[str, Any]:
+    """The schema of an enumeration: the values that are printed, and the meanings of all."""
     docs = docs_of(kind)
     meanings = []
     values = []

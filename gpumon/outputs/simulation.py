@@ -34,6 +34,7 @@ def report(answers: Sequence[Simulation], width: int) -> str:
 
 
 def _simulation_lines(answer: Simulation, width: int) -> Iterator[str]:
+    """One simulated workload: engines, latencies, goals and queue, or why there is no answer."""
     name = clean(answer.name, 60)
     if answer.problem:
         yield from wrapped(f"{name}: not simulated: {clean(answer.problem, _LONGEST_TEXT)}", width, "", INDENT)
@@ -59,6 +60,7 @@ def _fact_line(label: str, text: str, width: int) -> Iterator[str]:
 
 
 def _replicas(answer: Simulation) -> str:
+    """Number, split and GPUs of the replicas, and their router."""
     if answer.gpu:
         gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}"
     else:
@@ -73,6 +75,7 @@ def _replicas(answer: Simulation) -> str:
 
 
 def _engine(answer: Simulation) -> str:
+    """Limits of one engine: requests, tokens of a step, KV cache."""
     return (
         f"max_num_seqs {answer.max_num_seqs:,}, max_num_batched_tokens {answer.max_num_batched_tokens:,}, "
         f"KV cache {answer.kv_blocks * BLOCK:,} tokens"
@@ -103,6 +106,7 @@ def _row_names(*names: str) -> PrintedColumn:
 
 
 def _goals(answer: Simulation, figures: Figures) -> str:
+    """Whether the goals are held, and the goodput."""
     goals = (answer.goal_ttft_s, answer.goal_itl_s, answer.goal_e2e_s)
     if all(isinstance(goal, Missing) for goal in goals):
         return "none given: --ttft, --itl, --e2e"
@@ -120,6 +124,7 @@ def _goals(answer: Simulation, figures: Figures) -> str:
 
 
 def _served(figures: Figures) -> str:
+    """Requests and tokens that were served, cached, preempted and refused."""
     parts = [
         f"{figures.requests:,.0f} requests in {figures.seconds:,.0f} s",
         f"{_number_text(figures.requests_per_s)} requests/s",
@@ -144,6 +149,7 @@ def _queue(points: Sequence[QueuePoint]) -> Iterator[PrintedColumn]:
 
 
 def _number_text(value: Reading) -> str:
+    """A number without decimals above 100, else in three digits."""
     if isinstance(value, Missing):
         return NONE
     if value >= 99.95:

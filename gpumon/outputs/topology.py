@@ -35,6 +35,7 @@ def report(topology: Topology, width: int) -> str:
 
 
 def _lines(topology: Topology, width: int) -> Iterator[str]:
+    """Versions, the table of GPUs, the matrix of their paths, and remarks."""
     versions = f"driver {topology.driver or '-'}"
     if topology.link == NVLINK_WORD:
         versions += f"  CUDA {topology.cuda or '-'}"
@@ -156,6 +157,7 @@ def _placement_remarks(topology: Topology) -> Iterator[str]:
 
 
 def _link_remarks(board: TopologyGpu, link: str) -> Iterator[str]:
+    """Lanes and links of a GPU that are down, and memory errors."""
     name = f"! gpu {board.index}:"
     if is_below(board.pcie_width, board.pcie_width_max):
         lanes = f"x{_whole_text(board.pcie_width)} of x{_whole_text(board.pcie_width_max)} lanes"
@@ -187,6 +189,7 @@ def _switch_text(value: Reading) -> str:
 
 
 def _links_text(board: TopologyGpu) -> str:
+    """Active links of a GPU and all of them."""
     if isinstance(board.nvlinks, Missing):
         return "not known"
     if not board.nvlinks:

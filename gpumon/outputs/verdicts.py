@@ -41,6 +41,7 @@ def fleet_markdown(snapshot: FleetSnapshot) -> str:
 
 
 def _fleet_lines(snapshot: FleetSnapshot) -> Iterator[str]:
+    """Hosts, verdicts and faults of a fleet."""
     yield f"# fleet, {_local_time(snapshot.wall_s)}"
     yield ""
     yield "Recorded: nothing; the past is in the Prometheus."
@@ -55,6 +56,7 @@ def _fleet_lines(snapshot: FleetSnapshot) -> Iterator[str]:
 
 
 def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
+    """A table of the hosts."""
     if not hosts:
         yield "None."
         return
@@ -70,6 +72,7 @@ def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
 def _lines(
     snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None, incidents: Sequence[Incident]
 ) -> Iterator[str]:
+    """Everything of one machine that a ticket needs."""
     simulated = ""
     if snapshot.simulated:
         simulated = ", SIMULATED"
@@ -128,6 +131,7 @@ def _verdict(verdict: Verdict, host: str = "") -> Iterator[str]:
 
 
 def _events(events: Sequence[Event]) -> Iterator[str]:
+    """A table of the events."""
     if not events:
         yield "Nothing of note."
         return
@@ -144,6 +148,7 @@ def _events(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _faults(faults: Sequence[FaultShown]) -> Iterator[str]:
+    """A table of the faults."""
     if not faults:
         yield "None."
         return

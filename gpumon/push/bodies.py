@@ -84,6 +84,7 @@ def _headline(message: Message) -> str:
 
 
 def _json_body(message: Message, context: BodyContext) -> dict[str, Any]:
+    """The body for any receiver: all changes as they are."""
     changes = []
     for change in message.changes:
         entry: dict[str, Any] = msgspec.to_builtins(change)
@@ -101,6 +102,7 @@ def _json_body(message: Message, context: BodyContext) -> dict[str, Any]:
 
 
 def _slack_body(message: Message, _: BodyContext) -> dict[str, Any]:
+    """The body for Slack: a summary, and a block per change."""
     blocks: list[dict[str, Any]] = [_section(slack_text(_summary(message)))]
     for change in message.changes[:MOST_BLOCKS]:
         blocks.append(_section(_slack_change(change)))
@@ -134,10 +136,12 @@ def slack_text(text: str, most: int = MOST_SLACK_TEXT) -> str:
 
 
 def _section(text: str) -> dict[str, Any]:
+    """A block of Slack's with a text."""
     return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
 
 
 def _pagerduty_body(message: Message, context: BodyContext) -> dict[str, Any]:
+    """The body for PagerDuty: one event per incident, by its most urgent change."""
     event: dict[str, Any] = {"routing_key": context.key, "dedup_key": message.incident}
     if message.resolves:
         return {**event, "event_action": "resolve"}
@@ -169,6 +173,7 @@ def _pagerduty_body(message: Message, context: BodyContext) -> dict[str, Any]:
 
 
 def _alertmanager_body(message: Message, context: BodyContext) -> list[dict[str, Any]]:
+    """The body for an Alertmanager: an alert per change."""
     alerts = []
     for change in message.changes:
         alert = _alert(change, change.level)
@@ -216,6 +221,7 @@ def _worst_change(changes: Sequence[Change]) -> Change:
 
 
 def _level_text(change: Change) -> str:
+    """Level of a change in capitals, with the level before if that has changed."""
     if change.state is ChangeState.ENDED:
         return "OVER"
     if change.level_before:
@@ -224,6 +230,7 @@ def _level_text(change: Change) -> str:
 
 
 def _simulated_prefix(message: Message) -> str:
+    """Mark of a message with a simulated change; empty for others."""
     if any(change.simulated for change in message.changes):
         return "SIMULATED "
     return ""

@@ -138,6 +138,7 @@ def _keep_answer(path: Path | None, answer: DeliveryOutcome) -> None:
 
 
 def _test_messages(kind: str) -> list[Message]:
+    """The messages of a test: one, and for receivers with open incidents one that ends it."""
     now_s = time.time()
     host = clean(socket.gethostname(), MOST_NAME)
     incident = identity(host, f"test {now_s}")

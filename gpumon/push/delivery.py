@@ -145,11 +145,13 @@ class Receiver:
         await self._disconnect()
 
     async def _disconnect(self) -> None:
+        """Close the connection, if there is one."""
         if self._fetcher is not None:
             await self._fetcher.close()
             self._fetcher = None
 
     async def _fetcher_of(self, target: WebhookTarget) -> Fetcher:
+        """The connection to a receiver; a new one where the receiver has changed."""
         if self._fetcher is None or self._target != target:
             await self._disconnect()
             self._fetcher = Fetcher(
@@ -171,6 +173,7 @@ def _safe_text(target: WebhookTarget, text: str, most: int = _LONGEST_FAILURE) -
 
 
 def _result_of_status(status: int) -> DeliveryResult:
+    """Result of an attempt by the status of the answer."""
     if 200 <= status < 300:
         return DeliveryResult.DELIVERED
     if status in _REFUSED_STATUSES:
@@ -179,6 +182,7 @@ def _result_of_status(status: int) -> DeliveryResult:
 
 
 def _advice(status: int) -> str:
+    """Advice for a status that is no success."""
     if 300 <= status < 400:
         return "a redirect, which is not followed: give the final URL"
     return _ADVICE.get(status, "see its log")

@@ -54,6 +54,7 @@ class Admission:
 
 
 def _is_address(name: str) -> bool:
+    """Whether a host is an IP address."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
