@@ -284,7 +284,8 @@ class FileFeed:
         """The newest reading without a fault."""
         self._refusal: Refusal | None = None
         """Fault of the lines when the file last changed."""
-        self._moments: deque[float] = deque(maxlen=_USUAL_OF_GAPS + 1)
+        self._step_times: deque[float] = deque(maxlen=_USUAL_OF_GAPS + 1)
+        """Monotonic times of the newest steps."""
         self._notices: dict[str, float] = {}
         self._busy: asyncio.Task[tuple[tuple[bytes, ...], float] | None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -319,7 +320,7 @@ class FileFeed:
             texts.append(clean(f"no number in the newest line for {', '.join(absent)}", 200))
         usual_s = self._usual_s
         longest_s = _LATE_GAPS * max(usual_s, self.feed.interval_s)
-        if ok and usual_s and monotonic_s - self._moments[-1] > longest_s:
+        if ok and usual_s and monotonic_s - self._step_times[-1] > longest_s:
             texts.append(
                 f"no new line for more than {longest_s:.0f} s, where one came each {usual_s:.0f} s: has the run ended?"
             )
@@ -386,13 +387,14 @@ class FileFeed:
         if not steps:
             return self._unread_refusal(lines)
         new_steps = steps[-1:]
-        if not self._moments:
+        if not self._step_times:
             new_steps = self._backlog(steps)
         dated = []
         for new_step in new_steps:
-            moment_s = self._moment(new_step, changed_wall_s)
-            dated.append((moment_s, new_step))
-        *earlier, newest = [self._reading(moment_s, new_step) for moment_s, new_step in dated]
+            step_s = self._step_time(new_step, changed_wall_s)
+            self._step_times.append(step_s)
+            dated.append((step_s, new_step))
+        *earlier, newest = [self._reading(step_s, new_step) for step_s, new_step in dated]
         self._good = msgspec.structs.replace(newest, earlier=tuple(earlier))
         return None
 
@@ -411,8 +413,8 @@ class FileFeed:
                 shown.insert(0, earlier)
         return shown
 
-    def _moment(self, line: TrainingLine, changed_wall_s: float) -> float:
-        """Note and return the monotonic time of a step: as it says, else when the file changed.
+    def _step_time(self, line: TrainingLine, changed_wall_s: float) -> float:
+        """The monotonic time of a step: as it says, else when the file changed.
 
         Now, where that is not after the last one (clocks of two hosts, a run that was set back).
         """
@@ -420,17 +422,16 @@ class FileFeed:
         wall_s = changed_wall_s
         if line.wall_s is not None:
             wall_s = line.wall_s
-        moment_s = min(now_s, now_s - (self._wall() - wall_s))
-        if self._moments and moment_s <= self._moments[-1]:
-            moment_s = max(now_s, self._moments[-1])
-        self._moments.append(moment_s)
-        return moment_s
+        step_s = min(now_s, now_s - (self._wall() - wall_s))
+        if self._step_times and step_s <= self._step_times[-1]:
+            return max(now_s, self._step_times[-1])
+        return step_s
 
     @property
     def _usual_s(self) -> float:
         """Usual seconds between two lines; 0 before there were two."""
-        if len(self._moments) > 1:
-            return median(after - before for before, after in pairwise(self._moments))
+        if len(self._step_times) > 1:
+            return median(after - before for before, after in pairwise(self._step_times))
         return 0.0
 
     def _reading(self, moment_s: float, line: TrainingLine) -> EngineReading:

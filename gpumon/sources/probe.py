@@ -60,11 +60,14 @@ class KeyedAnswer(NamedTuple):
 
 
 class _PageRefusal(NamedTuple):
-    """Why one page is not the metrics page of the server, and how little that says: the least counts."""
+    """Why one page is not the metrics page of the server; the refusal of the lowest rank is shown."""
 
     rank: tuple[bool, bool]
-    """Whether the page is an aside, and whether the metrics are only off, or elsewhere."""
+    """(the page is an aside, the metrics are only off or elsewhere): the more of this holds, the less it says."""
     refusal: Refusal
+
+
+_MOST_TELLING: Final = (False, False)
 
 
 async def find(
@@ -85,7 +88,7 @@ async def find(
     for path, rows in pages.items():
         may_take_records = path == page_of_records
         if may_take_records and record_refusals:
-            refusals.append(_PageRefusal((False, False), record_refusals[0]))
+            refusals.append(_PageRefusal(_MOST_TELLING, record_refusals[0]))
             continue
         if may_take_records and await _is_signed(fetcher, url, endpoint):
             return _without_prometheus_page(refusals[0].refusal)
@@ -113,6 +116,7 @@ def _page_of_records(pages: Iterable[str]) -> str:
 
 
 def _has_records(answer: HttpAnswer) -> bool:
+    """Whether an answer is JSON: records that nobody else gets any more."""
     return answer.status == 200 and is_json(answer.body, answer.content_type, ())
 
 
@@ -122,6 +126,7 @@ def _says_little(refusal: Refusal, status: int) -> bool:
 
 
 def _configured_kind(endpoint: Endpoint) -> EngineKind:
+    """The kind that the config says; UNKNOWN for `auto`."""
     if endpoint.engine == "auto":
         return EngineKind.UNKNOWN
     return EngineKind(endpoint.engine)
@@ -140,10 +145,10 @@ def _candidates(url: EndpointUrl, engines: tuple[EngineRow, ...]) -> dict[str, t
 
     A page that the user named is the only one, unless asking it takes records from somebody.
     """
-    named = url.metrics.removeprefix(url.base)
-    takes_records = DRAINS in engines and named in DRAINS.drain_paths
+    named_path = url.metrics.removeprefix(url.base)
+    takes_records = DRAINS in engines and named_path in DRAINS.drain_paths
     if url.named_page and not takes_records:
-        return {named: engines}
+        return {named_path: engines}
     first, *others = engines
     if all(other.paths == first.paths for other in others):
         return {path: engines for path in first.paths if path not in first.drain_paths}
@@ -307,14 +312,14 @@ def _cards_of(models: Any) -> list[Mapping[str, Any]]:
 def _served_card(cards: Sequence[Mapping[str, Any]], served: str) -> Mapping[str, Any]:
     """The card of the served base model: the metrics' name, else the first that is no LoRA adapter (those have a
     parent). Empty if there are no cards."""
-    first: Mapping[str, Any] = {}
-    first_rank = (True, True, True)
+    best: Mapping[str, Any] = {}
+    best_rank: tuple[bool, bool] | None = None
     for card in cards:
-        rank = (False, card.get("id") != served, bool(card.get("parent")))
-        if rank < first_rank:
-            first = card
-            first_rank = rank
-    return first
+        rank = (card.get("id") != served, bool(card.get("parent")))
+        if best_rank is None or rank < best_rank:
+            best = card
+            best_rank = rank
+    return best
 
 
 def _facts_of(card: Mapping[str, Any], cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:

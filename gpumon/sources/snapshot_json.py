@@ -33,6 +33,8 @@ _LEFT_OUT: Final = (Verdict, Evidence, Action, Signal, Event, RaisedAlert)
 GIVE_WAY_EVERY: Final = 16
 """Records after which the event loop gets its turn: this runs in a thread beside it."""
 GIVE_WAY_S: Final = 1e-4
+"""Pause in which it does."""
+_LARGEST_WHOLE: Final = (1 << 63) - 1
 _UNKNOWN: Final[dict[type[Enum], Enum]] = {
     GpuState: GpuState.ERROR,
     EndpointState: EndpointState.ERROR,
@@ -173,7 +175,7 @@ def _read_objects(field: _Field, value: Any, before: tuple[_Read, ...]) -> tuple
     assert field.objects is not None
     if not field.is_list:
         return (_read_object(field.objects, value, before[0] if before else _UNREAD),)
-    peers.check_count(field.name, len(_of(list, value)))
+    peers.check_count(field.name, len(_checked_type(list, value)))
     objects: list[_Read] = []
     new = 0
     for number, item in enumerate(value):
@@ -206,9 +208,9 @@ def _records(field: _Field, objects: tuple[_Read, ...]) -> Any:
     if not field.is_list:
         return objects[0].record
     records = []
-    for record in objects:
-        if record.record is not None:
-            records.append(record.record)
+    for item in objects:
+        if item.record is not None:
+            records.append(item.record)
     return tuple(records)
 
 
@@ -216,19 +218,21 @@ def _hold_against_bounds(kind: type[msgspec.Struct], newest: _Read, names: Itera
     """Take these figures over from the readings, each with a reason in its place where it cannot be."""
     readings = newest.readings
     figures = newest.figures
-    there = [name for name in names if name in readings]
-    for name in there:
+    present_names = [name for name in names if name in readings]
+    for name in present_names:
         figures[name] = readings[name]
     if kind is Gpu:
-        peers.drop_impossible_gpu_figures(figures, there)
+        peers.drop_impossible_gpu_figures(figures, present_names)
     elif kind is not Evidence:  # the unit of its figures depends on what was measured
-        peers.drop_impossible_figures(figures, there)
+        peers.drop_impossible_figures(figures, present_names)
 
 
 def _within_bounds(record: StructT) -> StructT:
     """The record, as far as its texts and numbers mean something together."""
     bound = _BOUNDED.get(type(record))
-    return record if bound is None else bound(record)
+    if bound is not None:
+        record = bound(record)
+    return record
 
 
 _BOUNDED: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
@@ -303,15 +307,15 @@ def _plain(field: str, kind: type[Any]) -> Callable[[Any], Any]:
     if kind is float:
         return lambda value: peers.bounded_number(field, _number(value))
     if kind is int:
-        return lambda value: peers.bounded_whole(field, _of(int, value))
-    return lambda value: _of(kind, value)
+        return lambda value: peers.bounded_whole(field, _checked_type(int, value))
+    return lambda value: _checked_type(kind, value)
 
 
 def _table(field: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Reads an object whose keys are names."""
 
     def table(value: Any) -> dict[str, Any]:
-        peers.check_count(field, len(_of(dict, value)))
+        peers.check_count(field, len(_checked_type(dict, value)))
         return {_text(key): read(item) for key, item in value.items()}
 
     return table
@@ -322,21 +326,24 @@ def _items(field: str, kind: Any) -> Callable[[Any], Any]:
     read = _reader(field, kind)
 
     def items(value: Any) -> tuple[Any, ...]:
-        peers.check_count(field, len(_of(list, value)))
+        peers.check_count(field, len(_checked_type(list, value)))
         return tuple(read(item) for item in value)
 
     return items
 
 
-def _of(kind: type[Any], value: Any) -> Any:
-    """The value, if it is just that; a whole number is none of more than 63 bits."""
-    if type(value) is not kind or (kind is int and abs(value) >= 1 << 63):
+def _checked_type(kind: type[Any], value: Any) -> Any:
+    """The value, if it is of this very type: `True` is no int. Raises TypeError, also for an int beyond 63 bits."""
+    if type(value) is not kind:
         raise TypeError("another type")
+    if kind is int and abs(value) > _LARGEST_WHOLE:
+        raise TypeError("too large")
     return value
 
 
 def _text(value: Any) -> str:
-    return clean(_of(str, value), peers.MOST_TEXT_CHARACTERS)
+    """A text without control characters, cut to the bound. Raises TypeError."""
+    return clean(_checked_type(str, value), peers.MOST_TEXT_CHARACTERS)
 
 
 def _number(value: Any) -> float:
@@ -344,7 +351,7 @@ def _number(value: Any) -> float:
     if type(value) is float:
         number = value
     else:
-        number = float(_of(int, value))
+        number = float(_checked_type(int, value))
     if not math.isfinite(number):
         raise ValueError("not finite")
     return number

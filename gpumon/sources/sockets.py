@@ -34,15 +34,15 @@ _LISTEN = " 0A "
 # number, port) and an `inet_diag_req_v2` (family, protocol, extensions, padding, states, and the socket's
 # `inet_diag_sockid`: ports, addresses, interface, cookie). An answer is a `nlmsghdr` and an `inet_diag_msg`.
 _HEADER = struct.Struct("=IH10x")
-"""Of an answer: length and type."""
+"""Length and type of an answer."""
 _DUMP_REQUEST = struct.Struct("=IHHIIBBHI48x")
 """A request with an empty `inet_diag_sockid`: all sockets are asked for."""
 _LOCAL_END = struct.Struct("!20xH2x16s")
-"""Of an answer: local port and address."""
+"""Local port and address of an answer."""
 _OWNER = struct.Struct("=80xII")
-"""Of an answer: user and inode."""
+"""User and inode of an answer."""
 _STATE = struct.Struct("=17xB")
-"""Of an answer: state of the socket."""
+"""State of the socket of an answer."""
 _ONE_REQUEST = struct.Struct("=IHHIIBBHI")
 """A request up to its `inet_diag_sockid`, which `_PORTS` and `_INTERFACE` make."""
 _PORTS = struct.Struct("!HH16s16s")

@@ -138,35 +138,52 @@ class _Question(NamedTuple):
 
 
 class _Slot:
-    """The GPU at one index, and the thread that reads it. From `ask` until the answer only that thread touches it."""
+    """The GPU at one index, and the thread that reads it.
+
+    Two threads share it, and the two queues say whose turn it is. Between `ask` and the answer the slot's own thread
+    reads the GPU; the fleet's thread then only reads what was written last, which may be old, and never waits longer
+    than its patience: this is how a call that hangs costs one row.
+    """
 
     def __init__(self, index: int, driver: Driver, timings: Timings, events: GpuErrorEvents) -> None:
         self.index = index
+        self._driver = driver
+        self._timings = timings
+        self._events = events
+
+        # Written by the slot's thread; each is replaced as a whole.
         self.rows: tuple[GpuReading, ...] = ()
         """As they were read last."""
         self.gpu: DriverGpu | None = None
+        """None: it is not open."""
         self.down: _DownGpu | None = None
+        """Why it gives no figures; None while it does."""
         self.error: Exception | None = None
         """Ends the worker's session with the driver, or shows a fault of gpumon's own."""
         self.stale = False
         """Its handle does not name its device any more: all are looked for again."""
-        self.question: _Question | None = None
-        """The question that is not answered yet."""
-        self.look_again = True
-        """Ask the driver anew which GPU stands at this index."""
         self.troubles: dict[str, tuple[str, float]] = {}
-        self._driver = driver
-        self._timings = timings
-        self._events = events
+        """Calls that worked before and fail now -> the reason and since when (Unix time)."""
         self._trace = [""]
         """The driver call that runs now, or ran last."""
-        self._is_ended = False
         self._probe_due_s = 0.0
+        """When a GPU that is down is tried again."""
+
+        # Written by the fleet's thread.
+        self.question: _Question | None = None
+        """The question that is not answered yet."""
+        self._now_s = 0.0
+        """With `_pcie` the contents of the question."""
+        self._pcie = Pcie.OFF
+        self._is_ended = False
+        """The thread ends as soon as it is not reading."""
+
+        self.look_again = True
+        """Ask the driver anew which GPU stands at this index: set by the fleet's thread, reset by the slot's."""
+
         # Not a semaphore and an event, which take thirty calls per question: these queues take four.
         self._questions: SimpleQueue[None] = SimpleQueue()
         self._answers: SimpleQueue[None] = SimpleQueue()
-        self._now_s = 0.0
-        self._pcie = Pcie.OFF
         threading.Thread(target=self._run, name=f"gpu {index}", daemon=True).start()
 
     def end(self) -> None:
@@ -183,7 +200,7 @@ class _Slot:
             self._questions.put(None)
 
     def wait_for_answer(self, patience_s: float) -> bool:
-        """Wait at most `patience_s` until it is read; whether it is."""
+        """Wait at most `patience_s` until it is read. Returns whether it is."""
         if self.question is None:
             return True
         try:

@@ -119,7 +119,7 @@ class Counters:
         self.link_queries = 0
         """Prompt tokens that were looked for beyond the link."""
         self.link_hits = 0
-        """Those of them that were there."""
+        """Prompt tokens that were found there."""
         self.fetches = Histogram(_BYTES)
         """Sizes of transfers over the link, in bytes."""
         self.fetch_s = Histogram(_TRANSFER)

@@ -202,7 +202,7 @@ class EngineModel:
         self._running: dict[Sequence, None] = {}
         """Admitted requests, the oldest first: a set that keeps its order, like the next one."""
         self._prefilling: dict[Sequence, None] = {}
-        """Those of them whose prompt is not computed yet."""
+        """Running requests whose prompt is not computed yet."""
         self._without_slot = 0
         """Requests in the queue whose LoRA adapter had no slot when the scheduler looked last."""
         self._deadlines: list[_Deadline] = []
