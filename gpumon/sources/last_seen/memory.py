@@ -114,6 +114,16 @@ class Around(NamedTuple):
     not."""
 
 
+class _Tick(NamedTuple):
+    """The moment of a tick, and what was seen around the engines by then."""
+
+    around: Around
+    wall_s: float
+    """Unix time."""
+    now_s: float
+    """Monotonic time."""
+
+
 AskCause = Callable[[KnownEngine], "Future[Cause]"]
 
 
@@ -148,16 +158,14 @@ class _SeenEngine:
         return self.cause_answer is not None and self.cause_answer.done()
 
 
-def _is_process_gone(
-    engine: _SeenEngine, reading: EngineReading | None, around: Around, wall_s: float, now_s: float
-) -> bool:
+def _is_process_gone(engine: _SeenEngine, reading: EngineReading | None, tick: _Tick) -> bool:
     """Whether the process of an engine is gone, by its port if the process is not known."""
     origin = engine.record.origin
     if origin.pid:
-        return around.rebooted or origin.id in around.ended
+        return tick.around.rebooted or origin.id in tick.around.ended
     if reading is None or reading.state is not EndpointState.REFUSED:
         return False
-    return _refuses_for(engine, wall_s, now_s) >= REFUSES_S
+    return _refuses_for(engine, tick.wall_s, tick.now_s) >= REFUSES_S
 
 
 def _is_old(engine: _SeenEngine, reading: EngineReading) -> bool:
@@ -247,34 +255,36 @@ class LastSeen:
         now_s: float,
     ) -> tuple[EngineReading, ...]:
         """The engines of a tick: those that have ended say so, those that start say what they do."""
+        tick = _Tick(around, wall_s, now_s)
         self._take_successors(around, wall_s)
         shown: list[EngineReading] = []
-        self._take_answers(readings, around, wall_s, now_s)
+        self._take_answers(readings, tick)
         listed_keys = {reading.key for reading in readings}
         for reading in readings:
-            shown += self._shown_readings(reading, listed_keys, gpus, around, wall_s, now_s)
+            shown += self._shown_readings(reading, listed_keys, gpus, tick)
         urls = {reading.url for reading in readings}
         for engine in list(self._engines.values()):
             if engine.record.reading.url not in urls:
-                shown += self._absent_rows(engine, around, wall_s, now_s)
+                shown += self._absent_rows(engine, tick)
         for url in self._vram.keys() - urls:
             del self._vram[url]
         return _without_taken_gpus(shown)
 
-    def _take_answers(self, readings: Iterable[EngineReading], around: Around, wall_s: float, now_s: float) -> None:
+    def _take_answers(self, readings: Iterable[EngineReading], tick: _Tick) -> None:
         """Take the good readings of engines that are remembered."""
         for reading in readings:
-            if reading.state is EndpointState.OK and _is_remembered(reading, around):
-                self._take_answer(reading, around, wall_s, now_s)
+            if reading.state is EndpointState.OK and _is_remembered(reading, tick.around):
+                self._take_answer(reading, tick)
 
     def ask_causes(self, around: Around, now_s: float, wall_s: float) -> list[Future[Cause]]:
         """Begin to ask for the causes of all ends that are known already; returns what a first tick should wait for."""
+        tick = _Tick(around, wall_s, now_s)
         self._take_successors(around, wall_s)
         if around.rebooted:
             return []
         answers = []
         for engine in self._engines.values():
-            if engine.record.departure is None and self._note_end(engine, None, around, wall_s, now_s):
+            if engine.record.departure is None and self._note_end(engine, None, tick):
                 self._begin_asking(engine)
                 if engine.cause_answer is not None:
                     answers.append(engine.cause_answer)
@@ -298,12 +308,12 @@ class LastSeen:
             self.version += 1
             self._forget_moved(engine, wall_s)
 
-    def _take_answer(self, reading: EngineReading, around: Around, wall_s: float, now_s: float) -> None:
+    def _take_answer(self, reading: EngineReading, tick: _Tick) -> None:
         """Take the good reading of an engine, which is remembered from now on."""
         engine = self._engines.get(reading.key)
         if engine is not None and _is_old(engine, reading):
             return
-        answered_wall_s = wall_s - max(0.0, now_s - reading.monotonic_s)
+        answered_wall_s = tick.wall_s - max(0.0, tick.now_s - reading.monotonic_s)
         is_new = engine is None
         if engine is None:
             if len(self._engines) >= MOST_REMEMBERED_ENGINES and not self._forget_oldest():
@@ -312,7 +322,7 @@ class LastSeen:
             self._engines[reading.key] = engine
         if is_new or engine.record.departure is not None or engine.ended_s is not None:
             self._begin(engine, answered_wall_s, is_new=is_new)
-        self._take_origin(engine, around, answered_wall_s)
+        self._take_origin(engine, tick.around, answered_wall_s)
         if is_new:
             self._forget_replaced(engine)
         _take_figures(engine, reading, answered_wall_s)
@@ -396,24 +406,22 @@ class LastSeen:
         reading: EngineReading,
         listed_keys: set[str],
         gpus: Sequence[GpuReading],
-        around: Around,
-        wall_s: float,
-        now_s: float,
+        tick: _Tick,
     ) -> list[EngineReading]:
         """A reading as it is shown; several where a server of several models has ended before this run."""
         if reading.phase is not Phase.INFERENCE:
             return [reading]
         engines = self._engines_of(reading, listed_keys)
         # Those of one server end together: the first stands for all.
-        has_ended = bool(engines) and self._note_end(engines[0], reading, around, wall_s, now_s)
+        has_ended = bool(engines) and self._note_end(engines[0], reading, tick)
         if reading.state is EndpointState.OK and not has_ended:
             return [reading]
-        starting = self._starting_reading(reading, engines, gpus, around, now_s)
+        starting = self._starting_reading(reading, engines, gpus, tick.around, tick.now_s)
         if starting is not None:
             return [starting]
         if not engines:
             return [_never_served(reading)]
-        return [self._silent_reading(engine, reading, around, wall_s, now_s) for engine in engines]
+        return [self._silent_reading(engine, reading, tick) for engine in engines]
 
     def _engines_of(self, reading: EngineReading, listed_keys: set[str]) -> list[_SeenEngine]:
         """The engines that are remembered of this reading: of a server that does not answer, all its models without a
@@ -426,75 +434,69 @@ class LastSeen:
         at_url = [engine for engine in self._engines.values() if engine.record.reading.url == reading.url]
         return [engine for engine in at_url if engine.key not in listed_keys]
 
-    def _silent_reading(
-        self, engine: _SeenEngine, reading: EngineReading, around: Around, wall_s: float, now_s: float
-    ) -> EngineReading:
+    def _silent_reading(self, engine: _SeenEngine, reading: EngineReading, tick: _Tick) -> EngineReading:
         """The reading of an engine that served and does not answer: it has ended, or nobody knows."""
         record = engine.record
         if reading.state is not EndpointState.REFUSED:
             engine.refused_s = None
         elif engine.refused_s is None:
-            engine.refused_s = now_s
+            engine.refused_s = tick.now_s
         answers = reading.state not in (EndpointState.OK, EndpointState.REFUSED)
-        if answers and _has_successor(record, around):
+        if answers and _has_successor(record, tick.around):
             return _reading_without_answer(record, reading)
-        if self._has_departed(engine, reading, around, wall_s, now_s):
+        if self._has_departed(engine, reading, tick):
             assert record.departure is not None, "it was noted"
-            if not _is_over(record.departure, wall_s):
-                return self._end_row(engine, reading, wall_s, now_s)
+            if not _is_over(record.departure, tick.wall_s):
+                return self._end_row(engine, reading, tick.wall_s, tick.now_s)
             # Somebody lists it still (the config): it keeps a row, which is no event any more.
             return _long_gone_row(_reading_without_answer(record, reading), record.departure)
         if reading.state is EndpointState.OK:
             return reading
         return _reading_without_answer(record, reading)
 
-    def _absent_rows(self, engine: _SeenEngine, around: Around, wall_s: float, now_s: float) -> list[EngineReading]:
+    def _absent_rows(self, engine: _SeenEngine, tick: _Tick) -> list[EngineReading]:
         """The row of an engine of this host that nobody lists any more, or none where it has not ended, or long ago."""
         record = engine.record
         is_here = record.reading.found_by == "discovery" or bool(record.origin.pid)
-        if not is_here or not around.looks:
+        if not is_here or not tick.around.looks:
             return []
-        if not self._has_departed(engine, None, around, wall_s, now_s):
+        if not self._has_departed(engine, None, tick):
             return []
         assert record.departure is not None
-        if _is_over(record.departure, wall_s):
-            self._drop(engine, wall_s)
+        if _is_over(record.departure, tick.wall_s):
+            self._drop(engine, tick.wall_s)
             return []
-        return [self._end_row(engine, None, wall_s, now_s)]
+        return [self._end_row(engine, None, tick.wall_s, tick.now_s)]
 
-    def _note_end(
-        self, engine: _SeenEngine, reading: EngineReading | None, around: Around, wall_s: float, now_s: float
-    ) -> bool:
+    def _note_end(self, engine: _SeenEngine, reading: EngineReading | None, tick: _Tick) -> bool:
         """Note the end of an engine: its process is known to be gone, or its port refuses for so long that it must be.
         Returns whether it has ended."""
         record = engine.record
         if engine.ended_s is not None or record.departure is not None:
             answers = reading is not None and reading.state is EndpointState.OK
             return not answers or engine.answered_s <= (engine.ended_s or 0.0)
-        if not _is_process_gone(engine, reading, around, wall_s, now_s):
+        if not _is_process_gone(engine, reading, tick):
             return False
-        engine.ended_s = now_s
+        engine.ended_s = tick.now_s
         return True
 
-    def _has_departed(
-        self, engine: _SeenEngine, reading: EngineReading | None, around: Around, wall_s: float, now_s: float
-    ) -> bool:
+    def _has_departed(self, engine: _SeenEngine, reading: EngineReading | None, tick: _Tick) -> bool:
         """Note the end of an engine once its cause is known, or did not come in time; whether it is noted."""
         record = engine.record
         if record.departure is not None and not engine.has_cause:
             return True
-        if not self._note_end(engine, reading, around, wall_s, now_s):
+        if not self._note_end(engine, reading, tick):
             return False
-        if record.departure is None and self._is_replaced(engine, around):
-            self._drop(engine, wall_s)
+        if record.departure is None and self._is_replaced(engine, tick.around):
+            self._drop(engine, tick.wall_s)
             return False
-        if not around.rebooted:
+        if not tick.around.rebooted:
             self._begin_asking(engine)
-        if _awaits_cause(engine, now_s):
+        if _awaits_cause(engine, tick.now_s):
             return False
-        cause = _take_cause(engine, around)
+        cause = _take_cause(engine, tick.around)
         if record.departure is None or cause is not NO_CAUSE:
-            self._depart(engine, cause, wall_s)
+            self._depart(engine, cause, tick.wall_s)
         return True
 
     def _depart(self, engine: _SeenEngine, cause: Cause, wall_s: float) -> None:
