@@ -14,11 +14,11 @@ options = add_monitor
 
 def run(chosen: argparse.Namespace) -> int:
     """Check everything, and print; the exit code is 1 where something fails."""
-    loaded, given = settings(chosen)
+    loaded, run_options = settings(chosen)
     from gpumon.outputs.doctor import failed, report
     from gpumon.sources.diagnosis import diagnose
 
-    checks = asyncio.run(diagnose(loaded.config, given))
+    checks = asyncio.run(diagnose(loaded.config, run_options))
     if loaded.config.webhook:
         from gpumon.push.checks import checks as webhook_checks
 

@@ -226,11 +226,11 @@ def _incidents_of_recording(recording: Recording, name: str, from_s: float, to_s
     from gpumon.readings.format import wall_of
 
     worst, _ = incidents(recording.events(from_s, to_s), to_s)
-    seen = []
+    incidents_seen = []
     for incident in worst:
         begin_s = wall_of(incident.begin)
         end_s = begin_s + incident.seconds
-        seen.append(
+        incidents_seen.append(
             IncidentSeen(
                 host=name,
                 key=incident.scope,
@@ -244,4 +244,4 @@ def _incidents_of_recording(recording: Recording, name: str, from_s: float, to_s
                 source=VERDICT,
             )
         )
-    return RecordedIncidents(tuple(seen), everywhere=True)
+    return RecordedIncidents(tuple(incidents_seen), everywhere=True)

@@ -225,7 +225,10 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
 
 
 def sizing_look_ups(
-    config: Config, scenario: Scenario, environ: Mapping[str, str], own: Mapping[str, LlmSpec] = MappingProxyType({})
+    config: Config,
+    scenario: Scenario,
+    environ: Mapping[str, str],
+    own_models: Mapping[str, LlmSpec] = MappingProxyType({}),
 ) -> Catalogues:
     """The look-ups of sizing for a scenario: catalogues, models of the config, imported profiles, prices. Reads files.
 
@@ -247,7 +250,7 @@ def sizing_look_ups(
     return Catalogues(
         gpus=gpus,
         llms=llm_catalogue(),
-        own=OwnModels(own, config.model),
+        own=OwnModels(own_models, config.model),
         profiles=profiles(environ),
         prices=sizing_prices(config, gpus, (server.gpu for server in scenario.server)),
     )

@@ -92,7 +92,7 @@ def _add(chosen: argparse.Namespace) -> None:
     memory_bytes = None
     if chosen.memory_gb is not None:
         memory_bytes = chosen.memory_gb * 1e9
-    given = Given(
+    import_options = Given(
         name=name,
         model=clean(chosen.model or ""),
         gpu=_gpu(chosen.gpu),
@@ -107,7 +107,7 @@ def _add(chosen: argparse.Namespace) -> None:
         memory_bytes=memory_bytes,
         busy_ratio=chosen.busy,
     )
-    files = imported(_read_files(chosen.files), given, gpu_catalogue())
+    files = imported(_read_files(chosen.files), import_options, gpu_catalogue())
     profiles = [_with_safe_name(profile) for profile in files.profiles]
     paths = store(profiles, os.environ, notes=files.notes, replace=chosen.replace)
     if chosen.json:
@@ -208,14 +208,14 @@ def _gpu(text: str | None) -> str:
 
 def _precision(option: str, text: str | None) -> str:
     """The name of a precision; empty where none is given. Raises ConfigError."""
-    known = ""
+    name = ""
     if text:
-        known = precision(text)
-    if text and not known:
+        name = precision(text)
+    if text and not name:
         raise ConfigError(
             f"{option}: {clean(text, 40)!a} is no precision; allowed: bf16, fp16, fp8, int8, int4, mxfp4, nvfp4"
         )
-    return known
+    return name
 
 
 def _concurrencies(text: str | None) -> tuple[float, ...]:

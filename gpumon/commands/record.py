@@ -34,7 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Record until a signal."""
-    loaded, given = settings(chosen)
+    loaded, run_options = settings(chosen)
     from gpumon.config.load import file_name
     from gpumon.history.file import recording_facts
     from gpumon.history.recorder import Recorder
@@ -44,11 +44,14 @@ def run(chosen: argparse.Namespace) -> int:
     if chosen.file:
         path = Path(chosen.file)
     else:
-        path = _usual_file(host, simulated=given.demo)
+        path = _usual_file(host, simulated=run_options.demo)
     recorder = Recorder(
-        path, recording_facts(host, simulated=given.demo), keep_s=keep.keep_days * _DAY_S, keep_bytes=keep.keep_gb * 1e9
+        path,
+        recording_facts(host, simulated=run_options.demo),
+        keep_s=keep.keep_days * _DAY_S,
+        keep_bytes=keep.keep_gb * 1e9,
     )
-    write(_greeting(recorder, file_name(path), keep, demo=given.demo))
+    write(_greeting(recorder, file_name(path), keep, demo=run_options.demo))
     shown_fault = ""
 
     def tell_fault(_: Snapshot) -> None:
@@ -62,7 +65,7 @@ def run(chosen: argparse.Namespace) -> int:
             shown_fault = text
 
     try:
-        code = watch(loaded.config, given, tell_fault, (recorder,))
+        code = watch(loaded.config, run_options, tell_fault, (recorder,))
     finally:
         recorder.close()
     if code == EXIT_NOTHING:

@@ -25,18 +25,18 @@ def options(parser: argparse.ArgumentParser) -> None:
 def run(chosen: argparse.Namespace) -> int:
     """Show the screen until it is left."""
     gc.disable()  # it finds nothing in what is imported, and takes a twentieth of the time; the screen enables it
-    loaded, given = settings(chosen)
-    refuse_terminal(demo=given.demo)
-    if (loaded.config.prometheus.url or loaded.config.host) and not given.demo:
+    loaded, run_options = settings(chosen)
+    refuse_terminal(demo=run_options.demo)
+    if (loaded.config.prometheus.url or loaded.config.host) and not run_options.demo:
         from gpumon.session.fleet import FleetSession
 
         return show_fleet(FleetSession(loaded.config), loaded)
     from gpumon.session.build import start_worker
 
-    worker = start_worker(given)  # it gets ready while the rest is imported
+    worker = start_worker(run_options)  # it gets ready while the rest is imported
     from gpumon.session.host import HostSession, ThisHost
 
-    host = ThisHost(loaded.config, given, worker)
+    host = ThisHost(loaded.config, run_options, worker)
     return show(HostSession(loaded.config, host), loaded)
 
 

@@ -56,7 +56,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Serve until a signal comes."""
-    loaded, given = settings(chosen)
+    loaded, run_options = settings(chosen)
     config = loaded.config
     exporter = config.exporter
     login = _login(exporter, os.environ)
@@ -76,7 +76,7 @@ def run(chosen: argparse.Namespace) -> int:
         _warn_if_open(address, login)
         server.start()
         greeting = f"serving metrics at {_url(address, port, tls)}; Ctrl+C ends it\n"
-        asyncio.run(_collect(config, given, page, greeting))
+        asyncio.run(_collect(config, run_options, page, greeting))
     finally:
         server.close()
     return 0
@@ -115,7 +115,7 @@ class _Intake:
         self._notice_shown = is_empty
 
 
-async def _collect(config: Config, given: Options, page: MetricsPage, greeting: str) -> None:
+async def _collect(config: Config, run_options: Options, page: MetricsPage, greeting: str) -> None:
     """Collect snapshots for the page until a signal, even while there is nothing to monitor yet."""
     done = asyncio.Event()
     stop_on_signals(done)
@@ -124,11 +124,11 @@ async def _collect(config: Config, given: Options, page: MetricsPage, greeting: 
     if config.webhook:
         from gpumon.push.webhooks import webhooks_of
 
-        push = webhooks_of(config, given, note)
+        push = webhooks_of(config, run_options, note)
     if push is not None:
         page.count_also(push.samples)
     # The page keeps each tick for the histograms of its engines, and takes the snapshot that is made of it.
-    collector = build(config, given, await open_hardware(config, given), keepers=(page,), push=push)
+    collector = build(config, run_options, await open_hardware(config, run_options), keepers=(page,), push=push)
     stop_task = asyncio.create_task(done.wait())
     try:
         await collector.start(_Intake(page).take)

@@ -38,13 +38,13 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Print the snapshot; exit code 3: there is nothing to monitor."""
-    loaded, given = settings(chosen)
+    loaded, run_options = settings(chosen)
     if chosen.prometheus or chosen.host:
         from msgspec.structs import replace
 
-        return print_fleet(loaded.config, replace(given, count=1), chosen.form)
+        return print_fleet(loaded.config, replace(run_options, count=1), chosen.form)
     config = loaded.config
-    snapshot = asyncio.run(take_snapshot(config, given))
+    snapshot = asyncio.run(take_snapshot(config, run_options))
     if snapshot is None:
         return complain(NOTHING_HERE, EXIT_NOTHING)
     if chosen.form == "json":
@@ -61,7 +61,7 @@ def run(chosen: argparse.Namespace) -> int:
         write("\n" + report(snapshot))
     general = config.general
     slowest_s = max(general.interval_s, general.engine_interval_s, *(feed.interval_s for feed in config.feed))
-    hint = window_advice(snapshot, given.window_s, slowest_s)
+    hint = window_advice(snapshot, run_options.window_s, slowest_s)
     if hint:
         complain(hint, EXIT_OK)
     return EXIT_OK
@@ -72,7 +72,7 @@ def _never(snapshot: Snapshot) -> bool:  # noqa: ARG001 - a test of snapshots
 
 
 async def take_snapshot(
-    config: Config, given: Options, is_enough: Callable[[Snapshot], bool] = _never
+    config: Config, run_options: Options, is_enough: Callable[[Snapshot], bool] = _never
 ) -> Snapshot | None:
     """A snapshot after `given.window_s`, or the first one for which `is_enough` holds; None: nothing to monitor.
 
@@ -80,7 +80,7 @@ async def take_snapshot(
     """
     from gpumon.session.build import build, failed_worker, has_nothing_to_show, open_hardware
 
-    collector = build(config, given, await open_hardware(config, given))
+    collector = build(config, run_options, await open_hardware(config, run_options))
     try:
         await collector.open()
         await collector.any_ready(READY_S)
@@ -90,7 +90,7 @@ async def take_snapshot(
             longest_s = OTHERS_READY_S
         await collector.ready(longest_s)
         snapshot = await collector.tick()
-        end_s = time.monotonic() + given.window_s
+        end_s = time.monotonic() + run_options.window_s
         while (left_s := end_s - time.monotonic()) > 0 and not is_enough(snapshot):
             await asyncio.sleep(min(left_s, collector.interval_s))
             snapshot = await collector.tick()

@@ -46,12 +46,12 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Print the line; exit code 1: a critical verdict stands or an engine crashed, 3: nothing to monitor."""
-    loaded, given = settings(chosen)
+    loaded, run_options = settings(chosen)
     source = _SERVED
-    shot = _served_shot(loaded.config, given, chosen)
+    shot = _served_shot(loaded.config, run_options, chosen)
     if shot is None:
         source = _READ
-        shot = _own_shot(loaded.config, given, chosen.window)
+        shot = _own_shot(loaded.config, run_options, chosen.window)
     if shot is None:
         return complain(NOTHING_HERE, EXIT_NOTHING)
     if chosen.form == "json":
@@ -63,9 +63,9 @@ def run(chosen: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _served_shot(config: Config, given: Options, chosen: argparse.Namespace) -> StatusSnapshot | None:
+def _served_shot(config: Config, run_options: Options, chosen: argparse.Namespace) -> StatusSnapshot | None:
     """The snapshot of this host's `gpumon serve-metrics`, if it may be asked for what the options want."""
-    if given.demo or not given.nvml or chosen.endpoint:
+    if run_options.demo or not run_options.nvml or chosen.endpoint:
         return None
     exporter = config.exporter
     if exporter.tls_cert or exporter.user:
@@ -73,7 +73,7 @@ def _served_shot(config: Config, given: Options, chosen: argparse.Namespace) -> 
     return _ask_server(exporter.listen)
 
 
-def _own_shot(config: Config, given: Options, window_s: float | None) -> StatusSnapshot | None:
+def _own_shot(config: Config, run_options: Options, window_s: float | None) -> StatusSnapshot | None:
     """A snapshot of two readings; None where there is nothing to monitor."""
     import asyncio
 
@@ -84,7 +84,7 @@ def _own_shot(config: Config, given: Options, window_s: float | None) -> StatusS
     if window_s is None:
         window_s = config.general.engine_interval_s + 1.0  # two polls of an engine, and its answer
         is_enough = _has_rates
-    snapshot = asyncio.run(take_snapshot(config, msgspec.structs.replace(given, window_s=window_s), is_enough))
+    snapshot = asyncio.run(take_snapshot(config, msgspec.structs.replace(run_options, window_s=window_s), is_enough))
     if snapshot is None:
         return None
     return msgspec.json.decode(encode(snapshot), type=StatusSnapshot)

@@ -68,30 +68,33 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Print until the end that was asked for, or a signal."""
-    loaded, given = settings(chosen)
+    loaded, run_options = settings(chosen)
     if chosen.fleet and (chosen.form != "json" or chosen.prometheus or chosen.host):
         raise ConfigError("--fleet: goes with --json, and is of this host alone")
     if chosen.prometheus or chosen.host:
-        return print_fleet(loaded.config, given, chosen.form)
+        return print_fleet(loaded.config, run_options, chosen.form)
     if chosen.fleet:
         from msgspec.structs import replace
 
         from gpumon.outputs.json import Differences
 
         write(f"gpumon {__version__}\n")  # before the driver opens, which may take long
-        given = replace(given, for_fleet=True)
+        run_options = replace(run_options, for_fleet=True)
         lines_of_fleet = Differences()
         code = watch(
-            loaded.config, given, lambda snapshot: write(lines_of_fleet.encode(snapshot) + b"\n"), although_nothing=True
+            loaded.config,
+            run_options,
+            lambda snapshot: write(lines_of_fleet.encode(snapshot) + b"\n"),
+            although_nothing=True,
         )
     elif chosen.form == "json":
         from gpumon.outputs.json import encode
 
-        code = watch(loaded.config, given, lambda snapshot: write(encode(snapshot) + b"\n"))
+        code = watch(loaded.config, run_options, lambda snapshot: write(encode(snapshot) + b"\n"))
     else:
         from gpumon.outputs.plain import snapshot_lines
 
-        code = watch(loaded.config, given, lambda snapshot: write(snapshot_lines(snapshot)))
+        code = watch(loaded.config, run_options, lambda snapshot: write(snapshot_lines(snapshot)))
     if code == EXIT_NOTHING:
         return complain(NOTHING_HERE, EXIT_NOTHING)
     return code
@@ -99,7 +102,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 def watch(
     config: Config,
-    given: Options,
+    run_options: Options,
     sink: Callable[[Snapshot], None],
     keepers: Sequence[TickKeeper] = (),
     *,
@@ -109,8 +112,8 @@ def watch(
 
     Where there is neither a GPU nor an engine it ends at once, unless `although_nothing`.
     """
-    this_run = _Run(sink, given.count, although_nothing=although_nothing)
-    return asyncio.run(_watch(config, given, keepers, this_run))
+    this_run = _Run(sink, run_options.count, although_nothing=although_nothing)
+    return asyncio.run(_watch(config, run_options, keepers, this_run))
 
 
 class _Run:
@@ -159,7 +162,7 @@ class _Run:
         return EXIT_OK
 
 
-async def _watch(config: Config, given: Options, keepers: Sequence[TickKeeper], this_run: _Run) -> int:
+async def _watch(config: Config, run_options: Options, keepers: Sequence[TickKeeper], this_run: _Run) -> int:
     """Collect until the run is over."""
     from gpumon.session.build import build, open_hardware
 
@@ -167,10 +170,10 @@ async def _watch(config: Config, given: Options, keepers: Sequence[TickKeeper], 
     if config.webhook:
         from gpumon.push.webhooks import webhooks_of
 
-        push = webhooks_of(config, given, note)
+        push = webhooks_of(config, run_options, note)
     stop_on_signals(this_run.done)
-    collector = build(config, given, await open_hardware(config, given), keepers=keepers, push=push)
-    end_s = time.monotonic() + (given.duration_s or math.inf)
+    collector = build(config, run_options, await open_hardware(config, run_options), keepers=keepers, push=push)
+    end_s = time.monotonic() + (run_options.duration_s or math.inf)
     try:
         await collector.open()
         # One source is enough to begin: a driver that takes its time does not silence the engines.
@@ -213,20 +216,20 @@ def _ever_answered(host: HostShown) -> bool:
 
 
 def print_fleet(
-    config: Config, given: Options, form: str, sink: Callable[[str | bytes], None] = write, columns: int = 0
+    config: Config, run_options: Options, form: str, sink: Callable[[str | bytes], None] = write, columns: int = 0
 ) -> int:
     """Print the fleet, `json` or else as a table, `given.count` times (0: until a signal); returns the exit code.
 
     It is 1 if the Prometheus, or every host, never answered, 3 where the Prometheus has nothing of any host.
     """
-    code = asyncio.run(_print_fleet(config, given, form, sink, columns or width()))
+    code = asyncio.run(_print_fleet(config, run_options, form, sink, columns or width()))
     if code == EXIT_NOTHING:
         return complain("nothing to monitor: the Prometheus has nothing of any host now", EXIT_NOTHING)
     return code
 
 
 async def _print_fleet(
-    config: Config, given: Options, form: str, sink: Callable[[str | bytes], None], columns: int
+    config: Config, run_options: Options, form: str, sink: Callable[[str | bytes], None], columns: int
 ) -> int:
     """Print the fleet after each refresh, until the count or the duration is reached; returns the exit code."""
     from gpumon.fleet.snapshot import NOTHING_YET
@@ -239,7 +242,7 @@ async def _print_fleet(
     snapshot = NOTHING_YET
     stop_on_signals(done)
     slot_s = time.monotonic()
-    end_s = slot_s + (given.duration_s or math.inf)
+    end_s = slot_s + (run_options.duration_s or math.inf)
     try:
         while not done.is_set():
             answer = await _wait_unless(done, control.fleet.refreshed())
@@ -252,7 +255,7 @@ async def _print_fleet(
                 sink(report(snapshot, control.prices, columns, config.fleet.owners))
             printed += 1
             slot_s = max(slot_s + control.interval_s, time.monotonic())
-            if printed == given.count or slot_s >= end_s:
+            if printed == run_options.count or slot_s >= end_s:
                 break
             with contextlib.suppress(asyncio.TimeoutError):
                 async with timeout(slot_s - time.monotonic()):

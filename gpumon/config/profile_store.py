@@ -214,10 +214,10 @@ def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
 
 def _check_reserved(stems: Sequence[str]) -> None:
     """Refuse names of profiles that come with gpumon. Raises ConfigError."""
-    own = {name.casefold() for name in builtin()}
+    builtin_names = {name.casefold() for name in builtin()}
     reserved = []
     for stem in stems:
-        if stem.casefold() in own:
+        if stem.casefold() in builtin_names:
             reserved.append(stem)
     if reserved:
         raise ConfigError(

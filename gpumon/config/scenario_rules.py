@@ -120,11 +120,11 @@ def _at_most(most: int, plural: str) -> FieldRule:
 _PRECISIONS: Final = FieldRule(_precision_problem)
 
 
-def checked_observed(seen: Observed) -> Observed:
+def checked_observed(observed: Observed) -> Observed:
     """A measurement that a scenario file can hold. Raises Refused for the first figure that is out of its range."""
-    raw = {**msgspec.to_builtins(seen), "points": [msgspec.to_builtins(point) for point in seen.points]}
-    if seen.lengths is not None:
-        raw["lengths"] = {name: list(steps) for name, steps in msgspec.to_builtins(seen.lengths).items()}
+    raw = {**msgspec.to_builtins(observed), "points": [msgspec.to_builtins(point) for point in observed.points]}
+    if observed.lengths is not None:
+        raw["lengths"] = {name: list(steps) for name, steps in msgspec.to_builtins(observed.lengths).items()}
     return validated(raw, Observed, book=SCENARIO)
 
 
@@ -133,8 +133,8 @@ def _server_faults(server: Server) -> Faults:
         yield "nvlink_gpus", "must be at most gpus"
 
 
-def _observed_faults(seen: Observed) -> Faults:
-    if 0 < seen.gpus < seen.tp * seen.pp:
+def _observed_faults(observed: Observed) -> Faults:
+    if 0 < observed.gpus < observed.tp * observed.pp:
         yield "gpus", "must be at least tp x pp, or 0"
 
 

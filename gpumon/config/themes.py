@@ -132,14 +132,14 @@ def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = lo
     raw = parse_toml(text, where)
     try:
         settings = msgspec.structs.asdict(validated(raw, _ThemeFile, book=_THEME_RULES))
-        own = {}
+        own_colours = {}
         for key, value in settings.items():
             if key in raw:
-                own[key] = value
-        base = _base_colours(own.pop("base", None), base_of)
-        colours = {**base, **own}
+                own_colours[key] = value
+        base = _base_colours(own_colours.pop("base", None), base_of)
+        colours = {**base, **own_colours}
         _check_complete(colours, where)
-        _check_one_kind(own, base)
+        _check_one_kind(own_colours, base)
     except Refused as refused:
         raise config_error(refused, where, text) from None
     return Theme(**colours)
@@ -166,14 +166,14 @@ def _base_colours(name: str | None, base_of: Callable[[str], Theme | str]) -> di
     return msgspec.structs.asdict(base)
 
 
-def _check_one_kind(own: Mapping[str, str], base: Mapping[str, str]) -> None:
+def _check_one_kind(own_colours: Mapping[str, str], base: Mapping[str, str]) -> None:
     """Refuse a colour of another kind than those of the base, or without a base than the first one. Raises Refused."""
-    inherited = [colour for key, colour in base.items() if key not in own]
+    inherited = [colour for key, colour in base.items() if key not in own_colours]
     expected_kind = ""
-    for colour in (*inherited, *own.values()):
+    for colour in (*inherited, *own_colours.values()):
         expected_kind = _kind(colour)
         break
-    for key, colour in own.items():
+    for key, colour in own_colours.items():
         if _kind(colour) != expected_kind:
             rule = "a theme is all #rrggbb or all names of the terminal's colours"
             raise Refused((key,), f"the others are {expected_kind}: {rule}", colour)

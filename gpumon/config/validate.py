@@ -193,10 +193,10 @@ def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 def _types(kind: type[msgspec.Struct], book: Rulebook) -> Mapping[str, Any]:
     """The type of each field, with the range that the book adds."""
-    own = _declared_types(kind)
+    declared_types = _declared_types(kind)
     if book.types:
-        return {name: book.types.get(f"{kind.__name__}.{name}", own[name]) for name in own}
-    return own
+        return {name: book.types.get(f"{kind.__name__}.{name}", declared_types[name]) for name in declared_types}
+    return declared_types
 
 
 @cache
@@ -236,12 +236,12 @@ def with_settings(config: Config, changes: Mapping[tuple[str, str], object]) -> 
     for (section, key), value in changes.items():
         sections.setdefault(section, {})[key] = value
     tables = {}
-    for section, given in sections.items():
+    for section, values in sections.items():
         table = getattr(config, section)
         raw: dict[str, object] = msgspec.to_builtins(table)
-        for key in given:
+        for key in values:
             raw.pop(key, None)
-        raw |= given  # behind the others: faults come in the order of the changes
+        raw |= values  # behind the others: faults come in the order of the changes
         tables[section] = validated(_as_toml_values(raw), type(table), (section,))
     return msgspec.structs.replace(config, **tables)
 

@@ -155,10 +155,10 @@ class Recorder:
         # Not read-only: what a killed writer left in a rollback journal has to be taken back first.
         connection = open_connection(self._path, "rw")
         self._connection = connection
-        theirs = read_facts(connection, self._path)
+        facts_in_file = read_facts(connection, self._path)
         for name, text in _SHARED_FACTS.items():
-            if theirs.get(name, "") != self._facts.get(name, ""):
-                raise ConfigError(f"{file_name(self._path)}: {text.format(clean(theirs.get(name, '')))}")
+            if facts_in_file.get(name, "") != self._facts.get(name, ""):
+                raise ConfigError(f"{file_name(self._path)}: {text.format(clean(facts_in_file.get(name, '')))}")
         choose_journal(connection, self._path)
         connection.execute("BEGIN IMMEDIATE")  # raises where it cannot be written
         connection.execute("ROLLBACK")

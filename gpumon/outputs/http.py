@@ -84,11 +84,11 @@ class Login(NamedTuple):
     def admits(self, authorization: str) -> bool:
         """Whether an `Authorization` header is this login; takes the same time whatever is wrong with it."""
         scheme, _, word = authorization.partition(" ")
-        given = b""
+        credentials = b""
         if scheme.lower() == "basic":
             with contextlib.suppress(ValueError):
-                given = base64.b64decode(word.strip(), validate=True)
-        return hmac.compare_digest(hashlib.sha256(given).digest(), self.digest)
+                credentials = base64.b64decode(word.strip(), validate=True)
+        return hmac.compare_digest(hashlib.sha256(credentials).digest(), self.digest)
 
 
 def listening_socket(host: str, port: int) -> socket.socket:

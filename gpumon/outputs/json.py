@@ -108,8 +108,8 @@ def _reasons_of_absent(absent: Sequence[str], missing: Mapping[str, str]) -> dic
     """Why fields that say "none" by a value are null: the reason of another key, else one of their own."""
     reasons: dict[str, str] = {}
     for key in absent:
-        _, other, own = ABSENT[key]
-        reasons[key] = reasons.get(other) or missing.get(other, own.value)
+        _, other, own_reason = ABSENT[key]
+        reasons[key] = reasons.get(other) or missing.get(other, own_reason.value)
     return reasons
 
 

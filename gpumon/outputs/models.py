@@ -65,11 +65,11 @@ def list_models(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 
 
 def not_found(words: Sequence[str], nearest: Sequence[str], width: int = 160) -> str:
     """Text of a search in vain."""
-    asked = " ".join(as_word(word) for word in words)
+    query = " ".join(as_word(word) for word in words)
     near = ""
     if nearest:
         near = f"; nearest: {', '.join(map(as_word, nearest))}"
-    return "\n".join(wrapped(f"no model of the catalogue is named {asked}{near}", width, "", INDENT)) + "\n"
+    return "\n".join(wrapped(f"no model of the catalogue is named {query}{near}", width, "", INDENT)) + "\n"
 
 
 def show_model(model: ShownModel, width: int = 160) -> str:

@@ -122,7 +122,7 @@ def _is_wanted(group: str, ruled: RuleInputs) -> bool:
     return ruled.scraped and (name != "gpumon-prices" or priced)
 
 
-def _model_lines(name: str, model: ModelFacts, every: str) -> list[str]:
+def _model_lines(name: str, model: ModelFacts, interval: str) -> list[str]:
     """The groups with the constants of one model, each of at most `MOST_RULES` rules."""
     gpu = "GPU not known: no MFU, no MBU"
     if model.gpu:
@@ -134,7 +134,7 @@ def _model_lines(name: str, model: ModelFacts, every: str) -> list[str]:
             part = ""
             if count:
                 part = f"-{count // MOST_RULES + 1}"
-            lines.append(f"  - name: {name}{part}\n    interval: {every}\n    rules:\n")
+            lines.append(f"  - name: {name}{part}\n    interval: {interval}\n    rules:\n")
         lines += [f"      # {constant.meaning}\n", f"      - record: {constant.record}\n"]
         lines += [f"        expr: vector({promql_number(constant.value)})\n", labels]
     return lines

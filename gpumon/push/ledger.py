@@ -64,13 +64,13 @@ class Ledger:
             elapsed_s = max(0.0, now_s - self._last_s)
             self._watched_s += min(elapsed_s, _GAP_INTERVALS * snapshot.interval_s)
         self._last_s = now_s
-        seen = set()
+        places = set()
         for item in standing_items(snapshot):
             if self._is_wanted(item.level):
-                seen.add(item.place)
+                places.add(item.place)
                 self._see_item(item, snapshot, minute)
-        if seen != self.kept.told.keys():
-            self._end_others(seen, snapshot)
+        if places != self.kept.told.keys():
+            self._end_others(places, snapshot)
         return self._release(now_s, snapshot.interval_s)
 
     def flush(self, now_s: float) -> None:
@@ -134,11 +134,11 @@ class Ledger:
             return False
         return not 0.0 <= now_s - told.told_s < repeat_s
 
-    def _end_others(self, seen: Iterable[str], snapshot: Snapshot) -> None:
+    def _end_others(self, places: Iterable[str], snapshot: Snapshot) -> None:
         """End what does not stand any more."""
         now_s = snapshot.wall_s
         keys = keys_of(snapshot)
-        for place in self.kept.told.keys() - seen:
+        for place in self.kept.told.keys() - places:
             told = self.kept.told[place]
             if not self._is_over(place, told, keys, now_s):
                 continue

@@ -27,12 +27,12 @@ def merge_dcgm(gpus: Sequence[GpuReading], host_name: str) -> tuple[GpuReading, 
     others = [gpu for gpu in gpus if gpu.source == DCGM]
     if not others:
         return tuple(gpus)
-    own = [gpu for gpu in gpus if gpu.source != DCGM]
+    nvml_gpus = [gpu for gpu in gpus if gpu.source != DCGM]
     by_identity: dict[tuple[str, str], GpuReading] = {}
     for gpu in others:
         by_identity.update(dict.fromkeys(_identities(gpu), gpu))
-    joined = [_with_dcgm(gpu, by_identity) for gpu in own]
-    for remote in _by_remote_host(others, _local_labels(own, others, host_name)):
+    joined = [_with_dcgm(gpu, by_identity) for gpu in nvml_gpus]
+    for remote in _by_remote_host(others, _local_labels(nvml_gpus, others, host_name)):
         joined += _renumbered(joined, remote)
     return tuple(joined)
 
@@ -46,11 +46,11 @@ def _by_remote_host(others: Sequence[GpuReading], local: set[str]) -> Iterable[l
     return hosts.values()
 
 
-def _local_labels(own: Sequence[GpuReading], others: Sequence[GpuReading], host_name: str) -> set[str]:
+def _local_labels(nvml_gpus: Sequence[GpuReading], others: Sequence[GpuReading], host_name: str) -> set[str]:
     """Host labels of DCGM's readings that mean this host; none where NVML lists no GPU."""
-    if not own:
+    if not nvml_gpus:
         return set()
-    own_identities = {identity for gpu in own for identity in _identities(gpu)}
+    own_identities = {identity for gpu in nvml_gpus for identity in _identities(gpu)}
     labels = set()
     for gpu in others:
         if own_identities.intersection(_identities(gpu)) or _is_same_host(gpu.host, host_name):
@@ -79,33 +79,33 @@ def _is_same_host(label: str, host_name: str) -> bool:
     return bool(label) and label.partition(".")[0].casefold() == host_name.partition(".")[0].casefold()
 
 
-def _with_dcgm(own: GpuReading, by_identity: Mapping[tuple[str, str], GpuReading]) -> GpuReading:
+def _with_dcgm(gpu: GpuReading, by_identity: Mapping[tuple[str, str], GpuReading]) -> GpuReading:
     """NVML's reading with what it has not. What GPM measures is never replaced, nor what it is about to measure."""
-    if own.state is not GpuState.OK:
-        return own
-    for identity in _identities(own):
+    if gpu.state is not GpuState.OK:
+        return gpu
+    for identity in _identities(gpu):
         if identity in by_identity:
-            return _with_figures_of(own, by_identity[identity])
-    return own
+            return _with_figures_of(gpu, by_identity[identity])
+    return gpu
 
 
-def _with_figures_of(own: GpuReading, dcgm: GpuReading) -> GpuReading:
+def _with_figures_of(gpu: GpuReading, dcgm: GpuReading) -> GpuReading:
     """NVML's reading with the figures that it lacks and DCGM has."""
     fields: tuple[str, ...] = (*RATIOS, *RATES)
-    if own.activity_source == GPM:
+    if gpu.activity_source == GPM:
         fields = RATES
     figures = {}
     for field in fields:
         figure = getattr(dcgm, field)
-        if _is_wanted(own, field) and not isinstance(figure, Missing):
+        if _is_wanted(gpu, field) and not isinstance(figure, Missing):
             figures[field] = figure
     if not figures:
-        return own
-    activity_source = own.activity_source
+        return gpu
+    activity_source = gpu.activity_source
     if not figures.keys().isdisjoint(RATIOS):
         activity_source = DCGM
     return msgspec.structs.replace(
-        own,
+        gpu,
         **figures,
         activity_source=activity_source,
         activity_monotonic_s=dcgm.activity_monotonic_s,
@@ -114,9 +114,9 @@ def _with_figures_of(own: GpuReading, dcgm: GpuReading) -> GpuReading:
     )
 
 
-def _is_wanted(own: GpuReading, field: str) -> bool:
+def _is_wanted(gpu: GpuReading, field: str) -> bool:
     """Whether NVML has no figure, and is not about to have one."""
-    value = getattr(own, field)
+    value = getattr(gpu, field)
     return isinstance(value, Missing) and value.reason is not Reason.WARMING_UP
 
 
