@@ -95,7 +95,15 @@ def _show(chosen: argparse.Namespace) -> int:
         why = "no such file or folder on this host"
     else:
         why = facts.why.removesuffix(f"\n{POINTER}")
-    model = ShownModel(name, facts.spec, catalogue_row, why, facts.looked, nearest, chosen.context)
+    model = ShownModel(
+        name=name,
+        spec=facts.spec,
+        row=catalogue_row,
+        why=why,
+        looked=facts.looked,
+        nearest=nearest,
+        context_tokens=chosen.context,
+    )
     if chosen.json:
         write(encode(shown_json(model)))
     else:

@@ -179,7 +179,14 @@ def _model_size_faults(model: Model) -> Faults:
     """Fault of a size that the dimensions do not give: a figure ten times too high would make the MFU so, too."""
     kv_heads = model.kv_heads or model.heads
     head_dim = model.head_dim or model.hidden // model.heads
-    parameters = used_parameters(model.layers, model.hidden, model.heads, kv_heads, head_dim, model.vocab)
+    parameters = used_parameters(
+        layers=model.layers,
+        hidden=model.hidden,
+        heads=model.heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        vocab=model.vocab,
+    )
     least = parameters.least / 1e9
     typical = parameters.typical / 1e9
     most = parameters.most / 1e9

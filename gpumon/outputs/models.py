@@ -44,7 +44,7 @@ class ShownModel(NamedTuple):
     why: str
     """Source of the spec; or why there is none, with the lines to add to the config."""
     looked: tuple[tuple[str, str], ...]
-    """Place and what was found there."""
+    """Places that were looked at, and what was found at each."""
     nearest: tuple[str, ...]
     """Names of the catalogue that are most like this one; only where there is no spec."""
     context_tokens: float

@@ -282,7 +282,14 @@ def _worst_to_print(snapshot: StatusSnapshot) -> WorstVerdict | None:
     action = ""
     if worst.actions:
         action = worst.actions[0].text
-    return WorstVerdict(worst.scope, worst.code, worst.level, _limit_name(worst.code), worst.text, action)
+    return WorstVerdict(
+        scope=worst.scope,
+        code=worst.code,
+        level=worst.level,
+        name=_limit_name(worst.code),
+        text=worst.text,
+        action=action,
+    )
 
 
 def _count_at_level(snapshot: StatusSnapshot, level: Level) -> int:

@@ -120,7 +120,14 @@ class Receiver:
         elif result is DeliveryResult.REFUSED:
             answer_text = f"it refuses the message with {answer_text}"
         wait_s = wait_of(answer.retry_after, now_s)
-        return Attempt(result, answer_text, wait_s, shown, target.shown, fetcher.unverified)
+        return Attempt(
+            result=result,
+            text=answer_text,
+            wait_s=wait_s,
+            sent=shown,
+            shown_url=target.shown,
+            unverified=fetcher.unverified,
+        )
 
     async def _read_target(self) -> WebhookTarget:
         """The URL and key of now. Raises UnreadableSecretError, and asyncio.TimeoutError.

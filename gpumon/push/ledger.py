@@ -135,7 +135,7 @@ class Ledger:
         return not 0.0 <= now_s - told.told_s < repeat_s
 
     def _end_others(self, places: Iterable[str], snapshot: Snapshot) -> None:
-        """End what does not stand any more."""
+        """End everything that was told and whose place is not among `places`: it does not stand any more."""
         now_s = snapshot.wall_s
         keys = keys_of(snapshot)
         for place in self.kept.told.keys() - places:
@@ -179,7 +179,14 @@ class Ledger:
     def _queue(self, changes: list[Change], now_s: float, incident: str = "", *, resolves: bool = False) -> None:
         """Make a message of changes, to wait for the receiver. `incident`, `resolves`: as in `Message`."""
         self.kept.number += 1
-        message = Message(self.kept.number, now_s, changes, incident, resolves, self.kept.dropped)
+        message = Message(
+            number=self.kept.number,
+            wall_s=now_s,
+            changes=changes,
+            incident=incident,
+            resolves=resolves,
+            dropped=self.kept.dropped,
+        )
         self.kept.dropped = 0
         self.kept.waiting.append(message)
 

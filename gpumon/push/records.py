@@ -60,14 +60,14 @@ class Message(msgspec.Struct):
 
     number: int
     wall_s: float
-    """Unix time at which it was made."""
+    """Unix time at which the message was made."""
     changes: list[Change]
     incident: str = ""
-    """PagerDuty: the one that it is about."""
+    """PagerDuty: the incident that the message is about."""
     resolves: bool = False
     """PagerDuty: whether nothing of the incident stands any more."""
     dropped: int = 0
-    """Changes before it that were dropped because too many waited."""
+    """Changes that were dropped before this message because too many waited."""
 
 
 class Told(msgspec.Struct):

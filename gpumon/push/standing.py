@@ -27,7 +27,7 @@ class StandingItem(NamedTuple):
     """A verdict or an alert of this moment."""
 
     place: str
-    """Tells it apart on this host."""
+    """Key of the verdict or alert among all of this host."""
     key: str
     """Stable id of the engine or GPU; empty for the host, and for an alert."""
     code: str
@@ -43,10 +43,24 @@ def standing_items(snapshot: Snapshot) -> Iterator[StandingItem]:
         is_quiet = verdict.level is Level.NOTE and verdict.code in _NO_NEWS
         if level in SENT_LEVELS and not is_quiet:
             place = f"{verdict.kind.value}/{verdict.key}/{verdict.code.value}"
-            yield StandingItem(place, verdict.key, verdict.code.value, verdict.scope, level, verdict)
+            yield StandingItem(
+                place=place,
+                key=verdict.key,
+                code=verdict.code.value,
+                scope=verdict.scope,
+                level=level,
+                thing=verdict,
+            )
     for alert in snapshot.alerts:
         if not alert.level:  # one on a verdict is that verdict
-            yield StandingItem(f"alert/{alert.name}/{alert.scope}", "", ALERT, alert.scope, Level.WARN.value, alert)
+            yield StandingItem(
+                place=f"alert/{alert.name}/{alert.scope}",
+                key="",
+                code=ALERT,
+                scope=alert.scope,
+                level=Level.WARN.value,
+                thing=alert,
+            )
 
 
 def keys_of(snapshot: Snapshot) -> set[str]:

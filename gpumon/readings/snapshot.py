@@ -244,8 +244,9 @@ class Window(msgspec.Struct, frozen=True, gc=False):
     seconds: float
     """Length of the window."""
     running_least: float
-    """Fewest requests running at a poll in it, all ranks."""
+    """Fewest requests running at a poll in the window, all ranks."""
     running_most: float
+    """Most requests running at a poll in the window, all ranks."""
     decoding_mean: float | None = None
     """Mean sequences that decoded: the sum of all gaps between tokens / the window (Little's law)."""
     first_token_s: float | None = None
@@ -268,7 +269,7 @@ class OwnEstimate(msgspec.Struct, frozen=True, gc=False):
 
 
 class RankLoad(msgspec.Struct, frozen=True, gc=False):
-    """One data-parallel rank's part of its engine."""
+    """One data-parallel rank's part of an engine's load."""
 
     rank: str
     decode_tokens_per_s: Reading = NOT_EXPOSED
@@ -285,7 +286,7 @@ class Backend(msgspec.Struct, frozen=True, gc=False):
     engine: str = ""
     """Name of the engine that is polled at this address; empty where none is."""
     ready: Reading = NOT_EXPOSED
-    """1 where the front end sends it requests, 0 where it does not."""
+    """1 where the front end sends requests to this backend, 0 where not."""
     running: Reading = NOT_EXPOSED
     waiting: Reading = NOT_EXPOSED
     """Requests in the backend's own queue, as the front end knows it."""
@@ -294,13 +295,13 @@ class Backend(msgspec.Struct, frozen=True, gc=False):
 
 
 class Hardware(Part, frozen=True, gc=False):
-    """The GPUs that an engine runs on, and how it is split over them."""
+    """The GPUs that an engine runs on, and how the engine is split over them."""
 
     gpus: tuple[int, ...] = ()
     gpus_source: str = ""
     gpu_type: str = ""
     gpu_count: Reading = NOT_EXPOSED
-    """GPUs of all its ranks."""
+    """GPUs of all ranks."""
     tp: int = 0
     """GPUs that share each layer of one data-parallel rank; 0 where not known."""
     pp: int = 0
@@ -308,7 +309,7 @@ class Hardware(Part, frozen=True, gc=False):
     ranks: int = 0
     """Data-parallel ranks, each an instance of the model on its own GPUs; 0 where not known."""
     power_w: Reading = NOT_EXPOSED
-    """Power of its GPUs, mean of 10 s as the rates are: the watts of `tokens_per_j` and `flops_per_j`."""
+    """Power of the engine's GPUs, mean of 10 s as the rates are: the watts of `tokens_per_j` and `flops_per_j`."""
 
 
 class Dimensions(Part, frozen=True, gc=False):

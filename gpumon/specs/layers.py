@@ -212,7 +212,8 @@ def factorised_attention(fields: Fields) -> Block:
     keys_and_values = 2 * hidden * kv_heads * dim
     outputs = heads * dim * hidden
     weights = queries + keys_and_values + outputs
-    return Block({ATTENTION: float(weights)}, (grouped_attention(1, heads, kv_heads, dim),))
+    attention = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim)
+    return Block({ATTENTION: float(weights)}, (attention,))
 
 
 def attention_experts(fields: Fields) -> Block:
@@ -260,7 +261,10 @@ def cross_attention(fields: Fields) -> Block:
     params = {ATTENTION: float(2 * hidden * hidden)}
     if not positions:
         return Block(params)
-    return Block(params, (grouped_attention(1, heads, heads, hidden // heads, Reach.CROSS, positions),))
+    attention = grouped_attention(
+        1, heads=heads, kv_heads=heads, head_dim=hidden // heads, reach=Reach.CROSS, limit=positions
+    )
+    return Block(params, (attention,))
 
 
 def relative_attention(block: Grouped) -> Builder:
@@ -287,7 +291,8 @@ def dynamic_mask_attention(fields: Fields) -> Block:
     top = fields.integer("keep_window_size", high=100_000_000)
     gate = kv_heads * dim * kv_heads
     params = {ATTENTION: block.params[ATTENTION] + gate}
-    return Block(params, (grouped_attention(1, heads, kv_heads, dim, Reach.TOP, top),))
+    attention = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=Reach.TOP, limit=top)
+    return Block(params, (attention,))
 
 
 def encoder_window_attention(fields: Fields) -> Block:
@@ -844,7 +849,8 @@ def zamba_block(fields: Fields) -> Block:
     mlp = 3 * hidden * fields.integer("intermediate_size", default=4 * hidden)
     params = {ATTENTION: float(attention), MLP: float(mlp)}
     copies = fields.integer("num_mem_blocks", default=1)
-    return Block(params, (grouped_attention(1, heads, kv_heads, dim),), copies=copies)
+    cached = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim)
+    return Block(params, (cached,), copies=copies)
 
 
 def zamba_link(fields: Fields) -> Block:
