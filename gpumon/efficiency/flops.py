@@ -17,6 +17,7 @@ from gpumon.specs.precision import Precision
 
 # A GPU without BF16 (V100, T4) serves a BF16 checkpoint in FP16.
 _WIDE: Final = (Precision.BF16, Precision.FP16, Precision.FP32)
+"""Formats of 16 bits and more, best first."""
 _FP4: Final = (Precision.MXFP4, Precision.NVFP4)
 _ARITHMETIC: Final = {
     Precision.FP32: (Precision.FP32,),
@@ -41,8 +42,10 @@ def decode_flops_per_token(llm: LlmSpec, context_tokens: float) -> float:
     """
     require_not_negative("context_tokens", context_tokens)
     linear = 2.0 * require_positive("matmul_params", llm.matmul_params)
-    attention = sum(look.layers * look.decode_flops * entries_read(look, context_tokens) for look in llm.attention)
-    return linear + attention + _state_flops(llm)
+    attention_flops = []
+    for attention in llm.attention:
+        attention_flops.append(attention.layers * attention.decode_flops * entries_read(attention, context_tokens))
+    return linear + sum(attention_flops) + _state_flops(llm)
 
 
 def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: float = 0.0) -> float:
@@ -57,9 +60,9 @@ def prefill_flops_per_token(llm: LlmSpec, new_tokens: float, cached_tokens: floa
     require_not_negative("cached_tokens", cached_tokens)
     linear = 2.0 * require_not_negative("matmul_params without the LM head", llm.matmul_params - llm.head_params)
     attention_flops = []
-    for look in llm.attention:
-        entries = mean_entries_read(look, new_tokens, cached_tokens)
-        attention_flops.append(look.layers * look.prefill_flops * entries)
+    for attention in llm.attention:
+        entries = mean_entries_read(attention, new_tokens, cached_tokens)
+        attention_flops.append(attention.layers * attention.prefill_flops * entries)
     return linear + sum(attention_flops) + _state_flops(llm)
 
 

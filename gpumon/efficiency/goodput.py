@@ -15,7 +15,7 @@ from gpumon.readings.goals import ASSUMED_ITL_S, ASSUMED_TTFT_S, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Goodput, WithinGoal
 
-_SAME: Final = 1e-9
+_BOUND_TOLERANCE: Final = 1e-9
 """Relative difference up to which a bound is the goal: engines print 0.05 in several ways."""
 _WITH_MEAN_ITL: Final = frozenset({EngineKind.TGI, EngineKind.TENSORRT_LLM})
 """Kinds whose ITL histogram has one mean per request, not a gap per token."""
@@ -69,8 +69,8 @@ def derive_goodput(track: Track, goals: Goals) -> Goodput:
 
 def no_goodput(why: Missing) -> Goodput:
     """Goodput with every share missing for one reason."""
-    unknown = WithinGoal(why, why, why, why)
-    return Goodput(unknown, unknown, unknown)
+    unknown = WithinGoal(low_ratio=why, high_ratio=why, goal_s=why, count=why)
+    return Goodput(ttft_goal=unknown, itl_goal=unknown, tpot_goal=unknown)
 
 
 def _within_goal(track: Track, quantity: str, goal_s: float) -> WithinGoal:
@@ -94,7 +94,7 @@ def share_within(observed: HistogramReading, goal_s: float) -> WithinGoal:
         return WithinGoal(_IDLE, _IDLE, goal_s, 0.0)
     within = 0.0
     for bound, cumulative in zip(observed.bounds, observed.counts, strict=True):
-        if math.isclose(bound, goal_s, rel_tol=_SAME):
+        if math.isclose(bound, goal_s, rel_tol=_BOUND_TOLERANCE):
             return WithinGoal(cumulative / count, cumulative / count, goal_s, count)
         if bound > goal_s:
             return WithinGoal(within / count, cumulative / count, goal_s, count)

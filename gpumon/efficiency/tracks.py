@@ -110,7 +110,9 @@ class CounterWindow:
         self.seconds = seconds
         if points is None:
             points = track.points
-        newest_s = points[-1].monotonic_s if points else 0.0
+        newest_s = 0.0
+        if points:
+            newest_s = points[-1].monotonic_s
         self.inside = points[bisect_left(points, (newest_s - seconds,)) :]
         """The polls of the last `seconds`, oldest first."""
         self.points: list[PollPoint] = []

@@ -25,7 +25,7 @@ _PAUSE_S: Final = 2.0
 
 
 def bandwidth(case: Case) -> Finding | None:
-    """The memory is read as fast as it can be."""
+    """Rule: the memory is read as fast as it can be."""
     engine = case.served()
     if engine is None or not _may_be_full(case) or not case.has_work():
         return None
@@ -49,7 +49,9 @@ def bandwidth(case: Case) -> Finding | None:
         _level(case, engine),
         _confidence(engine, shared, is_measured=activity.dram is not None),
     )
-    return with_roomy_replicas(case, finding, "running" if suffers else "")
+    if suffers:
+        return with_roomy_replicas(case, finding, "running")
+    return with_roomy_replicas(case, finding, "")
 
 
 def _evidence_of_bandwidth(

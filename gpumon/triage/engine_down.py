@@ -62,7 +62,7 @@ def ended_text(departure: Departure) -> str:
 
 
 def down(case: Case) -> Finding | None:
-    """It served, and its process has ended: by a crash, or because somebody stopped it."""
+    """Rule: an engine served, and its process has ended: by a crash, or because somebody stopped it."""
     engine = case.engine
     if engine is None or engine.state is not EndpointState.DOWN or not engine.departure:
         return None
@@ -94,7 +94,7 @@ def _level(case: Case, engine: Engine) -> Level:
 
 
 def gpu_left(case: Case) -> Finding | None:
-    """Finding for a GPU that is free because the engine on it has ended; the engine's verdict holds the actions."""
+    """Rule: a GPU is free because the engine on it has ended; the engine's verdict holds the actions."""
     reading = case.gpu_reading
     ended = [engine for engine in case.engines if engine.departure]
     if reading is None or not ended or len(ended) < len(case.engines) or not is_free(reading):
@@ -107,7 +107,7 @@ def gpu_left(case: Case) -> Finding | None:
 
 
 def unreachable(case: Case) -> Finding | None:
-    """It served, and now nothing comes back; no process of it is known on this host."""
+    """Rule: an engine served, and now nothing comes back; no process of it is known on this host."""
     engine = case.engine
     reading = case.reading
     if engine is None or reading is None or case.recent.holders or not _is_out_of_reach(engine):
@@ -134,7 +134,7 @@ def _is_out_of_reach(engine: Engine) -> bool:
 
 
 def never_served(case: Case) -> Finding | None:
-    """Nothing listens at a URL of the config, and no engine was ever seen there."""
+    """Rule: nothing listens at a URL of the config, and no engine was ever seen there."""
     engine = case.engine
     reading = case.reading
     if engine is None or reading is None or engine.state is not EndpointState.REFUSED:
@@ -146,7 +146,7 @@ def never_served(case: Case) -> Finding | None:
 
 
 def starting(case: Case) -> Finding | None:
-    """Its process runs and does not listen yet: what it does, by what it reads, takes and computes."""
+    """Rule: an engine's process runs and does not listen yet: what it does, by what it reads, takes and computes."""
     engine = case.engine
     reading = case.reading
     if engine is None or reading is None or engine.state is not EndpointState.STARTING:

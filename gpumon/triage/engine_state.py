@@ -21,7 +21,7 @@ _STEADY: Final = 0.9
 
 
 def unresponsive(case: Case) -> Finding | None:
-    """It does not answer, and the processes that were there when it did still hold their GPU: nobody restarted it."""
+    """Rule: an engine does not answer, and the processes of before still hold their GPU: nobody restarted it."""
     engine = case.engine
     if engine is None or engine.kind in FRONTENDS or engine.state not in _SILENT:
         return None
@@ -89,7 +89,7 @@ def _is_steady(recent: Recent, seconds: float) -> bool:
 
 
 def restarting(case: Case) -> Finding | None:
-    """Its process ends and begins anew again and again: whatever it serves between, requests are lost each time."""
+    """Rule: an engine's process ends and begins anew again and again, and loses requests each time."""
     engine = case.engine
     ago_s = case.restarts_s
     if engine is None or engine.kind in FRONTENDS or len(ago_s) < case.thresholds.restarts:
@@ -110,14 +110,14 @@ def restarting(case: Case) -> Finding | None:
 
 
 def ended_again(case: Case) -> Finding | None:
-    """The restart loop of an engine that is down once more: that says more than this end alone."""
+    """Rule: the restart loop of an engine that is down once more: that says more than this end alone."""
     if case.engine is None or not case.engine.departure:
         return None
     return restarting(case)
 
 
 def degraded(case: Case) -> Finding | None:
-    """It answers, on a GPU that is broken or whose clocks are held down: by the verdict that stands on that GPU."""
+    """Rule: an engine answers on a GPU that is broken or whose clocks are held down, by that GPU's verdict."""
     engine = case.engine
     if engine is None or engine.kind in FRONTENDS or engine.state is not EndpointState.OK:
         return None

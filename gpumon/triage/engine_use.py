@@ -102,7 +102,7 @@ class LowUse(NamedTuple):
 
 
 def _low_use(case: Case, engine: Engine) -> LowUse | None:
-    """Its use as far as it was sampled, if that is far below what it could do and its figures can be believed."""
+    """Use of the engine as far as it was sampled; None unless that is far below what it could do, and believable."""
     seconds = _judged_s(case)
     limits = case.thresholds
     running = case.mean("running", seconds)
@@ -148,7 +148,7 @@ def _judged_low_use(case: Case) -> LowUse | None:
 
 
 def under_used(case: Case) -> Finding | None:
-    """Far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
+    """Rule: far fewer requests than fit, at little arithmetic and bandwidth; or none at all."""
     engine = case.served()
     quiet_s = idle_s(case)
     if engine is None or case.found_limits or engine.asleep:
@@ -530,7 +530,7 @@ def stands_still(case: Case) -> bool:
 
 
 def healthy(case: Case) -> Finding | None:
-    """Nothing holds it back and nothing is wrong: how much more traffic until the next limit."""
+    """Rule: nothing holds an engine back and nothing is wrong: how much more traffic until the next limit."""
     engine = case.served()
     if engine is None or case.found_limits:
         return None
@@ -546,7 +546,7 @@ def healthy(case: Case) -> Finding | None:
 
 
 def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
-    """It has requests: it is judged still, it has room, or its figures allow no answer."""
+    """The finding on an engine with requests: it is judged still, it has room, or its figures allow no answer."""
     activity = case.activity()
     doubt = _doubt(case, engine, activity)
     if doubt is not None:
@@ -570,7 +570,7 @@ def _healthy_level(restarted: Parameters) -> Level:
 
 
 def _ready_finding(case: Case, restarted: Parameters) -> Finding:
-    """It is well, and has no requests."""
+    """The finding on an engine that is well and has no requests."""
     none_runs = case.evidence("running", "running", 0.0, "running")
     return Finding(Limit.HEALTHY, "ready", restarted, (none_runs,), (), _healthy_level(restarted))
 
@@ -591,7 +591,7 @@ def _doubt(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
 
 
 def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
-    """It does little, and has not been seen long enough to say so; None where that is over or it does much."""
+    """The finding on an engine that does little and is too new to say so; None once it is not, or does much."""
     if _left_s(case) <= 0.0:
         return None
     low_use = _low_use(case, engine)
@@ -601,7 +601,7 @@ def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Find
 
 
 def _healthy_finding(case: Case, engine: Engine, activity: GpuActivity, restarted: Parameters) -> Finding | None:
-    """It works, with its headroom: that is left out where a GPU was slowed down lately."""
+    """The finding on an engine that works, with its headroom, which is left out after a GPU was slowed down."""
     finding = _headroom_finding(case, engine, activity)
     if finding is None:
         return None
@@ -617,7 +617,7 @@ def _healthy_finding(case: Case, engine: Engine, activity: GpuActivity, restarte
 
 
 def _evaluating_finding(case: Case, parameters: Parameters) -> Finding:
-    """It does little so far: with the time until that is judged."""
+    """The finding on an engine that does little so far, with the time until that is judged."""
     minutes = float(max(1, math.ceil((_left_s(case) + case.thresholds.hold_s) / 60.0)))
     evidence = (Evidence("evaluating", minutes * 60.0),)
     return Finding(Limit.EVALUATING, "evaluating", parameters | params(evaluating=minutes), evidence, (), Level.OK)
@@ -703,7 +703,9 @@ def _compute_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iter
         return
     if mfu:
         clock = _clock(case)
-        lowered_clock = clock if clock < _FULL_CLOCK else None
+        lowered_clock = None
+        if clock < _FULL_CLOCK:
+            lowered_clock = clock
         limit = case.thresholds.compute_mfu_ratio * (lowered_clock or 1.0)
         evidence = case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit, clock=lowered_clock)
         yield _Distance(_headroom_factor(mfu, limit), params(nearest="MFU", share=mfu, full=limit), evidence)
@@ -723,7 +725,7 @@ def _clock(case: Case) -> float:
 
 
 def training_low(case: Case) -> Finding | None:
-    """Little MFU although nothing else was found that holds a training run back."""
+    """Rule: little MFU although nothing else was found that holds a training run back."""
     engine = _judged_training(case)
     if engine is None or _left_s(case) > 0.0:
         return None
@@ -772,7 +774,7 @@ def _is_memory_full(case: Case) -> bool:
 
 
 def training_well(case: Case) -> Finding | None:
-    """It trains, and nothing was found."""
+    """Rule: an engine trains, and nothing was found."""
     engine = _judged_training(case)
     if engine is None:
         return None

@@ -66,7 +66,7 @@ def _is_enough(case: Case, ended: Ended | None, least_share: float) -> bool:
 
 
 def errors(case: Case) -> Finding | None:
-    """Requests end in errors: of the engine, or of its server with a status of 500 and more."""
+    """Rule: requests end in errors: of the engine, or of its server with a status of 500 and more."""
     engine = case.served()
     if engine is None:
         return None
@@ -99,7 +99,7 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
 
 
 def aborts(case: Case) -> Finding | None:
-    """Many clients give up before their answer is whole: mostly as it comes too late for them."""
+    """Rule: many clients give up before their answer is whole: mostly as it comes too late for them."""
     engine = case.served()
     ended = ended_in(case, "aborts_per_s")
     if engine is None or ended is None or not _is_enough(case, ended, _ABORTS):
@@ -126,7 +126,7 @@ def _first_of(late: Iterable[Evidence], quantities: Container[str]) -> Evidence 
 
 
 def rejections(case: Case) -> Finding | None:
-    """Requests are turned away, as its queue is full."""
+    """Rule: requests are turned away, as its queue is full."""
     engine = case.served()
     if engine is None:
         return None

@@ -44,7 +44,7 @@ class _Failing(NamedTuple):
 
 
 def no_backend(case: Case) -> Finding | None:
-    """Most requests fail or are turned away, as no backend gets any."""
+    """Rule: most requests fail or are turned away, as no backend gets any."""
     engine = case.front_end()
     if engine is None or not _none_ready(case):
         return None
@@ -79,7 +79,7 @@ def _none_ready(case: Case) -> bool:
 
 
 def requests_fail(case: Case) -> Finding | None:
-    """Requests end in errors at a front end, with the backend that they come from where it is one."""
+    """Rule: requests end in errors at a front end, with the backend that they come from where it is one."""
     engine = case.front_end()
     if engine is None:
         return None
@@ -101,14 +101,14 @@ def requests_fail(case: Case) -> Finding | None:
 
 
 def turns_requests_away(case: Case) -> Finding | None:
-    """A front end turns requests away: its own queue or a limit of rates is full."""
+    """Rule: a front end turns requests away: its own queue or a limit of rates is full."""
     if case.front_end() is None:
         return None
     return rejections_of(case, (action("check_rate_limits"), action("check_retries")))
 
 
 def backend_fails(case: Case) -> Finding | None:
-    """One backend fails most of its requests and the others hardly any: also where the front end tries again
+    """Rule: one backend fails most of its requests and the others hardly any: also where the front end tries again
     elsewhere, or does not count such answers as errors."""
     engine = case.front_end()
     if engine is None or Limit.FAILING in case.found_limits:
@@ -172,7 +172,7 @@ def _polled_and_well(case: Case, engine: Engine) -> int:
 
 
 def backend_out(case: Case) -> Finding | None:
-    """A backend gets no requests while others do; one that loads its model gets none yet."""
+    """Rule: a backend gets no requests while others do; one that loads its model gets none yet."""
     engine = case.front_end()
     if engine is None or engine.kind in BY_LAST_REQUEST or case.recent.seconds < OUT_S:
         return None
@@ -216,7 +216,7 @@ def _listed_names(names: Sequence[str]) -> str:
 
 
 def front_end_queue(case: Case) -> Finding | None:
-    """Requests wait in a front end while all of its backends have room: its own limit holds them."""
+    """Rule: requests wait in a front end while all of its backends have room: its own limit holds them."""
     engine = case.front_end()
     waiting = case.mean("waiting", PINNED_S)
     if engine is None or waiting is None or waiting < case.thresholds.queue_waiting:

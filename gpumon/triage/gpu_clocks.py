@@ -375,6 +375,7 @@ def _cooler_actions(case: Case, gpu: Gpu) -> Iterator[Action]:
     draw = finite(case.recent.mean("power_w", MINUTE_S))
     if not limit or not draw:
         return
+    # A multiple of 10 W; products that lie a rounding error below one are that one.
     watts = math.floor(min(BELOW_DRAW * draw, _MOST_COOLER_SHARE * limit) / 10.0 + 1e-9) * 10.0
     if watts >= _LEAST_COOLER_SHARE * limit:
         yield action("lower_power_limit", index=float(gpu.index), watts=watts, limit_w=limit)

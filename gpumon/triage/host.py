@@ -187,7 +187,7 @@ def rhythm_of(case: Case) -> Rhythm | None:
 
 
 def even_drops(case: Case) -> Finding | None:
-    """An engine's GPUs that wait for their host in a rhythm.
+    """Rule: an engine's GPUs that wait for their host in a rhythm.
 
     Asked before the rules on queues, as queues and waits come of it; `input_starved` is asked after them, and finds
     GPUs that wait without a rhythm, too.
@@ -202,7 +202,7 @@ def even_drops(case: Case) -> Finding | None:
 
 
 def input_starved(case: Case) -> Finding | None:
-    """GPUs that wait for their host with requests or steps pending."""
+    """Rule: GPUs that wait for their host with requests or steps pending."""
     waits = _waits_of_gpus(case)
     if waits is None:
         return None
@@ -501,7 +501,7 @@ def _with_consumers(case: Case, finding: Finding) -> Finding:
 
 
 def cpu_saturated(case: Case) -> Finding | None:
-    """All cores at work, and tasks that wait for one. A note while no GPU and no user notices."""
+    """Rule: all cores at work, and tasks that wait for one. A note while no GPU and no user notices."""
     limits = case.thresholds
     cpu = _mean(case, "cpu_ratio")
     pressure = _mean(case, "cpu_pressure_ratio")
@@ -556,7 +556,7 @@ def _figures_named(case: Case, quantities: Collection[str]) -> tuple[Evidence, .
 
 
 def disk_waits(case: Case) -> Finding | None:
-    """Tasks that wait for a disk much of the time."""
+    """Rule: tasks that wait for a disk much of the time."""
     limits = case.thresholds
     pressure = _mean(case, "io_pressure_ratio")
     disk = _mean(case, "disk_busy_ratio")

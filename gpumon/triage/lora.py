@@ -13,7 +13,7 @@ _OFTEN: Final = 0.5
 
 
 def lora_slots(case: Case) -> Finding | None:
-    """Requests wait for a LoRA adapter that has no slot on the GPU, as others have them all."""
+    """Rule: requests wait for a LoRA adapter that has no slot on the GPU, as others have them all."""
     engine = case.served()
     if engine is None:
         return None

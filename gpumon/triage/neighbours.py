@@ -45,8 +45,8 @@ class Neighbour(NamedTuple):
 
 
 def neighbour(case: Case) -> Finding | None:
-    """Another program works on its GPU, and its latencies are late, far above those of before, or far above what its
-    own steps explain."""
+    """Rule: another program works on an engine's GPU, and the engine's latencies are late, or far above those of before
+    or what its own steps explain."""
     engine = case.served()
     if engine is None or not _can_be_held_up(case):
         return None
@@ -122,7 +122,9 @@ def _neighbour_parameters(
 
 def _before_parameter(risen: Evidence) -> Parameters:
     """The latency of before, as the sentence names it."""
-    name = "ttft_before_s" if risen.quantity == "ttft_before" else "itl_before_s"
+    name = "itl_before_s"
+    if risen.quantity == "ttft_before":
+        name = "ttft_before_s"
     return params(**{name: finite(risen.limit)})
 
 

@@ -50,8 +50,9 @@ _LEAST_SPREAD: Final = 0.1
 
 
 def uneven_ranks(case: Case) -> Finding | None:
-    """Data-parallel ranks that share the work unevenly: no setting of the scheduler gives a rank what it does not get.
+    """Rule: data-parallel ranks share the work unevenly.
 
+    No setting of the scheduler gives a rank what it does not get.
     The GPUs of a rank without work are idle, so that their mean activity says nothing.
     """
     engine = case.served()
@@ -93,7 +94,7 @@ def _uneven_queue(engine: Engine) -> Evidence | None:
 
 
 def straggler(case: Case) -> Finding | None:
-    """A GPU that is slower than its peers. Where its clocks are held down, that is the verdict already."""
+    """Rule: a GPU that is slower than its peers. Where its clocks are held down, that is the verdict already."""
     busy_engine = _busy_engine(case)
     if busy_engine is None or Limit.THROTTLED in case.found_limits:
         return None
@@ -227,7 +228,7 @@ def _may_fit_half(case: Case, tp: int) -> bool:
 
 
 def interconnect(case: Case) -> Finding | None:
-    """Busy GPUs of one instance that neither compute nor read memory, while their links carry much."""
+    """Rule: busy GPUs of one instance that neither compute nor read memory, while their links carry much."""
     busy_engine = _busy_engine(case)
     if busy_engine is None:
         return None
@@ -285,7 +286,7 @@ def _has_nvlink_on_board(case: Case) -> bool:
 
 
 def _smaller_tp_actions(case: Case, engine: Engine) -> tuple[Action, ...]:
-    """Half the tensor parallelism, where half the GPUs hold an instance; else what makes its layers talk less."""
+    """Actions for half the tensor parallelism, where half the GPUs hold an instance; else for less traffic."""
     words = advice(engine.kind)
     half = engine.hardware.tp // 2
     stages = _pipeline_stages(case, engine)
@@ -317,7 +318,7 @@ def _nvlink(case: Case) -> tuple[float, float] | None:
         if rate is not None and peak:
             rates.append(rate)
             shares.append(rate / peak)
-    return _means(rates, shares)
+    return _mean_rate_and_share(rates, shares)
 
 
 def _nvlink_peak(gpu: Gpu) -> float:
@@ -342,7 +343,7 @@ def _pcie(case: Case) -> tuple[float, float] | None:
             busier = max(sent or 0.0, received or 0.0)
             rates.append(busier)
             shares.append(busier / peak)
-    return _means(rates, shares)
+    return _mean_rate_and_share(rates, shares)
 
 
 def _pcie_peak(gpu: Gpu) -> float:
@@ -354,7 +355,7 @@ def _pcie_peak(gpu: Gpu) -> float:
     return lanes * PCIE_LANE_BYTES_PER_S.get(int(generation), 0.0)
 
 
-def _means(rates: Sequence[float], shares: Sequence[float]) -> tuple[float, float] | None:
+def _mean_rate_and_share(rates: Sequence[float], shares: Sequence[float]) -> tuple[float, float] | None:
     """The mean rate and the mean share; None where no GPU has them."""
     rate = mean_known(rates)
     share = mean_known(shares)

@@ -54,7 +54,7 @@ BURST: Final = 2.0
 
 
 def queue(case: Case) -> Finding | None:
-    """Requests wait although the KV cache, the arithmetic and the bandwidth have room: the scheduler holds them."""
+    """Rule: requests wait although KV cache, arithmetic and bandwidth have room: the scheduler holds them."""
     engine = case.served()
     if engine is None or case.waiting_mean() < case.thresholds.queue_waiting or is_mute(case):
         return None

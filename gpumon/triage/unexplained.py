@@ -9,7 +9,7 @@ from gpumon.triage.signals import Case, Finding, actions_for_missing, missing_li
 
 
 def unexplained(case: Case) -> Finding | None:
-    """Latency beyond its goal, or the default, with no figure near its limit."""
+    """Rule: latency beyond its goal, or the default, with no figure near its limit."""
     engine = case.served()
     slow = case.late_latencies()
     is_explained = any(limit is not Limit.FAILING for limit in case.found_limits)
