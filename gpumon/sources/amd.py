@@ -38,10 +38,10 @@ _UNREADABLE = -1
 """Our code of an answer that cannot be read. AMD's codes begin at 1."""
 _NO_VALUE = CallRule(Reason.ERROR, CallPause.TICK, "the driver has no value right now", usual=True)
 _FAILED = CallRule(Reason.ERROR, CallPause.BACK_OFF, "the driver fails on this call: see dmesg (amdgpu)")
-# AMDSMI_STATUS_NOT_INIT, _DRIVER_NOT_LOADED, _NOT_FOUND.
+# Values of AMDSMI_STATUS_*.
+_NOT_FOUND = 31
 _NOT_INIT = 32
 _NOT_LOADED = 34
-_NOT_FOUND = 31
 _RULES: dict[int, CallRule] = {
     **dict.fromkeys((1, 2, 3, 4, 5, 55), NEVER),  # INVAL, NOT_SUPPORTED, NOT_YET_IMPLEMENTED, FAIL_LOAD_*, SETTING_...
     **dict.fromkeys((6, 7, 12, 13, 14, 15, 16, 20, 52, 56), _FAILED),  # DRM_ERROR, API_FAILED, IO, FILE_ERROR, ...
@@ -163,7 +163,7 @@ class AmdGpu:
         """Do nothing: amdsmi has no handle to give back."""
 
     def read(self, now_s: float, xid: tuple[XidEvent, ...], pcie: Pcie) -> tuple[GpuReading, ...]:  # noqa: ARG002 - the signature of a driver's GPU
-        """Read all that is due; its row. There is no call for PCIe traffic."""
+        """Read all that is due. Returns one row; amdsmi has no call for PCIe traffic, so `pcie` changes nothing."""
         values = self._values
         self._calls.begin(now_s)
         if now_s >= self._minute_due_s:
@@ -286,12 +286,12 @@ class AmdGpu:
         link = self._read("pcie_info")
         if isinstance(link, Missing):
             return dict.fromkeys(("pcie_width", "pcie_width_max", "pcie_generation", "pcie_generation_max"), link)
-        now = link["pcie_metric"]
+        present = link["pcie_metric"]
         possible = link["pcie_static"]
         return {
-            "pcie_width": _positive_number(now.get("pcie_width")),
+            "pcie_width": _positive_number(present.get("pcie_width")),
             "pcie_width_max": _positive_number(possible.get("max_pcie_width")),
-            "pcie_generation": _generation(now.get("pcie_speed")),
+            "pcie_generation": _generation(present.get("pcie_speed")),
             "pcie_generation_max": _generation(possible.get("max_pcie_speed")),
         }
 
@@ -358,11 +358,11 @@ def _count_links(states: list[str]) -> tuple[int, int]:
     return up + states.count("D"), up
 
 
-def _moved_bytes(links: list[dict[str, Any]], way: str) -> Reading:
-    """Bytes that links have moved so far, by `read` or `write`."""
+def _moved_bytes(links: list[dict[str, Any]], direction: str) -> Reading:
+    """Bytes that links have moved so far in one direction, `read` or `write`."""
     if not links:
         return _NO_LINKS
-    counts = [float(link[way]) for link in links if link[way] != _NO_LINK_COUNT]
+    counts = [float(link[direction]) for link in links if link[direction] != _NO_LINK_COUNT]
     if not counts:
         return NOT_SUPPORTED
     return sum(counts) * _BYTES_PER_LINK_KB
@@ -402,7 +402,7 @@ class Amd:
         """Index -> identity. Under the lock: GPUs are opened in threads of their own."""
 
     def start(self) -> int:
-        """Initialise the library."""
+        """Initialise the library. Returns its status code; 0: it can be used."""
         try:
             amdsmi.amdsmi_init()
         except amdsmi.AmdSmiLibraryException as error:
@@ -428,7 +428,7 @@ class Amd:
         return NoEvents()
 
     def count(self) -> int:
-        """GPUs that it lists."""
+        """Number of GPUs that it lists."""
         count = len(amdsmi.amdsmi_get_processor_handles())
         with self._lock:
             for index in [index for index in self._identities if index >= count]:
@@ -436,7 +436,7 @@ class Amd:
         return count
 
     def open(self, index: int, last: DriverGpu | None, timings: Timings, trace: list[str]) -> DriverGpu:
-        """The GPU at an index."""
+        """The GPU at an index; `last`, if it is still the one that stood there before."""
         trace[0] = "amdsmi_get_processor_handles"
         handle = amdsmi.amdsmi_get_processor_handles()[index]
         trace[0] = "amdsmi_get_gpu_device_uuid"

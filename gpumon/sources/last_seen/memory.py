@@ -1,4 +1,4 @@
-"""Which engines served, and which of them have ended: knows no clock and does no I/O."""
+"""Memory of the engines that served, and of those that have ended: knows no clock and does no I/O."""
 
 from __future__ import annotations
 
@@ -393,7 +393,7 @@ class LastSeen:
         self.version += 1
 
     def _forget_oldest(self) -> bool:
-        """Make room for an engine; whether there was one to forget: those that serve are not forgotten."""
+        """Make room for an engine. Returns whether there was one to forget: those that serve are not forgotten."""
         departed = [engine for engine in self._engines.values() if engine.record.departure is not None]
         if not departed:
             return False
@@ -481,7 +481,7 @@ class LastSeen:
         return True
 
     def _has_departed(self, engine: _SeenEngine, reading: EngineReading | None, tick: _Tick) -> bool:
-        """Note the end of an engine once its cause is known, or did not come in time; whether it is noted."""
+        """Note the end of an engine once its cause is known, or did not come in time. Returns whether it is noted."""
         record = engine.record
         if record.departure is not None and not engine.has_cause:
             return True

@@ -33,6 +33,8 @@ from gpumon.sources.simulator.training import Loader, TrainingRun
 
 TomlRow = dict[str, Any]
 _FILE: Final[TomlRow] = tomli.loads(files(__package__).joinpath("scenarios.toml").read_text(encoding="utf-8"))
+_MOST_NAMES: Final = 3
+"""Names that are proposed for one that is not known."""
 _LEVELS: Final = {"C": Level.CRITICAL, "W": Level.WARN, "N": Level.NOTE, "O": Level.OK}
 
 
@@ -43,15 +45,20 @@ def _truth(row: TomlRow) -> Truth:
     if "must" in row:
         key = "must"
         within_s = row.get("within_s", 60.0)
+    levels = tuple(_LEVELS[letter] for letter in row["levels"])
+    actions = _actions(row.get("actions", ""))
+    first_actions = _actions(row.get("first", ""))
+    from_s = row.get("from_s", 0.0)
+    to_s = row.get("to_s", math.inf)
     return Truth(
-        row[key],
-        row["code"],
-        tuple(_LEVELS[letter] for letter in row["levels"]),
-        _actions(row.get("actions", "")),
-        _actions(row.get("first", "")),
-        row.get("from_s", 0.0),
-        row.get("to_s", math.inf),
-        within_s,
+        thing=row[key],
+        code=row["code"],
+        levels=levels,
+        actions=actions,
+        first=first_actions,
+        from_s=from_s,
+        to_s=to_s,
+        within_s=within_s,
     )
 
 
@@ -70,15 +77,20 @@ def _codes_of(word: str) -> list[str]:
 
 
 def _lengths(tokens: float | list[float]) -> LogNormalLengths:
-    """All of about one length, or a log-normal."""
+    """Lengths near one number, or those of `[median, sigma, least, most]`."""
     if isinstance(tokens, list):
         median, sigma, least, most = tokens
         return LogNormalLengths(median, sigma, int(least), int(most))
-    return LogNormalLengths(float(tokens), 0.1, max(1, int(tokens) // 2), int(tokens) * 2)
+    return LogNormalLengths(
+        median=float(tokens),
+        sigma=0.1,
+        least=max(1, int(tokens) // 2),
+        most=int(tokens) * 2,
+    )
 
 
 def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> TrafficDemand:
-    """Traffic, without waves unless they are asked for."""
+    """Traffic of a row of `scenarios.toml`, without waves unless they are asked for."""
     surges = tuple(starmap(Surge, more.pop("surges", ())))
     singles = tuple((float(at_s), prompt, output) for at_s, prompt, output in more.pop("singles", ()))
     more["hit_surges"] = tuple(starmap(Surge, more.pop("hit_surges", ())))
@@ -119,6 +131,7 @@ def _run(row: TomlRow) -> TrainingRun:
 
 
 def _leftover(row: TomlRow) -> Leftover:
+    """The process of a row that is no engine."""
     row = {**row, "work": AverageWork(*row.get("work", ()))}
     return Leftover(vram_bytes=row.pop("vram_gib") * physics.GIB, **row)
 
@@ -158,6 +171,7 @@ PRETRAIN: Final = _run({})
 """A step takes 0.9 s; the loader brings eight batches in four seconds: it keeps up."""
 QUIET_HOST: Final = host(**_FILE["host"])
 """64 cores that have little to do."""
+# The first one is the demo without a name, and not in the list.
 DEMO, *_OTHERS = map(_scenario, _FILE["scenario"])
 SCENARIOS: Final = tuple(_OTHERS)
 
@@ -171,7 +185,10 @@ def scenario(name: str) -> Scenario:
 
 
 def near(name: str) -> list[str]:
-    """Names like this one, the most alike first; where none is, those that have it in them."""
+    """At most three names like this one, the most alike first; where none is, those that have it in them."""
     names = [candidate.name for candidate in SCENARIOS]
     name = name.lower()
-    return difflib.get_close_matches(name, names, n=3) or [longer for longer in names if name in longer][:3]
+    alike = difflib.get_close_matches(name, names, n=_MOST_NAMES)
+    if alike:
+        return alike
+    return [longer for longer in names if name in longer][:_MOST_NAMES]
