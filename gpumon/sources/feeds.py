@@ -66,10 +66,10 @@ _LATE_GAPS: Final = 3.0
 """Usual gaps without a line after which the figures are stale, as those of an endpoint after as many intervals."""
 FIRST_GAP_S: Final = 100.0
 """Seconds of the usual gap while there was only one line."""
-_BACKLOG_LINES = 5
-BACKLOG_S = 60.0
-"""Lines that are shown at the start if they tell their moment, so that rates need not wait for new ones: so many lines,
-or lines of so many seconds, whichever is more."""
+_BACKLOG_LINES: Final = 5
+"""Lines before the newest that are taken at the start if they tell their moment: rates need not wait for new ones."""
+BACKLOG_S: Final = 60.0
+"""Seconds before the newest line from which lines are taken, too, if they are more than `_BACKLOG_LINES`."""
 WINDOW_BYTES: Final = 64 * 1024
 """Read from the end of the file; a longer line is no step of a training loop."""
 _MOST_LINES: Final = 256
@@ -91,7 +91,7 @@ _NO_PAGE: Final = "404: no such page: check the url of this [[feed]]"
 
 
 def _url_of(feed: Feed) -> str:
-    """Its url as it stands in the config; of a file, `file:` with the full path."""
+    """The feed's url as it stands in the config; for a file, `file:` with the full path."""
     return feed.url or FILE + os.path.abspath(os.path.expanduser(feed.file or ""))  # noqa: PTH100, PTH111 - a path as text, without its links resolved
 
 
@@ -237,10 +237,9 @@ def _value_at(record: dict[str, Any], path: str) -> Any:
         return record[path]
     value: Any = record
     for key in path.split("."):
-        if isinstance(value, dict):
-            value = value.get(key)
-        else:
-            value = None
+        if not isinstance(value, dict):
+            return None
+        value = value.get(key)
     return value
 
 
@@ -258,7 +257,7 @@ def _number(value: Any) -> float | None:
 
 
 class FileFeed:
-    """One feed with a file. `reading` is its newest; there from the start (`starting`). Never blocks the loop."""
+    """One feed with a file, which never blocks the event loop. `reading` is its newest, at first a blank one."""
 
     def __init__(
         self,
