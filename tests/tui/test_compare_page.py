@@ -140,6 +140,24 @@ async def test_a_comparison_that_fails_again_and_again_is_not_tried_at_each_tick
         assert len(tries_s) == 2
 
 
+async def test_after_an_upgrade_it_asks_to_be_started_again(past: Lived) -> None:
+    store, shown = past
+    feed = feed_of((store, [snapshot for snapshot in shown if snapshot.wall_s == WALL_S + 90.0]))
+
+    def upgraded() -> tuple[Deriver, Triage]:
+        from gpumon.efficiency import deriver
+
+        raise ImportError(f"cannot import name 'gone' from {deriver.__name__!r}")
+
+    async with running(feed, 120, 40) as (app, pilot):
+        app.monitor.travel.go_to("-200s")
+        await until(lambda: app.monitor.gone_back, pilot)
+        await type_keys(app, pilot, "M", "end", "2")
+        feed.timeline = DerivedTimeline(store, upgraded, lambda _: None, feed.history)
+        await type_keys(app, pilot, "D")
+        await until(lambda: "files were changed while it runs: start it again" in "\n".join(text_of(app)), pilot)
+
+
 async def test_what_is_missing_is_said(past: Lived) -> None:
     feed = feed_of(past)
     async with running(feed) as (app, pilot):

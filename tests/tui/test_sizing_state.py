@@ -39,9 +39,9 @@ def test_changes_of_one_place_in_a_row_are_one_step() -> None:
     undo.put(of(5), TARGET)
     assert undo.changes == 2
     assert undo.move(-1)
-    assert undo.present == of(4)
+    assert undo.version == of(4)
     assert undo.move(-1)
-    assert undo.present == of(1)
+    assert undo.version == of(1)
     assert not undo.move(-1)
 
 
@@ -67,13 +67,13 @@ def test_any_walk_leads_where_a_plain_list_would(walk: list[str]) -> None:
             moved = 0 <= there < len(versions)
             assert undo.move(1 if step == "redo" else -1) == moved
             at = there if moved else at
-        assert undo.present == versions[at]
+        assert undo.version == versions[at]
 
 
 def test_only_targets_that_nobody_typed_follow_what_runs() -> None:
     two = Scenario(workload=(Workload("m", 8.0), Workload("m", 8.0)))
     newest = Newest((), {"m": 9.0})
-    assert targets(Version.of(two, runs=True).typed({1}).followed(newest)) == [9.0, 8.0]
+    assert targets(Version.of(two, runs=True).with_typed_targets({1}).followed(newest)) == [9.0, 8.0]
     assert targets(Version.of(two, runs=False).followed(newest)) == [8.0, 8.0]
     unchanged = Version.of(two, runs=True)
     assert unchanged.followed(Newest((), {"other": 9.0})) is unchanged
@@ -87,9 +87,9 @@ def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:
     )
     state = PanelState(KNOWN, Scenario(workload=rows))
     assert plan_for(state, {"m": PeakLoad(40.4, 20.0, 3600.0, requests_per_s=0.5)}, "p95 recorded")
-    assert targets(state.undo.present) == [40.0, 0.5, 9.0]
+    assert targets(state.undo.version) == [40.0, 0.5, 9.0]
     state.renew(Newest((), {"m": 12.0}))
-    assert targets(state.undo.present) == [40.0, 0.5, 9.0]
+    assert targets(state.undo.version) == [40.0, 0.5, 9.0]
     assert not plan_for(state, {"other": PeakLoad(1.0, 1.0, 60.0)}, "p95 recorded")
 
 

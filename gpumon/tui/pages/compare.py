@@ -124,6 +124,9 @@ class ComparePage(Pane):
         except ValueError as wrong:
             self._answer = None
             self._fault = clean(str(wrong))
+        except ImportError:  # this page's modules are imported when it is opened
+            self._answer = None
+            self._fault = "gpumon's files were changed while it runs: start it again"
         except Exception as error:  # whatever went wrong costs the comparison, not the screen
             self._answer = None
             self._fault = clean(f"this cannot be compared: {type(error).__name__}: {error}")

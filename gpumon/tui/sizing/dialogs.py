@@ -22,7 +22,7 @@ from gpumon.tui.sizing.effects import SEEN
 from gpumon.tui.sizing.fields import SERVER, TARGETS, typed_value
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import Version
-from gpumon.tui.sizing.what_ifs import add, add_server, plan_for, plan_for_what_runs
+from gpumon.tui.sizing.what_ifs import add_server, add_workload, plan_for, plan_for_what_runs
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
 
@@ -116,7 +116,7 @@ class Dialogs:
 
         def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is not None and isinstance(choice.value, Workload):
-                add(panel.state, choice.value, observed)
+                add_workload(panel.state, choice.value, observed)
                 panel.changed()
 
         hint = "type a part of the model's name · Enter: add · Esc: close"
@@ -352,7 +352,7 @@ class Dialogs:
 
     def _ask(self, question: Question) -> bool:
         """Ask, unless something is being typed that is no value; returns whether it was asked."""
-        accepted = self._panel.state.accept()
+        accepted = self._panel.state.accept_typing()
         if accepted:
             self._panel.monitor.ask(question)
         return accepted

@@ -155,7 +155,7 @@ class SizingPanel(Pane):
         live = self.view.keymap.first("pause")
         if self.monitor.gone_back and live:
             return f"{live}: live again"
-        follows = any(follow.figures for follow in self.state.undo.present.follows)
+        follows = any(follow.figures for follow in self.state.undo.version.follows)
         return "live ●" if follows else ""
 
     @property
@@ -302,16 +302,16 @@ class SizingPanel(Pane):
 
     def _accept(self) -> bool:
         """Take what is typed; the cursor comes back to the row that it left for a goal."""
-        if not self.state.accept():
+        if not self.state.accept_typing():
             return False
-        self.state.come_back()
+        self.state.leave_goal()
         return True
 
     def back(self) -> bool:
         """Drop what is typed and leave a goal; then close the fields of a row, then the picture that was asked for."""
         cancelled = self.state.cancel()
-        came_back = self.state.come_back()
-        went = cancelled or came_back or self.state.close()
+        left_goal = self.state.leave_goal()
+        went = cancelled or left_goal or self.state.close()
         if not went and self._asked:
             self._asked = False
             went = True
@@ -355,7 +355,7 @@ class SizingPanel(Pane):
             place = lines[event.y - 1][0]
         else:
             place = -1
-        if place < 0 or not state.accept():
+        if place < 0 or not state.accept_typing():
             return
         if state.opened:
             state.cell = place

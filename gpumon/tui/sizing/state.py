@@ -67,7 +67,7 @@ class PanelState:
         """Which value of the row the cursor is on; of the opened row which field."""
         self.newest = Newest()
         """Newest figures of the engines."""
-        self.version = self.undo.present
+        self.version = self.undo.version
         """The question: the present version with the text that is typed, if that is a value."""
         self.stops = stops(scenario)
         """The rows that the cursor goes to."""
@@ -87,7 +87,7 @@ class PanelState:
     @property
     def present(self) -> Scenario:
         """The scenario without what is being typed."""
-        return self.undo.present.scenario
+        return self.undo.version.scenario
 
     @property
     def stale(self) -> bool:
@@ -119,7 +119,7 @@ class PanelState:
 
     def answer(self) -> None:
         """Answer what is asked now."""
-        self.version = self.undo.present
+        self.version = self.undo.version
         if self.edit is not None and self.edit.scenario is not None:
             self.version = self._with(self.edit.place, self.edit.scenario)
         self.stops = stops(self.present)
@@ -130,7 +130,7 @@ class PanelState:
         if isinstance(change, Version):
             version = change
         else:
-            version = self.undo.present._replace(scenario=change)
+            version = self.undo.version._replace(scenario=change)
         self.edit = None
         changed = self.undo.put(version, place)
         self.answer()
@@ -138,18 +138,18 @@ class PanelState:
 
     def _with(self, place: FieldPlace, scenario: Scenario) -> Version:
         """The version with another value in one place. A typed target follows no engine, even if it is the same."""
-        version = self.undo.present._replace(scenario=scenario)
+        version = self.undo.version._replace(scenario=scenario)
         if place.section == WORKLOAD and place.field.key == "target":
-            return version.typed({place.at})
+            return version.with_typed_targets({place.at})
         return version
 
     def renew(self, newest: Newest) -> None:
         """Take over what was measured since, and the targets that nobody typed."""
         self.newest = newest
-        version = self.undo.present.followed(newest)
-        if version is self.undo.present:
+        version = self.undo.version.followed(newest)
+        if version is self.undo.version:
             return
-        self.undo.present = version
+        self.undo.version = version
         if self.edit is not None:
             self.edit.read(self.present)
         self.answer()
@@ -158,7 +158,7 @@ class PanelState:
 
     def move(self, lines: int) -> bool:
         """Another row or field; what is typed is taken first. Returns whether it could be."""
-        if not self.accept():
+        if not self.accept_typing():
             return False
         self.undo.seal()
         if self.opened:
@@ -178,7 +178,7 @@ class PanelState:
             self._workload = self.stop.at
 
     def visit_goal(self, key: str) -> FieldPlace:
-        """Put the cursor on a goal for all, until `come_back`; returns its place."""
+        """Put the cursor on a goal for all, until `leave_goal`; returns its place."""
         self.close()
         left = self.row if self._left_row is None else self._left_row
         self.go_to(self.stops.index(Stop(GOALS_SECTION, 0)))
@@ -186,7 +186,7 @@ class PanelState:
         self._left_row = left
         return self.place
 
-    def come_back(self) -> bool:
+    def leave_goal(self) -> bool:
         """Put the cursor on the row that it left for a goal; returns whether there is one."""
         if self._left_row is None:
             return False
@@ -197,7 +197,7 @@ class PanelState:
         """The value beside; where there is none, a step of the value. What is typed is taken, and not stepped."""
         typed = self.edit is not None
         several = not self.opened and len(self.stop.places()) > 1
-        if not self.accept():
+        if not self.accept_typing():
             return
         if several:
             self.cell = self._cell_within(self.cell + step)
@@ -264,7 +264,7 @@ class PanelState:
         self.edit.read(self.present)
         self.answer()
 
-    def accept(self) -> bool:
+    def accept_typing(self) -> bool:
         """Take what is typed; returns False where that is no value: it stays until it is one."""
         edit = self.edit
         if edit is None:
@@ -288,7 +288,7 @@ class PanelState:
     def step(self, direction: int) -> None:
         """The next value up (1) or down (-1): of numbers a tenth, of choices the next one."""
         place = self.place
-        if not self.accept() or not self._there(place):
+        if not self.accept_typing() or not self._there(place):
             return
         if place.field.kind is None:
             self.put_value(place, self._next_choice(place, direction))
@@ -329,12 +329,12 @@ class PanelState:
 
     def remove(self) -> bool:
         """Remove the workload or further server under the cursor; of any other value, what was typed there."""
-        if not self.accept():
+        if not self.accept_typing():
             return False
         place = self.place
         servers = self.present.server
         if not self.opened and place.section == WORKLOAD:
-            return self.put(self.undo.present.without_workload(place.at))
+            return self.put(self.undo.version.without_workload(place.at))
         if not self.opened and place.section == SERVER and len(servers) > 1:
             others = (*servers[: place.at], *servers[place.at + 1 :])
             return self.put(replace(self.present, server=others))
@@ -384,7 +384,7 @@ class PanelState:
         """Undo (-1) or redo (1); returns whether there was something. What follows the engines is as it runs now."""
         self.edit = None
         turned = self.undo.move(step)
-        self.undo.present = self.undo.present.followed(self.newest)
+        self.undo.version = self.undo.version.followed(self.newest)
         self.answer()
         return turned
 

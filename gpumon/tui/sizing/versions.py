@@ -75,7 +75,7 @@ class Version(NamedTuple):
         follows = Follows(figures=True, target=target)
         return cls(scenario, (follows,) * len(scenario.workload), replace(scenario, workload=()))
 
-    def typed(self, chosen: Collection[int]) -> Version:
+    def with_typed_targets(self, chosen: Collection[int]) -> Version:
         """The version in which somebody typed the targets of these workloads."""
         follows = list(self.follows)
         for number in chosen:
@@ -111,7 +111,7 @@ class Version(NamedTuple):
 
 
 class UndoList:
-    """Versions and which of them is present. Changes of one place in a row are one version."""
+    """Versions, and the one that is worked on. Changes of one place in a row are one version."""
 
     def __init__(self, version: Version) -> None:
         self._versions = [version]
@@ -122,13 +122,13 @@ class UndoList:
         """The place that the last version changed; None where the next change is a version of its own."""
 
     @property
-    def present(self) -> Version:
+    def version(self) -> Version:
         """The version that is worked on."""
         return self._versions[self._at]
 
-    @present.setter
-    def present(self, version: Version) -> None:
-        """Replace the present version; this is no step that can be undone."""
+    @version.setter
+    def version(self, version: Version) -> None:
+        """Replace the version that is worked on; this is no step that can be undone."""
         self._versions[self._at] = version
 
     @property
@@ -138,7 +138,7 @@ class UndoList:
 
     def put(self, version: Version, place: FieldPlace | None = None) -> bool:
         """Go on with another version; returns whether it is another."""
-        if version == self.present:
+        if version == self.version:
             return False
         same_place = place is not None and place == self._place and self._at > 0
         if same_place:

@@ -24,23 +24,23 @@ GOALS_MS: Final[dict[str, tuple[float | None, ...]]] = {
 """Goals that one key goes through: open at first."""
 
 
-def add(state: PanelState, workload: Workload, observed: Sequence[Observed] = ()) -> None:
+def add_workload(state: PanelState, workload: Workload, observed: Sequence[Observed] = ()) -> None:
     """Add one more workload, and put the cursor on it."""
     seen = best_profile(workload.model, observed)
     if seen is not None and not workload.profile:
         workload = replace(workload, seen=seen)
     state.opened = False
-    state.put(state.undo.present.with_workload(workload, Follows(figures=seen is not None)))
+    state.put(state.undo.version.with_workload(workload, Follows(figures=seen is not None)))
     state.go_to(len(state.stops) - 1)
 
 
 def add_server(state: PanelState, gpu: str) -> None:
     """Add servers with another type of GPU, as large as the last one, and put the cursor on them.
 
-    They are filled last. Servers of any number become as many as are here, else as many as the plan takes now: what
-    does not fit on them goes to the new type.
+    They are filled last: servers without a count get the number that is here, else the planned one, and what does not
+    fit on them goes to the new type.
     """
-    servers = [_limited(server, state.calculation) for server in state.present.server]
+    servers = [_with_count(server, state.calculation) for server in state.present.server]
     if servers:
         size = servers[-1].gpus
     else:
@@ -52,8 +52,8 @@ def add_server(state: PanelState, gpu: str) -> None:
     state.go_to(len(servers))
 
 
-def _limited(server: Server, calculation: Calculation) -> Server:
-    """A server with a number of how many there are."""
+def _with_count(server: Server, calculation: Calculation) -> Server:
+    """The server with its count; without one that of its GPUs which are here, else that of the plan."""
     if server.count:
         return server
     gpu = calculation.catalogues.gpu_name(server.gpu)
@@ -63,9 +63,9 @@ def _limited(server: Server, calculation: Calculation) -> Server:
 
 def double(state: PanelState, *, every: bool = False) -> bool:
     """Twice the target of the workload under the cursor, or of every one; returns whether there was one."""
-    if not state.accept():
+    if not state.accept_typing():
         return False
-    state.come_back()
+    state.leave_goal()
     chosen: Collection[int] = ()
     if every:
         chosen = range(len(state.present.workload))
@@ -75,7 +75,7 @@ def double(state: PanelState, *, every: bool = False) -> bool:
     for number in chosen:
         workloads[number] = replace(workloads[number], target=workloads[number].target * 2)
     scenario = replace(state.present, workload=tuple(workloads))
-    return state.put(state.undo.present._replace(scenario=scenario).typed(chosen))
+    return state.put(state.undo.version._replace(scenario=scenario).with_typed_targets(chosen))
 
 
 def plan_for(state: PanelState, loads: Mapping[str, PeakLoad], source: str) -> bool:
@@ -116,9 +116,9 @@ def _target_of(load: PeakLoad, workload: Workload) -> float | None:
 
 
 def _put_targets(state: PanelState, targets: Mapping[int, float], source: str) -> bool:
-    """Go on with other targets, by the number of the workload; returns whether that is another version."""
-    state.accept()
-    version = state.undo.present
+    """Set targets, by the number of the workload; returns whether that changed anything."""
+    state.accept_typing()  # what is typed and wrong stays as it is: these targets come from elsewhere
+    version = state.undo.version
     workloads = list(version.scenario.workload)
     follows = list(version.follows)
     for number, target in targets.items():
@@ -129,22 +129,22 @@ def _put_targets(state: PanelState, targets: Mapping[int, float], source: str) -
 
 
 def next_goal(state: PanelState, key: str) -> bool:
-    """The next of some goals for all, with the cursor on it: digits typed then are the goal."""
-    if not state.accept() or not state.present.workload:
+    """Set the next of some goals for all, with the cursor on it: digits are the goal then; returns whether it did."""
+    if not state.accept_typing() or not state.present.workload:
         return False
     return _put_next(state, state.visit_goal(key), GOALS_MS[key])
 
 
 def toggle_estimate(state: PanelState) -> bool:
-    """Let a TTFT goal decide by an estimate, or no more."""
-    if not state.accept():
+    """Let a TTFT goal decide by an estimate, or no more; returns whether that changed anything."""
+    if not state.accept_typing():
         return False
     return state.put(replace(state.present, assume_ttft=not state.present.assume_ttft))
 
 
 def next_weights(state: PanelState) -> bool:
-    """The next of some precisions of the weights, without the one that they have where none is typed."""
-    if not state.accept() or not state.present.workload:
+    """Set the next of some precisions of the weights, without the one that they have; returns whether it did."""
+    if not state.accept_typing() or not state.present.workload:
         return False
     workload = state.present.workload[state.workload]
     catalogues = state.calculation.catalogues
@@ -155,7 +155,7 @@ def next_weights(state: PanelState) -> bool:
         own = llm.precision.value
     others = []
     for precision in _WEIGHTS:
-        if not precision or precision != own:
+        if precision != own or not precision:
             others.append(precision)
     return _put_next(state, _of_workload(state, "weight_precision"), others)
 
@@ -163,7 +163,7 @@ def next_weights(state: PanelState) -> bool:
 def next_tp(state: PanelState) -> bool:
     """The next TP that holds the model, after the one in effect; behind the last one the smallest. A typed one that has
     no answer is left open. Returns whether there is another."""
-    if not state.accept() or not state.present.workload:
+    if not state.accept_typing() or not state.present.workload:
         return False
     place = _of_workload(state, "tp")
     instance = state.calculation.instance(state.workload)
@@ -175,12 +175,12 @@ def next_tp(state: PanelState) -> bool:
 
 def _of_workload(state: PanelState, key: str) -> FieldPlace:
     """A field of the workload that what-ifs are about."""
-    state.come_back()
+    state.leave_goal()
     return FieldPlace(WORKLOAD, state.workload, field(WORKLOAD, key))
 
 
 def _put_next(state: PanelState, place: FieldPlace, values: Sequence[Value]) -> bool:
-    """The value after the present one in a circle; the first where the present one is none of them."""
+    """Set the value after the present one in a circle, the first where it is none of them; returns whether it did."""
     now = typed_value(state.present, place)
     if now not in values:
         return state.put_value(place, values[0])
