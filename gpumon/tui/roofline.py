@@ -44,7 +44,7 @@ class _PlottedEngine(NamedTuple):
     tone: str
     engine: Engine
     standing: RooflinePoint
-    """Where it stands now."""
+    """Its place now."""
     trail: Sequence[tuple[float, float]]
     """MBU and MFU of its last minutes, oldest first."""
 

@@ -298,7 +298,7 @@ class QuestionBar(Vertical):
             await self.app.run_action(active.binding.action, active.node)
 
     def _binding_for(self, key: str) -> ActiveBinding | None:
-        """What a key does here: as this question has it, or as it is whatever is open; None for keys of the screen."""
+        """The binding of a key of this question, or of one that works whatever is open; None for keys of the screen."""
         active = self.screen.active_bindings.get(key)
         if active is None:
             return None
@@ -396,7 +396,7 @@ def order_question(pane: ListPane[T]) -> Question:
 
 
 def note_on_order(pane: ListPane[T], order: Order[T]) -> str:
-    """What stands behind an order in lists: its meaning; for the order that the pane has, what Enter does."""
+    """The note behind an order in lists: its meaning; for the order that the pane has, what Enter does."""
     if order is pane.order:
         return "now: Enter reverses"
     return order.means

@@ -33,7 +33,7 @@ class KeyGroup(NamedTuple):
     """Commands that share a hint."""
 
     does: str
-    """What the key line calls them here."""
+    """Their text on the key line."""
     commands: tuple[str, ...]
     """Their ids: one, or two of which one goes back and the other forth."""
 
