@@ -77,6 +77,7 @@ class Replay:
         self._interval_s = config.general.interval_s
         self._show: Take = _nobody
         self._learn: Take = _nobody
+        """Takes the snapshots that sizing learns from: without the fault that `show` gets."""
 
     @property
     def interval_s(self) -> float:

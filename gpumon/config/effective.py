@@ -42,7 +42,7 @@ def _table(
     inside = []
     for name, value in table.items():
         if isinstance(value, dict):
-            inside += _table(loaded, f"[{'.'.join((*path, name))}]", value, (*path, name))
+            inside += _table(loaded, f"[{'.'.join((*path, name))}]", value, (*path, name), with_origins=with_origins)
         elif value is not None:
             if re.fullmatch("[a-z0-9_]+", name):
                 key = name

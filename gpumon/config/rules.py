@@ -69,7 +69,7 @@ class Rulebook(msgspec.Struct, frozen=True):
     text: Callable[[str], str]
     """Fault of any text, whichever key it stands under; empty: none."""
     types: Mapping[str, Any] = {}
-    """Ranges of fields whose own type has none."""
+    """`Type.field` -> the annotated type that is checked in the place of the field's own."""
     moved: Mapping[KeyPath, str] = {}
     """Settings of earlier versions -> where they stand now."""
 
@@ -103,7 +103,7 @@ def _basic_auth_faults(table: Prometheus | Host | Exporter) -> Faults:
         yield "user", "and a password go together: give user and one of password_env, password_file"
 
 
-def _gpus_faults(table: Endpoint | Feed) -> Faults:
+def _remote_gpus_faults(table: Endpoint | Feed) -> Faults:
     """Faults of tables that say which GPUs an engine has: GPUs of this host, or type and number of those elsewhere."""
     if table.gpu_type and not table.gpu_count:
         yield "gpu_type", "needs gpu_count beside it"
@@ -232,8 +232,8 @@ CONFIG_RULES: Final = Rulebook(
     fields={},
     tables={
         Levels: (_levels_faults,),
-        Endpoint: (_keyed_faults, _gpus_faults),
-        Feed: (feed_rules.faults_of_feed, _keyed_faults, _gpus_faults),
+        Endpoint: (_keyed_faults, _remote_gpus_faults),
+        Feed: (feed_rules.faults_of_feed, _keyed_faults, _remote_gpus_faults),
         Config: (feed_rules.faults_of_sources,),
         Dcgm: (_keyed_faults,),
         Prometheus: (_prometheus_faults,),

@@ -19,7 +19,7 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Host
 
 NAN: Final = float("nan")
 SETTLED_S: Final = 30.0
-"""For so long after a part of a sum stopped to answer the sum is a gap; after that it is the sum of the others."""
+"""Seconds for which a sum is a gap after one of its parts fell silent; then it is the sum of the others."""
 SILENT_REASONS: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Why a thing that was counted does not answer any more; any other reason is a thing that answers."""
 
@@ -105,7 +105,8 @@ def chart_points(
 ) -> dict[str, float]:
     """This tick's value of each series: means over the GPUs that report a share, sums of amounts (see `SumsOfThings`).
 
-    `decode_rates` are the engines' decode rates and `bandwidths` the GPUs' bandwidths at this tick. What is charted
+    `decode_rates` are the engines' decode rates and `bandwidths` the GPUs' bandwidths at this tick: those of the things
+    themselves are means of a window. What is charted
     always comes first, for a history that is full takes no more.
     """
     decode_rate_of = {engine.key: decode_rate for engine, decode_rate in zip(engines, decode_rates, strict=True)}

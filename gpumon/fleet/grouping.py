@@ -68,7 +68,7 @@ class ByModel:
         models = self._models_on_gpu.get(gpu.index)
         if models:
             return OWNER_SEPARATOR.join(sorted(models))
-        # An unmapped GPU has this reason in every figure of its engines, such as the MFU.
+        # Every figure of engines then has this reason: one answers whose GPUs are not known, and may run on this one.
         if isinstance(gpu.mfu_ratio, Missing) and gpu.mfu_ratio.reason is Reason.UNMAPPED:
             return NOT_PLACED
         return NO_ENGINE

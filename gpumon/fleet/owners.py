@@ -62,7 +62,7 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
     for name in sorted(by_name, key=_unowned_last):
         owned = by_name[name]
         parts = Parts(tuple(owned.hosts.values()), tuple(owned.gpus), tuple(owned.engines), prices)
-        rows.append(fleet_row(name, name or unowned(label), parts, verdicts_on(parts, hosts=True)))
+        rows.append(fleet_row(name, name or unowned(label), parts, verdicts_on(parts, with_hosts=True)))
     return rows
 
 
@@ -114,20 +114,20 @@ class HostOwners:
         self._host = host
         self._label = label
         self._lent = lent
-        self._by_gpu: dict[int, set[str]] = {}
+        self._owners_of_gpu: dict[int, set[str]] = {}
         """Index of a GPU -> the owners that its labels and those of its processes name. MIG slices share an index."""
         for gpu in host.snapshot.gpus:
-            self._by_gpu.setdefault(gpu.index, set()).update(self._own_owners(gpu))
-        self._by_engine: dict[int, set[str]] = {}
+            self._owners_of_gpu.setdefault(gpu.index, set()).update(self._own_owners(gpu))
+        self._engine_owners_on_gpu: dict[int, set[str]] = {}
         """Index of a GPU -> the owners of the engines on it."""
         for engine in host.snapshot.engines:
             owners = self._labelled_owners(engine.key)
             for index in engine.hardware.gpus:
-                self._by_engine.setdefault(index, set()).update(owners)
+                self._engine_owners_on_gpu.setdefault(index, set()).update(owners)
 
     def gpu(self, gpu: Gpu) -> str:
         """The owner of a GPU: by its own labels and processes, its engines, the host; empty where none is known."""
-        owners = self._by_gpu.get(gpu.index) or self._by_engine.get(gpu.index)
+        owners = self._owners_of_gpu.get(gpu.index) or self._engine_owners_on_gpu.get(gpu.index)
         if owners:
             return OWNER_SEPARATOR.join(sorted(owners))
         return self._lent.get(gpu.uuid, "") or self.of_host
@@ -137,7 +137,7 @@ class HostOwners:
         owners = set(self._labelled_owners(engine.key))
         if not owners:
             for index in engine.hardware.gpus:
-                owners |= self._by_gpu.get(index, set())
+                owners |= self._owners_of_gpu.get(index, set())
         if owners:
             return OWNER_SEPARATOR.join(sorted(owners))
         return self.of_host

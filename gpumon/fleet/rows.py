@@ -218,7 +218,7 @@ def by_model(snapshot: FleetSnapshot, prices: Mapping[str, float]) -> list[Fleet
     without_engine, unplaced = _left_over(wholes, of_workers)
     if without_engine.hosts:
         parts = without_engine.parts(prices)
-        rows.append(fleet_row("", NO_ENGINE, parts, verdicts_on(parts, hosts=True)))
+        rows.append(fleet_row("", NO_ENGINE, parts, verdicts_on(parts, with_hosts=True)))
     if unplaced.hosts:
         parts = unplaced.parts(prices)
         rows.append(fleet_row(UNPLACED_KEY, NOT_PLACED, parts, verdicts_on(parts)))
@@ -346,7 +346,7 @@ def total_row(rows: Sequence[FleetRow]) -> FleetRow:
     if rows:
         prices = rows[0].parts.prices  # all rows have the same ones
     parts = Parts(tuple(hosts.values()), tuple(gpus.values()), tuple(engines.values()), prices)
-    return fleet_row("", "total", parts, verdicts_on(parts, hosts=True))
+    return fleet_row("", "total", parts, verdicts_on(parts, with_hosts=True))
 
 
 def wholes_of(snapshot: FleetSnapshot) -> list[Whole]:
@@ -445,10 +445,10 @@ def _gpus_of_engines(whole: Whole, engines: Sequence[Engine]) -> Iterator[RowGpu
         yield RowGpu(host, gpu, mfu, mbu)
 
 
-def verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
+def verdicts_on(parts: Parts, *, with_hosts: bool = False) -> Iterator[Verdict]:
     """The verdicts on the GPUs and engines of a row over several hosts, each with its host in its scope.
 
-    `hosts`: with those on the hosts themselves.
+    `with_hosts`: also those on the hosts themselves.
     """
     keys = {(served.host, served.engine.key) for served in parts.engines}
     keys |= {(placed.host, placed.gpu.uuid) for placed in parts.gpus}
@@ -456,7 +456,7 @@ def verdicts_on(parts: Parts, *, hosts: bool = False) -> Iterator[Verdict]:
         if host.state is HostState.GONE:
             continue
         for verdict in host.snapshot.verdicts:
-            if (host.name, verdict.key) in keys or (hosts and not verdict.key):
+            if (host.name, verdict.key) in keys or (with_hosts and not verdict.key):
                 yield msgspec.structs.replace(verdict, scope=f"{host.name} {verdict.scope}")
 
 

@@ -36,7 +36,9 @@ class TooShortError(ValueError):
 
 
 def spans_of(before: Stretch, after: Stretch, length_s: float, held: Stretch) -> tuple[Stretch, Stretch]:
-    """Both spans, where a moment (a stretch without length) is the end of one of `length_s`; `held` is what is kept.
+    """Both spans. A moment (a stretch without length) stands for the `length_s` seconds before it.
+
+    `held` is the stretch that is recorded.
 
     A span of a moment is at most half as long as the moments are apart: what happens just after the first one, such as
     a restart, is in neither span. A moment at the beginning of what is kept has hardly anything before it: its span is
@@ -180,7 +182,9 @@ class _GoingSpan:
     def _begin(self, stretch: Stretch) -> None:
         """Begin at a span; further back where it has grown backwards since the one before."""
         begin_s = stretch.begin_s
-        if self._read_s == stretch.end_s:
+        if (
+            self._read_s == stretch.end_s
+        ):  # the same end and an earlier beginning: the next one will begin earlier still
             begin_s -= _SLACK_S
         self._moments.clear()
         for _ in self._derivation.begin(begin_s):

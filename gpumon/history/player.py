@@ -149,6 +149,6 @@ class Player:
         if next_s is None:
             return False
         end_s = (next_s // MINUTE_S + 1) * MINUTE_S
-        frames = in_order(self._past.frames(next_s, end_s))
+        frames = in_order(self._past.frames(next_s, end_s))  # `end_s` included, which is of the next minute
         self._waiting.extend(frame for frame in frames if next_s <= frame.wall_s < end_s)
         return bool(self._waiting)

@@ -68,7 +68,7 @@ def _title_line(snapshot: Snapshot) -> str:
 
 
 def _figure_column(title: str, unit: str, field: str, keep: int = NEVER_DROPPED) -> ColumnSpec[Gpu | Engine]:
-    """A column of one reading, flush right. `keep`: as in `PrintedColumn`."""
+    """A column of one reading, flush right. `keep`: the columns with the lowest number are left out first."""
 
     def text(thing: Gpu | Engine) -> str:
         return FORMAT_BY_UNIT[unit](value_of(thing, field))
@@ -263,15 +263,15 @@ def window_advice(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:
     """
     if not window_s:
         return ""
-    rates: list[str] = []
-    latencies: list[str] = []
+    warming_up: list[str] = []
+    few_requests: list[str] = []
     for engine in snapshot.engines:
         if _is_warming_up(engine):
-            rates.append(engine.name)
+            warming_up.append(engine.name)
         elif _has_few_requests(engine):
-            latencies.append(engine.name)
+            few_requests.append(engine.name)
     parts = []
-    for figures, names, length_s in (("rates", rates, RATE_S), ("latencies", latencies, QUANTILE_S)):
+    for figures, names, length_s in (("rates", warming_up, RATE_S), ("latencies", few_requests, QUANTILE_S)):
         if names:
             window = _longer_window(window_s, window_for(length_s, cadence_s))
             parts.append(f"{figures} of {as_line(name_together(names))} (--window {window})")
@@ -296,8 +296,8 @@ def _is_warming_up(engine: Engine) -> bool:
 
 
 def _has_few_requests(engine: Engine) -> bool:
-    """Whether requests run, but too few have ended for its latencies."""
-    if engine.load.running in (0.0, None):
+    """Whether too few requests have ended for its latencies, while some run or nothing tells that none does."""
+    if engine.load.running == 0.0:
         return False
     latencies = (engine.latency.ttft_s.p95, engine.latency.itl_s.p95)
     for p95 in latencies:

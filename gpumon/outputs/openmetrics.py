@@ -63,7 +63,11 @@ class _Families(NamedTuple):
 
 
 class MetricsPage:
-    """Takes snapshots in the collector's thread, gives pages in the server's: each takes what is newest."""
+    """Takes snapshots in the collector's thread, gives pages in the server's: each takes what is newest.
+
+    The lock is for what `take` changes in place. The server's thread alone calls `page`; the engines' histograms, which
+    are replaced in one step, may be those of the tick after the snapshot.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:
         self.renderings = 0
@@ -74,7 +78,7 @@ class MetricsPage:
         self._newest: tuple[Snapshot, float] | None = None
         self._engines: tuple[EngineReading, ...] = ()
         self._taken = 0
-        """Snapshots so far: no two are of one number, while a new one may well have the address of an old one."""
+        """Number of the newest snapshot. Its `id()` would not do: addresses are used again."""
         self._events: Counter[str] = Counter({kind.value: 0 for kind in EventKind})
         self._restarts: Counter[str] = Counter()
         self._pages: dict[tuple[str, str], PageBody] = {}
@@ -216,7 +220,7 @@ def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
 
 
 def _families(page: Iterable[ExportedSample]) -> Iterator[Family]:
-    """The samples by family, in the order of the table, as prometheus-client wants them."""
+    """The samples by family, by name, as prometheus-client wants them."""
     grouped: dict[str, list[ExportedSample]] = {}
     for sample in page:
         grouped.setdefault(_BY_SAMPLE[sample.name].name, []).append(sample)

@@ -44,6 +44,6 @@ class FleetFrame(msgspec.Struct, frozen=True):
     cost_s: float = 0.0
     """Seconds from the first request to the last answer."""
     answered: bool = True
-    """False where the Prometheus gave no usable answer: the hosts may be as they were; `faults` say why."""
+    """False where the Prometheus gave no usable answer: the hosts are then those of before, and `faults` say why."""
     merged_hosts: tuple[str, ...] = ()
-    """Hosts of the frame before whose targets are now known to be of others: they were never machines of their own."""
+    """Hosts of the frame before that turned out to be part of another host."""

@@ -57,7 +57,7 @@ class _BucketPart(msgspec.Struct, frozen=True):
     number: int
     """Number of readings; 0: a gap."""
     interval_s: float
-    """Seconds before `first_s` that they stand for in any case."""
+    """Seconds before `first_s` that they stand for; over a gap of up to `_LATE_INTERVALS` of these, the whole gap."""
 
 
 class History:
@@ -186,7 +186,7 @@ class History:
         Bucket n covers [n * width_s, (n + 1) * width_s); `newest_bucket` is the last one returned. A bucket without a
         value is NaN, unless it lies within the interval of the reading after it. Points after `until_s` do not count:
         a paused display shows the same however often it is drawn; once their single ticks are gone, the last points
-        before `until_s`, less than `CELL_S` of them, are a gap. Means are exact as long as every tick is kept, and
+        before `until_s`, up to `CELL_S` seconds of them, are a gap. Means are exact as long as every tick is kept, and
         where `width_s` is a multiple of `CELL_S`; else a cell counts to the bucket that it ends in.
 
         A bucket within the interval of the reading after it shows that reading: a single tick while ticks are read,
@@ -296,7 +296,7 @@ def _fill_before(
     if not later.number:
         return
     gap_s = later.first_s - earlier_s
-    if gap_s < width_s and later.first_s == later.bucket_s:  # the usual case: no bucket lies between
+    if gap_s < width_s and later.first_s == later.bucket_s:  # a single tick, the usual case: spares the divisions
         return
     counted_place = math.floor(later.bucket_s / width_s) - first  # the bucket that `later` counts to
     first_place = math.floor(later.first_s / width_s) - first  # the one of its first reading: a cell has several

@@ -57,7 +57,10 @@ _PART_WORDS: Final = (
         MLP,
     ),
 )
-"""Words of module names and of patterns for them -> part; the first match counts."""
+"""Substrings of module names, and of patterns for them with `$` behind -> part; the first match counts.
+
+The part "" is never quantised.
+"""
 _NOT_QUANTISED: Final = ("vision", "visual", "audio", "mtp", "projector", "patch_merge", "embed_tokens", "eh_proj")
 """Words of modules that are no part of the language model's layers."""
 
@@ -345,13 +348,13 @@ def _format_of_group(name: str, group: object) -> WeightStorage:
 
 def _shares_of_parts(names: Iterable[str], layers: Mapping[str, int]) -> dict[str, float]:
     """Part -> the share of its layers that these names or patterns speak of. The patterns are never run."""
-    most = max(layers.values(), default=0)
+    layer_count = max(layers.values(), default=0)
     layers_by_part: dict[str, set[str]] = {}
     for name in names:
         if any(word in name for word in _NOT_QUANTISED):
             continue
         layer = _LAYER.search(name)
-        if layer is not None and int(layer[1][:6]) >= most:
+        if layer is not None and int(layer[1][:6]) >= layer_count:
             continue  # of a draft head
         number = ""  # all layers
         if layer is not None:
@@ -363,7 +366,7 @@ def _shares_of_parts(names: Iterable[str], layers: Mapping[str, int]) -> dict[st
         if "" in numbers:
             shares[part] = 1.0
         else:
-            shares[part] = min(1.0, len(numbers) / max(1, layers.get(part, most)))
+            shares[part] = min(1.0, len(numbers) / max(1, layers.get(part, layer_count)))
     return shares
 
 

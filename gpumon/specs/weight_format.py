@@ -99,7 +99,7 @@ class LlmParts(msgspec.Struct, frozen=True):
     experts: int = 0
     experts_per_token: int = 0
     repeated: Mapping[str, float] = {}
-    """The share of `multiplied` that is not stored again, by part: blocks that several layers use (Zamba)."""
+    """Parameters of `multiplied` that are not stored again, by part: blocks that several layers use (Zamba)."""
 
     @property
     def total(self) -> float:
@@ -115,8 +115,8 @@ class LlmParts(msgspec.Struct, frozen=True):
     def stored_bytes(self, weights: WeightFormat) -> float:
         """Bytes of all weights in this format."""
         base = BYTES_PER_ELEMENT[weights.base]
-        shared = sum(count * weights.of(part).bytes_per_weight for part, count in self.repeated.items())
-        return self.read_bytes(weights) - shared + self.tables * base
+        repeated_bytes = sum(count * weights.of(part).bytes_per_weight for part, count in self.repeated.items())
+        return self.read_bytes(weights) - repeated_bytes + self.tables * base
 
     def read_bytes(self, weights: WeightFormat) -> float:
         """Bytes of all matmul weights, every expert included."""
@@ -152,5 +152,5 @@ def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSp
         read_bytes=parts.read_bytes(weights),
         expert_read_bytes=parts.expert * weights.of(EXPERTS).bytes_per_weight,
         attention_read_bytes=attention_bytes,
-        stored_bytes=0.0,
+        stored_bytes=0.0,  # it follows from the rest
     )

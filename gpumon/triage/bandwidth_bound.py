@@ -30,22 +30,22 @@ def bandwidth(case: Case) -> Finding | None:
     if engine is None or not _may_be_full(case) or not case.has_work():
         return None
     suffers = bool(case.late_latencies() or case.waiting_mean())
-    activity, others = case.own_activity(urgent=suffers)
+    activity, neighbour_names = case.own_activity(urgent=suffers)
     if not bandwidth_is_full(case, activity):
         return None
     share = case.mean("mbu_ratio")
     shared = ""
     if activity.dram is not None and activity.dram >= case.thresholds.bandwidth_dram_ratio:
         share = activity.dram
-        shared = others
-    bigger = _bigger_batch(case, engine)
-    wider = _wider_parameters(bigger)
+        shared = neighbour_names
+    bigger_batch = _bigger_batch(case, engine)
+    batch_parameters = _wider_parameters(bigger_batch)
     finding = Finding(
         Limit.BANDWIDTH_BOUND,
         "bandwidth_full",
-        params(share=share, shared=shared, batch=finite(engine.rates.batch)) | wider,
-        tuple(_evidence_of_bandwidth(case, engine, activity, bigger)),
-        _actions(case, engine, shared, wider),
+        params(share=share, shared=shared, batch=finite(engine.rates.batch)) | batch_parameters,
+        tuple(_evidence_of_bandwidth(case, engine, activity, bigger_batch)),
+        _actions(case, engine, shared, batch_parameters),
         _level(case, engine),
         _confidence(engine, shared, is_measured=activity.dram is not None),
     )
@@ -68,7 +68,10 @@ def _evidence_of_bandwidth(
 
 
 def _may_be_full(case: Case) -> bool:
-    """Whether DRAM activity or MBU is at its limit, whatever the other says."""
+    """Whether DRAM activity or MBU is at its limit, whatever the other says: a cheap first look.
+
+    `UNSEEN` judges by MBU alone.
+    """
     return bandwidth_is_full(case, case.activity()) or bandwidth_is_full(case, UNSEEN)
 
 
@@ -115,7 +118,7 @@ def _actions(case: Case, engine: Engine, shared: str, wider: Parameters) -> tupl
 
 
 def _pauses(case: Case) -> bool:
-    """Whether no token came in the last poll: those that wait then wait for what holds it, not for its memory."""
+    """Whether no token came in the last poll: requests then wait for whatever has stopped the engine."""
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
     return quiet_s is not None and quiet_s >= _PAUSE_S
 

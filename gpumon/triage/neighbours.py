@@ -205,7 +205,7 @@ def _is_at_work(case: Case, gpu: Gpu, process: Process) -> bool:
 
 
 def _holds(case: Case, gpu: Gpu, process: Process) -> bool:
-    """Whether a process holds more memory than a bare context."""
+    """Whether a process holds more memory than a bare context; also where that is not known."""
     held = finite(process.vram_bytes)
     total = finite(gpu.vram_total_bytes)
     return held is None or not total or held > case.thresholds.held_ratio * total

@@ -97,14 +97,14 @@ def row_without_trouble(verdict: Piece, figures: Sequence[Piece], width: int) ->
     short is left out, unless it is a warning."""
     sentence, tone = verdict
     if tone == "muted":  # triage only waits: figures may take all of its room
-        words = 0
+        clause_cells = 0
     else:
-        words = cells(_first_clause(sentence))
+        clause_cells = cells(_first_clause(sentence))
     row: list[Piece] = [(" ", "text")]
     room = width - 1
     for text, tone_of_figure in figures:
         size = cells(text) + len(_GAP)
-        least = 0 if tone_of_figure == "warn" else words
+        least = 0 if tone_of_figure == "warn" else clause_cells
         if size + least <= room:
             row += [(text, tone_of_figure), (_GAP, "text")]
             room -= size

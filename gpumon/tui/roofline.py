@@ -43,7 +43,7 @@ class _PlottedEngine(NamedTuple):
     letter: str
     tone: str
     engine: Engine
-    standing: RooflinePoint
+    point: RooflinePoint
     """Its place now."""
     trail: Sequence[tuple[float, float]]
     """MBU and MFU of its last minutes, oldest first."""
@@ -89,9 +89,9 @@ def _picture_rows(plotted: Sequence[_PlottedEngine], width: int, height: int, gl
     """Axes, roof, ridge, trails and marks."""
     most_x = 1.0
     most_y = 1.0
-    for point in plotted:
-        mbu = point.standing.mbu
-        mfu = point.standing.mfu
+    for plotted_engine in plotted:
+        mbu = plotted_engine.point.mbu
+        mfu = plotted_engine.point.mfu
         if not isinstance(mbu, Missing):
             most_x = max(most_x, mbu)
         if not isinstance(mfu, Missing):
@@ -114,10 +114,11 @@ def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
 def _draw(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) -> None:
     """The inside of the picture: what lies behind comes first."""
     marks = CHART_MARKS[glyphs]
+    # The ridge, MFU = MBU, up to the corner; never solid, as nothing measured it.
     canvas.curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
-    for point in plotted:
-        for mbu, mfu in point.trail:
-            canvas.mark(mbu, mfu, marks.free, point.tone)
+    for plotted_engine in plotted:
+        for mbu, mfu in plotted_engine.trail:
+            canvas.mark(mbu, mfu, marks.free, plotted_engine.tone)
     # Words stand where no line is: below the roof at the left, at the foot, and beside the ridge.
     below_roof = max(canvas.line(0.93), canvas.line(1.0) + 1)
     _write(canvas, below_roof, 0.03, "prefill: compute first", "hint")
@@ -125,18 +126,18 @@ def _draw(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) 
     _write(canvas, canvas.line(0.62), 0.70, "ridge", "hint")
     canvas.across(1.0, marks.goal, "warn")
     canvas.down(1.0, marks.limit, "warn")
-    for point in plotted:
-        standing = point.standing
-        if isinstance(standing.mbu, Missing) or isinstance(standing.mfu_decode, Missing):
+    for plotted_engine in plotted:
+        point = plotted_engine.point
+        if isinstance(point.mbu, Missing) or isinstance(point.mfu_decode, Missing):
             continue
-        canvas.mark(standing.mbu, standing.mfu_decode, _DECODE, point.tone)
+        canvas.mark(point.mbu, point.mfu_decode, _DECODE, plotted_engine.tone)
     taken: set[tuple[int, int]] = set()
-    for point in plotted:
-        standing = point.standing
-        if not isinstance(standing.mbu, Missing) and not isinstance(standing.mfu, Missing):
-            cell = _free_cell(canvas.line(standing.mfu), canvas.column(standing.mbu), taken)
+    for plotted_engine in plotted:
+        point = plotted_engine.point
+        if not isinstance(point.mbu, Missing) and not isinstance(point.mfu, Missing):
+            cell = _free_cell(canvas.line(point.mfu), canvas.column(point.mbu), taken)
             taken.add(cell)
-            canvas.set(*cell, point.letter, point.tone)
+            canvas.set(*cell, plotted_engine.letter, plotted_engine.tone)
 
 
 def _free_cell(line: int, column: int, cells_in_use: set[tuple[int, int]]) -> tuple[int, int]:
@@ -166,46 +167,46 @@ def _list_rows(plotted: Sequence[_PlottedEngine], width: int, height: int) -> li
     return rows
 
 
-def _engine_lines(point: _PlottedEngine, width: int) -> list[Row]:
+def _engine_lines(plotted_engine: _PlottedEngine, width: int) -> list[Row]:
     """An engine in the list: its figures, or why it has no place."""
-    name = left(clean(point.engine.name, 40), _NAME_CELLS)
-    standing = point.standing
-    head: list[Piece] = [(f"{point.letter} ", point.tone), (name, "strong")]
-    if standing.missing is not None:
+    name = left(clean(plotted_engine.engine.name, 40), _NAME_CELLS)
+    point = plotted_engine.point
+    head: list[Piece] = [(f"{plotted_engine.letter} ", plotted_engine.tone), (name, "strong")]
+    if point.missing is not None:
         missing = []
-        for word, value in (("MFU", standing.mfu), ("MBU", standing.mbu)):
+        for word, value in (("MFU", point.mfu), ("MBU", point.mbu)):
             if isinstance(value, Missing):
                 missing.append(f"{word} {phrase(value)}")
         return [to_width(head, width), to_width([(f"  {', '.join(missing)}", "muted")], width)]
-    head.append((f" MFU {ratio(standing.mfu)} MBU {ratio(standing.mbu)}", "text"))
-    return [to_width(head, width), to_width([(f"  {_against_roof(standing)}", "muted")], width)]
+    head.append((f" MFU {ratio(point.mfu)} MBU {ratio(point.mbu)}", "text"))
+    return [to_width(head, width), to_width([(f"  {_against_roof(point)}", "muted")], width)]
 
 
-def _against_roof(standing: RooflinePoint) -> str:
+def _against_roof(point: RooflinePoint) -> str:
     """FLOP/byte against the ridge, and which side of the roof is how far away."""
     parts = []
-    if not isinstance(standing.intensity, Missing) and not isinstance(standing.ridge, Missing):
-        parts.append(f"{standing.intensity:.0f} of {standing.ridge:.0f} FLOP/B")
-    headroom = standing.headroom
+    if not isinstance(point.intensity, Missing) and not isinstance(point.ridge, Missing):
+        parts.append(f"{point.intensity:.0f} of {point.ridge:.0f} FLOP/B")
+    headroom = point.headroom
     if isinstance(headroom, Missing):
         parts.append(phrase(headroom))
     else:
-        side = "bandwidth" if standing.meets_bandwidth else "compute"
+        side = "bandwidth" if point.meets_bandwidth else "compute"
         parts.append(f"peak {side} at {headroom:.1f}x")
     return ", ".join(parts)
 
 
 def _headroom_note(plotted: Sequence[_PlottedEngine], width: int) -> list[Row]:
     """The meaning of the headroom, by the first engine that has one."""
-    for point in plotted:
-        headroom = point.standing.headroom
+    for plotted_engine in plotted:
+        headroom = plotted_engine.point.headroom
         if isinstance(headroom, Missing):
             continue
-        side = "bandwidth" if point.standing.meets_bandwidth else "compute"
+        side = "bandwidth" if plotted_engine.point.meets_bandwidth else "compute"
         times = f"{headroom:.1f}"
         text = (
-            f"{times}x: at the same FLOP/B {point.letter} could do {times} times as much until {side} is at its peak; "
-            f"triage's headroom ends earlier, where {side} counts as full"
+            f"{times}x: at the same FLOP/B {plotted_engine.letter} could do {times} times as much until {side} is at "
+            f"its peak; triage's headroom ends earlier, where {side} counts as full"
         )
         return [((line, "hint"),) for line in folded(text, width)]
     return []

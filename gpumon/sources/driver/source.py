@@ -66,7 +66,7 @@ LONGEST_WAIT_S = 0.2
 """Most that one poll waits for the worker's answer."""
 LATE_INTERVALS = 1.5
 """An answer that is this many intervals late is named as a fault."""
-_CLOSE_S = 0.2
+_CLOSE_S = 0.5
 """Most that closing waits for the worker's end."""
 READY_STEP_S = 0.01
 """Between two looks of `ready`; without a worker a poll returns at once."""

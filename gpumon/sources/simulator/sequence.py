@@ -21,12 +21,14 @@ class Sequence:
         self.target = request.prompt_tokens
         """Tokens whose KV must be there before the next token comes out."""
         self.fetched = request.fetched_tokens
-        """Tokens of it whose KV comes over the link."""
+        """Tokens of it whose KV comes from the prefill instance, over the link."""
         self.computed = self.cached + self.fetched
         self.generated = 0
         """Tokens given out when it joined the decoding ones; later ones follow from the decode step."""
         self.joined = 0
+        """Decode step at which it joined."""
         self.ends = 0
+        """Decode step after which it has all its tokens."""
         self.decoding = False
         self.scheduled_s = math.nan
         self.first_token_s = math.nan
