@@ -395,7 +395,7 @@ def test_the_p95_of_a_recording_is_what_is_sized(env: dict[str, str]) -> None:
     }
     assert {each["source"] for each in found["workloads"]} == {"measured"}
     said = size("--from-recording", str(RECORDING), env=env).stdout
-    assert "targets: the p95 of the last 1 min" in said
+    assert "targets: the p95 of the last 40 s" in said
     assert "requests/s" in said
 
 
