@@ -143,7 +143,8 @@ async def test_a_host_has_its_past_at_once_and_follows_the_fleet(prometheus: Pro
         await host.start(shown.append)
         await until(lambda: len({snapshot.wall_s for snapshot in shown}) >= 3)
         newest = shown[-1]
-        decode = host.history.buckets("decode", int(newest.wall_s), 6, 1.0)
+        # Of 20 s, as a Prometheus on a busy machine misses scrapes.
+        decode = host.history.buckets("decode", int(newest.wall_s), 20, 1.0)
         assert sum(value == value for value in decode) >= 4
         assert host.history.latest("decode", newest.wall_s) >= 0.0
         assert [engine.name for engine in newest.engines] == [
