@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
 from gpumon.efficiency.quantiles import observations_between
-from gpumon.efficiency.ratio import plus
+from gpumon.efficiency.ratio import divide, plus
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, HistogramReading
 from gpumon.readings.goals import Goals
@@ -334,11 +334,5 @@ def sum_of_known(readings: Iterable[Reading]) -> Reading:
 
 
 def quotient(dividend: Reading, divisor: Reading) -> Reading:
-    """`above / below`; idle where there is nothing to divide by."""
-    if isinstance(dividend, Missing):
-        return dividend
-    if isinstance(divisor, Missing):
-        return divisor
-    if divisor > 0.0:
-        return dividend / divisor
-    return Missing(Reason.IDLE)
+    """`dividend / divisor`; idle where there is nothing to divide by."""
+    return divide(dividend, divisor, Missing(Reason.IDLE))

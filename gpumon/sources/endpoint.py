@@ -219,7 +219,7 @@ class EndpointSource:
         await self.fetcher.close()
 
     async def _run(self) -> None:
-        """Poll for ever, less often after failures."""
+        """Poll until it is closed, less often after failures."""
         times = PollTimes(self._clock(), self._back_off)
         while self._task is asyncio.current_task():  # anyio may lose a cancellation before Python 3.11
             await self.scrape()
