@@ -9,6 +9,7 @@ from typing import Final
 from gpumon.readings.format import cells, cut
 
 _GLUE: Final = "\0"
+"""Stands for a blank at which a line is not broken, while words are looked for: no text on the screen has it."""
 _PAIR: Final = re.compile(
     r"(?<=\d) (?=(?:%|/s|billion|bytes|[kMGTPmun]?(?:FLOP|B|W|J|s|tok)\b))|(?<=\b(?:GPU|gpu|pid)) (?=\d)"
 )
@@ -25,10 +26,10 @@ _BREAKS: Final = "_{/.:,=-"
 
 
 @lru_cache(maxsize=2048)
-def folded(text: str, width: int, first: int | None = None) -> tuple[str, ...]:
-    """A text in lines of at most `width` cells (the first one of `first`), broken at blanks, and within a word that is
-    longer; at least one."""
-    room = width if first is None else first
+def folded(text: str, width: int, first_width: int | None = None) -> tuple[str, ...]:
+    """A text in lines of at most `width` cells (the first one of `first_width`), broken at blanks, and within a word
+    that is longer; at least one line."""
+    room = width if first_width is None else first_width
     lines = [""]
     for word in _words(" ".join(text.split()), width):
         if lines[-1]:
@@ -38,26 +39,26 @@ def folded(text: str, width: int, first: int | None = None) -> tuple[str, ...]:
         if cells(joined) <= room:
             lines[-1] = joined
             continue
-        if lines[-1] or (room < width and cells(word) <= width):
+        if lines[-1] or (room < width and cells(word) <= width):  # a short first line stays empty for a whole word
             lines.append("")
             room = width
         if cells(word) <= room:
             lines[-1] = word
             continue
-        lines[-1:] = _broken(word, room)
+        lines[-1:] = _pieces_of(word, room)
         room = width
     return tuple(lines)
 
 
-def cut_to_lines(text: str, width: int, most: int, first: int | None = None) -> tuple[str, ...]:
-    """The same in at most `most` lines, the last one cut where that is needed."""
-    lines = folded(text, width, first)
+def cut_to_lines(text: str, width: int, most: int, first_width: int | None = None) -> tuple[str, ...]:
+    """A text in at most `most` lines, as `folded` makes them, the last one cut where that is needed."""
+    lines = folded(text, width, first_width)
     if len(lines) <= most:
         return lines
-    if most > 1 or first is None:
+    if most > 1 or first_width is None:
         room = width
     else:
-        room = first
+        room = first_width
     return (*lines[: most - 1], cut(" ".join(lines[most - 1 :]), room))
 
 
@@ -73,7 +74,7 @@ def _words(text: str, width: int) -> list[str]:
     return [word.replace(_GLUE, " ") for word in _PAIR.sub(_GLUE, glued).split(" ")]
 
 
-def _broken(word: str, width: int) -> list[str]:
+def _pieces_of(word: str, width: int) -> list[str]:
     """A word that is longer than a line, in pieces; at `_` and the like, or a capital, where one comes late enough."""
     pieces = []
     piece = ""
@@ -90,11 +91,11 @@ def _break_before(piece: str, character: str) -> int:
     """The place of the last break in the second half of a piece, before the character that follows it; its end where
     there is none."""
     for place in range(len(piece), len(piece) // 2, -1):
-        if _parts(piece[place - 1], (piece + character)[place]):
+        if _may_break_between(piece[place - 1], (piece + character)[place]):
             return place
     return len(piece)
 
 
-def _parts(before: str, after: str) -> bool:
+def _may_break_between(before: str, after: str) -> bool:
     """Whether a word may be broken between two characters: `prompt_|tokens`, `Pcie|Link`, but not `G|PM`."""
     return before in _BREAKS or (after.isupper() and not before.isupper())

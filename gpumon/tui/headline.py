@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.ratio import plus
 from gpumon.readings.format import cells, count, counted, cut, left, ratio, watts
@@ -20,17 +20,30 @@ from gpumon.tui.triage_rows import HEALTHY, Item
 from gpumon.tui.triage_words import LEVEL_MARKS
 
 _GAP: Final = "  "
+"""Blanks between two figures, and behind the last."""
 _FIGURES_SHARE: Final = 0.4
 """Share of the line that the figures get beside a problem."""
 _LEAST_FIGURES: Final = 12
 """Cells for figures however long the words are: the decode rate."""
+_BLANKS_OF_FIGURES: Final = 2
+"""A blank before the figures, and one behind them."""
 _LEAST_WORDS: Final = 16
 """Cells below which the beginning of a longer sentence says nothing."""
 _END_OF_CLAUSE: Final = re.compile(r"[:;] | \(")
+"""A colon, a semicolon or a bracket: what stands before it is read alone where there is no room for the rest."""
 _LEAST_FILLED: Final = 0.6
 """Share of the room that whole clauses fill at least where no more of the text is shown."""
 _LINE_TONES: Final = {Level.CRITICAL: "alarm", Level.WARN: "warn"}
 """Tone of the whole line, by the worst level."""
+
+
+class Sentence(NamedTuple):
+    """The words of triage where there is no problem."""
+
+    text: str
+    tone: str
+    gives_way: bool = False
+    """Whether figures may take all of its room: triage only waits."""
 
 
 def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, float], width: int) -> Row:
@@ -42,7 +55,7 @@ def headline(snapshot: Snapshot, items: Sequence[Item], prices: Mapping[str, flo
     troubles = [item for item in items if item.trouble]
     if troubles:
         return row_of_trouble(troubles[0], Counter(item.level for item in troubles), figures, width)
-    return row_without_trouble(_without_trouble(items), figures, width)
+    return row_without_trouble(_sentence_without_trouble(items), figures, width)
 
 
 def price_per_hour(snapshot: Snapshot, prices: Mapping[str, float]) -> float | None:
@@ -89,17 +102,16 @@ def engines_up(up: int, engines: int) -> Piece:
     """`3/4 engines up`: a warning unless all are."""
     if not engines:
         return "no engine found", "muted"
-    return f"{up}/{engines} engines up", "text" if up == engines else "warn"
+    tone = "text" if up == engines else "warn"
+    return f"{up}/{engines} engines up", tone
 
 
-def row_without_trouble(verdict: Piece, figures: Sequence[Piece], width: int) -> Row:
-    """The figures, and what triage says where there is no problem (`verdict`): a figure that would cut its first words
-    short is left out, unless it is a warning."""
-    sentence, tone = verdict
-    if tone == "muted":  # triage only waits: figures may take all of its room
-        clause_cells = 0
-    else:
-        clause_cells = cells(_first_clause(sentence))
+def row_without_trouble(sentence: Sentence, figures: Sequence[Piece], width: int) -> Row:
+    """The figures, and what triage says where there is no problem: a figure that would cut its first words short is
+    left out, unless it is a warning."""
+    clause_cells = 0
+    if not sentence.gives_way:
+        clause_cells = cells(_first_clause(sentence.text))
     row: list[Piece] = [(" ", "text")]
     room = width - 1
     for text, tone_of_figure in figures:
@@ -108,48 +120,55 @@ def row_without_trouble(verdict: Piece, figures: Sequence[Piece], width: int) ->
         if size + least <= room:
             row += [(text, tone_of_figure), (_GAP, "text")]
             room -= size
-    if room >= min(_LEAST_WORDS, cells(sentence)):
-        row.append((_cut_at_clause(sentence, room), tone))
+    if room >= min(_LEAST_WORDS, cells(sentence.text)):
+        row.append((_cut_at_clause(sentence.text, room), sentence.tone))
     return tuple(row)
 
 
-def _without_trouble(items: Sequence[Item]) -> Piece:
-    """`● no problem found; + 2 notes`, or what triage waits for."""
-    glyph, tone, _ = LEVEL_MARKS[Level.OK]
+def sentence_of_notes(notes: int) -> Sentence:
+    """`● no problem found; + 2 notes`."""
+    ok = LEVEL_MARKS[Level.OK]
+    glyph_of_notes = LEVEL_MARKS[Level.NOTE].glyph
+    return Sentence(f"{ok.glyph} no problem found; {glyph_of_notes} {counted(notes, 'note')}", ok.tone)
+
+
+def _sentence_without_trouble(items: Sequence[Item]) -> Sentence:
+    """The number of notes, else the text of triage's row for all that is healthy; empty where it has no row yet."""
     notes = sum(item.level is Level.NOTE for item in items)
     if notes:
-        return f"{glyph} no problem found; {LEVEL_MARKS[Level.NOTE][0]} {counted(notes, 'note')}", tone
+        return sentence_of_notes(notes)
     healthy = next((item for item in items if item.key == HEALTHY), None)
     if healthy is None:
-        return "", "text"
-    if healthy.text.startswith("no problem"):
-        return f"{glyph} {healthy.text}", tone
-    return healthy.text, "muted"
+        return Sentence("", "text")
+    if healthy.waits:
+        return Sentence(healthy.text, "muted", gives_way=True)
+    ok = LEVEL_MARKS[Level.OK]
+    return Sentence(f"{ok.glyph} {healthy.text}", ok.tone)
 
 
-def row_of_trouble(worst: Item, numbers: Mapping[Level, int], figures: Sequence[Piece], width: int) -> Row:
+def row_of_trouble(worst: Item, counts: Mapping[Level, int], figures: Sequence[Piece], width: int) -> Row:
     """Number of problems by level, the worst one in words and its first action; then as many figures as have room.
 
     The whole line has the colour of the worst level.
     """
     tone = _LINE_TONES[worst.level]
-    begin = f" {_counts_text(numbers)}  {worst.scope} {worst.what}".rstrip()
-    least_words = cells(f"{begin}: {_first_clause(worst.text)}") + 2
+    begin = f" {_counts_text(counts)}  {worst.scope} {worst.what}".rstrip()
+    least_words = cells(f"{begin}: {_first_clause(worst.text)}") + _BLANKS_OF_FIGURES
     room_of_figures = min(int(width * _FIGURES_SHARE), width - least_words)
     figures_text = _figures_that_fit([text for text, _ in figures], max(_LEAST_FIGURES, room_of_figures))
     if not figures_text:
-        return ((left(_problem(begin, worst, width), width), tone),)
-    room = width - cells(figures_text) - 2  # a blank before the figures, and one behind them
-    problem = _problem(begin, worst, room)
+        return ((left(_problem_text(begin, worst, width), width), tone),)
+    room = width - cells(figures_text) - _BLANKS_OF_FIGURES
+    problem = _problem_text(begin, worst, room)
     return ((left(problem, room + 1), tone), (f"{figures_text} ", tone))
 
 
-def _counts_text(numbers: Mapping[Level, int]) -> str:
+def _counts_text(counts: Mapping[Level, int]) -> str:
     """`✗ 1 ! 2`: number of problems of each urgent level."""
-    return " ".join(f"{LEVEL_MARKS[level][0]} {numbers[level]}" for level in URGENT if numbers.get(level))
+    return " ".join(f"{LEVEL_MARKS[level].glyph} {counts[level]}" for level in URGENT if counts.get(level))
 
 
-def _problem(begin: str, worst: Item, room: int) -> str:
+def _problem_text(begin: str, worst: Item, room: int) -> str:
     """`llama-70b hung: no token for 3 min → restart it`: the action where enough of it fits behind the words."""
     text = cut(f"{begin}: {_cut_at_clause(worst.text, room - cells(begin) - 2)}", room)
     if not worst.actions:

@@ -16,6 +16,7 @@ _PANELS: Final = ((200, 80), (170, 72), (160, 68), (BESIDE_WIDTH, 56))
 PANES: Final = ("gpus", "engines", "history", "processes", "triage")
 """In the order of their keys, and from top to bottom."""
 
+# Lines and rows that come before others as a screen grows, in the order of `_claims`.
 _FIRST_GPU_ROWS: Final = 8
 _FIRST_ENGINE_ROWS: Final = 4
 """Rows that come before the strip of charts: as many as 80x24 holds."""
@@ -34,7 +35,7 @@ _TALL_CHARTS: Final = 40
 _SOME_VERDICTS: Final = 5
 """Lines of faults and verdicts that come before more charts."""
 _FIRST_VERDICTS: Final = 9
-"""Lines of them that come before `_FIRST_CHARTS`."""
+"""Lines of faults and verdicts that come before `_FIRST_CHARTS`."""
 _FOOT_HEIGHT: Final = 30
 """Lines of a fleet's screen from which the host under the cursor has a place at the foot."""
 _FIRST_HOSTS: Final = 8
@@ -54,7 +55,7 @@ _EMPTY_LINES: Final = 2
 
 
 class Counts(NamedTuple):
-    """Numbers of rows to show."""
+    """Numbers of rows, or of lines, that there are to show."""
 
     gpus: int = 0
     engines: int = 0
@@ -63,7 +64,7 @@ class Counts(NamedTuple):
     """Lines of faults and verdicts."""
     evidence: int = 0
     """Lines of what they stand on, and of what happened."""
-    first: int = 1
+    urgent: int = 1
     """Lines of the worst fault or verdict, which come before the charts."""
     wall: int = 0
     """Lines of a wall of GPUs, which takes the place of rows that do not fit; 0: the user wants rows."""
@@ -134,7 +135,8 @@ def pane_heights(
         return Plan(headline=1)._replace(**{zoomed: body})
     lines = _divide_lines(counts, body)
     if counts.wall and lines["gpus"] < counts.gpus + _HEADS:
-        lines = _divide_lines(counts._replace(gpus=max(1, counts.wall - 1)), body)
+        rows_of_wall = max(1, counts.wall - 1)  # a wall has no header, which `_claims` adds
+        lines = _divide_lines(counts._replace(gpus=rows_of_wall), body)
     return Plan(**lines, headline=1)
 
 
@@ -161,7 +163,7 @@ def _claims(counts: Counts) -> Iterator[tuple[str, int]]:
     # One row of each table, and a line under the rule of triage.
     yield from (("gpus", _HEADS + 1), ("engines", _HEADS + 1), ("triage", 2))
     yield from _row_claims(min(gpus, _HEADS + _FIRST_GPU_ROWS), min(engines, _HEADS + _FIRST_ENGINE_ROWS))
-    yield "triage", 1 + max(1, counts.first)
+    yield "triage", 1 + max(1, counts.urgent)
     yield "history", _STRIP_LINES
     yield from _row_claims(gpus, engines)
     yield "triage", 1 + min(max(1, counts.triage), _SOME_VERDICTS)
@@ -180,7 +182,8 @@ def _claims(counts: Counts) -> Iterator[tuple[str, int]]:
 
 def _row_claims(gpus: int, engines: int) -> Iterator[tuple[str, int]]:
     """Claims of the tables up to so many lines each, in turn: two GPUs for each engine."""
-    for pair in range(max(-(-gpus // 2), engines)):
+    pairs_of_gpus = -(-gpus // 2)  # rounded up
+    for pair in range(max(pairs_of_gpus, engines)):
         yield "gpus", min(gpus, _HEADS + 1 + 2 * pair)
         yield "engines", min(engines, _HEADS + 1 + pair)
     yield from (("gpus", gpus), ("engines", engines))
@@ -243,7 +246,7 @@ def fleet_plan(
     faults = min(faults, 1 + free)
     body -= faults + summary
     if wall:
-        return FleetPlan(faults, summary, wall=body, headline=1)
+        return FleetPlan(faults=faults, summary=summary, wall=body, headline=1)
     if height >= _FOOT_HEIGHT:
         foot = _foot_lines(rows, foot, body)
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from rich.console import Console
 from rich.segment import Segment
@@ -42,6 +42,19 @@ _UNSURE_WIDTH: Final = re.compile("[^ -~·°×–…≥≤←-↓─-▟▸◆�
 
 Ranges = list[tuple[int, int]]
 """First cell of each part of a line, and the cell after its last."""
+_INDENT: Final = "   "
+"""Blanks before each line of a wrapped sentence."""
+_MARGIN_CELLS: Final = len(_INDENT) + 1
+"""Cells of a wrapped line without text: the indent, and one that stays blank at the right edge."""
+
+
+class _Comparison(NamedTuple):
+    """A line compared with the one that it replaces."""
+
+    old: Line
+    new: Line
+    ranges: Ranges
+    """Cells that differ."""
 
 
 class LineSlot:
@@ -52,10 +65,10 @@ class LineSlot:
     def __init__(self) -> None:
         self.shown: Line | None = None
         """The line that stands there now; None: not known."""
-        self.compared: tuple[Line, Line, Ranges] | None = None
-        """The line that stood there when the next one was made, that next one, and what differs."""
-        self.part = _Changed()
-        """The first cells of the line, as Textual gets them."""
+        self.compared: _Comparison | None = None
+        """The line that stood there when the next one was made, and what differs in that next one."""
+        self.part = _ChangedCells()
+        """The strip that Textual gets in place of the line's first cells."""
 
 
 class Line(Strip):
@@ -76,7 +89,7 @@ class Line(Strip):
     def replaces(self, before: Line) -> Ranges:
         """The ranges of `changes`, kept for the moment when the line is written: then it need not be compared again."""
         ranges = self.changes(before)
-        self.slot.compared = (before, self, ranges)
+        self.slot.compared = _Comparison(before, self, ranges)
         return ranges
 
     def changes(self, before: Line | None) -> Ranges:
@@ -107,13 +120,13 @@ class Line(Strip):
         if start == 0 and end is not None and end < self.cell_length:
             self.slot.part.line = self
             return self.slot.part
-        if start:
+        if start:  # a part from the middle is written by itself; a crop to the full width is the line itself
             self.slot.shown = None
         return super().crop(start, end)
 
 
-class _Changed(Strip):
-    """The first cells of a line that comes in the place of another.
+class _ChangedCells(Strip):
+    """The cells of a line that differ from the line that the terminal shows in its place.
 
     There is one in each slot, and it has no segments: Textual does nothing but write it, and to make a strip of each
     line took longer than to write it.
@@ -132,8 +145,9 @@ class _Changed(Strip):
             return ""
         slot = line.slot
         shown = slot.shown
-        if slot.compared is not None and slot.compared[0] is shown and slot.compared[1] is line:
-            ranges = slot.compared[2]
+        compared = slot.compared
+        if compared is not None and compared.old is shown and compared.new is line:
+            ranges = compared.ranges
         else:
             ranges = line.changes(shown)
         slot.shown = line
@@ -149,18 +163,15 @@ def cells_of(pieces: Iterable[Piece]) -> int:
 def _fit_to_width(row: Row, width: int, palette: Palette) -> list[Piece]:
     """The pieces in exactly `width` cells, without empty ones, in the characters of the palette."""
     pieces: list[Piece] = []
-    plain = palette.ascii
-    textures = palette.textures
+    has_stand_ins = palette.ascii or palette.textures
     room = width
     for text, tone in row:
         size = cells(text)
         if size > room:
             text = left(cut(text, room), room)
             size = room
-        if textures and tone in textures:
-            text = text.translate(textures[tone])
-        if plain and not text.isascii():
-            text = _in_ascii(text)
+        if has_stand_ins:
+            text = _with_stand_ins(text, tone, palette)
         if not text:
             continue
         if pieces and pieces[-1][1] == tone:
@@ -169,8 +180,20 @@ def _fit_to_width(row: Row, width: int, palette: Palette) -> list[Piece]:
             pieces.append((text, tone))
         room -= size
     if room > 0:
-        pieces.append((" " * room, FILLERS[pieces[-1][1]] if pieces else "text"))
+        filler = "text"
+        if pieces:
+            filler = FILLERS[pieces[-1][1]]
+        pieces.append((" " * room, filler))
     return pieces
+
+
+def _with_stand_ins(text: str, tone: str, palette: Palette) -> str:
+    """The text in the characters that the palette has for bars, and in ASCII where it must be; as wide as before."""
+    if tone in palette.textures:
+        text = text.translate(palette.textures[tone])
+    if palette.ascii and not text.isascii():
+        text = _in_ascii(text)
+    return text
 
 
 def _in_ascii(text: str) -> str:
@@ -244,11 +267,9 @@ def _encode(line: Line, ranges: Ranges) -> str:
         cursor = end
         while start < end:
             mark = marks[start]
-            stop = start + 1
-            while stop < end and marks[stop] == mark:
-                stop += 1
+            stop = _end_of_run(marks, start, end)
             code = codes[mark]
-            if mark != NEUTRAL or base != ground:
+            if mark != NEUTRAL or base != ground:  # blanks on the plain ground need no code once it is selected
                 if code.base != base:
                     out.append(_selection(code, base))
                 elif code.colour != colour:
@@ -261,15 +282,25 @@ def _encode(line: Line, ranges: Ranges) -> str:
     return "".join(out)
 
 
+def _end_of_run(marks: str, start: int, end: int) -> int:
+    """The first cell after `start`, and before `end`, that has another mark; else `end`."""
+    mark = marks[start]
+    stop = start + 1
+    while stop < end and marks[stop] == mark:
+        stop += 1
+    return stop
+
+
 def wrap_line(text: str, width: int, tone: str, most: int = 3) -> list[Row]:
     """A sentence over at most `most` lines of `width` cells, broken at blanks; the last is cut where it must be."""
     lines: list[Row] = []
+    room = width - _MARGIN_CELLS
     words = text.split()
     while words and len(lines) < most:
         line = words.pop(0)
-        while words and cells(line) + 1 + cells(words[0]) <= width - 4:
+        while words and cells(line) + 1 + cells(words[0]) <= room:
             line += " " + words.pop(0)
         if words and len(lines) == most - 1:
             line += " " + " ".join(words)
-        lines.append((("   " + cut(line, width - 4), tone),))
+        lines.append(((_INDENT + cut(line, room), tone),))
     return lines

@@ -136,9 +136,9 @@ def _single_glyph(snapshot: Snapshot | None, *, paused: bool) -> Piece:
         return "…", "muted"
     critical = any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts)
     if critical or number_in(snapshot.gpus, _GPU_DOWN_STATES) or number_in(snapshot.engines, DOWN_STATES):
-        return LEVEL_MARKS[Level.CRITICAL][:2]
+        return LEVEL_MARKS[Level.CRITICAL].glyph, LEVEL_MARKS[Level.CRITICAL].tone
     if _loud_faults(snapshot):
-        return LEVEL_MARKS[Level.WARN][:2]
+        return LEVEL_MARKS[Level.WARN].glyph, LEVEL_MARKS[Level.WARN].tone
     if paused:
         return "‖", "warn"
     return "●", "ok"

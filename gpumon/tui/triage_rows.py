@@ -34,7 +34,7 @@ from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, event_mark, mark
 STANDS_S: Final = 10.0
 """Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
 the pane."""
-_MOST_STEP: Final = 2.5
+_MOST_INTERVALS: Final = 2.5
 """Intervals between two snapshots of which the second follows the first: one may be missed."""
 _LEAST_TEXT: Final = 20
 """Cells of a text per line, however narrow the pane."""
@@ -42,29 +42,36 @@ _MOST_TEXT: Final = 1000
 """Characters of one text."""
 _MOST_SCOPE: Final = 24
 _LEAST_SCOPE: Final = 12
-"""Cells of the column of scopes: as many as the longest needs, but no more than a quarter of the pane."""
-_DATED: Final = 100
+"""Cells of the column of scopes: as many as the longest needs, but no more than a quarter of the pane, or these where
+that is less, nor more than the others."""
+_DATED_WIDTH: Final = 100
 """Cells of a pane from which verdicts have the time since which they stand, too."""
 _INDENT: Final = 3
 """Cells before the second line of a row."""
+_INDENT_OF_MORE: Final = "  "
+"""Blanks before further lines of one piece of evidence."""
 _TIME_CELLS: Final = 9
 """Cells of a time of day and the blank behind it."""
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
-LINES: Final[dict[Level, int]] = {Level.CRITICAL: 5, Level.WARN: 3, Level.NOTE: 2, Level.OK: 1}
+"""Scope of what is about one whole GPU: a MIG slice is none."""
+LINES_OF_LEVEL: Final[dict[Level, int]] = {Level.CRITICAL: 5, Level.WARN: 3, Level.NOTE: 2, Level.OK: 1}
 """Lines that a row of this level asks for: enough to read what to do to its end, of what is critical."""
 _SHORT_OF_MEMORY: Final = frozenset(("host_memory_full", "host_memory_waits", "cgroup_full"))
 """Causes of verdicts on the host's memory."""
 _MOST_PROCESSES: Final = 3
+"""Processes that are named as those that hold the host's memory."""
 CHANGED_S: Final = 600.0
 """Seconds that the line of changes goes back."""
-_MOST_CHANGE: Final = 44
+_MOST_CHANGE_CELLS: Final = 44
 """Cells of one change in it."""
 _MORE_CELLS: Final = 4
 """Cells that stay free for how many more there were."""
-_COMING: Final = frozenset((EndpointState.OK, EndpointState.STARTING, GpuState.OK, GpuState.INITIALISING))
+_UP_OR_STARTING: Final = frozenset((EndpointState.OK, EndpointState.STARTING, GpuState.OK, GpuState.INITIALISING))
 """States of what works, or may work at the next reading."""
+_NOT_SERVING: Final = {Limit.ASLEEP: "asleep", Limit.STARTING: "starting"}
+"""Verdicts of an engine with which nothing is wrong, and that serves nobody -> the state of that engine."""
 HEALTHY: Final = "healthy"
-"""Key of the row that stands for many."""
+"""Key of the row that stands for all that is healthy."""
 
 
 class Item(NamedTuple):
@@ -95,6 +102,8 @@ class Item(NamedTuple):
     """When it happened (Unix time)."""
     tone: str = "text"
     """Tone of the text."""
+    waits: bool = False
+    """Whether it says that there is no verdict now."""
 
     @property
     def trouble(self) -> bool:
@@ -107,13 +116,14 @@ def verdict_key(verdict: Verdict) -> str:
     return f"{verdict.kind.value}/{verdict.family.value}/{verdict.key}"
 
 
-class Steady:
+class SteadyVerdicts:
     """The verdicts as they are painted: those that stand get newer figures together, once in `STANDS_S`."""
 
     def __init__(self) -> None:
         self._painted: dict[str, Verdict] = {}
+        """Identity of a verdict -> the verdict with the figures that are painted."""
         self._beat_s = 0.0
-        """When all had the figures of that moment."""
+        """Unix time at which all got new figures last."""
         self._held: tuple[Verdict, ...] = ()
         """The verdicts that `hold` returned last, for `_snapshot`."""
         self._snapshot: Snapshot | None = None
@@ -125,7 +135,7 @@ class Steady:
         follows = False
         if self._snapshot is not None:
             step_s = snapshot.wall_s - self._snapshot.wall_s
-            follows = 0.0 < step_s <= _MOST_STEP * snapshot.interval_s
+            follows = 0.0 < step_s <= _MOST_INTERVALS * snapshot.interval_s
         if not follows or snapshot.wall_s - self._beat_s >= STANDS_S:
             self._beat_s = snapshot.wall_s
             self._painted = {}
@@ -135,7 +145,7 @@ class Steady:
         for verdict in snapshot.verdicts:
             key = verdict_key(verdict)
             painted = before.get(key, verdict)
-            if _kind(painted) != _kind(verdict):
+            if _shown_at_once(painted) != _shown_at_once(verdict):
                 painted = verdict
             self._painted[key] = painted
         held = tuple(self._painted.values())
@@ -145,8 +155,8 @@ class Steady:
         return self._held
 
 
-def _kind(verdict: Verdict) -> tuple[object, ...]:
-    """Parts of a verdict whose change is shown at once, its end as well."""
+def _shown_at_once(verdict: Verdict) -> tuple[object, ...]:
+    """Parts of a verdict whose change is shown at once, its end as well; one on what is over (`was`) has ended, too."""
     return verdict.code, verdict.level, verdict.scope, bool(verdict.until or "was" in verdict.parameters)
 
 
@@ -207,7 +217,7 @@ def _group_gpus(rows: Sequence[Item]) -> list[Item]:
         if item.actions and _GPU.fullmatch(item.scope):
             key = (item.what, item.level, item.actions)
         by_meaning.setdefault(key, []).append(item)
-    return [_one_row(items) for items in by_meaning.values()]
+    return [_join_rows(items) for items in by_meaning.values()]
 
 
 def _gpus_of(scopes: Iterable[str]) -> list[int]:
@@ -220,8 +230,8 @@ def _gpus_of(scopes: Iterable[str]) -> list[int]:
     return gpus
 
 
-def _one_row(items: Sequence[Item]) -> Item:
-    """One row for the rows of several GPUs; the first row where there is one GPU."""
+def _join_rows(items: Sequence[Item]) -> Item:
+    """One row for the rows of several GPUs, with the text of the first; the first row where there is one GPU."""
     first = items[0]
     gpus = _gpus_of(item.scope for item in items)
     if len(set(gpus)) < 2:
@@ -238,20 +248,20 @@ def _faults_to_show(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> Iterator
     for verdict in verdicts:
         if verdict.level in URGENT:
             limits.setdefault(verdict.scope, set()).add(verdict.code)
-    down = _down(snapshot)
+    down = _names_of_down(snapshot)
     for fault in sorted(snapshot.faults, key=lambda fault: fault.source not in down):
         if not any(is_told(fault.code, limit) for limit in limits.get(fault.source, ())):
             yield fault
 
 
-def _down(snapshot: Snapshot) -> set[str]:
+def _names_of_down(snapshot: Snapshot) -> set[str]:
     """Names of the engines and GPUs that do not work."""
     down = set()
     for engine in snapshot.engines:
-        if engine.state not in _COMING:
+        if engine.state not in _UP_OR_STARTING:
             down.add(engine.name)
     for gpu in snapshot.gpus:
-        if gpu.state not in _COMING:
+        if gpu.state not in _UP_OR_STARTING:
             down.add(f"gpu {gpu.index}")
     return down
 
@@ -261,9 +271,10 @@ def _no_problem_row(
 ) -> Item:
     """The row that says that there is no problem, or no verdict yet. `named`: it names what is healthy, as that has no
     rows of its own."""
-    if without_verdict and not healthy and had_verdicts:
+    waits = bool(without_verdict) and not healthy
+    if waits and had_verdicts:
         text = f"no verdict now: checking {_scopes_text(without_verdict)}"
-    elif without_verdict and not healthy:
+    elif waits:
         text = f"first verdicts after {hold_s:.0f} s of traffic; utilisation after 2 to 3 min"
     else:
         parts = ["no problem found"]
@@ -272,7 +283,16 @@ def _no_problem_row(
         if without_verdict:
             parts.append(f"checking {_scopes_text(without_verdict)}")
         text = "; ".join(parts)
-    return Item(key=HEALTHY, mark=("   ", "muted"), what="", scope="", since="", text=text, tone="muted")
+    return Item(
+        key=HEALTHY,
+        mark=("   ", "muted"),
+        what="",
+        scope="",
+        since="",
+        text=text,
+        tone="muted",
+        waits=waits,
+    )
 
 
 def names_without_verdict(snapshot: Snapshot) -> tuple[str, ...]:
@@ -280,25 +300,24 @@ def names_without_verdict(snapshot: Snapshot) -> tuple[str, ...]:
     with_verdict = {verdict.key for verdict in snapshot.verdicts}
     names = []
     for engine in snapshot.engines:
-        if engine.state in _COMING and engine.key not in with_verdict:
+        if engine.state in _UP_OR_STARTING and engine.key not in with_verdict:
             names.append(engine.name)
     for gpu in snapshot.gpus:
         is_alone = not gpu.engines and not gpu.parent_uuid
-        if gpu.state in _COMING and is_alone and gpu.uuid not in with_verdict:
+        if gpu.state in _UP_OR_STARTING and is_alone and gpu.uuid not in with_verdict:
             names.append(f"gpu {gpu.index}")
     return tuple(names)
-
-
-_NOT_SERVING: Final = {Limit.ASLEEP: "asleep", Limit.STARTING: "starting"}
-"""Verdicts of an engine with which nothing is wrong, and that serves nobody -> the state of that engine."""
 
 
 def _healthy_text(healthy: Sequence[Verdict]) -> str:
     """`3 healthy: vllm:8000, gpu 0-3, host; asleep: b; utilisation verdict in 2 min`."""
     by_state: dict[str, dict[str, None]] = {"healthy": {}, "starting": {}, "asleep": {}}
+    """State -> the scopes in it, each once, in their order."""
     minutes: list[float] = []
+    """Minutes until there is a verdict on utilisation."""
     for verdict in healthy:
-        by_state[_NOT_SERVING.get(verdict.code, "healthy")][verdict.scope] = None
+        state = _NOT_SERVING.get(verdict.code, "healthy")
+        by_state[state][verdict.scope] = None
         evaluating = verdict.parameters.get("evaluating")
         if isinstance(evaluating, float):
             minutes.append(evaluating)
@@ -331,7 +350,7 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
     glyph, tone, _ = mark(verdict)
     evidence: list[str] = []
     if verdict.kind is Kind.HOST:
-        evidence += _heaviest(verdict, snapshot)
+        evidence += _texts_of_heaviest(verdict, snapshot)
     evidence += [f"· {evidence_text(figure)}" for figure in verdict.evidence]
     return Item(
         key=verdict_key(verdict),
@@ -340,7 +359,7 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
         scope=clean(verdict.scope),
         since=verdict.since,
         text=clean(verdict_text(verdict), _MOST_TEXT),
-        actions=_actions(verdict),
+        actions=tuple(clean(text, _MOST_TEXT) for text in action_texts(verdict)),
         evidence=tuple(clean(text, _MOST_TEXT) for text in evidence),
         is_verdict=True,
         level=verdict.level,
@@ -348,7 +367,7 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
     )
 
 
-def _heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
+def _texts_of_heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     """The processes on the GPUs that hold most of the host's memory, where that is short."""
     if verdict.cause not in _SHORT_OF_MEMORY:
         return
@@ -360,11 +379,6 @@ def _heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     known.sort(key=lambda pair: -pair[0])
     for rss_bytes, process in known[:_MOST_PROCESSES]:
         yield f"· pid {process.pid} {process.name} ({process.user}): {memory(rss_bytes)} GiB of memory"
-
-
-def _actions(verdict: Verdict) -> tuple[str, ...]:
-    """Each thing to do, safe to show and of bounded length."""
-    return tuple(clean(text, _MOST_TEXT) for text in action_texts(verdict))
 
 
 def _fault_item(fault: FaultShown) -> Item:
@@ -388,19 +402,19 @@ def _quiet_fault_item(fault: FaultShown) -> Item:
 
 
 def _event_items(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
-    """The newest first; one that came several times is one row, with how often and when first."""
+    """Rows of events, the newest first; one that came several times is one row, with how often and when first."""
     first: dict[tuple[str, ...], Event] = {}
     newest: dict[tuple[str, ...], Event] = {}
     times: Counter[tuple[str, ...]] = Counter()
     for event in events:
         meaning = (event.kind.value, event.key, event.scope, event_text(event))
         first.setdefault(meaning, event)
-        newest.pop(meaning, None)
+        newest.pop(meaning, None)  # what happens again goes to the end
         newest[meaning] = event
         times[meaning] += 1
     items = []
-    for same, event in reversed(newest.items()):
-        items.append(_event_item(event, first[same], times[same], glyphs))
+    for key, event in reversed(newest.items()):
+        items.append(_event_item(event, first[key], times[key], glyphs))
     return items
 
 
@@ -414,7 +428,7 @@ def _event_item(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     return Item(
         key=_event_key(event),
         mark=(f" {glyph} ", tone),
-        what=EVENTS[event.kind][2],
+        what=EVENTS[event.kind].word,
         scope=clean(event.scope),
         since="",
         text=clean(text, _MOST_TEXT),
@@ -425,7 +439,8 @@ def _event_item(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
 
 
 def event_words(event: Event, at: Callable[[float], str] = clock) -> str:
-    """Text of an event; of a verdict that held for a while before it was given, since when it has."""
+    """Text of an event; of a verdict that held for a while before it was given, since when it has. `at` gives a Unix
+    time as the screen has it."""
     since = ""
     if event.since_s:
         since = at(event.since_s)
@@ -436,12 +451,13 @@ def event_words(event: Event, at: Callable[[float], str] = clock) -> str:
 
 
 def _event_key(event: Event) -> str:
+    """Key of the row of an event; the same for all that say the same."""
     return f"event/{event.kind.value}/{event.key}/{event.scope}/{event_text(event)}"
 
 
 def row_key_of(event: Event, snapshot: Snapshot) -> str:
     """Key of the row that tells an event best: the verdict that it gave, while that stands; else its own."""
-    code = None
+    code = None  # no verdict has it
     if event.verdict is not None and event.code != "verdict_over":
         code = event.verdict.code
     for verdict in snapshot.verdicts:
@@ -471,19 +487,20 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
     for event in reversed(events):
         if now_s - CHANGED_S <= event.wall_s <= now_s:
             newest.setdefault(_change_text(event), event)
-    row: list[Piece] = [("   last 10 min: ", "hint")]
+    row: list[Piece] = [(f"   last {CHANGED_S / 60.0:.0f} min: ", "hint")]
     if not newest:
         return (*row, ("nothing changed", "hint"))
     room = width - cells(row[0][0])
     for place, (text, event) in enumerate(newest.items()):
         left_over = len(newest) - place
-        glyph, tone = event_mark(event, glyphs)
-        pieces = [(f"{clock(event.wall_s)[:5]} ", "muted"), (glyph, tone), (f" {cut(text, _MOST_CHANGE)}  ", "text")]
+        hours_and_minutes = clock(event.wall_s)[:5]
+        text = cut(text, _MOST_CHANGE_CELLS)
+        pieces = [(f"{hours_and_minutes} ", "muted"), event_mark(event, glyphs), (f" {text}  ", "text")]
         size = cells_of(pieces)
         needed = size
         if left_over > 1:
             needed += _MORE_CELLS
-        if place and needed > room:
+        if place > 0 and needed > room:  # the newest one is always shown, cut where it must be
             return (*row, (f"+{left_over}", "muted"))
         room -= size
         row += pieces
@@ -499,26 +516,28 @@ def _change_text(event: Event) -> str:
 
 
 def numbers_in(ranges: str) -> list[int]:
-    """`0-2,5` as numbers."""
+    """`0-2,5` as numbers; what is no number or range is left out."""
     numbers: list[int] = []
     for span in ranges.replace(" ", ",").split(","):
         first, _, last = span.partition("-")
-        if first.isdecimal() and (last or first).isdecimal():
-            numbers += range(int(first), int(last or first) + 1)
+        last = last or first
+        if first.isdecimal() and last.isdecimal():
+            numbers += range(int(first), int(last) + 1)
     return numbers
 
 
 class TriageColumns(msgspec.Struct, frozen=True):
-    """Cells of what stands before a text."""
+    """Cells of the columns before the texts, and of the pane."""
 
     what: int
     scope: int
     dated: bool
     """Whether verdicts have a time, too."""
     width: int
+    """Cells of the pane."""
 
-    def before(self, item: Item) -> list[Piece]:
-        """Mark, limit, scope, and when."""
+    def lead_of(self, item: Item) -> list[Piece]:
+        """The pieces before an item's text: mark, limit, scope, and when."""
         pieces: list[Piece] = [item.mark]
         if item.what:
             tone = _limit_tone(item)
@@ -532,7 +551,7 @@ class TriageColumns(msgspec.Struct, frozen=True):
 
 
 def _limit_tone(item: Item) -> str:
-    """The tone of a limit's name."""
+    """The tone of the limit's name before an item's text."""
     if item.past:
         return "muted"
     if item.trouble:
@@ -540,83 +559,85 @@ def _limit_tone(item: Item) -> str:
     return "text"
 
 
-def columns(items: Sequence[Item], width: int) -> TriageColumns:
+def columns_for(items: Sequence[Item], width: int) -> TriageColumns:
     """The columns before the texts of these items: as wide as their words need, within bounds."""
     most = min(_MOST_SCOPE, max(_LEAST_SCOPE, width // 4))
     named = [item for item in items if item.what]
     what = max((cells(item.what) for item in named), default=0)
     scope = max((cells(item.scope) for item in named), default=0)
-    return TriageColumns(what, min(most, scope), width >= _DATED, width)
+    return TriageColumns(what=what, scope=min(most, scope), dated=width >= _DATED_WIDTH, width=width)
 
 
 @lru_cache(maxsize=512)
-def item_lines(item: Item, places: TriageColumns, most: int, *, whole: bool = False) -> tuple[Sequence[Row], bool]:
-    """A row in at most `most` lines, and whether its text was cut for that; `whole`: with its evidence.
+def item_lines(
+    item: Item, item_columns: TriageColumns, most: int, *, with_evidence: bool = False
+) -> tuple[Sequence[Row], bool]:
+    """A row in at most `most` lines, one at least, and whether its text was cut for that.
 
     Of what is urgent the action comes first, and as many whole actions as leave a line for the cause. A single line has
     the action: the limit's name is the cause in short.
     """
-    before = places.before(item)
-    first = max(_LEAST_TEXT, places.width - cells_of(before))
-    width = max(_LEAST_TEXT, places.width - _INDENT)
+    lead = item_columns.lead_of(item)
+    first_width = max(_LEAST_TEXT, item_columns.width - cells_of(lead))
+    width = max(_LEAST_TEXT, item_columns.width - _INDENT)
     if most < 1 or not item.trouble or not item.actions:
-        texts, is_cut = _text_first(item, width, first, most)
+        texts, is_cut = _text_before_actions(item, width, first_width, most)
     elif most == 1:
-        texts = [(text, "accent") for text in _action_lines(item.actions, width, first, most)]
+        texts = [(text, "accent") for text in _action_lines(item.actions, width, first_width, most)]
         is_cut = True
     else:
-        texts, is_cut = _action_first(item, width, first, most)
-    if whole:
-        texts += _evidence(item, width)
+        texts, is_cut = _actions_before_text(item, width, first_width, most)
+    if with_evidence:
+        texts += _evidence_lines(item, width)
         is_cut = is_cut or len(texts) > most
         texts = texts[:most]
-    rows: list[Row] = [(*before, texts[0])]
+    rows: list[Row] = [(*lead, texts[0])]
     rows += [((" " * _INDENT + text, tone),) for text, tone in texts[1:]]
     return rows, is_cut
 
 
-def _text_first(item: Item, width: int, first: int, most: int) -> tuple[list[Piece], bool]:
+def _text_before_actions(item: Item, width: int, first_width: int, most: int) -> tuple[list[Piece], bool]:
     """The text, but for a line that the best action gets, then as many actions as fit; and whether the text was cut."""
     room = most
     if item.actions and most > 1:
         room -= 1
-    texts = [(text, item.tone) for text in cut_to_lines(item.text, width, room, first)]
+    texts = [(text, item.tone) for text in cut_to_lines(item.text, width, room, first_width)]
     texts += [(text, "accent") for text in _action_lines(item.actions, width, width, most - len(texts))]
-    return texts, len(folded(item.text, width, first)) > room
+    return texts, len(folded(item.text, width, first_width)) > room
 
 
-def _action_first(item: Item, width: int, first: int, most: int) -> tuple[list[Piece], bool]:
+def _actions_before_text(item: Item, width: int, first_width: int, most: int) -> tuple[list[Piece], bool]:
     """As many whole actions as leave a line for the text, then that; and whether it was cut."""
-    actions = _action_lines(item.actions, width, first, most - 1)
+    actions = _action_lines(item.actions, width, first_width, most - 1)
     room = most - len(actions)
     texts = [(text, "accent") for text in actions]
     texts += [(text, item.tone) for text in cut_to_lines(item.text, width, room)]
     return texts, len(folded(item.text, width)) > room
 
 
-def _evidence(item: Item, width: int) -> list[Piece]:
-    """The evidence, further lines of each indented."""
+def _evidence_lines(item: Item, width: int) -> list[Piece]:
+    """The lines of the evidence, further ones of each indented."""
     texts: list[Piece] = []
     for evidence in item.evidence:
-        begin, *more = folded(evidence, width - 2)
+        begin, *more = folded(evidence, width - len(_INDENT_OF_MORE))
         texts.append((begin, "muted"))
-        texts += [(f"  {text}", "muted") for text in more]
+        texts += [(_INDENT_OF_MORE + text, "muted") for text in more]
     return texts
 
 
-def _action_lines(actions: Sequence[str], width: int, first: int, most: int) -> tuple[str, ...]:
+def _action_lines(actions: Sequence[str], width: int, first_width: int, most: int) -> tuple[str, ...]:
     """As many whole actions as fit; of the first one, where even that does not, what fits."""
     for number in range(len(actions), 0, -1):
-        texts = folded(f"→ {'; '.join(actions[:number])}", width, first)
+        texts = folded(f"→ {'; '.join(actions[:number])}", width, first_width)
         if len(texts) <= most:
             return texts
     if actions and most > 0:
-        return cut_to_lines(f"→ {actions[0]}", width, most, first)
+        return cut_to_lines(f"→ {actions[0]}", width, most, first_width)
     return ()
 
 
 def clock_of(item: Item) -> str:
-    """Local time of day since which it stands, or at which it happened."""
+    """Local time of day since which an item stands, or at which it happened; empty: it has no time."""
     if item.past:
         return clock(item.at_s)
     if not item.since:

@@ -30,7 +30,7 @@ def fills(pane: str, of: Counts) -> int:
         "gpus": 2 + max(1, of.gpus),
         "engines": 2 + max(1, of.engines),
         "processes": 2 + of.processes,
-        "triage": 1 + max(1, of.first, of.triage) + of.evidence,
+        "triage": 1 + max(1, of.urgent, of.triage) + of.evidence,
     }[pane]
 
 
@@ -134,7 +134,7 @@ def test_things_appear_in_one_order(height: int, of: Counts) -> None:
     if lines.history:
         assert lines.gpus >= min(fills("gpus", of), 10)
         assert lines.engines >= min(fills("engines", of), 6)
-        assert lines.triage >= 1 + of.first
+        assert lines.triage >= 1 + of.urgent
     if lines.history > 2:
         assert (lines.gpus, lines.engines) == (fills("gpus", of), fills("engines", of))
     if lines.processes:

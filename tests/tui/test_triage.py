@@ -26,7 +26,7 @@ from gpumon.tui.charts.curves import chart_of
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
-from gpumon.tui.triage_rows import STANDS_S, Steady, verdict_key
+from gpumon.tui.triage_rows import STANDS_S, SteadyVerdicts, verdict_key
 from gpumon.tui.triage_words import EVENTS, glyph_legend
 from gpumon.tui.widgets.triage_pane import TriagePane
 from tests.each_row import each_row
@@ -479,7 +479,7 @@ async def test_the_tables_mark_what_suffers() -> None:
 
 def test_a_verdict_that_stands_is_painted_with_newer_figures_every_ten_seconds_only() -> None:
     of = scenes.snapshot()
-    steady = Steady()
+    steady = SteadyVerdicts()
 
     def painted(tick: int, said: str, **others: object) -> str:
         verdict = replace(verdicts.bandwidth(of.engines[0]), cause=said, **others)
@@ -496,7 +496,7 @@ def test_a_verdict_that_stands_is_painted_with_newer_figures_every_ten_seconds_o
 
 def test_all_verdicts_get_newer_figures_at_one_beat() -> None:
     of = scenes.snapshot()
-    steady = Steady()
+    steady = SteadyVerdicts()
     painted = []
     for tick in range(21):
         shown = [replace(verdicts.bandwidth(engine), cause=f"at {tick}") for engine in of.engines[: 1 + (tick > 3)]]

@@ -14,7 +14,15 @@ from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.tui import line
-from gpumon.tui.headline import cost_figures, engines_up, rate_figures, row_of_trouble, row_without_trouble
+from gpumon.tui.headline import (
+    Sentence,
+    cost_figures,
+    engines_up,
+    rate_figures,
+    row_of_trouble,
+    row_without_trouble,
+    sentence_of_notes,
+)
 from gpumon.tui.triage_rows import Item, item_of
 from gpumon.tui.triage_words import LEVEL_MARKS
 
@@ -116,21 +124,21 @@ def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: b
     figures.append(engines_up(total.engines - total.silent, total.engines))
     if state.worst is not None:
         return row_of_trouble(state.worst, state.numbers, figures, width)
-    peace: line.Piece = ("", "text")
+    sentence = Sentence("", "text")
     if live:
-        peace = _peace(state)
-    return row_without_trouble(peace, figures, width)
+        sentence = _sentence_without_trouble(state)
+    return row_without_trouble(sentence, figures, width)
 
 
-def _peace(state: FleetStanding) -> line.Piece:
+def _sentence_without_trouble(state: FleetStanding) -> Sentence:
     """The words for a fleet without an urgent problem, with the number of notes."""
-    glyph, tone, _ = LEVEL_MARKS[Level.OK]
     notes = state.numbers.get(Level.NOTE, 0)
     if notes:
-        return f"{glyph} no problem found; {LEVEL_MARKS[Level.NOTE][0]} {counted(notes, 'note')}", tone
+        return sentence_of_notes(notes)
     if state.healthy:
-        return f"{glyph} no problem found", tone
-    return "no verdict yet", "muted"
+        ok = LEVEL_MARKS[Level.OK]
+        return Sentence(f"{ok.glyph} no problem found", ok.tone)
+    return Sentence("no verdict yet", "muted", gives_way=True)
 
 
 def _price_per_hour(total: FleetRow) -> float | None:

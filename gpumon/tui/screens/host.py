@@ -675,12 +675,20 @@ def rung_alerts(snapshot: Snapshot) -> set[tuple[str, str, str]]:
 
 
 def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts:
+    """Numbers of rows and lines that the panes have to show on a screen of `width` cells."""
     if snapshot is None:
         return Counts()
     pids = set()
     for gpu in snapshot.gpus:
         for process in gpu.processes:
             pids.add(process.pid)
-    engines = len(snapshot.engines) + len(snapshot.replicas)
-    counts = Counts(len(snapshot.gpus), engines, len(pids), *triage.lines_wanted(snapshot, width))
-    return counts._replace(wall=lines_wanted(len(snapshot.gpus), width))
+    triage_lines = triage.lines_wanted(snapshot, width)
+    return Counts(
+        gpus=len(snapshot.gpus),
+        engines=len(snapshot.engines) + len(snapshot.replicas),
+        processes=len(pids),
+        triage=triage_lines.loud,
+        evidence=triage_lines.quiet,
+        urgent=triage_lines.urgent,
+        wall=lines_wanted(len(snapshot.gpus), width),
+    )

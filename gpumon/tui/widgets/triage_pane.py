@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
-from gpumon.tui.palette import Palette
+from gpumon.tui.palette import Glyphs, Palette
 from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.triage_rows import (
     CHANGED_S,
-    LINES,
+    LINES_OF_LEVEL,
     Item,
-    Steady,
+    SteadyVerdicts,
     TriageColumns,
-    columns,
+    columns_for,
     item_lines,
     names_without_verdict,
     numbers_in,
@@ -33,24 +33,21 @@ from gpumon.tui.widgets.pane import Pane
 
 _MOST_LOUD: Final = 16
 """Lines of faults and verdicts that it asks for."""
-_MOST_REST: Final = 10
+_MOST_QUIET: Final = 10
 """Lines of evidence, of what is healthy, and of events that it asks for where there is plenty."""
 _FIRST_LINES: Final = {Level.CRITICAL: 5, Level.WARN: 2, Level.NOTE: 1, Level.OK: 1}
 """Lines that come before the charts, by the worst level."""
-_NOTHING_ASKED_FOR: Final = (None, None, None, None)
 _MOST_EVENTS: Final = 200
 """Events that it lists."""
 _NO_LIMIT: Final = 1000
 """Lines: more than any item has."""
-_ROOMY: Final = 80
+_ROOMY_WIDTH: Final = 80
 """Cells of a rule that has room to name what is not in view."""
-
-
 SHRINKS_S: Final = 60.0
-"""A smaller number must be enough for so long."""
+"""Seconds for which fewer lines must be enough before fewer are asked for."""
 
 
-class Settled:
+class LineDemand:
     """Number of lines that is asked for, so that other panes do not jump: more at once, fewer only after a while."""
 
     def __init__(self) -> None:
@@ -76,6 +73,26 @@ class Settled:
         return self._lines
 
 
+class TriageLines(NamedTuple):
+    """Lines of a triage pane."""
+
+    loud: int = 0
+    """For verdicts and faults."""
+    quiet: int = 0
+    """For evidence, events and what is healthy, where there is plenty."""
+    urgent: int = 0
+    """Of `loud` those that come before the charts: as many as the worst level needs, whatever the texts are."""
+
+
+class _ItemsInputs(NamedTuple):
+    """The snapshot that items are made of, and how: while they are the same objects, so are the items."""
+
+    snapshot: Snapshot | None = None
+    history: History | None = None
+    unfolded: bool | None = None
+    glyphs: Glyphs | None = None
+
+
 class TriagePane(ListPane[Item]):
     """The worst first, with what to do; below them what changed of late. Evidence and events where there is room."""
 
@@ -95,31 +112,31 @@ class TriagePane(ListPane[Item]):
         )
         super().__init__(palette, view, listing)
         self._history = history
-        self._steady = Steady()
+        self._steady_verdicts = SteadyVerdicts()
         self._is_cut = False
-        self._items_asked_for: tuple[object, ...] = _NOTHING_ASKED_FOR
-        """The snapshot that the items were made of, and how."""
+        """Whether a text in view is cut."""
+        self._items_asked_for = _ItemsInputs()
         self._items_inputs: tuple[object, ...] = ()
-        """All that the items were made of: while it is the same, so are they."""
+        """All that the items were made of: while it is equal, so are they."""
         self._items_of_snapshot: list[Item] = []
         self._had_verdict = False
         """Whether a GPU or an engine ever had a verdict: one that hangs loses it until the next one is sure."""
-        self._lines_needed: tuple[Sequence[Item], int, tuple[int, int, int]] = ((), 0, (1, 0, 1))
-        """Items, cells of the pane, and the lines that these need: see `lines_wanted`."""
-        self._settled = _new_settled()
+        self._lines_needed: tuple[Sequence[Item], int, TriageLines] = ((), 0, TriageLines(loud=1, quiet=0, urgent=1))
+        """Items, cells of the pane, and the lines that these need now."""
+        self._demands = _new_demands()
         self._item_of_line: list[int] = []
         """Place of the item of each line in view."""
 
     def read_from(self, history: History) -> None:
         """Events of another past."""
         self._history = history
-        self._items_asked_for = _NOTHING_ASKED_FOR
+        self._items_asked_for = _ItemsInputs()
 
     def jump(self) -> None:
-        """The figures of just the moment that comes."""
-        self._steady = Steady()
-        self._settled = _new_settled()
-        self._items_asked_for = _NOTHING_ASKED_FOR
+        """Forget figures and lines of the moments before: the next snapshot is shown as it is."""
+        self._steady_verdicts = SteadyVerdicts()
+        self._demands = _new_demands()
+        self._items_asked_for = _ItemsInputs()
 
     def items(self, snapshot: Snapshot) -> Sequence[Item]:
         """Verdicts, faults and events, made anew only where one of them is another.
@@ -127,18 +144,18 @@ class TriagePane(ListPane[Item]):
         The pane, its height and the headline ask for those of one snapshot: what they are made of is read once.
         """
         unfolded = self.zoomed or self.narrowed
-        asked_for = (snapshot, self._history, unfolded, self.palette.glyphs)
+        asked_for = _ItemsInputs(snapshot, self._history, unfolded, self.palette.glyphs)
         if all(new is old for new, old in zip(asked_for, self._items_asked_for, strict=True)):
             return self._items_of_snapshot
         self._items_asked_for = asked_for
-        verdicts = self._steady.hold(snapshot)
-        happened = self._history.events(-math.inf, snapshot.wall_s)[-_MOST_EVENTS:]
+        verdicts = self._steady_verdicts.hold(snapshot)
+        events = self._history.events(-math.inf, snapshot.wall_s)[-_MOST_EVENTS:]
         without_verdict = names_without_verdict(snapshot)
         self._had_verdict = self._had_verdict or any(verdict.kind is not Kind.HOST for verdict in snapshot.verdicts)
         inputs = (
             verdicts,
             snapshot.faults,
-            happened,
+            events,
             unfolded,
             without_verdict,
             self._had_verdict,
@@ -149,7 +166,7 @@ class TriagePane(ListPane[Item]):
             self._items_of_snapshot = triage_items(
                 snapshot,
                 verdicts,
-                happened,
+                events,
                 self.palette.glyphs,
                 unfolded=unfolded,
                 without_verdict=without_verdict,
@@ -159,12 +176,12 @@ class TriagePane(ListPane[Item]):
         return self._items_of_snapshot
 
     def pages(self) -> Sequence[str]:
-        """The verdicts."""
-        pages = []
+        """Keys of the verdicts, in order."""
+        keys = []
         for item in self.listed_items():
             if item.is_verdict:
-                pages.append(item.key)
-        return pages
+                keys.append(item.key)
+        return keys
 
     def open(self) -> tuple[str, str] | None:
         """The verdict's page, or that of the thing which a fault or an event is about."""
@@ -186,13 +203,14 @@ class TriagePane(ListPane[Item]):
         if self.has_focus:
             return f"{zoom}: whole text"
         hint = f"{pane} {zoom}: whole text"
-        if cells(hint) + 5 > self.note_room:
+        hint_with_word = f"keys {hint}"
+        if cells(hint_with_word) > self.note_room:
             return hint
-        return f"keys {hint}"
+        return hint_with_word
 
     def alarm(self) -> str:
         """The first trouble that is not in view, and how many more there are."""
-        if self.size.width < _ROOMY:
+        if self.size.width < _ROOMY_WIDTH:
             return ""
         in_view = set(self._item_of_line)
         alarms = []
@@ -203,23 +221,24 @@ class TriagePane(ListPane[Item]):
             return f"{alarms[0]} +{len(alarms) - 1}"
         return "".join(alarms)
 
-    def lines_wanted(self, snapshot: Snapshot, width: int) -> tuple[int, int, int]:
-        """Lines for verdicts and faults; for evidence, events and what is healthy, where there is plenty; and of the
-        first those that come before the charts: as many as the worst level needs, whatever the texts are.
+    def lines_wanted(self, snapshot: Snapshot, width: int) -> TriageLines:
+        """The lines that the pane asks for in `width` cells.
 
-        All grow at once, and shrink only after a while: what comes and goes does not move the other panes.
+        All numbers grow at once, and shrink only after a while: what comes and goes does not move the other panes.
         """
         items = self.items(snapshot)
-        known_items, known_width, lines = self._lines_needed
+        known_items, known_width, needed = self._lines_needed
         if known_width != width:
-            self._settled = _new_settled()
+            self._demands = _new_demands()
         if known_items is not items or known_width != width:
-            lines = _lines_for(items, width)
-            self._lines_needed = (items, width, lines)
-        first, rest, urgent = (
-            settled.settle(lines_now, snapshot.wall_s) for settled, lines_now in zip(self._settled, lines, strict=True)
+            needed = _lines_for(items, width)
+            self._lines_needed = (items, width, needed)
+        demands = self._demands
+        return TriageLines(
+            loud=demands[0].settle(needed.loud, snapshot.wall_s),
+            quiet=demands[1].settle(needed.quiet, snapshot.wall_s),
+            urgent=demands[2].settle(needed.urgent, snapshot.wall_s),
         )
-        return first, rest, urgent
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The items in view with all their lines, and at the foot what changed."""
@@ -237,7 +256,7 @@ class TriagePane(ListPane[Item]):
         if self.shows_cursor:
             self._scroll_to_cursor(lines_of_items, room)
         self._top = max(0, min(self._top, self._overflow))
-        if self._top != top_before:
+        if self._top != top_before:  # other rows are in view now
             item_columns = self._columns_for(listed, width, room)
         lines_of_items = self._with_spare(listed, item_columns, lines_of_items, room)
         rows = self._drawn_items(listed, item_columns, lines_of_items, room)
@@ -248,8 +267,8 @@ class TriagePane(ListPane[Item]):
     def _columns_for(self, listed: Sequence[Item], width: int, room: int) -> TriageColumns:
         """Columns as wide as the rows in view need; zoomed, as all rows need."""
         if self.zoomed:
-            return columns(listed, width)
-        return columns(listed[self._top : self._top + room], width)
+            return columns_for(listed, width)
+        return columns_for(listed[self._top : self._top + room], width)
 
     def _scroll_to_cursor(self, lines_of_items: Sequence[int], room: int) -> None:
         """Have all lines of the item under the cursor in view."""
@@ -274,7 +293,7 @@ class TriagePane(ListPane[Item]):
             if most == 1 and advised.intersection(item.actions[:1]):
                 item = item._replace(actions=())  # a row above has this action: its single line says why
             advised.update(item.actions[:1])
-            drawn, is_cut = item_lines(item, item_columns, most, whole=True)
+            drawn, is_cut = item_lines(item, item_columns, most, with_evidence=True)
             self._is_cut = self._is_cut or is_cut
             if self.shows_cursor and place == self._place:
                 drawn = [highlight_row(drawn[0]), *drawn[1:]]
@@ -302,9 +321,9 @@ class TriagePane(ListPane[Item]):
             if item.past:
                 lines_of_items.append(1)
             elif self.zoomed:
-                lines_of_items.append(len(item_lines(item, item_columns, room, whole=True)[0]))
+                lines_of_items.append(len(item_lines(item, item_columns, room, with_evidence=True)[0]))
             else:
-                lines_of_items.append(len(item_lines(item, item_columns, LINES[item.level])[0]))
+                lines_of_items.append(len(item_lines(item, item_columns, LINES_OF_LEVEL[item.level])[0]))
         return lines_of_items
 
     def _with_spare(
@@ -314,8 +333,8 @@ class TriagePane(ListPane[Item]):
         spare = room - sum(lines_of_items[self._top :])
         for number in range(self._top, len(listed)):
             if spare > 0 and not listed[number].past:
-                whole = len(item_lines(listed[number], item_columns, _NO_LIMIT, whole=True)[0])
-                more = max(0, min(spare, whole - lines_of_items[number]))
+                whole, _ = item_lines(listed[number], item_columns, _NO_LIMIT, with_evidence=True)
+                more = max(0, min(spare, len(whole) - lines_of_items[number]))
                 lines_of_items[number] += more
                 spare -= more
         return lines_of_items
@@ -328,8 +347,8 @@ class TriagePane(ListPane[Item]):
         """Show the worst again once another pane has the focus; a page or a question gives it back."""
         super().watch_has_focus(has_focus)
         if not has_focus and self.is_mounted and not self.filter_text:
-            taken = self.screen.focused
-            if isinstance(taken, Pane) and taken.KEY and taken is not self:
+            focused = self.screen.focused
+            if isinstance(focused, Pane) and focused.KEY and focused is not self:
                 self.move_to_first()
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
@@ -360,24 +379,27 @@ def _engines_of(item: Item, pane: ListView) -> Collection[str]:
     return (item.scope, *engines_on(pane.snapshot, _gpus_of(item, pane)))
 
 
-def _new_settled() -> tuple[Settled, Settled, Settled]:
-    """One for each number of `lines_wanted`, without a past."""
-    return Settled(), Settled(), Settled()
+def _new_demands() -> tuple[LineDemand, LineDemand, LineDemand]:
+    """One for each number of `TriageLines`, without a past."""
+    return LineDemand(), LineDemand(), LineDemand()
 
 
-def _lines_for(listed: Sequence[Item], width: int) -> tuple[int, int, int]:
-    """The lines that are needed now, as `lines_wanted` names them; one line of the first and the last is for what
-    changed."""
+def _lines_for(listed: Sequence[Item], width: int) -> TriageLines:
+    """The lines that are needed now; one line of `loud` and `urgent` is for what changed."""
     present = [item for item in listed if not item.past]
     loud = [item for item in present if not item.quiet]
-    item_columns = columns(present, width)
-    loud_lines = sum(len(item_lines(item, item_columns, LINES[item.level])[0]) for item in loud)
+    item_columns = columns_for(present, width)
+    loud_lines = sum(len(item_lines(item, item_columns, LINES_OF_LEVEL[item.level])[0]) for item in loud)
     evidence_lines = sum(len(item.evidence) for item in loud if item.trouble)
-    rest = evidence_lines + len(listed) - len(loud)
-    first = 1
+    quiet_lines = evidence_lines + len(listed) - len(loud)
+    urgent_lines = 1
     if loud:
-        first = _FIRST_LINES[loud[0].level]
-    return 1 + min(_MOST_LOUD, max(first, loud_lines)), min(_MOST_REST, rest), 1 + first
+        urgent_lines = _FIRST_LINES[loud[0].level]
+    return TriageLines(
+        loud=1 + min(_MOST_LOUD, max(urgent_lines, loud_lines)),
+        quiet=min(_MOST_QUIET, quiet_lines),
+        urgent=1 + urgent_lines,
+    )
 
 
 def _last_top(lines_of_items: Sequence[int], room: int) -> int:
