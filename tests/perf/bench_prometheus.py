@@ -26,7 +26,7 @@ from gpumon.config import schema
 from gpumon.fleet.fleet import Fleet
 from gpumon.session.build import maker
 from gpumon.sources.prometheus.source import FleetSource
-from gpumon.tui.fleet.shown import worked_out
+from gpumon.tui.fleet.shown import fleet_moment
 from tests.fakes.prometheus import Prometheus
 from tests.perf.bench_fleet import KEY_EVERY_S, KEYS, key_wait_s
 from tests.perf.contestants import BIN
@@ -156,7 +156,7 @@ async def _refresh(source: FleetSource, fleet: Fleet, ticker: Ticker, pid: int) 
     for _ in fleet.steps(frame):
         await asyncio.sleep(0)
     derived_s = time.perf_counter()
-    await asyncio.to_thread(worked_out, fleet.snapshot, {})
+    await asyncio.to_thread(fleet_moment, fleet.snapshot, {})
     end_s = time.perf_counter()
     await asyncio.sleep(2 * TICK_S)
     return Refresh(

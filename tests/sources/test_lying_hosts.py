@@ -36,7 +36,7 @@ from gpumon.triage.render import (
     evidence_text,
     verdict_text,
 )
-from gpumon.tui.fleet.shown import worked_out
+from gpumon.tui.fleet.shown import fleet_moment
 from tests.each_row import each_row
 from tests.outputs import shots
 
@@ -61,7 +61,7 @@ def shown(*snapshots: Snapshot) -> Fleet:
         for _ in fleet.steps(FleetFrame(wall_s, 1.0, hosts)):
             pass
     prices = {"": 2.0}
-    worked_out(fleet.snapshot, prices)
+    fleet_moment(fleet.snapshot, prices)
     encode_fleet(fleet.snapshot, prices)
     report(fleet.snapshot, prices)
     return fleet
@@ -76,7 +76,7 @@ def test_a_power_that_can_not_be_costs_itself_and_the_sums_go_on() -> None:
     assert power.reason is Reason.INVALID
     assert "its gpumon says 1.7e+308" in power.detail
     fleet = shown(snapshot, read(told()))
-    total = worked_out(fleet.snapshot, {}).total
+    total = fleet_moment(fleet.snapshot, {}).total
     assert isinstance(total.power_w.value, float)
     assert math.isfinite(total.power_w.value)
 
@@ -86,7 +86,7 @@ def test_figures_that_a_program_made_too_large_cost_the_sum_alone() -> None:
     honest = read(told())
     gpus = tuple(msgspec.structs.replace(honest.gpus[0], power_w=1.7e308) for _ in range(2))
     fleet = shown(msgspec.structs.replace(honest, gpus=gpus))
-    power = worked_out(fleet.snapshot, {}).total.power_w
+    power = fleet_moment(fleet.snapshot, {}).total.power_w
     assert isinstance(power.value, Missing)
     assert power.value.reason is Reason.INVALID
 
@@ -219,8 +219,8 @@ def test_random_lies_beside_an_honest_host_leave_that_one_as_it_is(lies: list[tu
         assert "\n" not in str(refused)  # noqa: PT017 (a refusal is one of two right answers)
         return
     fleet = shown(honest, hostile)
-    row = worked_out(fleet.snapshot, {}).hosts[0]
-    alone = worked_out(shown(honest).snapshot, {}).hosts[0]
+    row = fleet_moment(fleet.snapshot, {}).hosts[0]
+    alone = fleet_moment(shown(honest).snapshot, {}).hosts[0]
     assert (row.power_w, row.busy_ratio, row.decode_tokens_per_s) == (
         alone.power_w,
         alone.busy_ratio,

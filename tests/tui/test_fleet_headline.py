@@ -10,7 +10,7 @@ from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS
 from gpumon.tui.fleet.columns import sentence, state_or_verdict
 from gpumon.tui.fleet.headline import fleet_headline
-from gpumon.tui.fleet.shown import FleetMoment, worked_out
+from gpumon.tui.fleet.shown import FleetMoment, fleet_moment
 from gpumon.tui.fleet.summary import faults
 from tests.each_row import each_row
 from tests.records import replace
@@ -34,7 +34,7 @@ def fleet(prices: dict[str, float] | None = None, state: HostState = HostState.O
         for name, of in hosts.items()
     )
     of = FleetSnapshot(time="2025-10-09T08:53:22Z", wall_s=scenes.WALL_S, interval_s=15.0, hosts=shown)
-    return worked_out(of, prices or {})
+    return fleet_moment(of, prices or {})
 
 
 def line(shown: FleetMoment, width: int, *, live: bool = True) -> tuple[str, set[str]]:

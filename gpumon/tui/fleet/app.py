@@ -25,9 +25,11 @@ from gpumon.tui.screens.host import HostBody
 from gpumon.tui.screens.monitor import MonitorScreen, SnapshotReady
 
 _LARGE_THRESHOLDS: Final = (5_000, 1_000, 10)
-"""Each answer leaves 100,000 objects: the young are collected in small parts, the old by `keep` alone."""
+"""Thresholds of `gc.set_threshold`. Each answer leaves 100,000 objects: the young are collected in small parts, the old
+by `freeze_garbage_collector` alone."""
 _COLLECT_EVERY_S: Final = 3600.0
-"""Screens that were left are in cycles: so often all is looked at, which takes some tenths of a second."""
+"""Seconds between two collections of all objects, which frees the screens that were left: they are in cycles. One takes
+some tenths of a second."""
 
 
 class FleetApp(ScreenApp[FleetMoment, FleetControl]):
@@ -35,10 +37,10 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
 
     host: MonitorScreen[Snapshot] | None = None
     """The host of the fleet that is looked at."""
-    _due: FleetSnapshot | None = None
-    """Result of a refresh that is not worked out yet."""
+    _pending: FleetSnapshot | None = None
+    """The newest snapshot, until its rows and sums are shown."""
     _collect_at_s = math.inf
-    """Monotonic time of the next look of the garbage collector at all objects."""
+    """Monotonic time of the next collection of all objects."""
 
     @cached_property
     def fleet_body(self) -> FleetBody:
@@ -57,43 +59,43 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
         return self.host or self.monitor
 
     async def begin_to_collect(self) -> None:
-        """Start to ask."""
+        """Start to ask the Prometheus or the hosts."""
         self._collect_at_s = time.monotonic() + _COLLECT_EVERY_S
         await self.control.start(self.sink)
 
     def sources(self) -> Sequence[Collecting]:
-        """The host that is looked at, and the fleet."""
+        """What has to be stopped at the end: the host that is looked at, and the fleet."""
         if self.host is None:
             return (self.control,)
         return (self.host.control, self.control)
 
     def sink(self, snapshot: FleetSnapshot) -> None:
-        """Take what was asked for; never blocks."""
+        """Hand a snapshot of the fleet to the event loop; never blocks."""
         self.post_message(SnapshotReady(snapshot))
 
     def on_snapshot_ready(self, message: SnapshotReady[FleetSnapshot]) -> None:
-        """Rows and sums are made first, also beneath a host's screen; a newer snapshot takes the place of one that
-        waits."""
-        working = self._due is not None
-        self._due = message.snapshot
-        if not working:
-            work: WorkType[None] = self._work_out
+        """Have the snapshot shown, also beneath a host's screen; a newer one takes the place of one that waits."""
+        is_working = self._pending is not None
+        self._pending = message.snapshot
+        if not is_working:
+            work: WorkType[None] = self._show_pending
             self.run_worker(work, group="refresh")
 
-    async def _work_out(self) -> None:
-        """Make rows and sums in a thread, so that keys are answered meanwhile."""
-        done = None
-        while self._due is not None and done is not self._due:
-            done = self._due
-            shown = await asyncio.to_thread(self.fleet_body.worked_out, done)
-            self.monitor.show(shown)
-            self.keep()
-        self._due = None
+    async def _show_pending(self) -> None:
+        """Make rows and sums in a thread, so that keys are answered meanwhile, and show them; go on while newer
+        snapshots come."""
+        newest = None
+        while self._pending is not None and self._pending is not newest:
+            newest = self._pending
+            moment = await asyncio.to_thread(self.fleet_body.fleet_moment, newest)
+            self.monitor.show(moment)
+            self.freeze_garbage_collector()
+        self._pending = None
 
-    def keep(self) -> None:
+    def freeze_garbage_collector(self) -> None:
         """Leave all that there is out of the garbage collector's sight: to be called after each large answer.
 
-        Nearly all of it goes by its count of references. What is in a cycle goes within the hour.
+        Nearly all of it is freed by its count of references. What is in a cycle is freed within the hour.
         """
         gc.set_threshold(*_LARGE_THRESHOLDS)
         if time.monotonic() >= self._collect_at_s:
@@ -107,15 +109,18 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
         comes first, empty: none."""
         if self.host is not None:
             return
-        row = None
+        snapshot = None
         if self.monitor.shown is not None:
-            row = self.monitor.shown.fleet.host(name)
-        control = self.control.host(name, row.snapshot if row is not None else None)
+            shown_host = self.monitor.shown.fleet.host(name)
+            if shown_host is not None:
+                snapshot = shown_host.snapshot
+        control = self.control.host(name, snapshot)
         context = self.screen_context(control)
         body = HostBody(context, control, lambda: control.filling, gpu)
         host = MonitorScreen(context, body, {**COMMON, **body.commands}, self.leave_host, at_s)
         self.host = host
         self.push_screen(host)
+        # Behind the screen's own messages, so that it is mounted when the first snapshot comes.
         host.call_later(host.run_worker, self._follow(host, control), group="collect")
 
     async def _follow(self, host: MonitorScreen[Snapshot], control: HostControl) -> None:
@@ -128,12 +133,12 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
                 self.leave_host(f"this host cannot be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
 
     def leave_host(self, notice: str) -> None:
-        """Back to the fleet, and say there what is to be said."""
+        """Go back to the fleet's screen, and show the notice there unless it is empty."""
         host = self.host
         self.host = None
         if host is not None:
             self.pop_screen()
-            work: WorkType[None] = partial(_stopped, host.control)
+            work: WorkType[None] = partial(_stop, host.control)
             self.run_worker(work, group="leaving")
             if notice:
                 self.monitor.say(notice, urgent=True)
@@ -144,7 +149,7 @@ def _show(host: MonitorScreen[Snapshot], snapshot: Snapshot) -> None:
     host.post_message(SnapshotReady(snapshot))
 
 
-async def _stopped(control: Collecting) -> None:
-    """Let go of a host; it was told to stop, and nobody waits for what that may raise."""
-    with contextlib.suppress(Exception):  # nothing of it is shown any more
+async def _stop(control: Collecting) -> None:
+    """Stop to ask a host, without an error: nothing of the host is shown any more."""
+    with contextlib.suppress(Exception):
         await control.stop()

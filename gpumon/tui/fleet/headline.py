@@ -31,65 +31,71 @@ _STATE_WORDS: Final = {
     HostState.UNREACHABLE: "none of its targets answers",
     HostState.GONE: "there are no series of it any more",
 }
+_NAME_CELLS: Final = 40
+"""Most cells of the name of a host or an engine."""
 
 
 class HostProblem(NamedTuple):
-    """A problem on a host: a verdict, or in words."""
+    """A problem on a host: a verdict, or, without one, words."""
 
     level: Level
     host: HostShown
     verdict: Verdict | None = None
     what: str = ""
+    """The problem in a few words: `stale`."""
     text: str = ""
+    """An explanation of it; empty: there is none."""
 
 
 class FleetStanding(NamedTuple):
-    """How a fleet does."""
+    """Problems and healthy things of a whole fleet."""
 
     numbers: dict[Level, int]
-    """Urgent problems, and notes."""
+    """Number of problems and notes of each level."""
     worst: Item | None = None
     """The worst problem; None where nothing is urgent."""
     healthy: int = 0
-    """Things that a verdict calls healthy."""
+    """Number of things that a verdict calls healthy."""
 
 
 def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStanding:
     """Count what is wrong over all hosts, and word the worst of it; `rows`: one per host."""
     problems = [problem for row in rows for problem in _problems(row)]
     numbers = Counter(problem.level for problem in problems)
-    healthy = sum(_healthy(host) for host in fleet.hosts)
+    healthy = sum(_count_healthy(host) for host in fleet.hosts)
     urgent = [problem for problem in problems if problem.level in URGENT]
-    if not urgent:
-        return FleetStanding(dict(numbers), None, healthy)
-    return FleetStanding(dict(numbers), _item(min(urgent, key=_place)), healthy)
+    worst = None
+    if urgent:
+        worst = _problem_item(min(urgent, key=_urgency_key))
+    return FleetStanding(dict(numbers), worst, healthy)
 
 
-def _healthy(host: HostShown) -> int:
-    """Things of a host that a verdict calls healthy."""
+def _count_healthy(host: HostShown) -> int:
+    """Number of things of a host that a verdict calls healthy."""
     verdicts = host.snapshot.verdicts
     return sum(verdict.level is Level.OK and verdict.code is not Limit.UNKNOWN for verdict in verdicts)
 
 
-def _place(problem: HostProblem) -> tuple[object, ...]:
-    """The most urgent first, of these what has a verdict."""
+def _urgency_key(problem: HostProblem) -> tuple[object, ...]:
+    """Sort key: the most urgent first, of these what has a verdict, then by the host's name."""
     return URGENCY[problem.level], problem.verdict is None, natural_order(problem.host.name)
 
 
 def _problems(row: FleetRow) -> Iterator[HostProblem]:
     """All that is wrong with one host; of one that is gone only that it is."""
-    (host,) = row.parts.hosts
+    (host,) = row.parts.hosts  # a host's row is made of this one host
     if host.state in STATE_LEVELS:
-        yield HostProblem(STATE_LEVELS[host.state], host, None, host.state.value, _STATE_WORDS[host.state])
+        yield HostProblem(STATE_LEVELS[host.state], host, what=host.state.value, text=_STATE_WORDS[host.state])
     if host.state is HostState.GONE:
         return
     verdicts = [verdict for verdict in host.snapshot.verdicts if _is_problem(verdict)]
     for verdict in verdicts:
         yield HostProblem(verdict.level, host, verdict)
+    # Where the whole host does not answer, it is no news that its engines do not.
     if host.state not in STATE_LEVELS:
-        yield from _silent(row, host, {verdict.key for verdict in verdicts})
+        yield from _silent_engines(row, host, {verdict.key for verdict in verdicts})
     if row.exporters_down:
-        yield HostProblem(Level.WARN, host, None, f"{counted(row.exporters_down, 'exporter')} down")
+        yield HostProblem(Level.WARN, host, what=f"{counted(row.exporters_down, 'exporter')} down")
 
 
 def _is_problem(verdict: Verdict) -> bool:
@@ -97,26 +103,31 @@ def _is_problem(verdict: Verdict) -> bool:
     return verdict.level is not Level.OK and verdict.code is not Limit.UNKNOWN
 
 
-def _silent(row: FleetRow, host: HostShown, judged: Collection[str]) -> Iterator[HostProblem]:
-    """Engines of a host that do not answer, but those with a verdict."""
+def _silent_engines(row: FleetRow, host: HostShown, keys_with_verdict: Collection[str]) -> Iterator[HostProblem]:
+    """A problem for each engine of a host that does not answer and has no verdict."""
     for served in row.parts.engines:
-        if not served.answers and served.engine.key not in judged:
-            name = clean(served.engine.name, 40)
-            yield HostProblem(Level.WARN, host, None, f"{name} silent", clean(served.engine.fault, 200))
+        if not served.answers and served.engine.key not in keys_with_verdict:
+            name = clean(served.engine.name, _NAME_CELLS)
+            yield HostProblem(Level.WARN, host, what=f"{name} silent", text=clean(served.engine.fault, 200))
 
 
-def _item(problem: HostProblem) -> Item:
-    """The row that words a problem."""
-    host = clean(problem.host.name, 40)
+def _problem_item(problem: HostProblem) -> Item:
+    """The item that words a problem, with the name of its host."""
+    host = clean(problem.host.name, _NAME_CELLS)
     if problem.verdict is not None:
         item = item_of(problem.verdict, problem.host.snapshot)
         return item._replace(scope=f"{host} {item.scope}".rstrip())
     glyph, tone, _ = LEVEL_MARKS[problem.level]
-    return Item("", (glyph, tone), problem.what, host, "", problem.text, level=problem.level)
+    return Item(
+        key="", mark=(glyph, tone), what=problem.what, scope=host, since="", text=problem.text, level=problem.level
+    )
 
 
 def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: bool) -> line.Row:
-    """One line of `width` cells. `live`: what is shown is of now, so that it may be said that there is no problem."""
+    """The line of `width` cells: the worst problem or that there is none, and the most important figures of all hosts.
+
+    `live`: what is shown is of now, so that it may be said that there is no problem.
+    """
     figures: list[line.Piece] = []
     if total.engines:
         figures += rate_figures(total.decode_tokens_per_s, total.mfu_ratio.value, total.mbu_ratio.value)
@@ -144,6 +155,6 @@ def _sentence_without_trouble(state: FleetStanding) -> Sentence:
 def _price_per_hour(total: FleetRow) -> float | None:
     """Price of one hour of all GPUs; None where the price of one of them is not known."""
     cost = total.cost_per_h
-    if cost.gpus < cost.of:
+    if cost.gpus < cost.of:  # known for some of the GPUs only
         return None
     return number(cost.value)

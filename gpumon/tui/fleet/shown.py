@@ -37,15 +37,17 @@ MODELS: Final = RowSubject("model")
 class OwnerRows:
     """The rows per owner of one moment: those of a label are worked out when they are first asked for."""
 
-    def __init__(self, fleet: FleetSnapshot, prices: Mapping[str, float], wanted: Sequence[str]) -> None:
-        """`wanted`: labels that the config names."""
-        self.labels = owner_labels(fleet, wanted)
+    def __init__(self, fleet: FleetSnapshot, prices: Mapping[str, float], config_labels: Sequence[str]) -> None:
+        """`prices`: type of GPU -> price per hour; `config_labels`: labels of owners that the config names."""
+        self.labels = owner_labels(fleet, config_labels)
+        """Labels by which GPUs have owners."""
         self._fleet = fleet
         self._prices = prices
         self._rows: dict[str, tuple[FleetRow, ...]] = {}
+        """Label -> its rows, of the labels that were asked for."""
 
-    def by(self, label: str) -> tuple[FleetRow, ...]:
-        """The rows by a label."""
+    def rows_by(self, label: str) -> tuple[FleetRow, ...]:
+        """A row for each value of a label, and one for what does not have it."""
         rows = self._rows.get(label)
         if rows is None:
             rows = tuple(by_owner(self._fleet, label, self._prices))
@@ -58,9 +60,12 @@ class FleetMoment(NamedTuple):
 
     fleet: FleetSnapshot
     hosts: tuple[FleetRow, ...]
+    """A row for each host."""
     models: tuple[FleetRow, ...]
+    """A row for each model that is served."""
     owners: OwnerRows
     total: FleetRow
+    """The sum over all hosts."""
     whole: Snapshot
     """The hosts as one machine, for sizing."""
     standing: FleetStanding
@@ -69,43 +74,44 @@ class FleetMoment(NamedTuple):
     def rows(self, grouping: RowSubject) -> Sequence[FleetRow]:
         """The rows of a grouping."""
         if grouping.label:
-            return self.owners.by(grouping.label)
+            return self.owners.rows_by(grouping.label)
         if grouping == MODELS:
             return self.models
         return self.hosts
 
     def next_grouping(self, grouping: RowSubject) -> RowSubject:
-        """The grouping that follows: hosts, models, then each label of owners."""
+        """The grouping that follows, in a circle: hosts, models, then each label of owners."""
         groupings = [HOSTS, MODELS]
         for label in self.owners.labels:
             groupings.append(RowSubject("owner", label))
-        if grouping not in groupings:
+        if grouping not in groupings:  # a label that no target has any more
             return HOSTS
         return groupings[(groupings.index(grouping) + 1) % len(groupings)]
 
     @property
     def wall_s(self) -> float:
-        """When it was (Unix time)."""
+        """Time of the moment (Unix time)."""
         return self.fleet.wall_s
 
 
-def worked_out(
-    fleet: FleetSnapshot, prices: Mapping[str, float], owners: Sequence[str] = (), label: str = ""
+def fleet_moment(
+    fleet: FleetSnapshot, prices: Mapping[str, float], config_labels: Sequence[str] = (), shown_label: str = ""
 ) -> FleetMoment:
-    """All of it, in a time that grows with the hosts: for a thread.
+    """A snapshot of a fleet as it is shown. It takes a time that grows with the hosts: to be called in a thread.
 
-    `owners`: labels that the config names; `label`: the one that the table shows.
+    `prices`: type of GPU -> price per hour; `config_labels`: labels of owners that the config names; `shown_label`: the
+    label whose owners the table shows, empty for none: their rows are worked out here, too.
     """
     rows = summed(fleet, prices)
-    owner_rows = OwnerRows(rows.fleet, prices, owners)
-    if label:
-        owner_rows.by(label)
+    owners = OwnerRows(rows.fleet, prices, config_labels)
+    if shown_label:
+        owners.rows_by(shown_label)
     return FleetMoment(
-        rows.fleet,
-        tuple(rows.hosts),
-        tuple(rows.models),
-        owner_rows,
-        rows.total,
-        whole_fleet(rows.fleet),
-        fleet_standing(rows.fleet, rows.hosts),
+        fleet=rows.fleet,
+        hosts=tuple(rows.hosts),
+        models=tuple(rows.models),
+        owners=owners,
+        total=rows.total,
+        whole=whole_fleet(rows.fleet),
+        standing=fleet_standing(rows.fleet, rows.hosts),
     )

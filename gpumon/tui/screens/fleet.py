@@ -20,7 +20,7 @@ from gpumon.tui.control import BundleFacts, FleetControl, Picture, Playback, Tim
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
-from gpumon.tui.fleet.shown import HOSTS, MODELS, FleetMoment, worked_out
+from gpumon.tui.fleet.shown import HOSTS, MODELS, FleetMoment, fleet_moment
 from gpumon.tui.fleet.summary import faults, small, sums
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
@@ -129,10 +129,10 @@ class FleetBody:
         """From now on the foot follows the cursor."""
         self.table.moved = partial(self._look_at_row, screen)
 
-    def worked_out(self, fleet: FleetSnapshot) -> FleetMoment:
+    def fleet_moment(self, fleet: FleetSnapshot) -> FleetMoment:
         """The rows and sums of a moment, those of the owners that the table shows among them: for a thread."""
-        owners = self._view.config.fleet.owners
-        return worked_out(fleet, self._control.prices, owners, self.table.grouping.label)
+        config_labels = self._view.config.fleet.owners
+        return fleet_moment(fleet, self._control.prices, config_labels, self.table.grouping.label)
 
     def whole(self, moment: FleetMoment) -> Snapshot:
         """All GPUs and engines of the fleet as those of one machine."""
@@ -407,7 +407,7 @@ class FleetPast:
             raise NoPastError(f"{name(wall_s)} cannot be had: {why}")
         if not fleet.hosts:
             raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
-        return Arrival(await asyncio.to_thread(self._body.worked_out, fleet), note=note)
+        return Arrival(await asyncio.to_thread(self._body.fleet_moment, fleet), note=note)
 
     async def nearest(self, wall_s: float) -> Arrival[FleetMoment] | None:
         """The fleet at a time: what keeps its past is asked for any time."""
