@@ -212,7 +212,7 @@ async def _wait_until(done: asyncio.Event, task: asyncio.Task[None], end_s: floa
 
 def _ever_answered(host: HostShown) -> bool:
     """Whether a host's gpumon, or its nvidia-smi, ever told something."""
-    return host.ready or bool(host.snapshot.gpus)
+    return host.own_gpumon or bool(host.snapshot.gpus)
 
 
 def print_fleet(

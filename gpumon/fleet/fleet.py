@@ -89,9 +89,9 @@ class Fleet:
             pipeline = HostPipeline(self._make, charted=False)
             self._pipelines[host.name] = pipeline
         moment = pipeline.take(host, wall_s, max(host.interval_s, self.interval_s))
-        ready = host.exported_snapshot is not None
+        own_gpumon = host.exported_snapshot is not None
         latencies: dict[str, Latencies] = {}
-        if not ready:
+        if not own_gpumon:
             latencies = _latencies(pipeline, moment.snapshot)
         self._shown[host.name] = HostShown(
             name=host.name,
@@ -101,7 +101,7 @@ class Fleet:
             seen_wall_s=wall_s,
             exporters_down=host.exporters_down,
             worker_gpus=host.worker_gpus,
-            ready=ready,
+            own_gpumon=own_gpumon,
             latencies=latencies,
             owners=host.owners,
         )

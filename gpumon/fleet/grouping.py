@@ -97,4 +97,4 @@ class ReportGrouping:
         self.labels |= shown.labels.keys() - OF_SCRAPED_PODS
         for labels in shown.owners.values():
             self.labels |= labels.keys()
-        return HostOwners(shown, self.by, lent={})
+        return HostOwners(shown, self.by, owners_of_workers={})

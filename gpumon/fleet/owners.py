@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.fleet.parts import Parts, RowEngine, RowGpu
-from gpumon.fleet.rows import FleetRow, fleet_row, placed_gpus, verdicts_on, wholes_of, worker_gpus
+from gpumon.fleet.row import FleetRow, fleet_row, verdicts_on
+from gpumon.fleet.rows import counted_hosts_of, whole_gpus, worker_gpus_by_engine
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Engine, Gpu, Process
 
@@ -29,7 +30,7 @@ def unowned(label: str) -> str:
     return f"no {label} label"
 
 
-class _Owned(NamedTuple):
+class _ThingsOfOwner(NamedTuple):
     """The things of one owner while they are collected."""
 
     hosts: dict[str, HostShown]
@@ -43,77 +44,78 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
     Every GPU and every engine is in one row, so that the rows add up to the fleet. A GPU of several owners is in a row
     that names them all.
     """
-    wholes = wholes_of(snapshot)
-    of_workers = _by_uuid(worker_gpus(wholes))
-    lent = _owners_of_workers(snapshot.hosts, label)
-    by_name: dict[str, _Owned] = {}
-    for whole in wholes:
-        owners = HostOwners(whole.shown, label, lent)
-        gpus = list(placed_gpus(whole))
-        for placed in gpus:
-            owned = _things_of(by_name, owners.gpu(placed.gpu), whole.shown)
-            owned.gpus.append(of_workers.get(placed.gpu.uuid, placed))
-        for served in whole.served:
-            owned = _things_of(by_name, owners.engine(served.engine), whole.shown)
-            owned.engines.append(served)
-        if not gpus and not whole.served:  # the host is in a row all the same
-            _things_of(by_name, owners.of_host, whole.shown)
+    counted_hosts = counted_hosts_of(snapshot)
+    workers_by_uuid = _workers_by_uuid(worker_gpus_by_engine(counted_hosts))
+    owners_of_workers = _owners_of_workers(snapshot.hosts, label)
+    by_name: dict[str, _ThingsOfOwner] = {}
+    for counted_host in counted_hosts:
+        owners = HostOwners(counted_host.shown, label, owners_of_workers)
+        gpus = list(whole_gpus(counted_host))
+        for row_gpu in gpus:
+            things = _things_of_owner(by_name, owners.gpu(row_gpu.gpu), counted_host.shown)
+            things.gpus.append(workers_by_uuid.get(row_gpu.gpu.uuid, row_gpu))
+        for row_engine in counted_host.engines:
+            things = _things_of_owner(by_name, owners.engine(row_engine.engine), counted_host.shown)
+            things.engines.append(row_engine)
+        if not gpus and not counted_host.engines:  # the host is in a row all the same
+            _things_of_owner(by_name, owners.of_host, counted_host.shown)
     rows = []
     for name in sorted(by_name, key=_unowned_last):
-        owned = by_name[name]
-        parts = Parts(tuple(owned.hosts.values()), tuple(owned.gpus), tuple(owned.engines), prices)
+        things = by_name[name]
+        parts = Parts(tuple(things.hosts.values()), tuple(things.gpus), tuple(things.engines), prices)
         rows.append(fleet_row(name, name or unowned(label), parts, verdicts_on(parts, with_hosts=True)))
     return rows
 
 
 def _unowned_last(name: str) -> tuple[bool, str]:
+    """Sort key of owners: by name, the row of what nobody owns last."""
     return (not name, name)
 
 
-def _things_of(by_name: dict[str, _Owned], name: str, host: HostShown) -> _Owned:
+def _things_of_owner(by_name: dict[str, _ThingsOfOwner], name: str, host: HostShown) -> _ThingsOfOwner:
     """The things of an owner, to add some on this host to; the owner is added if it is new."""
-    owned = by_name.get(name)
-    if owned is None:
-        owned = _Owned({}, [], [])
-        by_name[name] = owned
-    owned.hosts[host.name] = host
-    return owned
+    things = by_name.get(name)
+    if things is None:
+        things = _ThingsOfOwner({}, [], [])
+        by_name[name] = things
+    things.hosts[host.name] = host
+    return things
 
 
-def _by_uuid(of_workers: Mapping[str, Sequence[RowGpu]]) -> dict[str, RowGpu]:
+def _workers_by_uuid(workers_by_engine: Mapping[str, Sequence[RowGpu]]) -> dict[str, RowGpu]:
     """The GPUs of worker pods by UUID, with the MFU and MBU of their engines."""
     by_uuid = {}
-    for workers in of_workers.values():
-        for placed in workers:
-            by_uuid[placed.gpu.uuid] = placed
+    for workers in workers_by_engine.values():
+        for row_gpu in workers:
+            by_uuid[row_gpu.gpu.uuid] = row_gpu
     return by_uuid
 
 
 def _owners_of_workers(hosts: Iterable[HostShown], label: str) -> dict[str, str]:
     """UUID of a GPU of a worker pod -> owner of its engine, which is on another host."""
-    lent = {}
+    owners_of_workers = {}
     for host in hosts:
         if not host.worker_gpus:
             continue
-        owners = HostOwners(host, label, lent={})
+        owners = HostOwners(host, label, owners_of_workers={})
         for engine in host.snapshot.engines:
             for uuid in host.worker_gpus.get(engine.key, ()):
-                lent[uuid] = owners.engine(engine)
-    return lent
+                owners_of_workers[uuid] = owners.engine(engine)
+    return owners_of_workers
 
 
 class HostOwners:
     """Finds the owner of each GPU and engine of one host, by one label."""
 
-    def __init__(self, host: HostShown, label: str, lent: Mapping[str, str]) -> None:
-        """`lent`: UUID of a GPU of a worker pod -> owner of its engine, which is on another host."""
+    def __init__(self, host: HostShown, label: str, owners_of_workers: Mapping[str, str]) -> None:
+        """`owners_of_workers`: UUID of a GPU of a worker pod -> owner of its engine, which is on another host."""
         self.of_host = ""
         """The owner of the whole host; empty where its labels name none."""
         if label not in OF_SCRAPED_PODS:
             self.of_host = host.labels.get(label, "")
         self._host = host
         self._label = label
-        self._lent = lent
+        self._owners_of_workers = owners_of_workers
         self._owners_of_gpu: dict[int, set[str]] = {}
         """Index of a GPU -> the owners that its labels and those of its processes name. MIG slices share an index."""
         for gpu in host.snapshot.gpus:
@@ -130,7 +132,7 @@ class HostOwners:
         owners = self._owners_of_gpu.get(gpu.index) or self._engine_owners_on_gpu.get(gpu.index)
         if owners:
             return OWNER_SEPARATOR.join(sorted(owners))
-        return self._lent.get(gpu.uuid, "") or self.of_host
+        return self._owners_of_workers.get(gpu.uuid, "") or self.of_host
 
     def engine(self, engine: Engine) -> str:
         """The owner of an engine: by its own labels, its GPUs, the host; empty where none is known."""
@@ -183,7 +185,7 @@ def _owner_of_process(process: Process, label: str) -> str:
 
 def owners_on(host: HostShown, label: str) -> set[str]:
     """The owners of what is on a host; an empty name among them where something has none."""
-    return HostOwners(host, label, lent={}).all()
+    return HostOwners(host, label, owners_of_workers={}).all()
 
 
 def owner_labels(snapshot: FleetSnapshot, configured: Sequence[str] = ()) -> tuple[str, ...]:
@@ -204,6 +206,7 @@ def owner_labels(snapshot: FleetSnapshot, configured: Sequence[str] = ()) -> tup
 
 
 def _namespace_first(label: str) -> tuple[bool, str]:
+    """Sort key of labels: the namespace, then the others by name."""
     return (label != NAMESPACE, label)
 
 
@@ -223,8 +226,8 @@ def _label_pairs(host: HostShown) -> Iterator[tuple[str, str]]:
     for label, value in host.labels.items():
         if label not in OF_SCRAPED_PODS:
             yield label, value
-    for owned in host.owners.values():
-        yield from owned.items()
+    for labels in host.owners.values():
+        yield from labels.items()
     for gpu in host.snapshot.gpus:
         for process in gpu.processes:
             for label in (NAMESPACE, USER):

@@ -47,7 +47,7 @@ class RowLatency(NamedTuple):
 
 
 class RowGpu(NamedTuple):
-    """A GPU of a row, with the MFU and MBU that are the row's there."""
+    """A GPU of a row, with the MFU and MBU that count there: of the row's engines alone, where others share it."""
 
     host: str
     gpu: Gpu
@@ -71,8 +71,8 @@ class RowEngine(NamedTuple):
         stale = isinstance(running, Missing) and running.reason in (Reason.STALE, Reason.UNREACHABLE)
         return self.engine.state is EndpointState.OK and not stale
 
-    def window(self, name: str) -> HistogramReading | None:
-        """The observations behind a latency, by the name that `Latencies` has for it; None where they are not known."""
+    def histogram(self, name: str) -> HistogramReading | None:
+        """The observations behind a latency, by its field in `Latencies` (`ttft`, `itl`); None where not known."""
         if self.latencies is None:
             return None
         histogram: HistogramReading | None = getattr(self.latencies, name)
@@ -188,7 +188,7 @@ def _common_reason(figures: Iterable[Reading], otherwise: Missing = NOT_SUPPORTE
     return otherwise
 
 
-def idle(gpu: Gpu) -> Reading:
+def idle_share(gpu: Gpu) -> Reading:
     """The share of a GPU that lies idle: what its busy share leaves, as a report counts it."""
     if isinstance(gpu.busy_ratio, Missing):
         return gpu.busy_ratio
@@ -198,49 +198,49 @@ def idle(gpu: Gpu) -> Reading:
 def bandwidth_source(gpus: Sequence[RowGpu]) -> BandwidthSource:
     """The least sure source of the bandwidths in a row's share; NONE if no bandwidth is known."""
     sources = []
-    for placed in gpus:
-        if not isinstance(placed.gpu.bandwidth_bytes_per_s, Missing):
-            sources.append(placed.gpu.bandwidth_source)
+    for row_gpu in gpus:
+        if not isinstance(row_gpu.gpu.bandwidth_bytes_per_s, Missing):
+            sources.append(row_gpu.gpu.bandwidth_source)
     return max(sources, key=lambda source: _DOUBT[source], default=BandwidthSource.NONE)
 
 
 def tokens_per_j(engines: Sequence[RowEngine]) -> Reading:
     """Decode tokens/s over the mean watts of the GPUs that they run on; a GPU that engines share counts once."""
-    sharers = _engines_per_gpu(engines)
+    engines_per_gpu = _engines_per_gpu(engines)
     tokens: list[float] = []
     watts: list[float] = []
-    for served in engines:
-        decoded = number(served.engine.rates.decode_tokens_per_s)
-        power = number(served.engine.hardware.power_w)
-        own_share = _own_share(served, sharers)
+    for row_engine in engines:
+        decoded = number(row_engine.engine.rates.decode_tokens_per_s)
+        power = number(row_engine.engine.hardware.power_w)
+        own_share = _own_share(row_engine, engines_per_gpu)
         if decoded is not None and power is not None and own_share is not None:
             tokens.append(decoded)
             watts.append(power * own_share)
     power_w = sum_of(watts)
     rate = sum_of(tokens)
     if isinstance(power_w, Missing) or isinstance(rate, Missing) or not power_w > 0.0:
-        return _common_reason(served.engine.efficiency.tokens_per_j for served in engines)
+        return _common_reason(row_engine.engine.efficiency.tokens_per_j for row_engine in engines)
     return rate / power_w
 
 
 def _engines_per_gpu(engines: Sequence[RowEngine]) -> Counter[tuple[str, int]]:
     """Host and index of a GPU -> number of the engines that run on it."""
-    sharers: Counter[tuple[str, int]] = Counter()
-    for served in engines:
-        for index in set(served.engine.hardware.gpus):
-            sharers[served.host, index] += 1
-    return sharers
+    numbers: Counter[tuple[str, int]] = Counter()
+    for row_engine in engines:
+        for index in set(row_engine.engine.hardware.gpus):
+            numbers[row_engine.host, index] += 1
+    return numbers
 
 
-def _own_share(served: RowEngine, sharers: Mapping[tuple[str, int], int]) -> float | None:
+def _own_share(row_engine: RowEngine, engines_per_gpu: Mapping[tuple[str, int], int]) -> float | None:
     """The share of its GPUs' watts that an engine stands for; None where its GPUs are not known."""
-    gpus = set(served.engine.hardware.gpus)
+    gpus = set(row_engine.engine.hardware.gpus)
     if not gpus:
         return None
-    whole_gpus = 0.0
+    shares = 0.0
     for index in gpus:
-        whole_gpus += 1.0 / sharers[served.host, index]
-    return whole_gpus / len(gpus)
+        shares += 1.0 / engines_per_gpu[row_engine.host, index]
+    return shares / len(gpus)
 
 
 def least_within_goal(shares: Iterable[WithinGoal]) -> Reading:
@@ -262,7 +262,7 @@ def least_within_itl_goal(goodputs: Sequence[Goodput]) -> Reading:
     return of_requests
 
 
-def p95(engines: Sequence[RowEngine], field: str, window: str) -> RowLatency:
+def p95_over_engines(engines: Sequence[RowEngine], field: str, window: str) -> RowLatency:
     """The p95 over all requests of the engines that answer, if all have their buckets; else the worst p95 of theirs.
 
     `field` is that of `Engine`, `window` that of `Latencies`. Engines that have no such latency are left out.
@@ -270,12 +270,12 @@ def p95(engines: Sequence[RowEngine], field: str, window: str) -> RowLatency:
     latencies: list[Reading] = []
     windows: list[HistogramReading] = []
     all_have_buckets = True
-    for served in engines:
-        if not served.answers:
+    for row_engine in engines:
+        if not row_engine.answers:
             continue
-        latency: Quantiles = value_of(served.engine, field)
+        latency: Quantiles = value_of(row_engine.engine, field)
         latencies.append(latency.p95)
-        histogram = served.window(window)
+        histogram = row_engine.histogram(window)
         if histogram is not None:
             windows.append(histogram)
         elif not isinstance(latency.p95, Missing):

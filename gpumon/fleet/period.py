@@ -36,7 +36,7 @@ from gpumon.readings.verdict import Level
 from gpumon.triage.marks import URGENCY
 
 _MOST_STEPS_APART: Final = 1.5
-"""Steps after which a look begins anew: what was since the look before is not known."""
+"""Most steps between two looks; after a longer time it is not known what was in between, and counting begins anew."""
 MOST_WASTERS: Final = 20
 """Wasters that a report lists."""
 MOST_INCIDENTS: Final = 100
@@ -90,7 +90,7 @@ class HostSums:
         """Group -> the sums of its engines on this host."""
         self.last_groups: dict[str, str] = {}
         """Key and name of an engine, UUID of a GPU and `gpu 3` -> the group that it was in last."""
-        self.lent: dict[str, str] = {}
+        self.groups_of_workers: dict[str, str] = {}
         """UUID of a GPU of a worker pod, on any host -> group of its engine on this host."""
         self.unplaced: dict[str, str] = {}
         """Name of an engine whose GPUs are not known -> group."""
@@ -103,18 +103,19 @@ class HostSums:
         self._present: frozenset[str] = frozenset()
         """UUIDs of the GPUs in the last look."""
         self._energy: dict[str, CounterGrowth] = {}
-        """By UUID; so `_unused`."""
+        """Energy counter of each GPU, by UUID."""
         self._unused: dict[str, UnusedTime] = {}
+        """Unused time of each GPU, by UUID."""
         self._tokens: dict[tuple[str, str], CounterGrowth] = {}
-        """By key of an engine and field of the report (`TOKEN_FIELDS`)."""
+        """Token counters, by key of the engine and field of the report (`TOKEN_FIELDS`)."""
         self._goodput: dict[str, GoodputCount] = {}
-        """By key of an engine."""
+        """Requests of each engine that kept its goals, by key."""
 
     def take(self, look: HostLook) -> None:
         """Add the time since the look before, with the figures of this look."""
         seconds = self._advance(look.at_s)
         shown = look.shown
-        self.judges_itself = self.judges_itself or shown.ready
+        self.judges_itself = self.judges_itself or shown.own_gpumon
         self.simulated = self.simulated or shown.snapshot.simulated
         groups = self._basis.groups(shown)
         readings = {reading.key: reading for reading in look.readings}
@@ -149,7 +150,7 @@ class HostSums:
             gpu_seconds = 0.0
             if gpu.uuid in self._present:
                 gpu_seconds = seconds
-            self._take_gpu(gpu, groups.gpu(gpu), engines, readings, gpu_seconds, look)
+            self._take_gpu(gpu, groups.gpu(gpu), engines, readings, seconds=gpu_seconds, look=look)
         for uuid in self._present.difference(present):
             self._energy.pop(uuid, None)
             self._unused.pop(uuid, None)
@@ -195,11 +196,11 @@ class HostSums:
                 tally.models[engine.model] = None
         unused = self._unused.setdefault(gpu.uuid, UnusedTime()).add(gpu, engines, readings, seconds)
         if not isinstance(unused, Missing):
-            tally.unused += unused
-            tally.unused_s += seconds
+            tally.unused_s += unused
+            tally.unused_known_s += seconds
         tally.busy.add(or_nan(gpu.busy_ratio), seconds)
-        tally.mfu_s += _add_weighted(tally.mfu, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
-        tally.mbu_s += _add_weighted(tally.mbu, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
+        tally.mfu_known_s += _add_weighted(tally.mfu, gpu.mfu_ratio, gpu.flops_peak_per_s, seconds)
+        tally.mbu_known_s += _add_weighted(tally.mbu, gpu.mbu_ratio, gpu.bandwidth_peak_bytes_per_s, seconds)
         self._take_energy(tally, gpu, seconds, look)
 
     def _take_energy(self, tally: GpuTally, gpu: Gpu, seconds: float, look: HostLook) -> None:
@@ -210,7 +211,7 @@ class HostSums:
         if is_first or counter.last is None:
             return
         tally.energy_j += joules
-        tally.energy_s += seconds
+        tally.energy_known_s += seconds
         cost = energy_cost_of(joules, self._basis.prices.per_kwh_at(look.at_s))
         tally.energy_cost = plus(tally.energy_cost, cost)
 
@@ -253,7 +254,7 @@ class HostSums:
         """Note in which group the GPUs of an engine are counted, if not in the engine's own."""
         workers = shown.worker_gpus.get(engine.key, ())
         for uuid in workers:
-            self.lent[uuid] = group
+            self.groups_of_workers[uuid] = group
         own = set(engine.hardware.gpus)
         if not own and not workers and engine.state is EndpointState.OK:
             self.unplaced[engine.name] = group
@@ -290,8 +291,8 @@ class IncidentSeen(NamedTuple):
     what: str
     level: Level
     begin_s: float
-    """Unix time; so `end_s`."""
     end_s: float
+    """Unix times of the first and the last moment."""
     ended: bool
     """False: it still stood at the end of the report."""
     source: str
@@ -310,8 +311,8 @@ class ReportedTime(NamedTuple):
     """The time that is reported, and how it is grouped."""
 
     begin_s: float
-    """Unix time; so `end_s`."""
     end_s: float
+    """Unix times between which it lies."""
     by: str
     """`BY_HOST`, `BY_MODEL`, or a label."""
     notes: tuple[str, ...] = ()
@@ -345,7 +346,7 @@ def fleet_period(
         incidents=incidents[:MOST_INCIDENTS],
         incidents_left_out=max(0, len(incidents) - MOST_INCIDENTS),
         without_data=tuple(sorted(hosts.keys() - measured.keys())),
-        partial=_partial(measured, measured_s),
+        partial=_partly_measured(measured, measured_s),
         unpriced=_unpriced(measured),
         unplaced=_unplaced(measured),
         notes=stretch.notes,
@@ -353,12 +354,12 @@ def fleet_period(
     )
 
 
-def _lent(hosts: Mapping[str, HostSums]) -> dict[str, str]:
+def _groups_of_workers(hosts: Mapping[str, HostSums]) -> dict[str, str]:
     """UUID of each GPU of a worker pod -> group of its engine, which may be on another host."""
-    lent: dict[str, str] = {}
+    groups_of_workers: dict[str, str] = {}
     for sums in hosts.values():
-        lent.update(sums.lent)
-    return lent
+        groups_of_workers.update(sums.groups_of_workers)
+    return groups_of_workers
 
 
 class _GroupedGpu(NamedTuple):
@@ -372,19 +373,19 @@ class _GroupedGpu(NamedTuple):
 
 def _grouped_gpus(hosts: Mapping[str, HostSums]) -> Iterator[_GroupedGpu]:
     """The GPUs of all hosts with their groups. A GPU of a worker pod is in the group of its engine."""
-    lent = _lent(hosts)
+    groups_of_workers = _groups_of_workers(hosts)
     for name, sums in hosts.items():
         for (uuid, own_group), tally in sums.gpu_tallies.items():
-            group = lent.get(uuid, own_group)
+            group = groups_of_workers.get(uuid, own_group)
             yield _GroupedGpu(name, uuid, group, tally)
 
 
 def _groups(hosts: Mapping[str, HostSums], gpus: Iterable[_GroupedGpu]) -> dict[str, GroupTally]:
     """The sums of each group over all hosts, by name of the group."""
     groups: dict[str, GroupTally] = {}
-    groups_on: dict[str, set[str]] = {}  # host -> the groups of its GPUs
+    groups_by_host: dict[str, set[str]] = {}  # host -> the groups of its GPUs
     for gpu in gpus:
-        groups_on.setdefault(gpu.host, set()).add(gpu.group)
+        groups_by_host.setdefault(gpu.host, set()).add(gpu.group)
         if gpu.tally.seconds > 0.0:
             groups.setdefault(gpu.group, GroupTally(gpu.group)).add_gpu(gpu.host, gpu.uuid, gpu.tally)
     for sums in hosts.values():
@@ -392,7 +393,7 @@ def _groups(hosts: Mapping[str, HostSums], gpus: Iterable[_GroupedGpu]) -> dict[
     for name, sums in hosts.items():
         for group in sums.unplaced.values():
             # Where all GPUs of the host are its group's, it does not matter on which of them it ran.
-            if group in groups and groups_on.get(name) != {group}:
+            if group in groups and groups_by_host.get(name) != {group}:
                 groups[group].unplaced = True
     return groups
 
@@ -438,7 +439,7 @@ def _wasters(gpus: Iterable[_GroupedGpu]) -> tuple[Waster, ...]:
     """The hosts and groups with unused GPUs, sorted by the price of the unused time; without prices by that time."""
     unused: dict[tuple[str, str], list[GpuTally]] = {}
     for gpu in gpus:
-        if gpu.tally.unused > 0.0:
+        if gpu.tally.unused_s > 0.0:
             unused.setdefault((gpu.host, gpu.group), []).append(gpu.tally)
     wasters = []
     for (host, group), tallies in unused.items():
@@ -455,7 +456,7 @@ def _wasters(gpus: Iterable[_GroupedGpu]) -> tuple[Waster, ...]:
                 gpu_type=", ".join(sorted({tally.gpu_type for tally in tallies})),
                 models=tuple(models),
                 gpu_s=sum(tally.seconds for tally in tallies),
-                unused_gpu_s=sum(tally.unused for tally in tallies),
+                unused_gpu_s=sum(tally.unused_s for tally in tallies),
                 unused_cost=plus(*costs),
             )
         )
@@ -464,10 +465,11 @@ def _wasters(gpus: Iterable[_GroupedGpu]) -> tuple[Waster, ...]:
 
 
 def _most_wasted_first(waster: Waster) -> tuple[float, float, str, str]:
+    """Sort key of wasters: by the price of their unused time, then by that time, the most first."""
     return -(number(waster.unused_cost) or 0.0), -waster.unused_gpu_s, waster.host, waster.group
 
 
-def _partial(hosts: Mapping[str, HostSums], measured_s: float) -> tuple[HostCoverage, ...]:
+def _partly_measured(hosts: Mapping[str, HostSums], measured_s: float) -> tuple[HostCoverage, ...]:
     """Hosts that were not measured in all of the `measured_s` seconds in which some host was, the least first."""
     partial = []
     for name, sums in hosts.items():
@@ -479,6 +481,7 @@ def _partial(hosts: Mapping[str, HostSums], measured_s: float) -> tuple[HostCove
 
 
 def _least_measured_first(coverage: HostCoverage) -> tuple[float, str]:
+    """Sort key of hosts: the one that was measured for the shortest time first."""
     return coverage.measured_s, coverage.host
 
 
@@ -531,6 +534,7 @@ def _grouped_incidents(
 
 
 def _most_urgent_first(incident: FleetIncident) -> tuple[int, float, str, str]:
+    """Sort key of incidents: the most urgent first, then the longest."""
     return URGENCY[incident.level], -incident.seconds, incident.begin, incident.scope
 
 

@@ -58,11 +58,11 @@ class HostPipeline:
         frame = self._frame(host, wall_s, interval_s)
         try:
             if host.exported_snapshot is None:
-                return self._derived(host, frame)
-            ready = host.exported_snapshot
+                return self._derived_moment(host, frame)
+            exported = host.exported_snapshot
             if host.engines:
-                ready = self._with_engines(ready, frame)
-            return self._ready(host, ready, wall_s, interval_s)
+                exported = self._with_engines(exported, frame)
+            return self._exported_moment(host, exported, wall_s, interval_s)
         except Exception as error:  # what one host's series lead to costs its own row
             self.deriver, self._triage = self._make()
             text = f"gpumon failed on these series, please report: {clean(f'{type(error).__name__}: {error}', 200)}"
@@ -82,7 +82,7 @@ class HostPipeline:
             faults=host.faults,
         )
 
-    def _derived(self, host: HostFrame, frame: Frame) -> HostMoment:
+    def _derived_moment(self, host: HostFrame, frame: Frame) -> HostMoment:
         """The moment, derived here from a host's series."""
         derived = self.deriver.derive(frame, charted=self._charted)
         snapshot = self._judge(frame, derived.snapshot)
@@ -94,29 +94,31 @@ class HostPipeline:
             return self._triage.judge(frame, snapshot)
         return snapshot
 
-    def _with_engines(self, ready: Snapshot, frame: Frame) -> Snapshot:
+    def _with_engines(self, exported: Snapshot, frame: Frame) -> Snapshot:
         """The snapshot of the host's own gpumon, with the engines that it lacks and their verdicts."""
         beside = self._judge(frame, self.deriver.derive(frame, charted=False).snapshot)
         keys = {engine.key for engine in beside.engines}
         verdicts = tuple(verdict for verdict in beside.verdicts if verdict.key in keys)
         return msgspec.structs.replace(
-            ready,
-            engines=(*ready.engines, *beside.engines),
-            verdicts=(*ready.verdicts, *verdicts),
-            events=(*ready.events, *beside.events),
+            exported,
+            engines=(*exported.engines, *beside.engines),
+            verdicts=(*exported.verdicts, *verdicts),
+            events=(*exported.events, *beside.events),
         )
 
-    def _ready(self, host: HostFrame, ready: Snapshot, wall_s: float, interval_s: float) -> HostMoment:
+    def _exported_moment(self, host: HostFrame, exported: Snapshot, wall_s: float, interval_s: float) -> HostMoment:
         """The moment as the host's own gpumon worked it out; without figures once it is older than 3 of its own
         scrapes, which may be fewer than those of the host's other targets."""
-        shown = ready
+        shown = exported
         if host.faults:
-            faults = list(ready.faults)
+            faults = list(exported.faults)
             for fault in host.faults:
                 faults.append(shown_fault(fault.source, fault.text, fault.since_wall_s))
-            shown = msgspec.structs.replace(ready, faults=tuple(faults))
-        if wall_s - ready.wall_s > GAP * max(ready.interval_s, interval_s):
-            stale = FaultShown("gpumon", f"no new figures since {ready.time}: is its gpumon still running?", ready.time)
+            shown = msgspec.structs.replace(exported, faults=tuple(faults))
+        if wall_s - exported.wall_s > GAP * max(exported.interval_s, interval_s):
+            stale = FaultShown(
+                "gpumon", f"no new figures since {exported.time}: is its gpumon still running?", exported.time
+            )
             shown = without_figures(msgspec.structs.replace(shown, faults=(*shown.faults, stale)), _STALE)
             return HostMoment(shown, {}, HostState.STALE)
         state = state_of(shown, host.exporters_down)

@@ -8,7 +8,7 @@ from fnmatch import translate
 from typing import Final, NamedTuple
 
 from gpumon.fleet.owners import OF_SCRAPED_PODS, owners_on
-from gpumon.fleet.rows import FleetRow
+from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
 from gpumon.readings.snapshot import Engine, Gpu, Level, Verdict
 from gpumon.triage.render import BRIEF, LIMIT_NAMES, NARROW
@@ -203,8 +203,8 @@ def _texts_of_row(row: FleetRow, asked_labels: Iterable[str]) -> _Texts:
         {
             "host": _lower(row.hosts),
             "model": _lower(row.models),
-            "engine": _engine_names(served.engine for served in parts.engines),
-            "gpu": _gpu_names(placed.gpu for placed in parts.gpus),
+            "engine": _engine_names(row_engine.engine for row_engine in parts.engines),
+            "gpu": _gpu_names(row_gpu.gpu for row_gpu in parts.gpus),
             _VERDICT: _verdict_names(_verdicts_on(row)),
         },
     )
@@ -228,8 +228,8 @@ def _gpu_names(gpus: Iterable[Gpu]) -> tuple[str, ...]:
 
 def _verdicts_on(row: FleetRow) -> Iterator[Verdict]:
     """The verdicts about a row: on its GPUs, on its engines and on its hosts as a whole."""
-    keys = {placed.gpu.uuid for placed in row.parts.gpus}
-    keys |= {served.engine.key for served in row.parts.engines}
+    keys = {row_gpu.gpu.uuid for row_gpu in row.parts.gpus}
+    keys |= {row_engine.engine.key for row_engine in row.parts.engines}
     for host in row.parts.hosts:
         for verdict in host.snapshot.verdicts:
             if not verdict.key or verdict.key in keys:

@@ -45,10 +45,10 @@ class HostShown(msgspec.Struct, frozen=True, eq=False):
     """Exporters of it that do not answer."""
     worker_gpus: Mapping[str, tuple[str, ...]] = {}
     """`Engine.key` -> UUIDs of the GPUs of its worker pods, most of them on other hosts."""
-    ready: bool = False
-    """Whether its own gpumon worked the snapshot out."""
+    own_gpumon: bool = False
+    """Whether a gpumon on the host worked the snapshot out; else it was derived here, from exporters and engines."""
     latencies: Mapping[str, Latencies] = {}
-    """By `Engine.key`; what its own gpumon worked out has none."""
+    """By `Engine.key`; empty for a host with its own gpumon, which exports no histograms."""
     owners: Mapping[str, Mapping[str, str]] = {}
     """UUID of a GPU or `Engine.key` -> labels of its pod and its series, as `HostFrame.owners`."""
 

@@ -23,17 +23,17 @@ class GpuTally:
         "busy",
         "energy_cost",
         "energy_j",
-        "energy_s",
+        "energy_known_s",
         "gpu_type",
         "index",
         "mbu",
-        "mbu_s",
+        "mbu_known_s",
         "mfu",
-        "mfu_s",
+        "mfu_known_s",
         "models",
         "per_hour",
         "seconds",
-        "unused",
+        "unused_known_s",
         "unused_s",
     )
 
@@ -43,18 +43,22 @@ class GpuTally:
         self.per_hour = per_hour
         """Price of an hour."""
         self.seconds = 0.0
-        self.unused = 0.0
-        """Seconds in which it was unused."""
         self.unused_s = 0.0
-        """Seconds of which it is known whether it was unused; so `mfu_s`, `mbu_s` and `energy_s` of their figures."""
+        """Seconds in which it was unused."""
+        self.unused_known_s = 0.0
+        """Seconds of which it is known whether it was unused."""
         self.busy = TimeMean()
         self.mfu = TimeMean()
-        """Weighted with seconds x peak; so `mbu`."""
-        self.mfu_s = 0.0
+        """Weighted with seconds x FLOP/s peak."""
+        self.mfu_known_s = 0.0
+        """Seconds of which the MFU is known."""
         self.mbu = TimeMean()
-        self.mbu_s = 0.0
+        """Weighted with seconds x bandwidth peak."""
+        self.mbu_known_s = 0.0
+        """Seconds of which the MBU is known."""
         self.energy_j = 0.0
-        self.energy_s = 0.0
+        self.energy_known_s = 0.0
+        """Seconds of which the energy is known."""
         self.energy_cost: Reading = 0.0
         self.models: dict[str, None] = {}
         """Names of the models on it, in the order in which they came."""
@@ -67,9 +71,9 @@ class GpuTally:
     @property
     def unused_cost(self) -> Reading:
         """The price of its unused hours."""
-        if not self.unused_s:
+        if not self.unused_known_s:
             return NOT_SUPPORTED
-        return cost_of(self.per_hour, self.unused)
+        return cost_of(self.per_hour, self.unused_s)
 
 
 class GroupTally:
@@ -88,7 +92,9 @@ class GroupTally:
         self.unplaced = False
         """Whether it is not known on which GPUs some of its engines ran."""
         self.incidents = 0
+        """Incidents in this group; their seconds are in `incident_s`."""
         self.critical = 0
+        """Incidents of level critical."""
         self.incident_s = 0.0
         self.recorded = False
         """Whether incidents of some of its hosts are recorded."""
@@ -136,11 +142,11 @@ class GroupTally:
         return {
             "gpu_s": _seconds(tallies),
             "unused_gpu_s": self._unused_s(),
-            "unused_known_s": sum(tally.unused_s for tally in tallies),
+            "unused_known_s": sum(tally.unused_known_s for tally in tallies),
             "busy_known_s": sum(tally.busy.seconds for tally in tallies),
-            "mfu_known_s": sum(tally.mfu_s for tally in tallies),
-            "mbu_known_s": sum(tally.mbu_s for tally in tallies),
-            "energy_known_s": sum(tally.energy_s for tally in tallies),
+            "mfu_known_s": sum(tally.mfu_known_s for tally in tallies),
+            "mbu_known_s": sum(tally.mbu_known_s for tally in tallies),
+            "energy_known_s": sum(tally.energy_known_s for tally in tallies),
             "priced_s": _seconds(tally for tally in tallies if not isinstance(tally.per_hour, Missing)),
         }
 
@@ -161,12 +167,16 @@ class GroupTally:
         cost_of_tokens = self._cost_of_tokens(cost)
         energy_j = self._energy_j()
         energy_of_tokens_j = energy_j
-        if any(tally.energy_s < tally.seconds for tally in tallies):  # tokens of all the time / energy of a part of it
+        if any(
+            tally.energy_known_s < tally.seconds for tally in tallies
+        ):  # tokens of all the time / energy of a part of it
             energy_of_tokens_j = NOT_EXPOSED
         return {
             **tokens,
             "energy_j": energy_j,
-            "energy_cost": _known_sum((tally.energy_cost for tally in tallies if tally.energy_s), NO_ENERGY_PRICE),
+            "energy_cost": _known_sum(
+                (tally.energy_cost for tally in tallies if tally.energy_known_s), NO_ENERGY_PRICE
+            ),
             "cost": cost,
             "unused_cost": _known_sum((tally.unused_cost for tally in tallies), NO_PRICE),
             "cost_per_million_tokens": times(quotient(cost_of_tokens, produced), MILLION),
@@ -183,14 +193,14 @@ class GroupTally:
 
     def _unused_s(self) -> Reading:
         """Unused seconds of the GPUs of which they are known."""
-        known = [tally for tally in self._gpu_tallies if tally.unused_s]
+        known = [tally for tally in self._gpu_tallies if tally.unused_known_s]
         if known:
-            return sum(tally.unused for tally in known)
+            return sum(tally.unused_s for tally in known)
         return NOT_SUPPORTED
 
     def _energy_j(self) -> Reading:
         """The energy of the GPUs that count it."""
-        if any(tally.energy_s for tally in self._gpu_tallies):
+        if any(tally.energy_known_s for tally in self._gpu_tallies):
             return sum(tally.energy_j for tally in self._gpu_tallies)
         return NOT_SUPPORTED
 
@@ -205,6 +215,7 @@ class GroupTally:
 
 
 def _seconds(tallies: Iterable[GpuTally]) -> float:
+    """GPU-seconds of some GPUs."""
     return sum(tally.seconds for tally in tallies)
 
 

@@ -9,11 +9,13 @@ from typing import Any, Final
 
 import msgspec
 
+from gpumon.fleet.order import natural_order, sort_fleet_rows
 from gpumon.fleet.owners import by_owner, owner_labels
 from gpumon.fleet.parts import MERGED, ONE, Known, RowLatency
-from gpumon.fleet.rows import FleetRow, count_troubles, natural_order, sort_fleet_rows, worst_level
+from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
-from gpumon.fleet.summed import summed
+from gpumon.fleet.sums import sum_fleet
+from gpumon.fleet.troubles import count_troubles, worst_level
 from gpumon.outputs.json import MOST_CHARACTERS, as_object
 from gpumon.outputs.tables import NEVER_DROPPED, ColumnSpec, PrintedColumn, columns_of, join_stripped, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word, seconds_text
@@ -48,7 +50,7 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequenc
 
     `owners`: labels that the config names; without any those that group the fleet.
     """
-    snapshot, rows, models, whole = summed(snapshot, prices)
+    snapshot, rows, models, whole = sum_fleet(snapshot, prices)
     groups = {}
     for label in owner_labels(snapshot, owners):
         groups[clean(label)] = [_row_object(row) for row in by_owner(snapshot, label, prices)]
@@ -63,7 +65,7 @@ def encode(snapshot: FleetSnapshot, prices: Mapping[str, float], owners: Sequenc
                 "labels": {clean(name): clean(value, MOST_CHARACTERS) for name, value in host.labels.items()},
                 "state": host.state.value,
                 "seen": seen,
-                "own_gpumon": host.ready,
+                "own_gpumon": host.own_gpumon,
                 "figures": _row_object(row),
                 "snapshot": {"schema": SCHEMA, **as_object(host.snapshot)},
             }
@@ -124,7 +126,7 @@ def report(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int = 16
 
 def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, owners: Sequence[str]) -> Iterator[str]:
     """The lines of a report: title, tables, verdicts and faults."""
-    snapshot, rows, models, whole = summed(snapshot, prices)
+    snapshot, rows, models, whole = sum_fleet(snapshot, prices)
     yield f"gpumon fleet  {snapshot.time or 'no answer yet'}  {_summary(whole)}"
     trouble = count_troubles(rows)
     if trouble:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.fleet.rows import FleetRow
+from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import HostState
 from gpumon.outputs.fleet import ROW_KEYS
 from gpumon.outputs.schema import definition, description, docs_of, document

@@ -16,7 +16,8 @@ import psutil
 
 from gpumon.config.schema import Config
 from gpumon.fleet.fleet import Fleet
-from gpumon.fleet.rows import by_host, by_model, sort_fleet_rows, total_row
+from gpumon.fleet.order import sort_fleet_rows
+from gpumon.fleet.rows import by_host, by_model, total_row
 from gpumon.fleet.whole import whole_fleet
 from gpumon.outputs.fleet import encode
 from gpumon.session.calibrator import Calibrator

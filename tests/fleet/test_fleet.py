@@ -131,7 +131,7 @@ def test_what_a_hosts_own_gpumon_worked_out_is_shown_as_it_is():
     ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
     own = HostFrame("gpu01", exported_snapshot=ready, interval_s=15.0)
     host = fed(FleetFrame(ready.wall_s + 10.0, 15.0, (own,))).hosts[0]
-    assert (host.snapshot, host.state, host.ready) == (ready, HostState.OK, True)
+    assert (host.snapshot, host.state, host.own_gpumon) == (ready, HostState.OK, True)
 
 
 def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from gpumon.fleet.owners import by_owner, owner_labels
-from gpumon.fleet.rows import FleetRow, by_host, total_row
+from gpumon.fleet.row import FleetRow
+from gpumon.fleet.rows import by_host, total_row
 from gpumon.fleet.select import Selection
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
@@ -102,8 +103,8 @@ def test_processes_of_a_host_name_namespace_and_user(fleet: FleetSnapshot) -> No
 
 def test_a_row_has_the_worst_verdict_on_what_it_holds(fleet: FleetSnapshot) -> None:
     for name, row in by_name(fleet).items():
-        uuids = {placed.gpu.uuid for placed in row.parts.gpus}
-        keys = uuids | {served.engine.key for served in row.parts.engines} | {""}
+        uuids = {row_gpu.gpu.uuid for row_gpu in row.parts.gpus}
+        keys = uuids | {row_engine.engine.key for row_engine in row.parts.engines} | {""}
         assert row.worst is None or row.worst.key in keys, name
     assert any(row.worst is not None for row in by_name(fleet).values())
 

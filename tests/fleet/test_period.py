@@ -40,8 +40,8 @@ PRICES = Prices({"": 2.0}, 0.25)
 NOTHING = RecordedIncidents()
 
 
-def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False) -> Iterator[HostLook]:
-    """Looks at a host every 15 s; None: nothing was scraped. With `ready` as its own gpumon would export it."""
+def looks(name: str, frames: Iterable[HostFrame | None], *, own_gpumon: bool = False) -> Iterator[HostLook]:
+    """Looks at a host every 15 s; None: nothing was scraped. With `own_gpumon` as its own gpumon would export it."""
     pipeline = HostPipeline(make(), charted=False)
     for at, frame in enumerate(frames):
         if frame is None:
@@ -53,9 +53,9 @@ def looks(name: str, frames: Iterable[HostFrame | None], *, ready: bool = False)
             snapshot=pipeline.take(frame, at_s, STEP_S).snapshot,
             worker_gpus=frame.worker_gpus,
             owners=frame.owners,
-            ready=ready,
+            own_gpumon=own_gpumon,
         )
-        yield HostLook(at_s, shown) if ready else HostLook(at_s, shown, frame.engines, frame.gpus)
+        yield HostLook(at_s, shown) if own_gpumon else HostLook(at_s, shown, frame.engines, frame.gpus)
 
 
 def frames_of(name: str) -> list[HostFrame]:
@@ -173,15 +173,15 @@ def test_unused_time_is_that_of_looks_at_which_no_engine_of_the_gpu_ran_a_reques
 def test_a_hosts_own_gpumon_gives_the_same_sums() -> None:
     frames = frames_of("a")
     here = told(BY_MODEL, a=looks("a", frames))
-    ready = told(BY_MODEL, a=looks("a", frames, ready=True))
-    assert [one.name for one in ready.groups] == [one.name for one in here.groups]
+    own_gpumon = told(BY_MODEL, a=looks("a", frames, own_gpumon=True))
+    assert [one.name for one in own_gpumon.groups] == [one.name for one in here.groups]
     for field in ("gpu_s", "decode_tokens", "cost", "mfu_ratio"):
-        assert getattr(ready.total, field) == pytest.approx(getattr(here.total, field)), field
+        assert getattr(own_gpumon.total, field) == pytest.approx(getattr(here.total, field)), field
     # It began with the first of 12 looks, and counts energy from its second reading on.
-    assert ready.total.energy_j == pytest.approx(float(here.total.energy_j), rel=0.1)
+    assert own_gpumon.total.energy_j == pytest.approx(float(here.total.energy_j), rel=0.1)
     requests = float(here.total.goodput.ttft_goal.count)
-    assert ready.total.goodput.ttft_goal.count == pytest.approx(requests, rel=0.35)  # rates of 30 s, in 165 s
-    assert ready.total.incidents == 0.0
+    assert own_gpumon.total.goodput.ttft_goal.count == pytest.approx(requests, rel=0.35)  # rates of 30 s, in 165 s
+    assert own_gpumon.total.incidents == 0.0
     assert isinstance(here.total.incidents, Missing)
 
 
@@ -268,7 +268,7 @@ def test_incidents_are_of_the_thing_they_name_else_of_their_label_else_of_their_
         ("", {"model_name": "other"}, "own", VERDICT),
     ):
         seen.append(IncidentSeen(host_name, key, labels, "s", "w", Level.WARN, at_s, at_s + 60.0, True, source))
-    own = looks("own", frames_of("own"), ready=True)
+    own = looks("own", frames_of("own"), own_gpumon=True)
     period = told(BY_MODEL, RecordedIncidents(tuple(seen)), a=looks("a", frames), own=own)
     assert sorted(one.group for one in period.incidents) == sorted([engine.model, "other", "", "other"])
     assert group(period, "other").incidents == 2.0
@@ -282,7 +282,7 @@ def test_incidents_are_of_the_thing_they_name_else_of_their_label_else_of_their_
 def test_texts_of_another_gpumon_are_safe_in_a_report() -> None:
     evil = "m\x1b]0;x\x07"
     hostile = []
-    for look in looks("a", frames_of("a"), ready=True):
+    for look in looks("a", frames_of("a"), own_gpumon=True):
         snapshot = look.shown.snapshot
         engines = tuple(replace(engine, model=evil) for engine in snapshot.engines)
         gpus = tuple(replace(gpu, name=evil, gpu_type=evil) for gpu in snapshot.gpus)

@@ -8,20 +8,12 @@ from typing import Any
 import pytest
 
 from gpumon.efficiency.quantiles import histogram_quantile
+from gpumon.fleet.order import SORTS, sort_fleet_rows
 from gpumon.fleet.parts import MERGED, least_within_goal, mean_weighted_by_peak
-from gpumon.fleet.rows import (
-    FRONT_ENDS,
-    NO_ENGINE,
-    NOT_PLACED,
-    SORTS,
-    FleetRow,
-    by_host,
-    by_model,
-    count_troubles,
-    sort_fleet_rows,
-    total_row,
-)
+from gpumon.fleet.row import FleetRow
+from gpumon.fleet.rows import FRONT_ENDS, NO_ENGINE, NOT_PLACED, by_host, by_model, total_row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
+from gpumon.fleet.troubles import count_troubles
 from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, EngineKind, GpuState, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reason
@@ -281,7 +273,7 @@ def test_a_host_whose_gpus_nobody_knows_has_not_none(fleet: FleetSnapshot):
     found = by_host(silent, {})[0].gpus
     assert isinstance(found, Missing)
     assert found.reason is Reason.UNREACHABLE
-    assert by_host(changed(fleet, 0, snapshot=without, ready=True), {})[0].gpus == 0
+    assert by_host(changed(fleet, 0, snapshot=without, own_gpumon=True), {})[0].gpus == 0
 
 
 def test_gpus_that_engines_may_be_on_are_not_without_an_engine(fleet: FleetSnapshot):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpumon.fleet.rows import STATE_LEVELS
+from gpumon.fleet.row import STATE_LEVELS
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS

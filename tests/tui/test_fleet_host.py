@@ -8,7 +8,8 @@ from pathlib import Path
 from gpumon.commands.files import ScreenFiles
 from gpumon.config.load import Loaded
 from gpumon.config.schema import Config
-from gpumon.fleet.rows import FleetRow, by_host
+from gpumon.fleet.row import FleetRow
+from gpumon.fleet.rows import by_host
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict

@@ -9,8 +9,9 @@ from typing import Final
 
 import msgspec
 
+from gpumon.fleet.order import SORTS
 from gpumon.fleet.parts import Known, mean_of_known_gpus
-from gpumon.fleet.rows import SORTS, STATE_LEVELS, FleetRow, has_nothing
+from gpumon.fleet.row import STATE_LEVELS, FleetRow, has_nothing
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings import glossary
 from gpumon.readings.format import (
@@ -89,12 +90,12 @@ def vram_ratio(row: FleetRow) -> Reading:
 
 def has_unverified_peak(row: FleetRow) -> bool:
     """Whether a FLOP/s peak in it is not verified."""
-    return any(placed.gpu.peak_unverified for placed in row.parts.gpus)
+    return any(row_gpu.gpu.peak_unverified for row_gpu in row.parts.gpus)
 
 
 def bandwidth_unsure(row: FleetRow) -> bool:
     """Whether a bandwidth peak in it is not verified."""
-    return any(placed.gpu.bandwidth_peak_unverified for placed in row.parts.gpus)
+    return any(row_gpu.gpu.bandwidth_peak_unverified for row_gpu in row.parts.gpus)
 
 
 def _gpus(row: FleetRow, _: View, tone: str) -> line.Row:
@@ -110,7 +111,7 @@ def _gpus(row: FleetRow, _: View, tone: str) -> line.Row:
 
 
 def _busy(row: FleetRow, _: View, tone: str) -> line.Row:
-    sm = mean_of_known_gpus([placed.gpu.sm_active_ratio for placed in row.parts.gpus]).value
+    sm = mean_of_known_gpus([row_gpu.gpu.sm_active_ratio for row_gpu in row.parts.gpus]).value
     text, tone = share(row.busy_ratio.value, 4, tone)
     return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR), (" " + text, tone))
 
@@ -427,7 +428,7 @@ def sentence(row: FleetRow, now_s: float) -> tuple[str, str, str]:
 
 def _silent(row: FleetRow) -> str:
     """Engines that do not answer, and why the first of them does not."""
-    first = next(served for served in row.parts.engines if not served.answers)
+    first = next(row_engine for row_engine in row.parts.engines if not row_engine.answers)
     where = ""
     if len(row.hosts) > 1:
         where = f"{clean(first.host, 40)} "

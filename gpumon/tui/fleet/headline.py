@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.fleet.rows import STATE_LEVELS, FleetRow, natural_order
+from gpumon.fleet.order import natural_order
+from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.format import counted
 from gpumon.readings.missing import number
@@ -105,10 +106,10 @@ def _is_problem(verdict: Verdict) -> bool:
 
 def _silent_engines(row: FleetRow, host: HostShown, keys_with_verdict: Collection[str]) -> Iterator[HostProblem]:
     """A problem for each engine of a host that does not answer and has no verdict."""
-    for served in row.parts.engines:
-        if not served.answers and served.engine.key not in keys_with_verdict:
-            name = clean(served.engine.name, _NAME_CELLS)
-            yield HostProblem(Level.WARN, host, what=f"{name} silent", text=clean(served.engine.fault, 200))
+    for row_engine in row.parts.engines:
+        if not row_engine.answers and row_engine.engine.key not in keys_with_verdict:
+            name = clean(row_engine.engine.name, _NAME_CELLS)
+            yield HostProblem(Level.WARN, host, what=f"{name} silent", text=clean(row_engine.engine.fault, 200))
 
 
 def _problem_item(problem: HostProblem) -> Item:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.fleet.rows import FleetRow
+from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.format import counted, cut, left
 from gpumon.readings.snapshot import Kind, Level, Snapshot
@@ -134,10 +134,10 @@ class HostPane(Pane):
             names = cut(clean(" ".join(row.hosts), 500), max(8, width - 20))
             yield ((f" {counted(len(row.hosts), 'host')}: {names}", "text"),)
         walls = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
-        for served in row.parts.engines:
-            now_s = walls.get(served.host, 0.0)
-            figures = engine_table.row(served.engine, width - _HOST - 1, self.view, now_s)
-            yield ((" " + left(clean(served.host, 100), _HOST), "text"), *figures)
+        for row_engine in row.parts.engines:
+            now_s = walls.get(row_engine.host, 0.0)
+            figures = engine_table.row(row_engine.engine, width - _HOST - 1, self.view, now_s)
+            yield ((" " + left(clean(row_engine.host, 100), _HOST), "text"), *figures)
 
 
 def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Final, TypeVar
 
-from gpumon.fleet.rows import FleetRow, sort_fleet_rows, total_row
+from gpumon.fleet.order import sort_fleet_rows
+from gpumon.fleet.row import FleetRow
+from gpumon.fleet.rows import total_row
 from gpumon.fleet.select import KINDS, Selection, SelectionError
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import counted, cut

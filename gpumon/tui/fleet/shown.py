@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.fleet.owners import by_owner, owner_labels
-from gpumon.fleet.rows import FleetRow
+from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot
-from gpumon.fleet.summed import summed
+from gpumon.fleet.sums import sum_fleet
 from gpumon.fleet.whole import whole_fleet
 from gpumon.readings.snapshot import Snapshot
 from gpumon.tui.fleet.headline import FleetStanding, fleet_standing
@@ -102,7 +102,7 @@ def fleet_moment(
     `prices`: type of GPU -> price per hour; `config_labels`: labels of owners that the config names; `shown_label`: the
     label whose owners the table shows, empty for none: their rows are worked out here, too.
     """
-    rows = summed(fleet, prices)
+    rows = sum_fleet(fleet, prices)
     owners = OwnerRows(rows.fleet, prices, config_labels)
     if shown_label:
         owners.rows_by(shown_label)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from gpumon.fleet.order import natural_order
 from gpumon.fleet.parts import Known
-from gpumon.fleet.rows import STATE_LEVELS, FleetRow, natural_order
+from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
 from gpumon.readings.missing import Missing, Reading

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from gpumon.config.keymap import COMMANDS
-from gpumon.fleet.rows import FleetRow
+from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.format import counted, cut
 from gpumon.readings.history import History

@@ -7,7 +7,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.fleet.rows import FleetRow, by_host, by_model, total_row
+from gpumon.fleet.row import FleetRow
+from gpumon.fleet.rows import by_host, by_model, total_row
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import FaultShown, Host, Self, Snapshot
@@ -16,7 +17,7 @@ from gpumon.readings.text import clean
 _FAILED: Final = "gpumon failed on the figures of this host, please report: {}"
 
 
-class Summed(NamedTuple):
+class FleetSums(NamedTuple):
     """One moment of a fleet, and all rows over it."""
 
     fleet: FleetSnapshot
@@ -26,20 +27,21 @@ class Summed(NamedTuple):
     total: FleetRow
 
 
-def summed(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
+def sum_fleet(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSums:
     """The rows over a fleet.
 
     A host whose figures break the sums is blank in them: the `fleet` of the result has it so, with a notice.
     """
     try:
         return _rows(fleet, prices)
-    except Exception:  # `_without_unsummable` finds the host
+    except Exception:  # figures of other hosts may lead to any; `_without_unsummable` finds whose
         return _rows(_without_unsummable(fleet, prices), prices)
 
 
-def _rows(fleet: FleetSnapshot, prices: Mapping[str, float]) -> Summed:
+def _rows(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSums:
+    """The rows over a fleet. Raises whatever figures that cannot be summed lead to."""
     hosts = by_host(fleet, prices)
-    return Summed(fleet, hosts, by_model(fleet, prices), total_row(hosts))
+    return FleetSums(fleet, hosts, by_model(fleet, prices), total_row(hosts))
 
 
 def _without_unsummable(fleet: FleetSnapshot, prices: Mapping[str, float]) -> FleetSnapshot:
