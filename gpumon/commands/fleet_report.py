@@ -179,7 +179,7 @@ async def _sum_up_host(
                 snapshot=moment.snapshot,
                 state=moment.state,
                 worker_gpus=frame.worker_gpus,
-                ready=frame.exported_snapshot is not None,
+                own_gpumon=frame.exported_snapshot is not None,
                 owners=frame.owners,
             )
             sums.take(HostLook(at_s, shown, frame.engines, frame.gpus, GAP * frame.interval_s))
