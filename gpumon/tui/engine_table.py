@@ -43,21 +43,25 @@ from gpumon.tui.table import (
     Column,
     Table,
     drawn_columns,
-    efficiency,
+    efficiency_columns,
     figures_column,
-    flagged,
     local_time_of,
     share,
     spans,
+    with_high_mark,
     words_column,
 )
 from gpumon.tui.triage_words import mark, remarked
 from gpumon.tui.view import View
 
 _MODEL_CELLS: Final = 13
+"""Cells of the model on a screen of 80 columns, without the blank before it."""
 _GPUS_CELLS: Final = 5
 """Cells at the end of those of the model, at most, that say on which GPUs it runs."""
 _WHOLE_MODEL_CELLS: Final = 38
+"""Cells of the whole name of the model."""
+_WAITING_CELLS: Final = 5
+_KV_CELLS: Final = 5
 _GPUS_WIDTH: Final = 162
 """Columns of the screen from which the GPUs have a column of their own."""
 _FULL_WIDTH: Final = 199
@@ -69,10 +73,14 @@ _ITL_CELLS: Final = 7
 _E2E_CELLS: Final = 9
 _GOAL_CELLS: Final = 9
 """Cells of columns, the blanks before their figures included."""
-_LEAST_IN_K: Final = 999.5
-_MOST_IN_K: Final = 99_500.0
+_LATENCY_CELLS: Final = 4
+"""Cells of a p95 before its mark."""
+_LEAST_IN_THOUSANDS: Final = 999.5
+_MOST_IN_THOUSANDS: Final = 99_500.0
 """Numbers of requests that are rounded to `1k` to `99k`, as four digits and their mark have no room."""
 
+_PLAIN_TONES: Final = ("text", "strong")
+"""Tones of rows whose figures are coloured by their levels; a dim row stays dim."""
 STATES: Final = {
     EndpointState.STARTING: ("… starting", "muted"),
     EndpointState.DOWN: ("✗ DOWN", "critical"),
@@ -91,29 +99,31 @@ STATES: Final = {
 """Word and tone of an engine that gives no figures: a warning, as its fault is, unless a verdict says more."""
 _STALE: Final = ("! STALE", "warn")
 _ASLEEP: Final = ("… asleep", "muted")
+_WINDOWS_NOTE: Final = f"tok/s: {glossary.DECODE.window} · p95: {glossary.TTFT.window}"
+"""Units and windows of the figures, for the rule of the pane."""
 
 
-def _model(engine: Engine, view: View, tone: str) -> Row:
+def _model_cell(engine: Engine, view: View, tone: str) -> Row:
     """Family and size, and the GPUs: what a row is looked for by."""
     gpus = ""
     if "engines.gpus" not in view.hidden:
-        gpus = cut(spans(engine.hardware.gpus), _GPUS_CELLS).replace(" …", "…")
+        gpus = cut(spans(engine.hardware.gpus), _GPUS_CELLS).replace(" …", "…")  # a cell more for numbers
     if gpus:
         gpus = f" {gpus}"
     room = _MODEL_CELLS - cells(gpus)
     return ((" " + left(_short_model(engine, room), room), tone), (gpus, "muted"))
 
 
-def _model_alone(engine: Engine, _: View, tone: str) -> Row:
+def _model_alone_cell(engine: Engine, _: View, tone: str) -> Row:
     """Family and size; the GPUs have a column of their own."""
     return ((" " + left(_short_model(engine, _MODEL_CELLS), _MODEL_CELLS), tone),)
 
 
-def _whole_model(engine: Engine, _: View, tone: str) -> Row:
+def _whole_model_cell(engine: Engine, _: View, tone: str) -> Row:
     """The model as the engine names it."""
     name = engine.model or _short_model(engine, _WHOLE_MODEL_CELLS)
     if engine.kind in ROUTER_KINDS:
-        name = _front_end(engine)
+        name = _front_end_text(engine)
     return ((" " + left(name, _WHOLE_MODEL_CELLS), tone),)
 
 
@@ -121,16 +131,16 @@ def _short_model(engine: Engine, room: int) -> str:
     """Family and size of the model in `room` cells; `training` for a training run that does not name one, and how many
     backends a front end has."""
     if engine.kind in ROUTER_KINDS:
-        return cut(_backends(engine), room)
+        return cut(_backends_text(engine), room)
     model = engine.model
     if not model and engine.phase is Phase.TRAINING:
         model = "training"
     return model_name(model.rstrip("/").rpartition("/")[2], room)
 
 
-def _front_end(engine: Engine) -> str:
+def _front_end_text(engine: Engine) -> str:
     """Backends of a front end, its model, and the requests that fail in it: `2/3 ready of llama, 0.2/s fail`."""
-    text = _backends(engine)
+    text = _backends_text(engine)
     if engine.model:
         text = f"{text} of {engine.model}"
     failures = engine.rates.failures_per_s
@@ -140,7 +150,7 @@ def _front_end(engine: Engine) -> str:
     return f"{cut(text, _WHOLE_MODEL_CELLS - cells(end))}{end}"
 
 
-def _backends(engine: Engine) -> str:
+def _backends_text(engine: Engine) -> str:
     """Backends of a front end, such as `2/3 ready`."""
     known = engine.load.backends_known
     ready = engine.load.backends_ready
@@ -154,6 +164,7 @@ def _backends(engine: Engine) -> str:
 
 
 def _model_head(view: View) -> Row:
+    """The header of the model, with that of the GPUs that stand in the same column."""
     gpus = "" if "engines.gpus" in view.hidden else "gpu"
     return ((" " + left("model", _MODEL_CELLS - len(gpus)) + gpus, "muted"),)
 
@@ -163,17 +174,18 @@ def _model_column(size: int, cell: Cell[Engine]) -> Column[Engine]:
     return Column("model", "model", 1 + size, ((" " + left("model", size), "muted"),), cell)
 
 
-def _decode(engine: Engine, view: View, tone: str) -> Row:
-    """Decode rate; training rate of a training run, inferences of a server of other models, requests of a front end."""
-    shown = engine.rates.decode_tokens_per_s
+def _decode_cell(engine: Engine, view: View, tone: str) -> Row:
+    """Decode rate; training rate of a training run, inferences of a server of other models, requests of a front end:
+    these only beside the prefill column, which says what they count."""
+    per_s = engine.rates.decode_tokens_per_s
     if "engines.prefill" not in view.hidden:
         other = other_rate(engine)
         if other is not None:
-            shown = other.per_s
-    return ((right(rate(shown), _DECODE_CELLS), tone),)
+            per_s = other.per_s
+    return ((right(rate(per_s), _DECODE_CELLS), tone),)
 
 
-def _prefill(engine: Engine, view: View, tone: str) -> Row:
+def _prefill_cell(engine: Engine, view: View, tone: str) -> Row:
     """Prefill rate; of what has another rate in place of the decode rate, what that counts."""
     other = None
     if "engines.decode" not in view.hidden:
@@ -185,47 +197,48 @@ def _prefill(engine: Engine, view: View, tone: str) -> Row:
 
 def _leveled_cell(name: str, value: Reading, view: View, text: str, width: int, tone: str) -> Row:
     """A figure by its level, with its mark where that is high."""
-    if tone not in ("text", "strong"):
+    if tone not in _PLAIN_TONES:
         return ((right(text, width), tone),)
     tone = tone_of(name, value, view, tone)
     if is_high(tone):
-        text = flagged(text.strip(), width - 1)
+        text = with_high_mark(text.strip(), width - 1)
     return ((right(text, width), tone),)
 
 
-def _waiting(engine: Engine, view: View, tone: str) -> Row:
+def _waiting_cell(engine: Engine, view: View, tone: str) -> Row:
     waiting = engine.load.waiting
     text = whole(waiting)
-    if not isinstance(waiting, Missing) and waiting >= _LEAST_IN_K:
+    if not isinstance(waiting, Missing) and waiting >= _LEAST_IN_THOUSANDS:
         text = ">9k"
-        if waiting < _MOST_IN_K:
+        if waiting < _MOST_IN_THOUSANDS:
             text = f"{waiting / 1e3:.0f}k"
-    return _leveled_cell("waiting", waiting, view, text, 5, tone)
+    return _leveled_cell("waiting", waiting, view, text, width=_WAITING_CELLS, tone=tone)
 
 
-def _kv(engine: Engine, view: View, tone: str) -> Row:
+def _kv_cell(engine: Engine, view: View, tone: str) -> Row:
     used = engine.load.kv_usage_ratio
-    return _leveled_cell("kv", used, view, share(used, 4, tone)[0], 5, tone)
+    text, _ = share(used, _KV_CELLS - 1, tone)
+    return _leveled_cell("kv", used, view, text, width=_KV_CELLS, tone=tone)
 
 
 def _latency_cell(name: str, width: int, quantiles: Quantiles, engine: Engine, view: View, tone: str) -> Row:
-    """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark.
+    """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark. `name`: that of its level.
 
     A p95 in the first bucket has no level: it may be anything down to 0.
     """
-    gap = " " * (width - 5)
+    gap = " " * (width - _LATENCY_CELLS - 1)
     if _shows_the_past(engine):
         tone = "muted"
     level = CALM
     if not _in_first_bucket(quantiles):
         level = tone_of(name, quantiles.p95, view, tone)
     if is_high(level):
-        return ((f"{gap}{right(seconds(quantiles.p95, 4), 4)}!", level),)
+        return ((f"{gap}{right(seconds(quantiles.p95, _LATENCY_CELLS), _LATENCY_CELLS)}!", level),)
     text = quantile(quantiles)
-    if len(text) > 4:
-        text = right(text, 5)
+    if len(text) > _LATENCY_CELLS:
+        text = right(text, _LATENCY_CELLS + 1)
     else:
-        text = f"{right(text, 4)} "
+        text = f"{right(text, _LATENCY_CELLS)} "
     if tone == "text":
         tone = level
     return ((gap + text, tone),)
@@ -243,15 +256,15 @@ def _shows_the_past(engine: Engine) -> bool:
     return engine.rates.decode_tokens_per_s == 0.0 and engine.rates.prefill_tokens_per_s == 0.0
 
 
-def _ttft(engine: Engine, view: View, tone: str) -> Row:
+def _ttft_cell(engine: Engine, view: View, tone: str) -> Row:
     return _latency_cell("ttft", _TTFT_CELLS, engine.latency.ttft_s, engine, view, tone)
 
 
-def _itl(engine: Engine, view: View, tone: str) -> Row:
+def _itl_cell(engine: Engine, view: View, tone: str) -> Row:
     return _latency_cell("itl", _ITL_CELLS, engine.latency.itl_s, engine, view, tone)
 
 
-def _e2e(engine: Engine, view: View, tone: str) -> Row:
+def _e2e_cell(engine: Engine, view: View, tone: str) -> Row:
     return _latency_cell("e2e", _E2E_CELLS, engine.latency.e2e_s, engine, view, tone)
 
 
@@ -274,16 +287,16 @@ def _goal_cell(goal: WithinGoal, tone: str, *, assumed: bool) -> Row:
         return ((right(f"{text} ", _GOAL_CELLS), tone),)
     if assumed:
         return ((right(text + UNSURE, _GOAL_CELLS), tone),)
-    if goal.high_ratio < PROMISED and tone in ("text", "strong"):
+    if goal.high_ratio < PROMISED and tone in _PLAIN_TONES:
         return ((right(f"{text}!", _GOAL_CELLS), WARM),)
     return ((right(f"{text} ", _GOAL_CELLS), tone),)
 
 
-def _ttft_goal(engine: Engine, _: View, tone: str) -> Row:
+def _ttft_goal_cell(engine: Engine, _: View, tone: str) -> Row:
     return _goal_cell(engine.goodput.ttft_goal, tone, assumed=engine.goodput.ttft_goal_assumed)
 
 
-def _itl_goal(engine: Engine, _: View, tone: str) -> Row:
+def _itl_goal_cell(engine: Engine, _: View, tone: str) -> Row:
     return _goal_cell(within_itl_goal(engine.goodput), tone, assumed=engine.goodput.itl_goal_assumed)
 
 
@@ -312,8 +325,8 @@ def _plain_column(name: str, title: str, width: int, cell: Cell[Engine]) -> Colu
 
 
 def _doubt_mark(engine: Engine, *, unverified: bool) -> str:
-    """The mark behind its MFU or MBU, which says of sums, as they have no peak, that some of the replicas are not in
-    it."""
+    """The mark behind an engine's MFU or MBU: the peak is not verified; of sums of replicas, which have no peak of
+    their own, that some replicas are not in it."""
     if not unverified:
         return ""
     if is_sums(engine):
@@ -323,14 +336,14 @@ def _doubt_mark(engine: Engine, *, unverified: bool) -> str:
 
 def wasted_gpus(engine: Engine) -> Reading:
     """GPUs x (1 - the larger of MFU and MBU), in tenths of a GPU, so that engines of the same use keep their order."""
-    count = engine.hardware.gpu_count
-    shares = (engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
-    known = [share for share in shares if not isinstance(share, Missing)]
-    if isinstance(count, Missing):
-        return count
+    gpus = engine.hardware.gpu_count
+    ratios = (engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
+    known = [value for value in ratios if not isinstance(value, Missing)]
+    if isinstance(gpus, Missing):
+        return gpus
     if not known:
         return engine.efficiency.mfu_ratio  # the reason why it is missing
-    return round(count * (1.0 - min(1.0, max(known))), 1)
+    return round(gpus * (1.0 - min(1.0, max(known))), 1)
 
 
 def waste_bound(engine: Engine) -> str:
@@ -340,14 +353,14 @@ def waste_bound(engine: Engine) -> str:
     return "≤" if is_bound else ""
 
 
-def _waste(engine: Engine) -> str:
+def _waste_text(engine: Engine) -> str:
     wasted = wasted_gpus(engine)
     if isinstance(wasted, Missing):
         return short(wasted)
     return f"{waste_bound(engine)}{wasted:.1f}"
 
 
-_EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency(
+_EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency_columns(
     "engines",
     (5, 5),
     lambda engine: (engine.efficiency.mfu_ratio, _doubt_mark(engine, unverified=engine.efficiency.peak_unverified)),
@@ -363,23 +376,23 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
         "model",
         1 + _MODEL_CELLS,
         _model_head,
-        _model,
+        _model_cell,
         wider=(
-            (_FULL_WIDTH, _model_column(_WHOLE_MODEL_CELLS, _whole_model)),
-            (_GPUS_WIDTH, _model_column(_MODEL_CELLS, _model_alone)),
+            (_FULL_WIDTH, _model_column(_WHOLE_MODEL_CELLS, _whole_model_cell)),
+            (_GPUS_WIDTH, _model_column(_MODEL_CELLS, _model_alone_cell)),
         ),
     ),
-    _plain_column("waiting", glossary.WAITING.short, 5, _waiting),
-    _plain_column("kv", glossary.KV_CACHE.short, 5, _kv),
-    _plain_column("decode", glossary.DECODE.short, _DECODE_CELLS, _decode),
-    _plain_column("prefill", glossary.PREFILL.short, _PREFILL_CELLS, _prefill),
-    Column("ttft", glossary.TTFT.name, _TTFT_CELLS, _ttft_head, _ttft),
-    Column("itl", glossary.ITL.name, _ITL_CELLS, _itl_head, _itl),
+    _plain_column("waiting", glossary.WAITING.short, _WAITING_CELLS, _waiting_cell),
+    _plain_column("kv", glossary.KV_CACHE.short, _KV_CELLS, _kv_cell),
+    _plain_column("decode", glossary.DECODE.short, _DECODE_CELLS, _decode_cell),
+    _plain_column("prefill", glossary.PREFILL.short, _PREFILL_CELLS, _prefill_cell),
+    Column("ttft", glossary.TTFT.name, _TTFT_CELLS, _ttft_head, _ttft_cell),
+    Column("itl", glossary.ITL.name, _ITL_CELLS, _itl_head, _itl_cell),
     *_EFFICIENCY,
-    _column_with_mark("e2e", glossary.E2E.short, _E2E_CELLS, _e2e),
-    _column_with_mark("ttft_ok", glossary.TTFT_GOAL.short, _GOAL_CELLS, _ttft_goal),
-    _column_with_mark("itl_ok", glossary.ITL_GOAL.short, _GOAL_CELLS, _itl_goal),
-    figures_column("waste", glossary.WASTED_GPUS.short, 9, _waste),
+    _column_with_mark("e2e", glossary.E2E.short, _E2E_CELLS, _e2e_cell),
+    _column_with_mark("ttft_ok", glossary.TTFT_GOAL.short, _GOAL_CELLS, _ttft_goal_cell),
+    _column_with_mark("itl_ok", glossary.ITL_GOAL.short, _GOAL_CELLS, _itl_goal_cell),
+    figures_column("waste", glossary.WASTED_GPUS.short, 9, _waste_text),
     msgspec.structs.replace(
         words_column("full_model", "full model name", _WHOLE_MODEL_CELLS, lambda engine: engine.model, gap=2),
         wider=((_FULL_WIDTH, None),),
@@ -394,7 +407,7 @@ _COLUMNS_WITHOUT_FIGURES: Final = frozenset(("engine", "model"))
 """Columns that an engine without figures has, too."""
 
 
-def row(
+def engine_row(
     engine: Engine,
     width: int,
     view: View,
@@ -409,26 +422,26 @@ def row(
     """
     if _has_figures(engine):
         tone = "strong" if is_sums(engine) else "text"
-        cells = tuple(TABLE.row(engine, width, view, tone, shift=shift))
+        figures = tuple(TABLE.row(engine, width, view, tone, shift=shift))
         if verdict is not None:
-            glyph, mark_tone, _ = mark(verdict)
-            return _with_mark(cells, glyph, mark_tone)
+            verdict_mark = mark(verdict)
+            return _with_mark(figures, verdict_mark.glyph, verdict_mark.tone)
         if _deserves_mark(engine):
-            return _with_mark(cells, "!", "warn")
-        return cells
-    name: list[Piece] = []
+            return _with_mark(figures, "!", "warn")
+        return figures
+    identity: list[Piece] = []
     for column in TABLE.columns(width, view.hidden):
         if column.name in _COLUMNS_WITHOUT_FIGURES:
-            name += column.cell(engine, view, "text")
+            identity += column.cell(engine, view, "text")
     if _is_asleep(engine):
         word, tone = _ASLEEP
         reason = engine.asleep
     else:
-        word, tone = _without_figures(engine, now_s)
+        word, tone = _word_without_figures(engine, now_s)
         reason = engine.fault
     if of_state is not None and engine.state is not EndpointState.OK:
         word, tone = remarked(word, tone, of_state.level)
-    return (*name, (f"  {word}  ", tone), (reason, "muted"))
+    return (*identity, (f"  {word}  ", tone), (reason, "muted"))
 
 
 def _has_figures(engine: Engine) -> bool:
@@ -440,7 +453,7 @@ def _is_asleep(engine: Engine) -> bool:
     return engine.state is EndpointState.OK and bool(engine.asleep)
 
 
-def _without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
+def _word_without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
     """Word and tone of an engine that gives no figures, and for how long it has not."""
     if engine.state is EndpointState.OK:
         word, tone = _STALE
@@ -455,7 +468,7 @@ def _without_figures(engine: Engine, now_s: float) -> tuple[str, str]:
 
 
 def ended_word(engine: Engine) -> tuple[str, str]:
-    """Word and tone of an engine that has ended."""
+    """Word and tone of an engine that has ended: stopped where somebody meant it, else down."""
     since = local_time_of(engine.since)
     clock = ""
     if since is not None:
@@ -465,7 +478,7 @@ def ended_word(engine: Engine) -> tuple[str, str]:
     return f"✗ down{clock}", "critical"
 
 
-def trouble(engine: Engine, verdict: Verdict | None = None, of_state: Verdict | None = None) -> str:
+def trouble_text(engine: Engine, verdict: Verdict | None = None, of_state: Verdict | None = None) -> str:
     """State of an engine in trouble, as `! vllm:8000 REFUSED`; just its name where its row has figures and a mark."""
     if engine.state is EndpointState.STARTING:
         return ""
@@ -476,7 +489,7 @@ def trouble(engine: Engine, verdict: Verdict | None = None, of_state: Verdict | 
     if engine.state is not EndpointState.OK or _is_stale(engine):
         return f"{glyph} {engine.name} {word}"
     if verdict is not None:
-        return f"{mark(verdict)[0]} {engine.name} {LIMIT_NAMES[verdict.code]}"
+        return f"{mark(verdict).glyph} {engine.name} {LIMIT_NAMES[verdict.code]}"
     if _deserves_mark(engine):
         return f"! {engine.name}"
     return ""
@@ -492,9 +505,9 @@ def _deserves_mark(engine: Engine) -> bool:
     return bool(engine.contradicts or engine.deviates or engine.uneven)
 
 
-def _with_mark(cells: Row, glyph: str, mark_tone: str) -> Row:
+def _with_mark(row: Row, glyph: str, mark_tone: str) -> Row:
     """The row with a mark in its first cell, which is blank; the page of the engine says at its top what it is for."""
-    (first, tone), *rest = cells
+    (first, tone), *rest = row
     return ((glyph, mark_tone), (first[1:], tone), *rest)
 
 
@@ -516,9 +529,9 @@ ORDERS: Final[tuple[Order[Engine], ...]] = (
 """The ways to sort."""
 
 
-def _items(snapshot: Snapshot, pane: ListView) -> Sequence[Engine]:
-    """The engines in the order of the config; replicas together below their sums, where nothing orders or filters the
-    rows."""
+def _rows_of(snapshot: Snapshot, pane: ListView) -> Sequence[Engine]:
+    """Rows of the pane: the engines in the order of the config; replicas together below their sums, where nothing
+    orders or filters the rows; without those that the user hid."""
     rows: Sequence[Engine] = snapshot.engines
     if not pane.narrowed and not pane.sorted_by:
         rows = with_replica_rows(snapshot)
@@ -535,14 +548,15 @@ def ended_at(engine: Engine) -> tuple[str, str] | None:
     return None
 
 
-def _page(engine: Engine) -> tuple[str, str]:
+def _page_of(engine: Engine) -> tuple[str, str]:
     """Kind and key of the page that a row opens."""
     if is_sums(engine):
         return ("replicas", engine.url.removeprefix(REPLICAS_PREFIX))
     return ("engine", engine.key)
 
 
-def _words(engine: Engine, pane: ListView) -> str:
+def _filter_text(engine: Engine, pane: ListView) -> str:
+    """The text that the filter looks into."""
     limit = ""
     if engine.key in pane.urgent:
         limit = LIMIT_NAMES[pane.urgent[engine.key].code]
@@ -550,7 +564,8 @@ def _words(engine: Engine, pane: ListView) -> str:
 
 
 def row_words(engine: Engine, limit: str) -> str:
-    """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong. `limit`: what limits it."""
+    """Name, model, URL, kind, version, GPUs, precision, and the state with what is wrong of an engine, for filters.
+    `limit`: what limits it."""
     state = "ok"
     if engine.state is not EndpointState.OK:
         state, _ = STATES[engine.state]
@@ -559,7 +574,7 @@ def row_words(engine: Engine, limit: str) -> str:
     return " ".join((*words, engine.efficiency.precision, state, engine.state.value, engine.fault, limit))
 
 
-def _nothing(width: int, pane: ListView) -> Sequence[Row]:
+def _lines_without_engines(width: int, pane: ListView) -> Sequence[Row]:
     """The lines where there is no row: how to get an engine, or how to get hidden ones back."""
     if pane.hidden and pane.snapshot is not None and pane.snapshot.engines:
         palette = pane.view.keymap.first("palette")
@@ -571,9 +586,12 @@ def _nothing(width: int, pane: ListView) -> Sequence[Row]:
     return wrap_line(f"no engine found: {add}", width, "muted", most=2)
 
 
-def _row(engine: Engine, width: int, pane: ListView) -> Row:
-    now_s = pane.snapshot.wall_s if pane.snapshot is not None else 0.0
-    return row(
+def _row_in_pane(engine: Engine, width: int, pane: ListView) -> Row:
+    """The row of an engine with the verdicts that a pane knows of."""
+    now_s = 0.0
+    if pane.snapshot is not None:
+        now_s = pane.snapshot.wall_s
+    return engine_row(
         engine,
         width,
         pane.view,
@@ -582,9 +600,6 @@ def _row(engine: Engine, width: int, pane: ListView) -> Row:
         shift=pane.shift,
         of_state=pane.states.get(engine.key),
     )
-
-
-_WINDOWS_NOTE: Final = f"tok/s: {glossary.DECODE.window} · p95: {glossary.TTFT.window}"
 
 
 def _windows_note(room: int, pane: ListView) -> Row:
@@ -598,17 +613,17 @@ ENGINE_LISTING: Final = Listing[Engine](
     thing="engine",
     title="engines",
     command="pane.engines",
-    items=_items,
+    items=_rows_of,
     key=lambda engine: engine.key,
-    words=_words,
+    words=_filter_text,
     gpus=lambda engine, _: engine.hardware.gpus,
     engines=lambda engine, _: (engine.name,),
-    row=_row,
-    nothing=_nothing,
+    row=_row_in_pane,
+    nothing=_lines_without_engines,
     table=TABLE,
     orders=ORDERS,
-    trouble=lambda engine, pane: trouble(engine, pane.urgent.get(engine.key), pane.states.get(engine.key)),
-    page=_page,
+    trouble=lambda engine, pane: trouble_text(engine, pane.urgent.get(engine.key), pane.states.get(engine.key)),
+    page=_page_of,
     aside=_windows_note,
     kind=Kind.ENGINE,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -32,17 +32,17 @@ from gpumon.readings.format import (
 from gpumon.readings.frame import GpuState
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
-from gpumon.readings.snapshot import BandwidthSource, Gpu, Kind, Verdict
+from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Kind, Verdict
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.bar import Stage, bar
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import ChartSeries, Grid, grid
 from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
-from gpumon.tui.line import Piece, Row, wrap_line
+from gpumon.tui.line import Piece, Row, cells_of, wrap_line
 from gpumon.tui.palette import BODY, STAGES, bar_tone
 from gpumon.tui.rows import Listing, ListView, Order
-from gpumon.tui.table import UNSURE, Column, Table, drawn_columns, efficiency, share
+from gpumon.tui.table import UNSURE, Column, Table, drawn_columns, efficiency_columns, share
 from gpumon.tui.triage_words import badge, remarked
 from gpumon.tui.view import View
 
@@ -53,16 +53,21 @@ _BAR_CELLS: Final = 8
 _WIDER_BARS: Final = ((130, 16), (120, 10))
 """Columns of the screen -> cells of the bar from there on: no column of a narrower screen loses its place to it."""
 _FUNNEL_WIDTH: Final = 160
+"""Columns of the screen from which the bar has all stages."""
 _FUNNEL_CELLS: Final = 24
-"""Columns of the screen from which the bar has all stages, and its cells."""
+"""Cells of that bar."""
+_BUSY_FIGURE_CELLS: Final = 5
+"""Cells of the busy share behind a bar, the blank before it included."""
 _STATE_CELLS: Final = 11
 """Cells of the state."""
-IDLE: Final = 0.01
-"""Busy below this share is idle."""
-_OLD_S: Final = 5.0
+IDLE_BELOW: Final = 0.01
+"""A GPU that is busy for less than this share is idle."""
+_DIM_FROM_S: Final = 5.0
 """Age of a figure from which it is dim beside those of this second."""
 _HELD_SHARE: Final = 0.05
 """VRAM in use above this share is held by someone."""
+_GIB: Final = 1 << 30
+"""Bytes."""
 
 _BANDWIDTH_MARKS: Final = {
     BandwidthSource.GPM: (" ", "m"),
@@ -73,24 +78,62 @@ _BANDWIDTH_MARKS: Final = {
 }
 """Marks before and after a bandwidth: `m` measured, `≥` at least, `≤` at most."""
 
-_STATES: Final = {
-    GpuState.STALE: ("! STALE", "warn", True),
-    GpuState.LOST: ("✗ LOST", "alarm", True),
-    GpuState.RESET_REQUIRED: ("✗ RESET", "critical", False),
-    GpuState.NO_PERMISSION: ("! NO ACCESS", "warn", False),
-    GpuState.ERROR: ("! ERROR", "warn", True),
-    GpuState.INITIALISING: ("  starting", "muted", False),
-}
-"""Word and tone of a state, and whether the age of the reading follows."""
 
-_THROTTLE: Final = (
-    ("hw_thermal", "! hot (hw)", "warn"),
-    ("sw_thermal", "! hot (sw)", "warn"),
-    ("hw_power_brake", "! pwr brake", "warn"),
-    ("hw_slowdown", "! slowdown", "warn"),
-    ("sw_power_cap", "  power cap", "muted"),
-)
-"""Start of the driver's name, what is shown, tone; worst first. Reasons not listed (clock settings) limit by choice."""
+class _StateWord(NamedTuple):
+    """How a state is shown."""
+
+    word: str
+    tone: str
+    with_age: bool = False
+    """Whether the age of the reading follows."""
+
+
+_STATES: Final = {
+    GpuState.STALE: _StateWord("! STALE", "warn", with_age=True),
+    GpuState.LOST: _StateWord("✗ LOST", "alarm", with_age=True),
+    GpuState.RESET_REQUIRED: _StateWord("✗ RESET", "critical"),
+    GpuState.NO_PERMISSION: _StateWord("! NO ACCESS", "warn"),
+    GpuState.ERROR: _StateWord("! ERROR", "warn", with_age=True),
+    GpuState.INITIALISING: _StateWord("  starting", "muted"),
+}
+"""The states other than OK."""
+_THROTTLE_WORDS: Final = {
+    "hw_thermal": _StateWord("! hot (hw)", "warn"),
+    "sw_thermal": _StateWord("! hot (sw)", "warn"),
+    "hw_power_brake": _StateWord("! pwr brake", "warn"),
+    "hw_slowdown": _StateWord("! slowdown", "warn"),
+    "sw_power_cap": _StateWord("  power cap", "muted"),
+}
+"""Start of the driver's name for a reason, worst first. Reasons not listed (clock settings) limit by choice."""
+_STAGE_FIELDS: Final = {
+    "busy": "busy_ratio",
+    "sm": "sm_active_ratio",
+    "tensor": "tensor_active_ratio",
+    "mfu": "mfu_ratio",
+}
+"""Stage of a bar -> the field of a GPU that has its share."""
+_DEFAULT_LEVELS: Final = Levels()
+"""Levels of a config that says nothing of them."""
+_COMPUTING_SHARE: Final = 0.5
+"""Tensor activity of a GPU that wastes nothing: a long prefill keeps it at 60 % and more."""
+_QUIET_TONES: Final = ("muted", "accent")
+"""Tones of states that are no trouble: a verdict takes their place."""
+_TROUBLE_TONES: Final = ("warn", "critical", "alarm")
+"""Tones of states that are named on the rule while their rows are out of view."""
+_GPU_SOURCES: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
+"""Sources of faults that say why there is no GPU."""
+_SCALE_TOPS: Final = (0.1, 0.25, 0.5, 1.0)
+"""Shares that may fill a spark's line."""
+_SPARK_GAP: Final = 2
+"""Cells before a spark."""
+_LEAST_SPARK_CELLS: Final = 20
+"""Cells of a spark, at least."""
+_SPARK_CELLS_OF_TWO: Final = 40
+"""Cells of each spark, at least, where there are two."""
+_NO_GRID: Final = Grid(columns=0, column_s=1.0)
+"""The grid where no spark has room."""
+_LEAST_UUID_FILTER: Final = 6
+"""Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
 
 
 def _index_cell(gpu: Gpu, _: View, tone: str) -> Row:
@@ -98,7 +141,8 @@ def _index_cell(gpu: Gpu, _: View, tone: str) -> Row:
 
 
 def _gpu_name(gpu: Gpu, gpus: Sequence[Gpu]) -> str:
-    """`3`, or `3.0` for the first MIG slice of GPU 3, in the order in which `nvidia-smi -L` lists them."""
+    """`3`, or `3.0` for the first MIG slice of GPU 3, in the order in which `nvidia-smi -L` lists them. `gpus`: all of
+    the host."""
     if not gpu.parent_uuid:
         return f"{gpu.index}"
     slices = []
@@ -114,25 +158,27 @@ def _bar_column(size: int) -> Column[Gpu]:
     def cell(gpu: Gpu, view: View, tone: str) -> Row:
         return (*bar(_shown_stages(gpu, view, NARROW_STAGES), size), *_busy_figure(gpu, tone))
 
-    head = ((right("", size), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
-    return Column("busy", "busy", size + 5, head, cell)
+    head = ((" " * size, "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
+    return Column("busy", "busy", size + _BUSY_FIGURE_CELLS, head, cell)
 
 
 def _funnel_column(size: int) -> Column[Gpu]:
     """The four stages as a bar of so many cells, and the busy share as a figure."""
 
     def cell(gpu: Gpu, view: View, tone: str) -> Row:
-        row = bar(_shown_stages(gpu, view, STAGES), size)
-        return (*row, *_busy_figure(gpu, tone))
+        return (*bar(_shown_stages(gpu, view, STAGES), size), *_busy_figure(gpu, tone))
 
-    legend = [piece for stage in STAGES for piece in ((BODY, bar_tone(stage)), (f"{stage} ", "muted"))]
-    used = sum(len(text) for text, _ in legend)
-    head = (*legend, (right("busy", size + 5 - used), "muted"))
-    return Column("busy", "busy", size + 5, head, cell)
+    width = size + _BUSY_FIGURE_CELLS
+    legend: list[Piece] = []
+    for stage in STAGES:
+        legend += [(BODY, bar_tone(stage)), (f"{stage} ", "muted")]
+    head = (*legend, (right("busy", width - cells_of(legend)), "muted"))
+    return Column("busy", "busy", width, head, cell)
 
 
 def _busy_figure(gpu: Gpu, tone: str) -> Row:
-    text, tone = share(gpu.busy_ratio, 4, tone)
+    """The busy share behind its bar."""
+    text, tone = share(gpu.busy_ratio, _BUSY_FIGURE_CELLS - 1, tone)
     return ((" " + text, tone),)
 
 
@@ -154,41 +200,33 @@ def _stage_fields(names: tuple[str, ...], hidden: frozenset[str]) -> tuple[tuple
     return tuple(fields)
 
 
-_STAGE_FIELDS: Final = {
-    "busy": "busy_ratio",
-    "sm": "sm_active_ratio",
-    "tensor": "tensor_active_ratio",
-    "mfu": "mfu_ratio",
-}
-
-
 def _tone_by_age(gpu: Gpu, tone: str) -> str:
     """The tone of what is measured less often than the rest of its row, as by a dcgm-exporter: dim once it is old."""
-    old = not isinstance(gpu.activity_age_s, Missing) and gpu.activity_age_s >= _OLD_S
+    old = not isinstance(gpu.activity_age_s, Missing) and gpu.activity_age_s >= _DIM_FROM_S
     if old and tone == "text":
         return "muted"
     return tone
 
 
-def _sm(gpu: Gpu, _: View, tone: str) -> Row:
+def _sm_cell(gpu: Gpu, _: View, tone: str) -> Row:
     text, tone = share(gpu.sm_active_ratio, 4, _tone_by_age(gpu, tone))
     return ((" " + text, tone),)
 
 
-def _vram(gpu: Gpu, view: View, tone: str) -> Row:
+def _vram_cell(gpu: Gpu, view: View, tone: str) -> Row:
     used = gpu.vram_used_bytes
     total = gpu.vram_total_bytes
     if isinstance(total, Missing):
         return ((f" {right(short(total, 9), 9)} ", tone),)
-    full: Reading = NOT_SUPPORTED
+    used_share: Reading = NOT_SUPPORTED
     if not isinstance(used, Missing) and total > 0.0:
-        full = used / total
-    tone = _level_tone("vram", full, view, tone)
+        used_share = used / total
+    tone = _level_tone("vram", used_share, view, tone)
     text = f"{memory(used, view.memory_bytes)}/{memory(total, view.memory_bytes)}"
-    return ((f" {right(text, 9)}{'!' if is_high(tone) else ' '}", tone),)
+    return ((f" {right(text, 9)}{_level_mark(tone)}", tone),)
 
 
-def _memory(gpu: Gpu, _: View, tone: str) -> Row:
+def _bandwidth_cell(gpu: Gpu, _: View, tone: str) -> Row:
     """Bandwidth in 6 cells, its share of the peak, and its mark; before a share two digits of the amount are enough."""
     before, after = _BANDWIDTH_MARKS[gpu.bandwidth_source]
     if gpu.bandwidth_source is BandwidthSource.DCGM:
@@ -199,18 +237,18 @@ def _memory(gpu: Gpu, _: View, tone: str) -> Row:
         return ((f"{right(short(used), 6)} {right(DASH, 4)}{after}", tone),)
     if isinstance(peak, Missing) or not peak > 0.0:
         return ((f"{right(before + amount(used), 6)}     {after}", tone),)
-    text, shown = share(used / peak, 4, tone)
+    text, tone_of_share = share(used / peak, 4, tone)
     if gpu.bandwidth_peak_unverified and text.endswith("%"):
         after = UNSURE
-    return ((right(before + two_digits(used), 6), tone), (f" {text}", shown), (after, tone))
+    return ((right(before + two_digits(used), 6), tone), (f" {text}", tone_of_share), (after, tone))
 
 
-def _temperature(gpu: Gpu, view: View, tone: str) -> Row:
+def _temperature_cell(gpu: Gpu, view: View, tone: str) -> Row:
     tone = _level_tone("temperature", gpu.temperature_c, view, tone)
-    return ((f" {right(_degrees(gpu.temperature_c, view), 3)}{'!' if is_high(tone) else ' '}", tone),)
+    return ((f" {right(_degrees(gpu.temperature_c, view), 3)}{_level_mark(tone)}", tone),)
 
 
-def _power(gpu: Gpu, view: View, tone: str) -> Row:
+def _power_cell(gpu: Gpu, view: View, tone: str) -> Row:
     used = gpu.power_w
     limit = gpu.power_limit_w
     if not isinstance(used, Missing) and not isinstance(limit, Missing) and limit > 0.0:
@@ -218,10 +256,7 @@ def _power(gpu: Gpu, view: View, tone: str) -> Row:
     text = watts(used)
     if len(text) >= 5:
         return ((right(text, 6), tone),)  # the whole column: no cell is left for a mark
-    mark = " "
-    if is_high(tone):
-        mark = "!"
-    return ((f"{right(text, 5)}{mark}", tone),)
+    return ((f"{right(text, 5)}{_level_mark(tone)}", tone),)
 
 
 def _level_tone(name: str, value: Reading, view: View, tone: str) -> str:
@@ -231,7 +266,14 @@ def _level_tone(name: str, value: Reading, view: View, tone: str) -> str:
     return tone
 
 
-def _memory_temperature(gpu: Gpu, view: View, tone: str) -> Row:
+def _level_mark(tone: str) -> str:
+    """The mark behind a figure by the tone of its level; a blank behind one that is calm."""
+    if is_high(tone):
+        return "!"
+    return " "
+
+
+def _memory_temperature_cell(gpu: Gpu, view: View, tone: str) -> Row:
     return ((right(_degrees(gpu.memory_temperature_c, view), 7), tone),)
 
 
@@ -246,11 +288,11 @@ def _unit(view: View) -> str:
 
 
 def _state_cell(gpu: Gpu, view: View, tone: str) -> Row:
-    word, tone = state(gpu, view.levels)
+    word, tone = gpu_state(gpu, view.levels)
     return ((" " + left(word, _STATE_CELLS), tone),)
 
 
-_EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency(
+_EFFICIENCY: Final[tuple[Column[Gpu], Column[Gpu]]] = efficiency_columns(
     "gpus",
     (6, 6),
     lambda gpu: (gpu.mfu_ratio, UNSURE if gpu.peak_unverified else ""),
@@ -270,19 +312,19 @@ _SM_HEAD: Final = (("  ", "muted"), (BODY, bar_tone("sm")), ("sm", "muted"))
 _DRAWN: Final[tuple[Column[Gpu], ...]] = (
     Column("index", "#", 4, (("  # ", "muted"),), _index_cell, fixed=True),
     _BUSY,
-    Column("sm", "sm", 5, _SM_HEAD, _sm),
-    Column("vram", "vram", 11, lambda view: ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),), _vram),
-    Column("memory", glossary.BANDWIDTH.name, 12, _BANDWIDTH_HEAD, _memory),
+    Column("sm", "sm", 5, _SM_HEAD, _sm_cell),
+    Column("vram", "vram", 11, lambda view: ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),), _vram_cell),
+    Column("memory", glossary.BANDWIDTH.name, 12, _BANDWIDTH_HEAD, _bandwidth_cell),
     *_EFFICIENCY,
-    Column("power", "power", 6, ((" power", "muted"),), _power),
-    Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _temperature),
+    Column("power", "power", 6, ((" power", "muted"),), _power_cell),
+    Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _temperature_cell),
     Column("state", "state", 12, ((" " + left("  state", _STATE_CELLS), "muted"),), _state_cell, fixed=True),
     Column(
         "memory_temperature",
         "mem °C",
         7,
         lambda view: ((right(f"mem {_unit(view)}", 7), "muted"),),
-        _memory_temperature,
+        _memory_temperature_cell,
         keep=ROOM_OF_HISTORY,
     ),
 )
@@ -318,36 +360,32 @@ def gpu_row(
 
 
 def judged_state(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Verdict | None = None) -> tuple[str, str]:
-    """Word and tone of a GPU's state, marked as the verdict on the state is; where the state is nothing to speak of,
-    those of its worst urgent verdict."""
-    word, tone = state(gpu, levels)
-    if tone in ("muted", "accent"):  # nothing to speak of
+    """Word and tone of a GPU's state, marked as the verdict on the state (`of_state`) is; where the state is no
+    trouble, those of its worst urgent verdict."""
+    word, tone = gpu_state(gpu, levels)
+    if tone in _QUIET_TONES:
         if verdict is None:
-            return (word, tone)
+            return word, tone
         return badge(verdict)
     if of_state is None:
-        return (word, tone)
+        return word, tone
     return remarked(word, tone, of_state.level)
 
 
-_DEFAULT_LEVELS: Final = Levels()
-"""Levels of a config that says nothing of them."""
-
-
-def state(gpu: Gpu, levels: Levels = _DEFAULT_LEVELS) -> tuple[str, str]:
+def gpu_state(gpu: Gpu, levels: Levels = _DEFAULT_LEVELS) -> tuple[str, str]:
     """A glyph and a word for the GPU's health, at most 11 cells, and its tone."""
     if gpu.state is not GpuState.OK:
-        word, tone, aged = _STATES[gpu.state]
-        if aged:
-            word = f"{word} {age(gpu.age_s)}"
-        return word, tone
+        shown = _STATES[gpu.state]
+        if shown.with_age:
+            return f"{shown.word} {age(gpu.age_s)}", shown.tone
+        return shown.word, shown.tone
     error = _hardware_error(gpu)
     if error:
         return error, "warn"
     if gpu.throttle:
-        for start, word, tone in _THROTTLE:
+        for start, shown in _THROTTLE_WORDS.items():
             if any(reason.startswith(start) for reason in gpu.throttle):
-                return word, tone
+                return shown.word, shown.tone
     return _use_state(gpu, levels)
 
 
@@ -377,10 +415,6 @@ def _use_state(gpu: Gpu, levels: Levels) -> tuple[str, str]:
     return "  ok", "muted"
 
 
-_COMPUTING_SHARE: Final = 0.5
-"""Tensor activity of a GPU that wastes nothing: a long prefill keeps it at 60 % and more."""
-
-
 def _is_wasteful(gpu: Gpu, levels: Levels) -> bool:
     """Whether it is busy, but with little of its arithmetic and of its bandwidth; no, where one of them is not known.
 
@@ -398,7 +432,7 @@ def _is_wasteful(gpu: Gpu, levels: Levels) -> bool:
 
 def _is_idle(gpu: Gpu) -> bool:
     """Whether nothing runs on it; no, where that is not known."""
-    return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < IDLE
+    return not isinstance(gpu.busy_ratio, Missing) and gpu.busy_ratio < IDLE_BELOW
 
 
 def holds_vram(gpu: Gpu) -> bool:
@@ -451,7 +485,7 @@ def _waste_order(gpu: Gpu) -> Missing | tuple[float, float]:
         return wasted_ratio
     if isinstance(used, Missing):
         return wasted_ratio, -1.0
-    return wasted_ratio, used // (1 << 30)
+    return wasted_ratio, used // _GIB
 
 
 ORDERS: Final[tuple[Order[Gpu], ...]] = (
@@ -469,10 +503,6 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
 """The ways to sort."""
 
 
-_GPU_SOURCES: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
-"""Sources of faults that say why there is no GPU."""
-
-
 class _SparkFigure(msgspec.Struct, frozen=True):
     """A figure whose history stands behind the rows, as sparks."""
 
@@ -481,6 +511,7 @@ class _SparkFigure(msgspec.Struct, frozen=True):
     title: str
     tone: str
     is_known: Callable[[Gpu], bool]
+    """Whether a GPU has the figure now."""
 
 
 def _has_mfu(gpu: Gpu) -> bool:
@@ -502,21 +533,9 @@ _SPARK_FIGURES: Final = (
     _SparkFigure("busy", "busy", "busy", _has_busy),
 )
 """The most telling first. Busy comes last: it is a flat line on every GPU that serves requests."""
-_SCALE_TOPS: Final = (0.1, 0.25, 0.5, 1.0)
-"""Shares that may fill a spark's line."""
-_SPARK_GAP: Final = 2
-"""Cells before a spark."""
-_LEAST_SPARK_CELLS: Final = 20
-"""Cells of a spark, at least."""
-_SPARK_CELLS_OF_TWO: Final = 40
-"""Cells of each spark, at least, where there are two."""
-_NO_GRID: Final = Grid(columns=0, column_s=1.0)
-"""The grid where no spark has room."""
-_LEAST_UUID_FILTER: Final = 6
-"""Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
 
 
-def _words(gpu: Gpu, pane: ListView) -> str:
+def _filter_text(gpu: Gpu, pane: ListView) -> str:
     """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
     models = []
@@ -532,28 +551,28 @@ def _words(gpu: Gpu, pane: ListView) -> str:
     number = f"{gpu.index}"
     if gpu.parent_uuid and pane.snapshot is not None:
         number = _gpu_name(gpu, pane.snapshot.gpus)
-    state_word, _ = state(gpu, pane.view.levels)
+    state_word, _ = gpu_state(gpu, pane.view.levels)
     words = (f"gpu {number}", gpu.name, *gpu.engines, *models, state_word, limit)
     return " ".join((*words, gpu.mig_profile, *gpu.throttle, uuid))
 
 
-def _aside(room: int, pane: ListView) -> Sequence[Piece]:
+def _host_figures(room: int, pane: ListView) -> Sequence[Piece]:
     """The figures of the host, for the rule of the pane."""
     if pane.snapshot is None:
         return ()
     return host_line(pane.snapshot.host, pane.view, room)
 
 
-def _trouble(gpu: Gpu, pane: ListView) -> str:
-    """Its state, where that is a warning."""
+def _trouble_text(gpu: Gpu, pane: ListView) -> str:
+    """State and name of a GPU, where that is a warning; empty otherwise."""
     word, tone = judged_state(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
     glyph, _, rest = word.partition(" ")
-    if tone not in ("warn", "critical", "alarm") or pane.snapshot is None:
+    if tone not in _TROUBLE_TONES or pane.snapshot is None:
         return ""
     return f"{glyph} gpu {_gpu_name(gpu, pane.snapshot.gpus)} {rest}"
 
 
-def _nothing(width: int, pane: ListView) -> Sequence[Row]:
+def _lines_without_gpus(width: int, pane: ListView) -> Sequence[Row]:
     """Why there is no GPU, as far as a fault says so."""
     if pane.snapshot is None:
         return wrap_line("starting: waiting for the driver's first answer …", width, "muted")
@@ -578,11 +597,11 @@ class _Sparks:
         """Figure -> the share that fills a line; all GPUs have the same one."""
 
     def head(self, width: int, pane: ListView) -> Row:
-        """Their names behind those of the columns."""
-        figures, time_grid = self._fitting(width, pane)
+        """The header of the table with the names of the figures behind it."""
+        figures, time_grid = self._figures_that_fit(width, pane)
         heads: list[Piece] = []
         for place, figure in enumerate(figures):
-            self._tops[figure.key] = self._top(figure)
+            self._tops[figure.key] = self._scale_top(figure)
             title = f"{figure.title} 0-{ratio(self._tops[figure.key])}"
             if place == 0:
                 title += f", last {period(pane.view.config.screen.span_s)}"
@@ -592,8 +611,11 @@ class _Sparks:
     def row(self, gpu: Gpu, width: int, pane: ListView) -> Row:
         """The row of a GPU with its sparks."""
         snapshot = pane.snapshot
-        engines = () if snapshot is None else snapshot.engines
-        gpus = () if snapshot is None else snapshot.gpus
+        engines: Sequence[Engine] = ()
+        gpus: Sequence[Gpu] = ()
+        if snapshot is not None:
+            engines = snapshot.engines
+            gpus = snapshot.gpus
         cells = gpu_row(
             with_clearer_reasons(gpu, engines),
             width,
@@ -603,7 +625,7 @@ class _Sparks:
             of_state=pane.states.get(gpu.uuid),
             gpus=gpus,
         )
-        figures, time_grid = self._fitting(width, pane)
+        figures, time_grid = self._figures_that_fit(width, pane)
         if not figures or snapshot is None:
             return cells
         if self._history is not pane.history or self._grid != time_grid:
@@ -612,11 +634,11 @@ class _Sparks:
             self._series.clear()
         sparks: list[Piece] = []
         for figure in figures:
-            sparks += [(" " * _SPARK_GAP, "text"), (self._spark(figure, gpu, snapshot.wall_s), figure.tone)]
+            sparks += [(" " * _SPARK_GAP, "text"), (self._spark_text(figure, gpu, snapshot.wall_s), figure.tone)]
         return (*cells, *sparks)
 
-    def _fitting(self, width: int, pane: ListView) -> tuple[Sequence[_SparkFigure], Grid]:
-        """Which histories have room behind the columns, and the grid of each."""
+    def _figures_that_fit(self, width: int, pane: ListView) -> tuple[Sequence[_SparkFigure], Grid]:
+        """The figures whose histories have room behind the columns, and the grid of each."""
         if "gpus.history" in pane.view.hidden or pane.shift or pane.snapshot is None:
             return (), _NO_GRID
         room = width - TABLE.used(width, pane.view) - 1
@@ -624,8 +646,10 @@ class _Sparks:
         if not number:
             return (), time_grid
         self._note_known(pane.snapshot.gpus)
-        known = [figure for figure in _SPARK_FIGURES if figure.key in self._known]
-        return (known or _SPARK_FIGURES[-1:])[:number], time_grid
+        figures: Sequence[_SparkFigure] = [figure for figure in _SPARK_FIGURES if figure.key in self._known]
+        if not figures:
+            figures = _SPARK_FIGURES[-1:]
+        return figures[:number], time_grid
 
     def _note_known(self, gpus: Sequence[Gpu]) -> None:
         """Remember which figures the GPUs have: one that is missing for a moment keeps its place."""
@@ -633,7 +657,7 @@ class _Sparks:
             if figure.key not in self._known and any(figure.is_known(gpu) for gpu in gpus):
                 self._known.add(figure.key)
 
-    def _top(self, figure: _SparkFigure) -> float:
+    def _scale_top(self, figure: _SparkFigure) -> float:
         """The share that fills a line: the least step above all that is shown."""
         highest_of_gpus = []
         for key, series in self._series.items():
@@ -642,7 +666,7 @@ class _Sparks:
         highest = max(highest_of_gpus, default=1.0)
         return next((top for top in _SCALE_TOPS if highest <= top), 1.0)
 
-    def _spark(self, figure: _SparkFigure, gpu: Gpu, wall_s: float) -> str:
+    def _spark_text(self, figure: _SparkFigure, gpu: Gpu, wall_s: float) -> str:
         """The history of a figure up to a Unix time, as characters; blanks where there is none."""
         columns = self._grid.columns
         column_s = self._grid.column_s
@@ -679,15 +703,15 @@ def gpu_listing() -> Listing[Gpu]:
         command="pane.gpus",
         items=lambda snapshot, _: snapshot.gpus,
         key=lambda gpu: gpu.uuid,  # indices change when a GPU goes
-        words=_words,
+        words=_filter_text,
         gpus=lambda gpu, _: (gpu.index,),
         engines=lambda gpu, _: gpu.engines,
         row=sparks.row,
         head=sparks.head,
-        nothing=_nothing,
+        nothing=_lines_without_gpus,
         table=TABLE,
         orders=ORDERS,
-        trouble=_trouble,
-        aside=_aside,
+        trouble=_trouble_text,
+        aside=_host_figures,
         kind=Kind.GPU,
     )

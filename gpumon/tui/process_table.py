@@ -17,8 +17,12 @@ from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.table import Column, Table, drawn_columns, figures_column, spans, words_column
 from gpumon.tui.view import View
 
-_LEAST_COMMAND: Final = 20
+_LEAST_COMMAND_CELLS: Final = 20
 """Cells of the command, however narrow the screen: where there are fewer, the user goes first."""
+NO_PROCESSES_AFAR: Final = "a Prometheus has no processes: run gpumon on the host"
+"""The line in place of the processes of another machine."""
+_LEAST_UNEXPLAINED_BYTES: Final = 2.0 * (1 << 30)
+"""Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
 _HOST_PID_SUFFIX: Final = " (host)"
 """End of the name of a process whose pid is the host's, seen from inside a container."""
 
@@ -46,10 +50,10 @@ def running_processes(gpus: Iterable[Gpu], now_s: float = 0.0) -> list[RunningPr
         for process in gpu.processes:
             by_pid.setdefault(process.pid, []).append((gpu.index, process))
     running = [_running_process(listings, now_s) for listings in by_pid.values()]
-    return sorted(running, key=_by_vram)
+    return sorted(running, key=_vram_order)
 
 
-def _by_vram(running: RunningProcess) -> tuple[bool, float, int]:
+def _vram_order(running: RunningProcess) -> tuple[bool, float, int]:
     """Sort key: most VRAM first, what is not known last."""
     vram = running.vram_bytes
     if isinstance(vram, Missing):
@@ -58,16 +62,17 @@ def _by_vram(running: RunningProcess) -> tuple[bool, float, int]:
 
 
 def _running_process(listings: list[tuple[int, Process]], now_s: float) -> RunningProcess:
-    """One process from what its GPUs list, by their numbers: the sum of its VRAM, the mean of its shares of the SMs."""
-    first = listings[0][1]
-    vram = _known_values([process.vram_bytes for _, process in listings])
-    sm = _known_values([process.sm_ratio for _, process in listings])
+    """One process from the numbers of its GPUs and what each lists of it: the sum of its VRAM, the mean of its shares
+    of the SMs; where no GPU has a value, the reason of the first."""
+    _, first = listings[0]
+    known_vram_bytes = _known_values([process.vram_bytes for _, process in listings])
+    known_sm_ratios = _known_values([process.sm_ratio for _, process in listings])
     vram_bytes = first.vram_bytes
-    if vram:
-        vram_bytes = sum(vram)
+    if known_vram_bytes:
+        vram_bytes = sum(known_vram_bytes)
     sm_ratio = first.sm_ratio
-    if sm:
-        sm_ratio = sum(sm) / len(sm)
+    if known_sm_ratios:
+        sm_ratio = sum(known_sm_ratios) / len(known_sm_ratios)
     runs_s = -1.0
     if first.started_s:
         runs_s = now_s - first.started_s
@@ -75,7 +80,7 @@ def _running_process(listings: list[tuple[int, Process]], now_s: float) -> Runni
         process=first,
         gpus=tuple(sorted({index for index, _ in listings})),
         vram_bytes=vram_bytes,
-        vram_partial=0 < len(vram) < len(listings),
+        vram_partial=0 < len(known_vram_bytes) < len(listings),
         sm_ratio=sm_ratio,
         runs_s=runs_s,
     )
@@ -107,16 +112,17 @@ def sm_share(value: Reading, width: int = 4) -> str:
     return ratio(value, width)
 
 
-def _vram(running: RunningProcess, view: View, tone: str) -> Row:
-    least = "≥" if running.vram_partial else ""
-    return ((f" {right(least + memory(running.vram_bytes, view.memory_bytes), 5)}", tone),)
+def _vram_cell(running: RunningProcess, view: View, tone: str) -> Row:
+    bound = "≥" if running.vram_partial else ""
+    return ((f" {right(bound + memory(running.vram_bytes, view.memory_bytes), 5)}", tone),)
 
 
-def _rss(running: RunningProcess, view: View, tone: str) -> Row:
+def _rss_cell(running: RunningProcess, view: View, tone: str) -> Row:
     return ((right(memory(running.process.rss_bytes, view.memory_bytes), 8), tone),)
 
 
 def _runtime_text(running: RunningProcess) -> str:
+    """For how long a process has run; a dash where that is not known."""
     if running.runs_s >= 0.0:
         return age(running.runs_s)
     return DASH
@@ -124,9 +130,11 @@ def _runtime_text(running: RunningProcess) -> str:
 
 _DRAWN: Final[tuple[Column[RunningProcess], ...]] = (
     words_column("gpus", "gpus", 5, lambda running: spans(running.gpus)),
-    Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram),
+    Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram_cell),
     figures_column("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
-    Column("rss", "rss", 8, lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),), _rss, keep=ROOM_OF_COMMAND),
+    Column(
+        "rss", "rss", 8, lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),), _rss_cell, keep=ROOM_OF_COMMAND
+    ),
     figures_column("time", "time", 5, _runtime_text, keep=ROOM_OF_COMMAND),
 )
 """Columns that are about more than the process itself, or have a unit that can be chosen, by name."""
@@ -154,17 +162,17 @@ _BASE: Final = drawn_columns(map(_column_of_running, PROCESS_COLUMNS.base), _DRA
 _EXTRA: Final = drawn_columns(map(_column_of_running, PROCESS_COLUMNS.extra), _DRAWN)
 """Columns that a wider screen adds, in this order, before the command."""
 
-TABLE: Final = Table(PROCESS_COLUMNS.pane, _BASE, _EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND)
+TABLE: Final = Table(PROCESS_COLUMNS.pane, _BASE, _EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND_CELLS)
 
 
-def head(width: int, view: View, shift: int = 0) -> Row:
-    """The header."""
+def process_head(width: int, view: View, shift: int = 0) -> Row:
+    """The header of the columns, and of the command behind them."""
     command = "" if "processes.command" in view.hidden else " command"
     return (*TABLE.head(width, view, shift), (command, "muted"))
 
 
-def row(running: RunningProcess, width: int, view: View, shift: int = 0) -> Row:
-    """One process."""
+def process_row(running: RunningProcess, width: int, view: View, shift: int = 0) -> Row:
+    """One process in the columns, and its command behind them."""
     if "processes.command" in view.hidden:
         text = ""
     else:
@@ -188,14 +196,9 @@ ORDERS: Final[tuple[Order[RunningProcess], ...]] = (
 )
 """The ways to sort."""
 
-NO_PROCESSES_AFAR: Final = "a Prometheus has no processes: run gpumon on the host"
-"""The line in place of the processes of another machine."""
-_LEAST_UNEXPLAINED_BYTES: Final = 2.0 * (1 << 30)
-"""Bytes of VRAM in use from which a GPU without a process has one that is not visible from here."""
 
-
-def _words(running: RunningProcess, _: ListView) -> str:
-    """All texts of the row, the name and the pod too."""
+def _filter_text(running: RunningProcess, _: ListView) -> str:
+    """The text that the filter looks into: all of the row, the name and the pod too."""
     process = running.process
     return (
         f"{process.pid} {process.user} {process.name} {process.command} {process.engine} {process.container} "
@@ -204,32 +207,34 @@ def _words(running: RunningProcess, _: ListView) -> str:
     )
 
 
-def _no_process(snapshot: Snapshot) -> str:
+def _reason_of_no_process(snapshot: Snapshot) -> str:
     """Why there is no process, as far as the GPUs tell."""
     answering = [gpu for gpu in snapshot.gpus if gpu.state is GpuState.OK]
     if not snapshot.gpus:
         return "no process: this host's GPUs are not read"
     if not answering:
         return "no process: no GPU answers"
-    held = []
+    gpus_in_use = []
     for gpu in answering:
         if isinstance(gpu.vram_used_bytes, float) and gpu.vram_used_bytes > _LEAST_UNEXPLAINED_BYTES:
-            held.append(gpu.index)
-    if held:
-        return f"GPUs {spans(held)}: memory in use by processes not visible here: start with --pid=host or hostPID"
+            gpus_in_use.append(gpu.index)
+    if gpus_in_use:
+        return (
+            f"GPUs {spans(gpus_in_use)}: memory in use by processes not visible here: start with --pid=host or hostPID"
+        )
     return "no process on the GPUs"
 
 
 def process_listing(*, afar: bool = False) -> Listing[RunningProcess]:
     """One row per process, the one with the most VRAM first. `afar`: another machine, as a Prometheus tells of it."""
 
-    def nothing(width: int, pane: ListView) -> Sequence[Row]:
+    def lines_without_processes(width: int, pane: ListView) -> Sequence[Row]:
         if pane.snapshot is None:
             reason = "starting …"
         elif afar:
             reason = NO_PROCESSES_AFAR
         else:
-            reason = _no_process(pane.snapshot)
+            reason = _reason_of_no_process(pane.snapshot)
         return wrap_line(reason, width, "muted", most=2)
 
     return Listing(
@@ -238,12 +243,12 @@ def process_listing(*, afar: bool = False) -> Listing[RunningProcess]:
         command="pane.processes",
         items=lambda snapshot, _: running_processes(snapshot.gpus, snapshot.wall_s),
         key=lambda running: str(running.process.pid),
-        words=_words,
+        words=_filter_text,
         gpus=lambda running, _: running.gpus,
         engines=lambda running, _: (running.process.engine,),
-        row=lambda running, width, pane: row(running, width, pane.view, pane.shift),
-        head=lambda width, pane: head(width, pane.view, pane.shift),
-        nothing=nothing,
+        row=lambda running, width, pane: process_row(running, width, pane.view, pane.shift),
+        head=lambda width, pane: process_head(width, pane.view, pane.shift),
+        nothing=lines_without_processes,
         table=TABLE,
         orders=ORDERS,
     )

@@ -18,16 +18,20 @@ from gpumon.tui.line import Piece, Row
 from gpumon.tui.view import View
 
 T = TypeVar("T")
+"""Rows of a table."""
 V = TypeVar("V")
+"""Values that a table remembers."""
 Cell = Callable[[T, View, str], Row]
 """The pieces of one cell, for a row in a tone."""
 
-_SPEAKING: Final = frozenset(Reason) - {Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.LOST, Reason.STALE}
-"""Reasons that a row has words for; the others show in the row's state."""
+_REASONS_IN_WORDS: Final = frozenset(Reason) - {Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.LOST, Reason.STALE}
+"""Reasons whose words may stand across two cells; the others show in the row's state, or as a dash."""
 UNSURE: Final = "?"
 """Behind a share of a peak that is not verified."""
 PARTIAL: Final = "*"
 """Behind a share of some replicas: the GPUs of the others are not known."""
+_MOST_SHARE_CELLS: Final = 5
+"""Cells of a share, its mark included: `100%!`."""
 _MOST_REMEMBERED: Final = 64
 """Results that a table remembers of each kind: for the widths of a terminal that is being dragged."""
 
@@ -113,20 +117,21 @@ class Table(Generic[T]):
         self._drops = drops
         self._least = least
         self._behind = behind
-        # By size of the screen, hidden columns and more: what is the same from one frame to the next.
+        # What is the same from one frame to the next, by width of the screen, hidden columns, shift and units.
         self._columns_of: dict[object, tuple[Column[T], ...]] = {}
         self._head_of: dict[object, Row] = {}
         self._beyond_of: dict[object, int] = {}
         self._width_of: dict[object, int] = {}
 
     def forms(self, width: int) -> tuple[Column[T], ...]:
-        """All columns, in their forms on a screen of `width` cells. A column that has none is not of the first ones."""
-        forms = (column.on(width) for column in self.all)
-        result = []
-        for form in forms:
+        """All columns that a screen of `width` cells may show, in their forms there. The first ones have a form on
+        every screen, so that they stay the first."""
+        forms = []
+        for column in self.all:
+            form = column.on(width)
             if form is not None:
-                result.append(form)
-        return tuple(result)
+                forms.append(form)
+        return tuple(forms)
 
     def hides(self, column: Column[T], hidden: frozenset[str]) -> bool:
         """Whether the user does not want a column."""
@@ -138,21 +143,21 @@ class Table(Generic[T]):
         columns = self._columns_of.get(key)
         if columns is None:
             if shift:
-                fitting = self._shifted(width, hidden, shift)
+                fitting = self._columns_shifted(width, hidden, shift)
             else:
-                fitting = self._fit(width, hidden)
+                fitting = self._columns_that_fit(width, hidden)
             columns = _remember(self._columns_of, key, tuple(fitting))
         return columns
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
         """How far the columns can be scrolled: until the last one is in view; 0 where all are."""
-        wanted = self._without_hidden(self.forms(width), hidden)
-        if len(self.columns(width, hidden)) == len(wanted):
+        all_columns = self._without_hidden(self.forms(width), hidden)
+        if len(self.columns(width, hidden)) == len(all_columns):
             return 0
         scrolling = self._scrolling_columns(width, hidden)
         most = len(scrolling) - 1
         for shift in range(1, most):
-            if scrolling[-1] in self._shifted(width, hidden, shift):
+            if scrolling[-1] in self._columns_shifted(width, hidden, shift):
                 return shift
         return most
 
@@ -172,7 +177,7 @@ class Table(Generic[T]):
         scrolling = [column for column in self.forms(width) if not column.fixed and not self.hides(column, hidden)]
         return sorted(scrolling, key=lambda column: column.name in self._drops and column not in shown)
 
-    def _shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
+    def _columns_shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
         """The columns that identify a row, and of the others those from number `shift` on that fit."""
         forms = self.forms(width)
         shown = [column for column in forms if column.fixed]
@@ -184,7 +189,7 @@ class Table(Generic[T]):
             shown.append(column)
         return sorted(shown, key=forms.index)
 
-    def _fit(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
+    def _columns_that_fit(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         """The columns that every screen shows, without those for which this one is too narrow; if it has them all,
         also as many of the others as fit."""
         forms = self.forms(width)
@@ -193,7 +198,8 @@ class Table(Generic[T]):
         if len(kept) < len(base):
             return kept
         room = width - _width_of(base)
-        return [*base, *_fitting(self._without_hidden(forms[self._base :], hidden), room)]
+        more = self._without_hidden(forms[self._base :], hidden)
+        return [*base, *_first_that_fit(more, room)]
 
     def _without_hidden(self, columns: Sequence[Column[T]], hidden: frozenset[str]) -> list[Column[T]]:
         """The columns without those that the user hides."""
@@ -225,7 +231,7 @@ class Table(Generic[T]):
         return used
 
     def head(self, width: int, view: View, shift: int = 0) -> Row:
-        """The header."""
+        """The header on a screen of `width` cells; `shift`: so many columns are scrolled out on the left."""
         key = (width, view.hidden, view.fahrenheit, view.memory_unit, shift)
         header = self._head_of.get(key)
         if header is None:
@@ -247,7 +253,8 @@ class Table(Generic[T]):
         instead: Mapping[str, Row] = MappingProxyType({}),
         shift: int = 0,
     ) -> list[Piece]:
-        """One row; `instead`: by name of a column, what stands in the place of its cell."""
+        """One row in a tone, on a screen of `width` cells; `instead`: by name of a column, what stands in the place of
+        its cell."""
         pieces: list[Piece] = []
         for column in self.columns(width, view.hidden, shift):
             if column.name in instead:
@@ -262,7 +269,7 @@ def _width_of(columns: Iterable[Column[T]]) -> int:
     return sum(column.width for column in columns)
 
 
-def _fitting(columns: Iterable[Column[T]], room: int) -> list[Column[T]]:
+def _first_that_fit(columns: Iterable[Column[T]], room: int) -> list[Column[T]]:
     """The first columns that fit into `room` cells, each with the cells that must stay free behind it."""
     fitting = []
     for column in columns:
@@ -290,7 +297,8 @@ def figures_column(
     def cell(item: T, _: View, tone: str) -> Row:
         return ((right(text(item), size), tone),)
 
-    return Column(name, title, size, ((right(title, size), "muted"),), cell, keep, fixed)
+    head = ((right(title, size), "muted"),)
+    return Column(name, title, size, head, cell, keep=keep, fixed=fixed)
 
 
 def words_column(
@@ -302,7 +310,8 @@ def words_column(
     def cell(item: T, _: View, tone: str) -> Row:
         return ((blank + left(text(item), width), tone),)
 
-    return Column(name, title, gap + width, ((blank + left(title, width), "muted"),), cell, keep, fixed)
+    head = ((blank + left(title, width), "muted"),)
+    return Column(name, title, gap + width, head, cell, keep=keep, fixed=fixed)
 
 
 def text_column(column: TextColumn[T]) -> Column[T]:
@@ -315,17 +324,17 @@ def text_column(column: TextColumn[T]) -> Column[T]:
 
 def drawn_columns(columns: Iterable[TextColumn[T] | DrawnColumn], drawn: Iterable[Column[T]]) -> tuple[Column[T], ...]:
     """The columns in their order, each drawn: as plain text, or as the column of its name in `drawn`."""
-    drawings = {column.name: column for column in drawn}
-    result = []
+    drawn_by_name = {column.name: column for column in drawn}
+    in_order = []
     for column in columns:
         if isinstance(column, TextColumn):
-            result.append(text_column(column))
+            in_order.append(text_column(column))
         else:
-            result.append(drawings[column.name])
-    return tuple(result)
+            in_order.append(drawn_by_name[column.name])
+    return tuple(in_order)
 
 
-def flagged(text: str, width: int) -> str:
+def with_high_mark(text: str, width: int) -> str:
     """A figure with a mark behind it in `width` cells: `93%!`, and `100!` where there is no cell left."""
     if text.endswith("!"):
         return text
@@ -334,20 +343,23 @@ def flagged(text: str, width: int) -> str:
 
 def share(value: Reading, width: int, tone: str, doubt: str = "") -> Piece:
     """A share in `width` cells; one above 100 % stands out, one in `doubt` has its mark: `UNSURE`, `PARTIAL`."""
-    text = ratio(value, 4 if width == 4 else 5)
+    text = ratio(value, min(width, _MOST_SHARE_CELLS))
     if doubt and text.endswith("%"):
         if len(text) < width:
             text = f"{text}{doubt}"
         else:
             text = f"{text[:-1]}{doubt}"
-    return right(text, width), "warn" if text.endswith("!") else tone
+    if text.endswith("!"):
+        tone = "warn"
+    return right(text, width), tone
 
 
 def shared_reason(first: Reading, second: Reading, room: int) -> str:
-    """Words in `room` cells for two shares that are missing for the same reason; empty if each has its own cell."""
+    """Words in `room` cells for two shares that are missing for the same reason; empty if each has a cell of its own,
+    or there is no room for both together (`room` 0)."""
     if not room or not isinstance(first, Missing) or not isinstance(second, Missing):
         return ""
-    if first.reason is not second.reason or first.reason not in _SPEAKING:
+    if first.reason is not second.reason or first.reason not in _REASONS_IN_WORDS:
         return ""
     words = phrase(first)
     if words == DASH:
@@ -357,7 +369,7 @@ def shared_reason(first: Reading, second: Reading, room: int) -> str:
     return short(first, room)
 
 
-def efficiency(
+def efficiency_columns(
     pane: str,
     sizes: tuple[int, int],
     mfu: Callable[[T], tuple[Reading, str]],
@@ -365,9 +377,8 @@ def efficiency(
     *,
     together: bool = True,
 ) -> tuple[Column[T], Column[T]]:
-    """The columns MFU and MBU, `sizes` cells wide.
-
-    `mfu` and `mbu` give the value of a row, and its mark where that is in doubt.
+    """The columns MFU and MBU, `sizes` cells wide. `mfu` and `mbu` give the value of a row, and its mark where that is
+    in doubt.
 
     Where both are missing for the same reason, and neither is hidden, its words stand across both; not unless the two
     columns are `together` on every screen.

@@ -90,7 +90,7 @@ class Shot:
         """Key of the engine, or uuid of the GPU -> its row of the table at each width."""
         rows = {}
         for engine in self.snapshot.engines:
-            drawn = [engine_table.row(engine, width, self._view, self._wall_s) for width in WIDTHS]
+            drawn = [engine_table.engine_row(engine, width, self._view, self._wall_s) for width in WIDTHS]
             rows[engine.key] = tuple(map(_text, drawn))
         for gpu in self.snapshot.gpus:
             rows[gpu.uuid] = tuple(_text(gpu_table.gpu_row(gpu, width, self._view)) for width in WIDTHS)

@@ -27,7 +27,7 @@ def gpu_row(gpu: Gpu, width: int = 80, view: View = PLAIN) -> Row:
 
 
 def engine_row(engine: Engine, width: int = 80, view: View = PLAIN) -> Row:
-    return engine_table.row(engine, width, view, scenes.WALL_S)
+    return engine_table.engine_row(engine, width, view, scenes.WALL_S)
 
 
 def text(row: Row) -> str:

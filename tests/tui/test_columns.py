@@ -248,8 +248,8 @@ def test_every_row_of_an_engine_has_its_width(engine: Engine, width: int, view: 
 def test_every_row_of_a_process_has_its_width(
     running: process_table.RunningProcess, width: int, view: View, plain: bool
 ) -> None:
-    row = process_table.row(running, width, view)
-    check(process_table.TABLE, row, process_table.head(width, view), width, view, plain)
+    row = process_table.process_row(running, width, view)
+    check(process_table.TABLE, row, process_table.process_head(width, view), width, view, plain)
     assert cells(text(row)) == process_table.TABLE.used(width, view) + cells(row[-1][0])
 
 
@@ -295,8 +295,8 @@ def test_units_are_those_of_the_settings_and_the_header_says_which() -> None:
     for word in ("vram GB", "°F"):
         assert word in text(gpu_table.TABLE.head(80, view))
     (running,) = process_table.running_processes([scenes.gpu(0, processes=(process(vram_bytes=64e9),))])
-    assert " 64.0 " in text(process_table.row(running, 80, view))
-    assert "   GB " in text(process_table.head(80, view))
+    assert " 64.0 " in text(process_table.process_row(running, 80, view))
+    assert "   GB " in text(process_table.process_head(80, view))
 
 
 def test_what_a_row_is_known_by_can_not_be_hidden() -> None:

@@ -158,13 +158,13 @@ HELD: dict[str, Any] = {
     ],
 )
 def test_a_gpu_that_does_little_says_so(change: dict[str, Any], word: str, tone: str) -> None:
-    assert gpu_table.state(scenes.gpu(0, **change)) == (word, tone)
+    assert gpu_table.gpu_state(scenes.gpu(0, **change)) == (word, tone)
 
 
 def test_low_use_is_what_the_settings_say() -> None:
     gpu = scenes.gpu(0, busy_ratio=0.3, mfu_ratio=0.2, mbu_ratio=0.2)
-    assert gpu_table.state(gpu)[0] == "  ok"
-    assert gpu_table.state(gpu, Levels(low_use=0.3, low_use_busy=0.3))[0] == "  low eff."
+    assert gpu_table.gpu_state(gpu)[0] == "  ok"
+    assert gpu_table.gpu_state(gpu, Levels(low_use=0.3, low_use_busy=0.3))[0] == "  low eff."
     assert "  low eff." in text(gpu_row(gpu, 80, seen(levels=Levels(low_use=0.3, low_use_busy=0.3))))
 
 

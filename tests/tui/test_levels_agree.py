@@ -80,7 +80,7 @@ def test_a_lost_gpu_and_a_silent_engine_are_as_bad_as_their_verdicts_say(level: 
     assert word.startswith(f"{MARKS[level].glyph} LOST")
     engine = scenes.engine(0, state=EndpointState.TIMEOUT, fault="no answer")
     silent = verdicts.of_engine(engine, Limit.UNRESPONSIVE, "unresponsive", level=level, family=Family.STATE)
-    row = engine_table.row(engine, 80, PLAIN, 0.0, silent, of_state=silent)
+    row = engine_table.engine_row(engine, 80, PLAIN, 0.0, silent, of_state=silent)
     word, tone = next((piece, tone) for piece, tone in row if "TIMEOUT" in piece)
     assert (word.split()[:2], tone) == ([MARKS[level].glyph, "TIMEOUT"], MARKS[level].tone)
-    assert engine_table.trouble(engine, silent, silent) == f"{MARKS[level].glyph} {engine.name} TIMEOUT"
+    assert engine_table.trouble_text(engine, silent, silent) == f"{MARKS[level].glyph} {engine.name} TIMEOUT"

@@ -21,13 +21,13 @@ def test_a_process_on_several_gpus_is_one_row() -> None:
     running, second = process_table.running_processes(gpus_)
     assert (running.gpus, running.vram_bytes, running.vram_partial) == ((0, 1, 2, 3, 5), 200.0 * scenes.GIB, False)
     assert running.sm_ratio == pytest.approx(0.4)
-    row = text(process_table.row(running, 80, PLAIN))
+    row = text(process_table.process_row(running, 80, PLAIN))
     assert row.startswith("    4242 llm       0-3 5   200  40% vllm:8000    python3 -m vllm.entrypoints")
     assert (
-        text(process_table.row(second, 80, PLAIN)).rstrip()
+        text(process_table.process_row(second, 80, PLAIN)).rstrip()
         == "       7 llm       5       2.0 perm              python3"
     )
-    assert text(process_table.head(80, PLAIN)) == "     pid user      gpus    GiB   sm engine       command"
+    assert text(process_table.process_head(80, PLAIN)) == "     pid user      gpus    GiB   sm engine       command"
 
 
 def test_what_a_process_holds_is_a_lower_bound_where_a_gpu_does_not_tell() -> None:
@@ -35,16 +35,16 @@ def test_what_a_process_holds_is_a_lower_bound_where_a_gpu_does_not_tell() -> No
     (running,) = process_table.running_processes(
         [scenes.gpu(0, processes=(hides,)), scenes.gpu(1, processes=(process(),))]
     )
-    assert "  ≥70.0 " in text(process_table.row(running, 80, PLAIN)).replace(" ≥", "  ≥")
+    assert "  ≥70.0 " in text(process_table.process_row(running, 80, PLAIN)).replace(" ≥", "  ≥")
     assert running.sm_ratio == pytest.approx(0.55)
     (running,) = process_table.running_processes([scenes.gpu(0, processes=(hides,))])
-    assert " perm " in text(process_table.row(running, 80, PLAIN))
+    assert " perm " in text(process_table.process_row(running, 80, PLAIN))
 
 
 def test_a_process_without_a_sample_is_idle_as_on_its_page() -> None:
     none = process(sm_ratio=Missing(Reason.IDLE))
     (running,) = process_table.running_processes([scenes.gpu(0, processes=(none,))])
-    assert " 70.0 idle vllm:8000 " in text(process_table.row(running, 80, PLAIN))
+    assert " 70.0 idle vllm:8000 " in text(process_table.process_row(running, 80, PLAIN))
     of = replace(scenes.snapshot(1, 0), gpus=(scenes.gpu(0, processes=(none,)),))
     page = flat(page_of(of, "process", str(none.pid)))
     assert "GPU 0 SM share – idle" in page
@@ -60,7 +60,7 @@ def test_a_wider_screen_adds_what_it_takes_of_the_host_and_where_it_runs_before_
         (running,) = process_table.running_processes(
             [scenes.gpu(0, processes=(replace(known, **changes),))], scenes.WALL_S
         )
-        return text(process_table.row(running, width, PLAIN))
+        return text(process_table.process_row(running, width, PLAIN))
 
     assert "51b1a7ed" not in shown(80)
     assert " vllm:8000     150%    12.0    2h 51b1a7ed0c0d python3 -m" in shown(120)
@@ -74,11 +74,11 @@ def test_a_wider_screen_adds_what_it_takes_of_the_host_and_where_it_runs_before_
 
 def test_a_process_of_the_host_says_why_it_has_no_command() -> None:
     (running,) = process_table.running_processes([scenes.gpu(0, processes=(process(command="", user=""),))])
-    assert text(process_table.row(running, 80, PLAIN)).endswith(" python3")
+    assert text(process_table.process_row(running, 80, PLAIN)).endswith(" python3")
     (running,) = process_table.running_processes(
         [scenes.gpu(0, processes=(Process(99, "99 (host)", "", 1e9, "", ""),))]
     )
-    assert "hidden from this container" in text(process_table.row(running, 120, PLAIN))
+    assert "hidden from this container" in text(process_table.process_row(running, 120, PLAIN))
 
 
 @each_row(
@@ -98,7 +98,7 @@ def test_the_command_says_what_runs(command: str, shown: str) -> None:
 def test_the_name_of_a_container_stands_before_its_id() -> None:
     named = process(container="3f2a9c71d0be", container_name="vllm-prod")
     (running,) = process_table.running_processes([scenes.gpu(0, processes=(named,))])
-    row = text(process_table.row(running, 120, PLAIN))
+    row = text(process_table.process_row(running, 120, PLAIN))
     assert " vllm-prod " in row
     assert "3f2a9c71d0be" not in row
     of = replace(scenes.snapshot(1, 1), gpus=(scenes.gpu(0, processes=(named,)),))

@@ -53,14 +53,14 @@ def test_bandwidth_says_where_it_comes_from(source: BandwidthSource, shown: str)
     ],
 )
 def test_a_state_is_a_glyph_and_a_word(change: dict[str, object], word: str, tone: str) -> None:
-    assert gpu_table.state(scenes.gpu(0, **change)) == (word, tone)
+    assert gpu_table.gpu_state(scenes.gpu(0, **change)) == (word, tone)
 
 
 @each_row("state", GpuState)
 def test_every_gpu_state_fits_its_column(state: GpuState) -> None:
     for age_s in (0.0, 59.0, 3.0e3, 8.0e4, 1.0e9):
         assert cells(text(gpu_row(scenes.gpu(0, state=state, age_s=age_s), 80))) == 80
-        assert cells(gpu_table.state(scenes.gpu(0, state=state, age_s=age_s))[0]) <= 11
+        assert cells(gpu_table.gpu_state(scenes.gpu(0, state=state, age_s=age_s))[0]) <= 11
 
 
 def test_a_lost_gpu_shows_no_figure() -> None:

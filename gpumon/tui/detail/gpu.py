@@ -30,7 +30,7 @@ from gpumon.tui.detail.costs import gpu_costs
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import above_one, formula, in_words, known, lasting, wall_time
 from gpumon.tui.detail.why import Subject, explain
-from gpumon.tui.gpu_table import IDLE, has_no_use, holds_vram
+from gpumon.tui.gpu_table import IDLE_BELOW, has_no_use, holds_vram
 from gpumon.tui.process_table import command_text, sm_share
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
@@ -200,9 +200,9 @@ def _activity(gpu: Gpu, figures: FigureMaker) -> Section:
         *figures.table(_ACTIVITY),
     ]
     pair = known(gpu.busy_ratio, gpu.sm_active_ratio)
-    if pair and pair[0] < IDLE:
+    if pair and pair[0] < IDLE_BELOW:
         entries.append(Sentence("idle: no kernel ran in the last sample"))
-        if pair[1] >= IDLE:
+        if pair[1] >= IDLE_BELOW:
             entries.append(Sentence("SM active is of another interval: work of a moment may show in one of them only"))
     elif pair and pair[1] >= pair[0]:
         entries.append(Sentence("whenever a kernel ran, all SMs had work"))

@@ -17,7 +17,7 @@ from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
 from gpumon.tui.detail.values import lasting, shown_time_of, wall_time
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.engine_table import STATES, ended_word
-from gpumon.tui.gpu_table import state as gpu_word
+from gpumon.tui.gpu_table import gpu_state
 from gpumon.tui.line import Row
 from gpumon.tui.triage_words import mark, remarked
 
@@ -116,7 +116,7 @@ def _replicas_now(replicas: Replicas, snapshot: Snapshot) -> Row:
 
 
 def _gpu_now(gpu: Gpu, snapshot: Snapshot, levels: Levels) -> Row:
-    word, tone = gpu_word(gpu, levels)
+    word, tone = gpu_state(gpu, levels)
     if word.startswith(" "):
         word = f"● {word.strip()}"
         tone = "ok"
@@ -268,7 +268,7 @@ def _faults(thing: Gpu | Engine, snapshot: Snapshot, levels: Levels) -> list[Ent
 
 def _meaning(gpu: Gpu, levels: Levels) -> list[Entry]:
     """The meaning of the word that the state of a GPU shows, where it is a trouble."""
-    meaning = _MEANINGS.get(gpu_word(gpu, levels)[0], "")
+    meaning = _MEANINGS.get(gpu_state(gpu, levels)[0], "")
     if meaning:
         return [Sentence(meaning, "warn")]
     return []

@@ -40,7 +40,16 @@ from gpumon.tui.bar import bar
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.palette import BODY, bar_tone
 from gpumon.tui.rows import Order
-from gpumon.tui.table import UNSURE, Column, Table, efficiency, figures_column, flagged, share, words_column
+from gpumon.tui.table import (
+    UNSURE,
+    Column,
+    Table,
+    efficiency_columns,
+    figures_column,
+    share,
+    with_high_mark,
+    words_column,
+)
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
 from gpumon.tui.view import View
 
@@ -144,7 +153,7 @@ def _leveled(
             tone = tone_of(name, reading, view, tone)
         shown = text(reading)
         if is_high(tone):
-            shown = flagged(shown, width - 1)
+            shown = with_high_mark(shown, width - 1)
         return ((right(shown, width), tone),)
 
     return Column(name, title, width, ((right(title, width), "muted"),), cell, keep)
@@ -191,7 +200,7 @@ def _marked(column: Column[FleetRow], known: Callable[[FleetRow], Known]) -> Col
 
 def _shares(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow]]:
     """The columns MFU and MBU; `together`: neither is shown without the other."""
-    shares: tuple[Column[FleetRow], Column[FleetRow]] = efficiency(
+    shares: tuple[Column[FleetRow], Column[FleetRow]] = efficiency_columns(
         "fleet",
         (6, 5),
         lambda row: (row.mfu_ratio.value, UNSURE if has_unverified_peak(row) else ""),

@@ -121,7 +121,7 @@ class HostPane(Pane):
             for engine in snapshot.engines:
                 worst = urgent.get(engine.key)
                 of_state = states.get(engine.key)
-                yield engine_table.row(engine, width, self.view, snapshot.wall_s, worst, of_state=of_state)
+                yield engine_table.engine_row(engine, width, self.view, snapshot.wall_s, worst, of_state=of_state)
         if not snapshot.gpus and not snapshot.engines:
             yield ((" no GPU and no engine is known of it", "muted"),)
 
@@ -136,7 +136,7 @@ class HostPane(Pane):
         walls = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
         for row_engine in row.parts.engines:
             now_s = walls.get(row_engine.host, 0.0)
-            figures = engine_table.row(row_engine.engine, width - _HOST - 1, self.view, now_s)
+            figures = engine_table.engine_row(row_engine.engine, width - _HOST - 1, self.view, now_s)
             yield ((" " + left(clean(row_engine.host, 100), _HOST), "text"), *figures)
 
 
