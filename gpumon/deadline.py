@@ -1,4 +1,4 @@
-"""`timeout`, a bound of time on a block that waits: that of asyncio, and on Python 3.10 its backport.
+"""Bounds of time on what is awaited: `timeout` on a block, `result_within` on a call.
 
 `asyncio.wait_for` is not used: before Python 3.12 it loses a cancellation that comes just as its call ends (CPython
 issue 86296), so that a poll which was stopped went on for ever.
@@ -6,11 +6,39 @@ issue 86296), so that a poll which was stopped went on for ever.
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 if sys.version_info >= (3, 11):
     from asyncio import timeout
 else:
     from async_timeout import timeout
 
-__all__ = ["timeout"]
+__all__ = ["result_within", "timeout"]
+
+Result = TypeVar("Result")
+
+
+async def result_within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of the work, or its error. Raises TimeoutError if it takes longer.
+
+    The work is done in a task of its own, so that cancelling the caller always ends the caller: before Python 3.11,
+    anyio (through which httpx waits) loses a cancellation now and then, and a loop of polls would go on for ever.
+    """
+    task = asyncio.ensure_future(work)
+    task.add_done_callback(_mark_retrieved)
+    try:
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if not done:
+            raise asyncio.TimeoutError
+        return task.result()
+    finally:
+        task.cancel()
+
+
+def _mark_retrieved(task: asyncio.Task[Any]) -> None:
+    """Keep asyncio from reporting the error of a task that nobody waits for any more."""
+    if not task.cancelled():
+        task.exception()

@@ -124,9 +124,9 @@ class DcgmSource:
         await self._fetcher.close()
 
     async def _run(self) -> None:
-        """Poll until it is closed, less often after failures."""
+        """Poll until this task is cancelled, less often after failures."""
         times = PollTimes(self._clock(), self._back_off)
-        while self._task is asyncio.current_task():  # anyio may lose a cancellation before Python 3.11
+        while True:
             await self._scrape()
             self._answered.set()
             await asyncio.sleep(times.wait_s(self._clock(), self.interval_s, self._failures))

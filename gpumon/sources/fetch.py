@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
-from gpumon.deadline import timeout
+from gpumon.deadline import result_within, timeout
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
 from gpumon.sources.api_key import recipient
@@ -190,8 +190,7 @@ class Fetcher:
         body_bytes = most_bytes or self._limits.body_bytes
         try:
             await self._resolve()
-            async with timeout(self._limits.total_s):
-                return await self._send_once(transport, request, body_bytes)
+            return await result_within(self._limits.total_s, self._send_once(transport, request, body_bytes))
         except asyncio.TimeoutError:
             self._resolved = False
             raise timed_out(self._limits.total_s) from None

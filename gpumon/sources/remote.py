@@ -8,13 +8,14 @@ import contextlib
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from gpumon import __version__
 from gpumon.config.schema import Config, Endpoint, Host
+from gpumon.deadline import result_within
 from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.readings import difference
 from gpumon.readings.fleet import FleetFrame, HostFrame
@@ -37,7 +38,6 @@ from gpumon.sources.ssh import SshConnection, connect
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, SnapshotSize, check_size, size_of
 
 Opened = TypeVar("Opened")
-Result = TypeVar("Result")
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 FIRST_LINE_S: Final = 120.0
 """Longest wait for the first line: a driver of eight GPUs without persistence mode takes up to 90 s to open."""
@@ -201,7 +201,7 @@ class Remote:
                 failures = 0
             self._wake.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await _within(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)], self._wake.wait())
+                await result_within(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)], self._wake.wait())
             failures += 1
 
     def install(self) -> None:
@@ -215,7 +215,7 @@ class Remote:
         """Read a snapshot that has just arrived, beside the event loop. Raises RemoteFault, PeerError."""
         try:
             async with self.turn:
-                await _within(READ_S, in_daemon_thread(self.take, line, self.most_bytes))
+                await result_within(READ_S, in_daemon_thread(self.take, line, self.most_bytes))
         except asyncio.TimeoutError:
             raise PeerError(f"its snapshot takes more than {READ_S:.0f} s to read: it is not read") from None
         except PeerError:
@@ -388,7 +388,7 @@ class Remote:
         self._document = None
         try:
             wait_s = FIRST_LINE_S
-            while line := await _within(wait_s, connection.readline()):
+            while line := await result_within(wait_s, connection.readline()):
                 hello = _HELLO.fullmatch(line)
                 if hello:
                     self.version = hello[1].decode("ascii")
@@ -419,7 +419,7 @@ class Remote:
             except NoWheelsError as lacking:
                 await self._read_bare_host(shell, str(lacking))
             else:
-                await _within(_SEND_S, shell.run(chosen.program, chosen.archive))
+                await result_within(_SEND_S, shell.run(chosen.program, chosen.archive))
                 await self._read_snapshots(shell.connection)
         except ShellError as broken:
             raise RemoteFault(str(broken)) from None
@@ -569,19 +569,6 @@ async def _connected(opening: Awaitable[Opened]) -> Opened:
         return await opening
     except FileNotFoundError:
         raise RemoteFault("there is no ssh on this machine: install OpenSSH's client") from None
-
-
-async def _within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of the work, if it comes in that time. Raises TimeoutError. A caller that is cancelled ends: with
-    `asyncio.wait_for` of Python 3.11 it goes on where the result comes at the same moment."""
-    task = asyncio.ensure_future(work)
-    try:
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-        if not done:
-            raise asyncio.TimeoutError
-        return task.result()
-    finally:
-        task.cancel()
 
 
 def patience_s(line: bytes) -> float:

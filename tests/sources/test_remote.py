@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import random
 import signal
 import sys
 import threading
@@ -39,8 +40,10 @@ from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import PeerError
 from gpumon.tui.fleet.columns import state_or_verdict
 from tests.each_row import each_row
+from tests.fakes.http_server import LoopbackServer, Reply
 from tests.outputs import shots
 from tests.records import replace
+from tests.sources.polling import always
 
 LINGERS = """\
 #!/bin/sh
@@ -440,3 +443,21 @@ async def test_a_gpumon_that_was_installed_meanwhile_is_not_offered_again(
     await run_until(remote, lambda: remote.lacks_gpumon)
     there.touch()
     await run_until(remote, lambda: remote.lines > 0 and not remote.lacks_gpumon)
+
+
+async def test_polling_that_is_cancelled_ends_at_whatever_moment_that_comes() -> None:
+    """Before Python 3.11 anyio loses a cancellation in about 40: the polling went on."""
+    chance = random.Random(7)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def poll_for_a_moment() -> None:
+        remote = Remote(Host(address=server.url), 0.01, time.time)
+        task = asyncio.create_task(remote.run())
+        tasks.append(task)
+        await asyncio.sleep(chance.uniform(0.0, 0.1))
+        task.cancel()
+
+    with LoopbackServer(always(Reply(body=encode(shots.snapshot())))) as server:
+        for _ in range(20):
+            await asyncio.gather(*(poll_for_a_moment() for _ in range(20)))
+        await asyncio.wait(tasks)

@@ -1,0 +1,90 @@
+"""Bounds of time on what is awaited."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from gpumon.deadline import result_within
+
+LONG_S = 600.0
+
+
+async def _answer(steps: int) -> str:
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    return "answer"
+
+
+async def test_the_result_and_the_error_of_the_work_are_those_of_the_call() -> None:
+    async def fail() -> None:
+        raise LookupError("no such page")
+
+    assert await result_within(LONG_S, _answer(3)) == "answer"
+    with pytest.raises(LookupError, match="no such page"):
+        await result_within(LONG_S, fail())
+
+
+async def test_work_that_takes_too_long_is_cancelled() -> None:
+    cancelled = asyncio.Event()
+
+    async def hang() -> None:
+        try:
+            await asyncio.sleep(LONG_S)
+        finally:
+            cancelled.set()
+
+    with pytest.raises(asyncio.TimeoutError):
+        await result_within(0.001, hang())
+    await cancelled.wait()
+
+
+async def test_the_caller_ends_when_cancelled_though_the_work_loses_its_cancellation() -> None:
+    """As anyio does on Python 3.10."""
+    polls = 0
+
+    async def poll() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(LONG_S)
+
+    async def poll_for_ever() -> None:
+        nonlocal polls
+        while True:
+            polls += 1
+            await result_within(LONG_S, poll())
+
+    task = asyncio.create_task(poll_for_ever())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+    assert polls == 1
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+async def test_a_cancellation_that_comes_with_the_result_is_not_lost(steps: int) -> None:
+    task = asyncio.create_task(result_within(LONG_S, _answer(3)))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    had_ended = task.done()
+    task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled() != had_ended
+
+
+async def test_an_error_after_the_caller_has_gone_is_not_reported() -> None:
+    reports: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+
+    async def fail_when_cancelled() -> None:
+        try:
+            await asyncio.sleep(LONG_S)
+        finally:
+            raise LookupError
+
+    with pytest.raises(asyncio.TimeoutError):
+        await result_within(0.001, fail_when_cancelled())
+    await asyncio.sleep(0.01)
+    assert reports == []
