@@ -53,9 +53,9 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
         if snapshot.engines or last is None:
             last = snapshot
     tell_damage(recording)
-    if last is None or not loads.found():
+    if last is None or not loads.peak_loads():
         raise ConfigError(f"{file_name(chosen.recording)}: no engine was seen in it")
-    return from_live(last, calibration.observed(), base, loads.found()), own_models(last)
+    return from_live(last, calibration.observed(), base, loads.peak_loads()), own_models(last)
 
 
 async def scraped_load(
@@ -158,7 +158,7 @@ async def _peak_loads(
         host_loads.append(loads)
     peak_loads: Mapping[str, PeakLoad] = {}
     if host_loads:
-        peak_loads = host_loads[0].found(*host_loads[1:])
+        peak_loads = host_loads[0].peak_loads(*host_loads[1:])
     if not peak_loads:
         raise ConfigError("prometheus: it scraped no engine in that time")
     return peak_loads

@@ -89,7 +89,7 @@ def run(chosen: argparse.Namespace) -> int:
     from msgspec.structs import replace
 
     from gpumon.sizing.compare import compare
-    from gpumon.sizing.plan import plan_with
+    from gpumon.sizing.plan import detailed_plan
     from gpumon.sizing.running import with_runs
 
     config = settings(chosen).loaded.config
@@ -100,7 +100,7 @@ def run(chosen: argparse.Namespace) -> int:
     decide = None
     if chosen.simulate:
         decide = _decide_by_simulation(chosen, config)
-    plan = plan_with(scenario, catalogues, decide=decide)
+    plan = detailed_plan(scenario, catalogues, decide=decide)
     answer = plan.answer
     if chosen.against:
         answer = with_runs(plan, _engines_of_recording(chosen, config))
@@ -140,16 +140,16 @@ def _engines_of_recording(chosen: argparse.Namespace, config: Config) -> Mapping
     from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.history.derivation import Derivation, derived_moments
     from gpumon.session.build import maker
-    from gpumon.sizing.running import USUAL_S, ServedMeans
+    from gpumon.sizing.running import USUAL_SPAN_S, ServedMeans
 
     recording, (from_s, to_s) = open_recording(chosen.against, chosen.since, chosen.until)
     if not chosen.since:
-        from_s = max(from_s, to_s - USUAL_S)
+        from_s = max(from_s, to_s - USUAL_SPAN_S)
     means = ServedMeans()
     for snapshot in derived_moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
         means.take(snapshot)
     tell_damage(recording)
-    return means.found()
+    return means.by_model()
 
 
 def _scenario_place(chosen: argparse.Namespace) -> str:
@@ -165,7 +165,7 @@ def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Map
     """The scenario of the options, with what was recorded in it, and the models of what was recorded."""
     from msgspec.structs import replace
 
-    from gpumon.sizing.scenario import Server, disaggregated
+    from gpumon.sizing.scenario import Server, with_disaggregation
 
     recorded_models: Mapping[str, LlmSpec] = {}
     scenario = _written_scenario(chosen, config)
@@ -178,7 +178,7 @@ def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Map
     if chosen.assume_ttft:
         scenario = replace(scenario, assume_ttft=True)
     if chosen.disaggregated:
-        scenario = disaggregated(scenario)
+        scenario = with_disaggregation(scenario)
     return scenario, recorded_models
 
 

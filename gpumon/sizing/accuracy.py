@@ -46,7 +46,7 @@ class Band(msgspec.Struct, frozen=True):
         """The larger one of its two sides."""
         return max(-self.low, self.high)
 
-    def joined(self, other: Band) -> Band:
+    def union(self, other: Band) -> Band:
         """A band that is on each side as wide as the wider one of both."""
         if self.rows and other.rows:
             rows = min(self.rows, other.rows)
@@ -130,7 +130,7 @@ _MOST_RANKS: Final = 8
 """Most data-parallel ranks of a measured server, each on one GPU."""
 
 
-def unmeasured(architecture: str, pp: int, dp: int = 1, tp: int = 1, indexed: bool = False) -> str:
+def unmeasured_reason(architecture: str, pp: int, dp: int = 1, tp: int = 1, indexed: bool = False) -> str:
     """Why no reference row is like an instance, so that a prediction has no error band; empty where some are.
 
     `indexed`: an indexer chooses the entries of the model's attention.

@@ -69,15 +69,15 @@ class MeanLengths(NamedTuple):
         """Largest logarithm of a ratio between the two: of prompts, of computed prompts, of answers."""
         return max(abs(math.log(a / b)) for a, b in zip(self._costs(), other._costs(), strict=True))
 
-    def moved(self, to: MeanLengths, share: float) -> MeanLengths:
+    def moved_towards(self, target: MeanLengths, share: float) -> MeanLengths:
         """This one moved by a share of the way to another."""
-        prompt = self.prompt_tokens + share * (to.prompt_tokens - self.prompt_tokens)
-        answer = self.answer_tokens + share * (to.answer_tokens - self.answer_tokens)
+        prompt = self.prompt_tokens + share * (target.prompt_tokens - self.prompt_tokens)
+        answer = self.answer_tokens + share * (target.answer_tokens - self.answer_tokens)
         hit = self.hit_ratio
         if hit is None:
-            hit = to.hit_ratio
-        elif to.hit_ratio is not None:
-            hit += share * (to.hit_ratio - hit)
+            hit = target.hit_ratio
+        elif target.hit_ratio is not None:
+            hit += share * (target.hit_ratio - hit)
         return MeanLengths(prompt, answer, hit)
 
     def _costs(self) -> tuple[float, float, float]:
@@ -99,14 +99,14 @@ class MixPoints:
         self._buckets: dict[int, deque[tuple[float, Point]]] = {}
         self._points: tuple[Point, ...] | None = ()
 
-    def holds(self, traffic: MeanLengths, requests: float) -> bool:
+    def covers(self, traffic: MeanLengths, requests: float) -> bool:
         """Whether `traffic`, the mean of so many requests, is this mix: a mean of few is itself uncertain."""
         return self.traffic.distance(traffic) <= math.log(_SAME_FACTOR) + 1.0 / math.sqrt(max(requests, 1.0))
 
     def add(self, time_s: float, point: Point, traffic: MeanLengths) -> None:
         """Take one window in; the mix's lengths follow. Too old windows go, and buckets not met for longest."""
         self._windows += 1
-        self.traffic = self.traffic.moved(traffic, 1.0 / min(self._windows, _STEADY_AFTER))
+        self.traffic = self.traffic.moved_towards(traffic, 1.0 / min(self._windows, _STEADY_AFTER))
         self.last_s = max(self.last_s, time_s)
         self._buckets.setdefault(load_level(point.running), deque(maxlen=MOST_WINDOWS)).append((time_s, point))
         for key, seen in list(self._buckets.items()):
@@ -220,7 +220,7 @@ class RestartSettings(msgspec.Struct, frozen=True):
             pool_tokens=pool / hardware.ranks if pool is not None else 0.0,
         )
 
-    def agrees(self, other: RestartSettings) -> bool:
+    def agrees_with(self, other: RestartSettings) -> bool:
         """Whether nothing that both know differs."""
         pools = sorted((self.pool_tokens, other.pool_tokens))
         if pools[0] and pools[1] > pools[0] * (1.0 + _POOL_TOLERANCE):
@@ -233,7 +233,7 @@ class RestartSettings(msgspec.Struct, frozen=True):
                 return False
         return tools
 
-    def filled(self, other: RestartSettings) -> RestartSettings:
+    def completed_by(self, other: RestartSettings) -> RestartSettings:
         """This one, with what only the other knows."""
         known = {}
         for name in self.__struct_fields__:
@@ -293,14 +293,14 @@ class SeenInstances:
         if accepted_ratio is not None and 0.0 < accepted_ratio <= 1.0:
             self._drafted_per_step = min((per_step - 1.0) / accepted_ratio, _MOST_PER_STEP - 1.0)
 
-    def mix(self, traffic: MeanLengths, requests: float) -> MixPoints:
+    def select_mix(self, traffic: MeanLengths, requests: float) -> MixPoints:
         """The mix that `traffic`, a mean of so many requests, belongs to; it becomes the current one.
 
         The current mix is kept while it holds, so that lengths at the edge do not go to and fro.
         """
         candidates = sorted(self._mixes, key=lambda mix: (mix is not self._current, mix.traffic.distance(traffic)))
         for mix in candidates:
-            if mix.holds(traffic, requests):
+            if mix.covers(traffic, requests):
                 self._current = mix
                 return mix
         new = MixPoints(traffic)
@@ -310,7 +310,7 @@ class SeenInstances:
         self._current = new
         return new
 
-    def ran(self, most: float, *, limited: bool) -> None:
+    def note_running(self, most: float, *, limited: bool) -> None:
         """So many ran on an instance: a limit that was seen below was none. `limited`: it let no more in while others
         waited, and had room in its KV pool."""
         self._most_running = max(self._most_running, most)
@@ -412,7 +412,7 @@ class _Look:
         self.lengths: tuple[float | None, ...] = (None, None, None)
         """Last known mean prompt, answer and hit ratio: no request may end for a while."""
 
-    def since(self, start_s: float) -> list[_Tick]:
+    def ticks_since(self, start_s: float) -> list[_Tick]:
         """The ticks from `start_s` on."""
         since = []
         for tick in self.ticks:
@@ -502,7 +502,7 @@ class Calibration:
 
     def in_flight(self) -> dict[str, PeakLoad]:
         """Served model name -> requests in flight over the last minutes, running and waiting, all its engines."""
-        return self._peaks.found()
+        return self._peaks.peak_loads()
 
     def _look(self, look: _Look, engine: Engine, here: list[Gpu], snapshot: Snapshot) -> None:
         at_s = snapshot.wall_s - engine.age_s
@@ -537,7 +537,7 @@ class Calibration:
         running: float, itl_s: float, at_s: float,
     ) -> None:  # fmt: skip
         """Add a steady window to the points of its mix."""
-        ticks = look.since(at_s - window.seconds)
+        ticks = look.ticks_since(at_s - window.seconds)
         ranks = engine.hardware.ranks
         tails = _tails(engine, ticks)
         if _is_same_load(look, engine, running, at_s):
@@ -559,7 +559,7 @@ class Calibration:
             power_w=_share(engine.hardware.power_w, ranks),
             busy_ratio=mean_known([tick.busy_ratio for tick in ticks]),
         )
-        mix = replicas.mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
+        mix = replicas.select_mix(traffic, 60.0 * (credible(engine.rates.requests_per_s) or 0.0))
         mix.add(at_s, point, traffic)
         if tails.itl:
             mix.itl_tails.append(tails.itl)
@@ -567,7 +567,7 @@ class Calibration:
             mix.ttft_tails.append(tails.ttft)
         # Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit.
         limited = _always_waited(ticks) and window.running_least == window.running_most
-        replicas.ran(window.running_most / ranks, limited=limited)
+        replicas.note_running(window.running_most / ranks, limited=limited)
         look.end_s = at_s
 
     def _replicas(self, look: _Look, engine: Engine, here: list[Gpu]) -> SeenInstances:
@@ -582,17 +582,17 @@ class Calibration:
             if len(before.names) > 1:  # the name of the last one stays with what it showed
                 before.names.pop(engine.key, None)
             look.lengths = (None, None, None)
-        replicas.setting = replicas.setting.filled(setting)
+        replicas.setting = replicas.setting.completed_by(setting)
         look.setting = setting
         look.replicas = replicas
         return replicas
 
     def _agreeing(self, setting: RestartSettings, before: SeenInstances | None) -> SeenInstances:
         """The replicas that have this setting, those of before first; new ones where there are none."""
-        if before is not None and before.setting.agrees(setting):
+        if before is not None and before.setting.agrees_with(setting):
             return before
         for replicas in self._all:
-            if replicas.setting.agrees(setting):
+            if replicas.setting.agrees_with(setting):
                 return replicas
         new = SeenInstances(setting)
         self._all.append(new)
@@ -627,7 +627,7 @@ def _p95_s(mean_s: float | None, tail: float | None) -> float | None:
 def _is_same_load(look: _Look, engine: Engine, running: float, at_s: float) -> bool:
     """Whether as many ran in the last minute, which the quantiles are of, as in the last window."""
     now = credible(engine.load.running_mean) or running
-    minute = mean_known([tick.running for tick in look.since(at_s - _QUANTILES_S)])
+    minute = mean_known([tick.running for tick in look.ticks_since(at_s - _QUANTILES_S)])
     if minute is None:
         return False
     return abs(minute - now) <= max(_STEADY_SPREAD / 2, _SAME_LOAD * now)

@@ -12,7 +12,7 @@ from gpumon.sizing import memory
 from gpumon.sizing.answer import Limit, LimitKind
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.knee import LEAST_GAIN, gain_per_doubling, load_of_point
-from gpumon.sizing.latency import MOST_SEQUENCES, Curve, Tail, largest, largest_within
+from gpumon.sizing.latency import MOST_SEQUENCES, Curve, Tail, largest_load, largest_load_within
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Catalogues, Scenario
 
@@ -115,7 +115,7 @@ def _tested(seen: Observed) -> Iterator[Limit]:
 def _moved(curve: Curve, seen: Observed) -> Iterator[Limit]:
     """Limits for another TP, GPU or mix: no load beyond the one that was tested, nor one that does not pay here."""
     for limit in _tested(seen):
-        pays = largest(lambda running: _gain(curve, running) >= LEAST_GAIN)
+        pays = largest_load(lambda running: _gain(curve, running) >= LEAST_GAIN)
         if pays < limit.concurrency:
             text = f"above {pays:.0f} twice the load adds less than {LEAST_GAIN:.0%} throughput"
             yield Limit(LimitKind.KNEE, pays, text)
@@ -224,10 +224,10 @@ def _latencies(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
         ttft = instance.first.line
     asked = instance.workload
     if asked.itl_p95_ms is not None and curve is not None:
-        running = largest_within(asked.itl_p95_ms / 1e3, curve.itl_s, instance.itl_tail)
+        running = largest_load_within(asked.itl_p95_ms / 1e3, curve.itl_s, instance.itl_tail)
         yield Limit(LimitKind.ITL, running, _missed("ITL", curve.itl_s, instance.itl_tail, asked.itl_p95_ms, running))
     if asked.ttft_p95_ms is not None and ttft is not None:
-        running = largest_within(asked.ttft_p95_ms / 1e3, ttft.ttft_s, instance.ttft_tail)
+        running = largest_load_within(asked.ttft_p95_ms / 1e3, ttft.ttft_s, instance.ttft_tail)
         text = _missed("TTFT", ttft.ttft_s, instance.ttft_tail, asked.ttft_p95_ms, running)
         yield Limit(LimitKind.TTFT, running, text)
     if asked.e2e_p95_ms is not None and curve is not None and instance.answer_tokens is not None:
@@ -246,9 +246,13 @@ def _e2e(instance: Instance, curve: Curve, goal_ms: float, answer_tokens: float)
             first_s = 0.0
         decode_s = curve.itl_s(running) * max(0.0, answer_tokens - 1.0)
         # One ratio stands for the whole; one that follows the load of the ITL says nothing of the TTFT.
-        return decode_s * tail.at(running) + first_s * (instance.ttft_tail if tail.mean_s else tail).at(running)
+        if tail.mean_s:
+            first_tail = instance.ttft_tail
+        else:
+            first_tail = tail
+        return decode_s * tail.ratio_at(running) + first_s * first_tail.ratio_at(running)
 
-    running = largest(lambda load: p95_s(load) <= goal_ms / 1e3)
+    running = largest_load(lambda load: p95_s(load) <= goal_ms / 1e3)
     return Limit(LimitKind.E2E, running, _missed("E2E", p95_s, Tail(known=tail.known), goal_ms, running))
 
 
@@ -256,7 +260,8 @@ def _missed(name: str, mean_s: Callable[[float], float], tail: Tail, goal_ms: fl
     load = max(1.0, min(running, MOST_SEQUENCES))
     quantile = "p95 " if tail.known else ""
     end = "" if tail.known else " as a mean"
-    return f"{name} {quantile}{mean_s(load) * tail.at(load) * 1e3:,.1f} ms at {load:.0f}, goal {goal_ms:,.1f} ms{end}"
+    value_ms = mean_s(load) * tail.ratio_at(load) * 1e3
+    return f"{name} {quantile}{value_ms:,.1f} ms at {load:.0f}, goal {goal_ms:,.1f} ms{end}"
 
 
 def _prefill(instance: Instance) -> Iterator[Limit]:
@@ -271,7 +276,7 @@ def _prefill(instance: Instance) -> Iterator[Limit]:
     most = rate * instance.answer_tokens / computed
     yield Limit(
         LimitKind.PREFILL,
-        largest(lambda running: curve.tokens_per_s(running) <= most),
+        largest_load(lambda running: curve.tokens_per_s(running) <= most),
         f"{rate:,.0f} prompt tokens/s allow {most:,.0f} output tokens/s",
     )
 

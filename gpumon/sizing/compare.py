@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.readings.missing import Missing, number
 from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
-from gpumon.sizing.plan import Planned, plan, plan_with, with_server
+from gpumon.sizing.plan import DetailedPlan, detailed_plan, plan, with_server
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 
 USUAL: Final = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
@@ -63,7 +63,7 @@ class Comparison(NamedTuple):
     """Names of the workloads that have no answer on any type: the rows are of the others."""
     tp_typed: tuple[bool, ...] = ()
     """Whether the TP of each workload was typed."""
-    plans: Mapping[str, Planned] = MappingProxyType({})
+    plans: Mapping[str, DetailedPlan] = MappingProxyType({})
     """Type of GPU -> its plan, which the next comparison goes on with."""
 
     @classmethod
@@ -149,7 +149,7 @@ def compare(
     return Comparison(tuple(rows), without, _tp_typed(scenario), plans)
 
 
-def _rows(plans: Mapping[str, Planned], without: tuple[str, ...]) -> list[Compared]:
+def _rows(plans: Mapping[str, DetailedPlan], without: tuple[str, ...]) -> list[Compared]:
     """A row for each type, with the best values marked."""
     rows = []
     for name, on_type in plans.items():
@@ -217,7 +217,9 @@ def _opened(workload: Workload) -> Workload:
     return msgspec.structs.replace(workload, **_OPEN)
 
 
-def _on(scenario: Scenario, catalogues: Catalogues, shape: Server, gpu: str, before: Planned | None) -> Planned:
+def _on(
+    scenario: Scenario, catalogues: Catalogues, shape: Server, gpu: str, before: DetailedPlan | None
+) -> DetailedPlan:
     """The plan on servers with one type of GPU, at the watts of its board."""
     like = shape
     for server in reversed(scenario.server):
@@ -227,7 +229,7 @@ def _on(scenario: Scenario, catalogues: Catalogues, shape: Server, gpu: str, bef
     alone = on_gpu(scenario, like, gpu)
     server = msgspec.structs.replace(alone.server[0], gpu_power_w=_limit_w(gpu, catalogues))
     alone = msgspec.structs.replace(alone, server=(server,))
-    return plan_with(alone, catalogues, before=before, any_tp=True)
+    return detailed_plan(alone, catalogues, before=before, any_tp=True)
 
 
 def _at_limits(answer: Answer) -> Answer:
@@ -249,7 +251,7 @@ def _at_limit(row: WorkloadPlan) -> WorkloadPlan:
     return row
 
 
-def _without(plans: Iterable[Planned]) -> tuple[str, ...]:
+def _without(plans: Iterable[DetailedPlan]) -> tuple[str, ...]:
     """Workloads that have no answer on any type, where others have one."""
     without = {on_type.answer.without for on_type in plans}
     if len(without) == 1:

@@ -20,7 +20,7 @@ from gpumon.sizing.answer import NOT_GIVEN, DisaggregatedPlan, PoolPlan, Source
 from gpumon.sizing.instance import Instance, resolve
 from gpumon.sizing.roofline import layers_s, prompt_s
 from gpumon.sizing.scenario import Catalogues, Disaggregated, Scenario, Workload
-from gpumon.sizing.search import INFEASIBLE, MOST_INSTANCES, Demand, demand_at
+from gpumon.sizing.search import INFEASIBLE, MOST_INSTANCES, Demand, demand_at_own_tp
 
 MOST_BUSY: Final = 0.9
 """Share of the time that prefill instances compute at most, whatever the planning factor: above it prompts queue for
@@ -314,7 +314,7 @@ def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scena
         e2e_p95_ms=e2e_ms,
     )
     alone = msgspec.structs.replace(scenario, ttft_p95_ms=None, e2e_p95_ms=None)
-    decode = demand_at(workload, alone, catalogues)
+    decode = demand_at_own_tp(workload, alone, catalogues)
     if decode.problem:
         raise ValueError(f"decode: {decode.problem}")
     if decode.instance.itl_s(decode.planned) is None or not decode.instance.answer_tokens:

@@ -12,7 +12,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from gpumon.sizing.accuracy import NO_BAND, Band, band_of
-from gpumon.sizing.fit import calibrated, loads_below_knee, points_below_knee, span_a_line
+from gpumon.sizing.fit import calibrated_ttft, loads_below_knee, points_below_knee, span_a_line
 from gpumon.sizing.latency import TtftLine
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import InstanceSetting
@@ -71,7 +71,7 @@ def measured(
     formula: TtftLine | None, points: Sequence[Point], setting: InstanceSetting | None, engine: str
 ) -> FirstToken:
     """TTFT of an instance that is what was seen: a fit from three loads on, else the formula scaled to the points."""
-    line = calibrated(formula, points)
+    line = calibrated_ttft(formula, points)
     if line is None:
         return FirstToken()
     loads = loads_below_knee(points)

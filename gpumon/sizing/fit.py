@@ -120,7 +120,7 @@ def _scaled(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve |
     return _on_floor(buckets, [(bucket.running, bucket.itl_s) for bucket in buckets], shape, floor_s)
 
 
-def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | None:
+def calibrated_ttft(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | None:
     """The TTFT through the points from below the knee; `line` moved to them where they are too few, itself without.
 
     From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
@@ -138,7 +138,7 @@ def calibrated(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | Non
     if line is None:
         return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0)
     if line.ttft_s(1.0) > 0.0:
-        return line.through(seen)
+        return line.moved_to(seen)
     return line
 
 

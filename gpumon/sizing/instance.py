@@ -11,10 +11,10 @@ import msgspec
 
 from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.sizing import memory
-from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured
+from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured_reason
 from gpumon.sizing.answer import Source
 from gpumon.sizing.first_token import FirstToken, engine_of, estimated, measured, typed
-from gpumon.sizing.fit import Fitted, LatencySample, calibrated, fit, points_below_knee, tail_of
+from gpumon.sizing.fit import Fitted, LatencySample, calibrated_ttft, fit, points_below_knee, tail_of
 from gpumon.sizing.latency import (
     MOST_SEQUENCES,
     NO_SPECULATION,
@@ -23,7 +23,7 @@ from gpumon.sizing.latency import (
     Speculation,
     Tail,
     TtftLine,
-    largest_within,
+    largest_load_within,
     response_s,
 )
 from gpumon.sizing.length_tail import TokensInFlight, held_of
@@ -32,11 +32,11 @@ from gpumon.sizing.roofline import (
     InstanceSetting,
     Prompt,
     layers_s,
-    line_of,
     prefill_tokens_per_s,
     rescale,
     roofline,
     ttft_line,
+    ttft_line_of,
     weight_read_s,
 )
 from gpumon.sizing.scenario import (
@@ -47,7 +47,7 @@ from gpumon.sizing.scenario import (
     Workload,
     check_scenario,
     check_workload,
-    sound,
+    checked_profile,
 )
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec, Reach
@@ -129,7 +129,7 @@ class Instance(NamedTuple):
     def startup(self) -> memory.Startup:
         """Memory that its engine takes of a GPU beside weights and KV cache."""
         if self.gpu is None:
-            return memory.VLLM
+            return memory.VLLM_STARTUP
         return memory.startup_of(self.gpu, _engine(self.workload, self.seen))
 
     @property
@@ -140,9 +140,9 @@ class Instance(NamedTuple):
         goal_s = self.workload.itl_p95_ms / 1e3
         tail = self.itl_tail
         if tail.mean_s is None or self.curve is None:
-            return goal_s / tail.at(1.0)
-        load = min(largest_within(goal_s, self.curve.itl_s, tail), MOST_SEQUENCES)
-        return goal_s / tail.at(max(1.0, load))
+            return goal_s / tail.ratio_at(1.0)
+        load = min(largest_load_within(goal_s, self.curve.itl_s, tail), MOST_SEQUENCES)
+        return goal_s / tail.ratio_at(max(1.0, load))
 
     @property
     def itl_tail_ratio(self) -> float:
@@ -167,7 +167,7 @@ class Instance(NamedTuple):
         itl_s = self.itl_s(running)
         if itl_s is None or not self.itl_tail.known:
             return None
-        return itl_s * self.itl_tail.at(running)
+        return itl_s * self.itl_tail.ratio_at(running)
 
     def ttft_s(self, running: float) -> float | None:
         """Mean TTFT in seconds of requests that do not wait for admission; None where it is not known."""
@@ -180,7 +180,7 @@ class Instance(NamedTuple):
         ttft_s = self.ttft_s(running)
         if ttft_s is None or not self.ttft_tail.known:
             return None
-        return ttft_s * self.ttft_tail.at(running)
+        return ttft_s * self.ttft_tail.ratio_at(running)
 
     def response_s(self, running: float) -> float | None:
         """Seconds from request to last token with `running` in flight: TTFT + ITL*(OSL-1), or as measured.
@@ -360,13 +360,13 @@ def _profile(workload: Workload, catalogues: Catalogues) -> Observed | None:
 
     Raises ValueError for a profile that is not there, or not sound.
     """
-    seen = catalogues.seen(workload)
+    seen = catalogues.profile_of(workload)
     if seen is None:
         if not workload.profile:
             return None
         names = ", ".join(sorted(catalogues.profiles)[:8]) or "none is imported"
         raise ValueError(f"there is no profile {workload.profile[:40]!r}; known: {names}")
-    seen = sound(seen)
+    seen = checked_profile(seen)
     name = ""
     if seen.gpu:
         name = catalogues.gpu_name(seen.gpu)
@@ -631,7 +631,7 @@ def _fit_latencies(seen: Observed, roof: Curve | None, floor_s: float, formula: 
     It is cached, as each keystroke asks about the same profile: that takes 1 ms with 64 points, more for a MoE.
     """
     itl = fit(seen.points, roof=roof, floor_s=floor_s, least_buckets=_LEAST_BUCKETS[seen.origin])
-    ttft = calibrated(formula, seen.points)
+    ttft = calibrated_ttft(formula, seen.points)
     itl_samples = _samples((point.running, point.itl_s, point.itl_p95_s) for point in seen.points)
     below_knee = points_below_knee(seen.points)
     ttft_samples = _samples((point.running, point.ttft_s, point.ttft_p95_s) for point in below_knee)
@@ -744,7 +744,7 @@ def _unlike_measured(instance: Instance) -> str:
         return ""
     llm = instance.llm
     indexed = llm is not None and llm.attention_layers(Reach.INDEX) > 0
-    return unmeasured(instance.gpu.architecture, instance.pp, instance.dp, instance.tp, indexed)
+    return unmeasured_reason(instance.gpu.architecture, instance.pp, instance.dp, instance.tp, indexed)
 
 
 def _is_computed(instance: Instance) -> bool:
@@ -832,7 +832,7 @@ def _rescaled_band(band: Band, measured_setting: InstanceSetting, setting: Insta
     }
     for step, is_other in differs.items():
         if is_other:
-            band = band.joined(band_of(step, 1, bool(setting.llm.experts)))
+            band = band.union(band_of(step, 1, bool(setting.llm.experts)))
     return band
 
 
@@ -865,7 +865,7 @@ def _moved_first_token(bare: Instance, moved: TtftLine, own: FirstToken, engine:
     """
     if not bare.alike or not own.decides or bare.setting is None:
         return estimated(moved, bare.setting, engine, "re-scaled from what was measured elsewhere")
-    band = own.band.joined(band_of("mix", 1, bool(bare.setting.llm.experts)))
+    band = own.band.union(band_of("mix", 1, bool(bare.setting.llm.experts)))
     return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
 
 
@@ -876,7 +876,7 @@ def _typed_first_token(bare: Instance, prompt_tokens: float, rate: float, engine
     if bare.setting is not None:
         beside_s = layers_s(bare.setting)
     prompt = Prompt(new_tokens, new_tokens / rate * bare.pp, beside_s)
-    return typed(line_of(prompt, engine))
+    return typed(ttft_line_of(prompt, engine))
 
 
 def _is_measured_here(bare: Instance, seen: Observed, engine: str) -> bool:

@@ -16,7 +16,7 @@ MOST_SEQUENCES: Final = 1e6
 """Requests in flight beyond which no single instance is believed."""
 
 
-def largest(holds: Callable[[float], bool]) -> float:
+def largest_load(holds: Callable[[float], bool]) -> float:
     """The largest load from 1 to `MOST_SEQUENCES` for which `holds`, which must hold for all smaller ones, too.
 
     0: it holds for none; infinite: for all.
@@ -137,7 +137,7 @@ class Curve(msgspec.Struct, frozen=True):
     def running_at(self, itl_s: float) -> float:
         """Most sequences whose ITL is at most `itl_s`: 0 where one alone is slower, infinite where none ever is."""
         require_positive("itl_s", itl_s)
-        return largest(lambda running: self.itl_s(running) <= itl_s)
+        return largest_load(lambda running: self.itl_s(running) <= itl_s)
 
     def tokens_per_s(self, running: float) -> float:
         """Output tokens per second of `running` sequences: b / ITL(b)."""
@@ -170,13 +170,13 @@ class TtftLine(msgspec.Struct, frozen=True):
     def running_at(self, ttft_s: float) -> float:
         """Most sequences whose TTFT is at most `ttft_s`: 0 where one alone is slower, infinite where none ever is."""
         require_positive("ttft_s", ttft_s)
-        return largest(lambda running: self.ttft_s(running) <= ttft_s)
+        return largest_load(lambda running: self.ttft_s(running) <= ttft_s)
 
     def scaled(self, factor: float) -> TtftLine:
         """The line times a factor at any load."""
         return TtftLine(self.fixed_s * factor, self.crowd_s * factor, self.growth_s * factor)
 
-    def through(self, samples: Sequence[tuple[float, float]]) -> TtftLine:
+    def moved_to(self, samples: Sequence[tuple[float, float]]) -> TtftLine:
         """The line moved to at least one measured pair (requests in flight, TTFT), for too few to fit a line to.
 
         One load does not tell whether all of TTFT differs by the factor between both or only its fixed part. So the
@@ -210,7 +210,7 @@ class Tail(NamedTuple):
     mean_s: Callable[[float], float] | None = None
     """Fitted mean over b; None: the ratio is constant."""
 
-    def at(self, running: float) -> float:
+    def ratio_at(self, running: float) -> float:
         """p95 / mean with `running` in flight, at least 1 where it follows the load."""
         if self.mean_s is None:
             return self.ratio
@@ -220,13 +220,13 @@ class Tail(NamedTuple):
             return self.ratio
         least = 1.0
         if running > self.high:
-            least = self.at(self.high)
+            least = self.ratio_at(self.high)
         return max(least, (self.base_s + self.slope_s * running) / mean_s)
 
 
-def largest_within(goal_s: float, mean_s: Callable[[float], float], tail: Tail) -> float:
+def largest_load_within(goal_s: float, mean_s: Callable[[float], float], tail: Tail) -> float:
     """The largest load whose p95 is within a goal; 0 if that of 1 is not, infinite if all are."""
-    return largest(lambda running: mean_s(running) * tail.at(running) <= goal_s)
+    return largest_load(lambda running: mean_s(running) * tail.ratio_at(running) <= goal_s)
 
 
 def queued_ttft_s(offered: float, requests_per_s: float, answer_tokens: float, itl_s: float) -> float:

@@ -84,9 +84,9 @@ class Startup(NamedTuple):
 
     sequences: int
     """Sequences that it samples at once while it measures the peak of a step."""
-    linked: bool = False
+    has_nvlink: bool = False
     """Its GPUs are joined by NVLink: buffers of the all-reduces are larger."""
-    outside: bool = False
+    peak_outside_share: bool = False
     """The peak of a step comes out of what the usable share leaves, not out of the share."""
 
 
@@ -95,33 +95,33 @@ def startup_of(gpu: GpuSpec, engine: str = "") -> Startup:
     small = gpu.memory_bytes < _LARGE_GPU_BYTES or _STEPS_SMALL in gpu.name
     return Startup(
         sequences=_SEQUENCES if small else _MANY_SEQUENCES,
-        linked=gpu.link_bytes_per_s >= _NVLINK_BYTES_PER_S,
-        outside=engine == _OUTSIDE,
+        has_nvlink=gpu.link_bytes_per_s >= _NVLINK_BYTES_PER_S,
+        peak_outside_share=engine == _OUTSIDE,
     )
 
 
-VLLM: Final = Startup(_MANY_SEQUENCES)
+VLLM_STARTUP: Final = Startup(_MANY_SEQUENCES)
 """vLLM on a large GPU without NVLink."""
 
 
-def overhead_bytes(llm: LlmSpec, gpus: int, startup: Startup = VLLM) -> float:
+def overhead_bytes(llm: LlmSpec, gpus: int, startup: Startup = VLLM_STARTUP) -> float:
     """Memory that an engine on `gpus` takes of each beside weights and KV cache: the peak of a step, CUDA and NCCL.
 
     The encoder of a multimodal model is not in it.
     """
-    peak = 0.0 if startup.outside else _LOGIT_BYTES * startup.sequences * llm.vocab
+    peak = 0.0 if startup.peak_outside_share else _LOGIT_BYTES * startup.sequences * llm.vocab
     return peak + _non_torch_bytes(gpus, startup)
 
 
 def _non_torch_bytes(gpus: int, startup: Startup) -> float:
     """Memory of CUDA and NCCL on each of `gpus`."""
-    if startup.linked and gpus >= _LINKED_GPUS:
+    if startup.has_nvlink and gpus >= _LINKED_GPUS:
         return _LINKED_NON_TORCH_BYTES
     return _SHARED_NON_TORCH_BYTES if gpus > 1 else _NON_TORCH_BYTES
 
 
 def pool_bytes(
-    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int = 1, startup: Startup = VLLM
+    llm: LlmSpec, gpu_memory_bytes: float, gpus: int, usable_ratio: float, dp: int = 1, startup: Startup = VLLM_STARTUP
 ) -> float:
     """Bytes of the KV cache of one instance, all its GPUs: usable - weights - peak of a step - CUDA and NCCL.
 
@@ -144,7 +144,7 @@ def _left_bytes(
 
 def pool_shift_ratio(
     llm: LlmSpec, tokens: float, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float,
-    dp: int = 1, startup: Startup = VLLM,
+    dp: int = 1, startup: Startup = VLLM_STARTUP,
 ) -> float:  # fmt: skip
     """Share of each GPU's memory that an engine gives its KV cache of `tokens` beyond the formula; negative: less.
 
@@ -160,7 +160,7 @@ def pool_shift_ratio(
 
 def pool_tokens(
     llm: LlmSpec, gpu_memory_bytes: float, gpus: int, tp: int, usable_ratio: float, shift_ratio: float = 0.0,
-    dp: int = 1, startup: Startup = VLLM,
+    dp: int = 1, startup: Startup = VLLM_STARTUP,
 ) -> float:  # fmt: skip
     """Tokens that the KV cache of one instance holds; 0 where its weights leave nothing.
 
@@ -189,7 +189,13 @@ def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
 
 
 def instance_bytes(
-    llm: LlmSpec, gpus: int, tp: int, running: float, context_tokens: float, dp: int = 1, startup: Startup = VLLM
+    llm: LlmSpec,
+    gpus: int,
+    tp: int,
+    running: float,
+    context_tokens: float,
+    dp: int = 1,
+    startup: Startup = VLLM_STARTUP,
 ) -> float:
     """GPU memory that one instance needs for `running` requests of `context_tokens`, over all its GPUs.
 
@@ -212,7 +218,7 @@ def rule_bytes(params: float) -> float:
 
 def tensor_parallels(
     llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float, pp: int = 1,
-    dp: int = 1, startup: Startup = VLLM,
+    dp: int = 1, startup: Startup = VLLM_STARTUP,
 ) -> tuple[int, ...] | str:  # fmt: skip
     """Sizes of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`, in
     each of `pp` pipeline stages, and as often as there are `dp` data-parallel ranks in the domain.

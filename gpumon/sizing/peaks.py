@@ -131,7 +131,7 @@ class RecentLoads:
                 kept[model] = newer
         self._steps = kept
 
-    def found(self) -> dict[str, PeakLoad]:
+    def peak_loads(self) -> dict[str, PeakLoad]:
         """The peak of every model that was seen for one whole step at least; the step under way is not looked at.
 
         Where polls come so seldom that no step has two of them, as from a Prometheus, several steps are one.
@@ -193,7 +193,7 @@ class PastLoads:
             for model, value in values.items():
                 steps.setdefault(model, {}).setdefault(int(time_s // self._step_s), _Step()).add(value)
 
-    def found(self, *machines: PastLoads) -> dict[str, PeakLoad]:
+    def peak_loads(self, *machines: PastLoads) -> dict[str, PeakLoad]:
         """The p95 of every model over the means of its steps, the same step of other `machines` added to it."""
         every = (self, *machines)
         running = _means([machine._running for machine in every])

@@ -75,7 +75,7 @@ class ServerShape(msgspec.Struct, frozen=True):
         return block.gpus // block.tp if spread else 1
 
 
-class Stands(msgspec.Struct):
+class WorkloadPlacement(msgspec.Struct):
     """Place of the instances of one workload."""
 
     gpus: int = 0
@@ -107,7 +107,7 @@ class Placement(msgspec.Struct, frozen=True):
     """No placement of the instances that are placed has fewer."""
     least_servers: int = 0
     """The same for servers, in whatever order the shapes are filled."""
-    workloads: dict[int, Stands] = {}
+    workloads: dict[int, WorkloadPlacement] = {}
     """By index; those with a block."""
 
 
@@ -142,7 +142,7 @@ def place(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], packin
     Limited shapes (`count`) are filled first, those that fewer blocks fit before others, then the rest in their order.
     """
     busy = packing == "busy"
-    stands = dict[int, Stands]()
+    stands = dict[int, WorkloadPlacement]()
     left = dict[int, InstanceBlock]()
     for block in blocks:
         if block.count > 0:
@@ -165,7 +165,7 @@ def place(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], packin
     return _placement(rows, _with_place(sound, stands), shapes, busy, stands)
 
 
-def _with_place(blocks: Iterable[InstanceBlock], stands: Mapping[int, Stands]) -> list[InstanceBlock]:
+def _with_place(blocks: Iterable[InstanceBlock], stands: Mapping[int, WorkloadPlacement]) -> list[InstanceBlock]:
     """The blocks with the instances that have a place, without those that have none."""
     placed = []
     for block in blocks:
@@ -175,12 +175,12 @@ def _with_place(blocks: Iterable[InstanceBlock], stands: Mapping[int, Stands]) -
     return placed
 
 
-def _unplaced(block: InstanceBlock) -> Stands:
+def _unplaced(block: InstanceBlock) -> WorkloadPlacement:
     """A block before it is placed; with a problem where it makes no sense."""
     problem = _unsound(block)
     if problem:
-        return Stands(unplaced=block.count, problem=problem)
-    return Stands(instances=block.count)
+        return WorkloadPlacement(unplaced=block.count, problem=problem)
+    return WorkloadPlacement(instances=block.count)
 
 
 def _turns(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape]) -> list[int]:
@@ -224,7 +224,7 @@ def _remaining(left: Mapping[int, InstanceBlock], placed: Iterable[InstanceBlock
     return remaining
 
 
-def beyond_domain(tp: int, domain: int) -> str:
+def domain_problem(tp: int, domain: int) -> str:
     """Why a TP group stands in no NVLink domain of so many GPUs."""
     return f"TP {tp} takes {tp} GPUs of one NVLink domain, which has {counted(domain, 'GPU')}"
 
@@ -244,7 +244,7 @@ def misfit(block: InstanceBlock, shape: ServerShape) -> str:
             per = f"each of {block.gpus} GPUs"
         return f"an instance takes {share / 1e9:.4g} GB of {per}, of which {room / 1e9:.4g} GB are usable"
     if block.tp > shape.domains[0]:
-        return beyond_domain(block.tp, shape.domains[0])
+        return domain_problem(block.tp, shape.domains[0])
     return ""
 
 
@@ -664,7 +664,7 @@ def _placement(
     blocks: Sequence[InstanceBlock],
     shapes: Sequence[ServerShape],
     busy: bool,
-    stands: dict[int, Stands],
+    stands: dict[int, WorkloadPlacement],
 ) -> Placement:
     """`blocks`: with the instances that are placed."""
     drawn = list[PlacedServer]()

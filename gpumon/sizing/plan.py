@@ -32,9 +32,9 @@ from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.queueing import queue_warning
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand, demand_of
-from gpumon.sizing.servers import have_of, weighted_sum
+from gpumon.sizing.servers import compare_with_gpus_here, weighted_sum
 from gpumon.sizing.service import at_target, degraded_of, running_of
-from gpumon.sizing.split import cheapest, packings
+from gpumon.sizing.split import cheapest_packing, pack_both_ways
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
 _SHARED: Final = 1.0 + 1e-6
@@ -48,7 +48,7 @@ _NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
 )
 
 
-class Planned(NamedTuple):
+class DetailedPlan(NamedTuple):
     """The answer, the demands that it stands on, and what the next answer can go on with."""
 
     answer: Answer
@@ -56,16 +56,18 @@ class Planned(NamedTuple):
     catalogues: Catalogues
     demands: tuple[Demand, ...]
     """Needs of each workload, on the type of GPU that most of its instances stand on."""
-    asked: Mapping[tuple[int, tuple[Server, ...]], Demand] = MappingProxyType({})
+    demands_by_servers: Mapping[tuple[int, tuple[Server, ...]], Demand] = MappingProxyType({})
     """Identity of the workload and the servers that it was asked for -> its needs there."""
 
-    def kept(self, scenario: Scenario, catalogues: Catalogues) -> Mapping[tuple[int, tuple[Server, ...]], Demand]:
+    def reusable_demands(
+        self, scenario: Scenario, catalogues: Catalogues
+    ) -> Mapping[tuple[int, tuple[Server, ...]], Demand]:
         """The needs that hold in the next scenario, too, where nothing else changed."""
         alone = {"workload": (), "name": "", "note": ""}
         same = msgspec.structs.replace(scenario, **alone) == msgspec.structs.replace(self.scenario, **alone)
         if not same or catalogues is not self.catalogues:
             return {}
-        return self.asked
+        return self.demands_by_servers
 
 
 Decide = Callable[[Workload, Scenario, Catalogues], Demand]
@@ -87,7 +89,7 @@ class _Needs:
         self._kept = kept
         self._any_tp = any_tp
         self._decide = decide
-        self.asked: dict[tuple[int, tuple[Server, ...]], Demand] = {}
+        self.demands_by_servers: dict[tuple[int, tuple[Server, ...]], Demand] = {}
 
     def __call__(self, workload: Workload, scenario: Scenario) -> Demand:
         """The needs on the servers of a scenario."""
@@ -97,7 +99,7 @@ class _Needs:
             demand = self._decide(workload, scenario, self._known)
         elif demand is None:
             demand = demand_of(workload, scenario, self._known, any_tp=self._any_tp)
-        self.asked[key] = demand
+        self.demands_by_servers[key] = demand
         return demand
 
 
@@ -109,27 +111,30 @@ def plan(
 
     Never raises on what a user can type: what has no answer says why in `problem`.
     """
-    return plan_with(scenario, catalogues, have, decide=decide).answer
+    return detailed_plan(scenario, catalogues, have, decide=decide).answer
 
 
-def plan_with(
+def detailed_plan(
     scenario: Scenario,
     catalogues: Catalogues,
     have: Mapping[str, int] | None = None,
-    before: Planned | None = None,
+    before: DetailedPlan | None = None,
     *,
     any_tp: bool = False,
     decide: Decide | None = None,
-) -> Planned:
+) -> DetailedPlan:
     """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew.
     With `any_tp` the TP that an engine was seen with does not stay: the one that takes the fewest GPUs is taken."""
     original = scenario
     scenario = with_server(scenario, catalogues)
     needs = _Needs(
-        catalogues, before.kept(scenario, catalogues) if before is not None else {}, any_tp=any_tp, decide=decide
+        catalogues,
+        before.reusable_demands(scenario, catalogues) if before is not None else {},
+        any_tp=any_tp,
+        decide=decide,
     )
     pools = pools_of(scenario, needs)
-    memory_only, busy_aware = packings(pools, scenario, catalogues)
+    memory_only, busy_aware = pack_both_ways(pools, scenario, catalogues)
     needed = memory_only if scenario.packing == "memory" else busy_aware
     demands = _standing(pools, needed)
     workloads = _workloads(pools, needed, scenario, catalogues)
@@ -147,11 +152,11 @@ def plan_with(
         plans=Plans(memory_only.packed, busy_aware.packed),
         warnings=tuple(_warnings(demands, original, scenario, memory_only, busy_aware)),
         problem=problem if demands else NO_WORKLOAD,
-        have=None if have is None else have_of(have, scenario, needed.packed, catalogues),
+        have=None if have is None else compare_with_gpus_here(have, scenario, needed.packed, catalogues),
         without=() if others is NONE_LEFT_OUT else tuple(workload.name for workload in unsolved),
         totals_without=others,
     )
-    return Planned(answer, scenario, catalogues, demands, needs.asked)
+    return DetailedPlan(answer, scenario, catalogues, demands, needs.demands_by_servers)
 
 
 def _standing(pools: Sequence[ServerPool], filled: Filled) -> tuple[Demand, ...]:
@@ -189,7 +194,7 @@ def with_server(scenario: Scenario, catalogues: Catalogues) -> Scenario:
     if scenario.server:
         return msgspec.structs.replace(scenario, server=tuple(_named(server, catalogues) for server in scenario.server))
     for workload in scenario.workload:
-        seen = catalogues.seen(workload)
+        seen = catalogues.profile_of(workload)
         if seen is not None and seen.gpu:
             return msgspec.structs.replace(scenario, server=(_named(Server(seen.gpu), catalogues),))
     return scenario
@@ -211,9 +216,9 @@ def _placed_figures(parts: Sequence[WorkloadPart]) -> _PlacedFigures:
     """Sums over the parts of a workload, its load at the target and after a fault."""
     return _PlacedFigures(
         instances=float(sum(part.number for part in parts)),
-        gpus=float(sum(part.stands.gpus for part in parts)),
-        servers=float(sum(part.stands.servers for part in parts)),
-        servers_shared=float(sum(part.stands.shared_servers for part in parts)),
+        gpus=float(sum(part.placement.gpus for part in parts)),
+        servers=float(sum(part.placement.servers for part in parts)),
+        servers_shared=float(sum(part.placement.shared_servers for part in parts)),
         on=tuple(_on_gpu(part) for part in parts),
         degraded=degraded_of(parts),
         at_target=at_target(parts),
@@ -291,7 +296,7 @@ def _on_gpu(part: WorkloadPart) -> OnGpu:
     return OnGpu(
         gpu=demand.instance.gpu.name if demand.instance.gpu is not None else "",
         instances=part.number,
-        gpus=part.stands.gpus,
+        gpus=part.placement.gpus,
         gpus_per_instance=demand.instance.gpus,
         tp=demand.instance.tp,
         capacity_per_instance=demand.planned,
@@ -328,7 +333,7 @@ def _band(demand: Demand) -> Band:
     band = demand.instance.band
     if not band or not demand.extrapolated:
         return band
-    return band.joined(band_of("extrapolated", 1, bool(demand.instance.llm and demand.instance.llm.experts)))
+    return band.union(band_of("extrapolated", 1, bool(demand.instance.llm and demand.instance.llm.experts)))
 
 
 def _notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
@@ -578,7 +583,7 @@ def _others(
         return NONE_LEFT_OUT
     asked = msgspec.structs.replace(scenario, workload=tuple(sound_workloads))
     chosen = tuple(pool.only(sound) for pool in pools)
-    others = cheapest(chosen, asked, catalogues)
+    others = cheapest_packing(chosen, asked, catalogues)
     plans = _workloads(chosen, others, asked, catalogues)
     if any(plan.problem for plan in plans):
         return NONE_LEFT_OUT

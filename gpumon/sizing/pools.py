@@ -12,7 +12,7 @@ import msgspec
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NOT_GIVEN, GpuCount, Packed, PlacedServer
-from gpumon.sizing.placement import Placement, ServerShape, Stands, place
+from gpumon.sizing.placement import Placement, ServerShape, WorkloadPlacement, place
 from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Server, Workload
 from gpumon.sizing.search import INFEASIBLE, Demand
 from gpumon.sizing.servers import server_price, weighted_sum
@@ -45,12 +45,12 @@ class WorkloadPart(NamedTuple):
     """Instances of one workload on one type of GPU."""
 
     demand: Demand
-    stands: Stands
+    placement: WorkloadPlacement
 
     @property
     def number(self) -> int:
         """Instances of it."""
-        return self.stands.instances
+        return self.placement.instances
 
 
 class WorkloadSplit(NamedTuple):
@@ -126,36 +126,36 @@ class _Left:
             return self.problem
         return ""
 
-    def take(self, demand: Demand, stands: Stands) -> None:
+    def take(self, demand: Demand, placement: WorkloadPlacement) -> None:
         """Book the instances that have a place: first those that the target needs, then spares."""
         needed = self.needed(demand)
-        served = min(stands.instances, needed)
+        served = min(placement.instances, needed)
         if served == needed:
             self.share = 0.0
         else:
             self.share = max(0.0, self.share - served / demand.exact)
-        self.spares -= stands.instances - served
-        self.problem = stands.problem
-        if stands.instances:
-            self._add(WorkloadPart(demand, stands))
+        self.spares -= placement.instances - served
+        self.problem = placement.problem
+        if placement.instances:
+            self._add(WorkloadPart(demand, placement))
 
     def _add(self, part: WorkloadPart) -> None:
         """One part for each type of GPU, however often its servers are filled."""
         for index, before in enumerate(self.parts):
             if before.demand is part.demand:
-                self.parts[index] = WorkloadPart(part.demand, _both(before.stands, part.stands))
+                self.parts[index] = WorkloadPart(part.demand, _both(before.placement, part.placement))
                 return
         self.parts.append(part)
 
 
-def _both(stands: Stands, other: Stands) -> Stands:
+def _both(placement: WorkloadPlacement, other: WorkloadPlacement) -> WorkloadPlacement:
     """Instances on two groups of servers."""
-    return Stands(
-        gpus=stands.gpus + other.gpus,
-        servers=stands.servers + other.servers,
-        shared_servers=stands.shared_servers + other.shared_servers,
-        most_on_a_server=max(stands.most_on_a_server, other.most_on_a_server),
-        instances=stands.instances + other.instances,
+    return WorkloadPlacement(
+        gpus=placement.gpus + other.gpus,
+        servers=placement.servers + other.servers,
+        shared_servers=placement.shared_servers + other.shared_servers,
+        most_on_a_server=max(placement.most_on_a_server, other.most_on_a_server),
+        instances=placement.instances + other.instances,
         unplaced=other.unplaced,
         problem=other.problem,
     )
@@ -253,7 +253,9 @@ def _placed(
             blocks.append(pool.demands[index].block(index, usable, count))
     if pool.shapes and not shapes:
         full = f"the servers with {pool.gpu} are full"
-        return Placement(workloads={block.workload: Stands(unplaced=block.count, problem=full) for block in blocks})
+        return Placement(
+            workloads={block.workload: WorkloadPlacement(unplaced=block.count, problem=full) for block in blocks}
+        )
     numbers = list(shapes)
     rooms = []
     for shape, count in shapes.items():
@@ -390,6 +392,6 @@ def _usable_bytes(demands: Sequence[Demand], scenario: Scenario) -> float:
         return 0.0
     taken = []
     for demand in demands:
-        if demand.as_seen and not isinstance(demand.memory_bytes, Missing) and not demand.problem:
+        if demand.memory_is_measured and not isinstance(demand.memory_bytes, Missing) and not demand.problem:
             taken.append(demand.memory_bytes / demand.instance.gpus)
     return max(gpu.memory_bytes * scenario.usable_memory_ratio, *taken, 0.0)

@@ -282,7 +282,7 @@ class Prompt(NamedTuple):
     """Seconds that the layers of one step cost beside bytes and FLOPs."""
 
 
-def line_of(prompt: Prompt, engine: str = "", fitted: FirstTokenCost | None = None) -> TtftLine:
+def ttft_line_of(prompt: Prompt, engine: str = "", fitted: FirstTokenCost | None = None) -> TtftLine:
     """The TTFT of such prompts: layers*(k0 + k1*b*steps) + prompt*(k2 + k3*b), with an engine's constants.
 
     A first token takes some steps beside its prompt, and waits for a share of the prompts in flight. `fitted`: other
@@ -296,4 +296,4 @@ def line_of(prompt: Prompt, engine: str = "", fitted: FirstTokenCost | None = No
 
 def ttft_line(setting: InstanceSetting, engine: str = "") -> TtftLine:
     """The line from dimensions and peaks; `engine`: vllm, trtllm, sglang, or not known."""
-    return line_of(Prompt(setting.mix.new_tokens, prompt_s(setting), layers_s(setting)), engine)
+    return ttft_line_of(Prompt(setting.mix.new_tokens, prompt_s(setting), layers_s(setting)), engine)

@@ -15,9 +15,9 @@ from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sizing.answer import NOT_KNOWN, Answer, Runs, WorkloadPlan
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.peaks import credible
-from gpumon.sizing.plan import Planned
+from gpumon.sizing.plan import DetailedPlan
 
-USUAL_S: Final = 600.0
+USUAL_SPAN_S: Final = 600.0
 """Seconds of a recording that are looked at where no time is given."""
 
 ModelKey = tuple[str, ...]
@@ -74,7 +74,7 @@ class ServedMeans:
             for field in ("itl_s", "ttft_s"):
                 means.setdefault(field, _RequestMean()).add(getattr(now, field), now.running or 0.0)
 
-    def found(self) -> dict[ModelKey, ModelEngines]:
+    def by_model(self) -> dict[ModelKey, ModelEngines]:
         """The models that are served at the last moment."""
         by_model = {}
         for model, last in self._last.items():
@@ -121,7 +121,7 @@ def _served(engines: list[Engine]) -> ModelEngines:
     return ModelEngines(instances, gpus, in_flight, running, itl.value, ttft.value)
 
 
-def with_runs(planned: Planned, runs: Mapping[ModelKey, ModelEngines]) -> Answer:
+def with_runs(planned: DetailedPlan, runs: Mapping[ModelKey, ModelEngines]) -> Answer:
     """The answer with what runs of each workload."""
     workloads = []
     for plan, demand in zip(planned.answer.workloads, planned.demands, strict=True):

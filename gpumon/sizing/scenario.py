@@ -143,7 +143,7 @@ GOAL_NAMES: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
 """Fields of the goals, of a workload and of the scenario."""
 
 
-def disaggregated(scenario: Scenario) -> Scenario:
+def with_disaggregation(scenario: Scenario) -> Scenario:
     """The scenario in which each workload is compared with pools for prefill and decode."""
     workloads = []
     for workload in scenario.workload:
@@ -179,15 +179,17 @@ class Catalogues(NamedTuple):
         """Price of one hour of a GPU, by any of its names; None where there is none."""
         return self.prices.get(self.gpu_name(gpu))
 
-    def seen(self, workload: Workload) -> Observed | None:
+    def profile_of(self, workload: Workload) -> Observed | None:
         """The profile of a workload: the one that it names, or else the one that is kept in it; None without either."""
         if workload.profile:
             return self.profiles.get(workload.profile, workload.seen)
         return workload.seen
 
-    def kept(self, scenario: Scenario) -> Scenario:
+    def with_profiles(self, scenario: Scenario) -> Scenario:
         """The scenario with its profiles in it, so that it gives the same answer where they were never imported."""
-        workloads = (msgspec.structs.replace(workload, seen=self.seen(workload)) for workload in scenario.workload)
+        workloads = (
+            msgspec.structs.replace(workload, seen=self.profile_of(workload)) for workload in scenario.workload
+        )
         return msgspec.structs.replace(scenario, workload=tuple(workloads))
 
 
@@ -332,7 +334,7 @@ def check_scenario(scenario: Scenario) -> None:
         _check(server, SERVER_RANGES)
 
 
-def sound(seen: Observed) -> Observed:
+def checked_profile(seen: Observed) -> Observed:
     """The profile without points that cannot be. Raises ValueError for another figure that is out of its range."""
     try:
         _check(seen, SEEN_RANGES)

@@ -83,7 +83,7 @@ class Demand(NamedTuple):
         return float(self.instances * self.instance.gpus)
 
     @property
-    def as_seen(self) -> bool:
+    def memory_is_measured(self) -> bool:
         """Whether its memory is measured, or stands on that: it fits a GPU whatever share of one is planned with."""
         if self.memory_source == "seen":
             return True
@@ -194,7 +194,7 @@ def _best_ranks(best: Demand, scenario: Scenario, catalogues: Catalogues) -> Dem
     ranks = 2
     while ranks <= domain and ranks < best.gpus:
         with_ranks = msgspec.structs.replace(best.workload, tp=1, dp=ranks)
-        demand = demand_at(with_ranks, scenario, catalogues)
+        demand = demand_at_own_tp(with_ranks, scenario, catalogues)
         if fewest is None or demand.gpus < fewest.gpus:
             fewest = demand
         ranks *= 2
@@ -208,11 +208,11 @@ def _is_instance_typed(workload: Workload) -> bool:
 
 def _best_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool) -> Demand:
     """The needs at the TP that takes the fewest GPUs, or at the one that stays."""
-    own = demand_at(workload, scenario, catalogues)
+    own = demand_at_own_tp(workload, scenario, catalogues)
     demands = [own]
     for tp in own.instance.tps:
         if tp != own.instance.tp:
-            demand = demand_at(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)
+            demand = demand_at_own_tp(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)
             demands.append(demand._replace(workload=workload))
     best = min(demands, key=lambda demand: (demand.gpus, demand.instance.tp))
     measured_stays = own.instance.alike and not any_tp
@@ -226,7 +226,7 @@ def _best_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, 
     return own._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 
 
-def demand_at(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Demand:
+def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Demand:
     """The needs of `workload` at its own TP, or the one that `resolve` takes."""
     instance = resolve(workload, scenario, catalogues)
     bounded = _with_limits(Demand(workload, instance, problem=instance.problem), scenario, catalogues)
@@ -372,7 +372,7 @@ def _size_problem(demand: Demand, scenario: Scenario) -> str:
     usable_bytes = instance.gpu.memory_bytes * scenario.usable_memory_ratio
     gpu_bytes = size_bytes / instance.gpus
     # Memory that an engine reserved on the same GPU fits it, whatever share is planned with.
-    if demand.as_seen:
+    if demand.memory_is_measured:
         usable_bytes = instance.gpu.memory_bytes
     if gpu_bytes <= usable_bytes * (1 + _EPSILON):
         return ""

@@ -40,7 +40,7 @@ def weighted_sum(terms: Iterable[tuple[Reading, float]]) -> Reading:
     return summed
 
 
-def have_of(have: Mapping[str, int], scenario: Scenario, packed: Packed, catalogues: Catalogues) -> Have:
+def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: Packed, catalogues: Catalogues) -> Have:
     """GPUs seen (by any of their names) against GPUs needed, of the types of the servers; the saving is the price of
     whole servers. A type that is short is not made up for by another that is to spare."""
     here: Counter[str] = Counter()

@@ -41,7 +41,7 @@ def at_target(parts: Sequence[WorkloadPart]) -> dict[str, Reading]:
         amounts.append(part.number * load)
         loads.append((part.demand.instance, load))
         # GPUs that several instances share are counted once.
-        watts.append((_given(part.demand.instance.gpu_power_w(load)[0]), part.stands.gpus))
+        watts.append((_given(part.demand.instance.gpu_power_w(load)[0]), part.placement.gpus))
     numbers = [part.number for part in parts]
     in_flight = sum(amounts)
     if len(parts) == 1:
@@ -115,7 +115,7 @@ def degraded_of(parts: Sequence[WorkloadPart]) -> tuple[Degraded, ...]:
     """With one instance less, and without the server that carries most: the worst that one fault does, until a spare
     server has loaded what was on it."""
     cases = [_without(parts, "instance", _largest(parts, [1] * len(parts)))]
-    on_a_server = [part.stands.most_on_a_server for part in parts]
+    on_a_server = [part.placement.most_on_a_server for part in parts]
     if max(on_a_server) > 1:
         cases.append(_without(parts, "server", _largest(parts, on_a_server)))
     return tuple(cases)

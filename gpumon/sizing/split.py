@@ -25,7 +25,7 @@ _CHEAPER: Final = 1e-9
 """Share of the price below which two splits cost the same."""
 
 
-def packings(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> tuple[Filled, Filled]:
+def pack_both_ways(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> tuple[Filled, Filled]:
     """By memory alone, and by memory and busy share: both with the split that is found for the packing asked for."""
     split, needed = _cheapest(pools, scenario, catalogues, scenario.packing)
     other: Packing = "memory" if scenario.packing == "busy" else "busy"
@@ -33,7 +33,7 @@ def packings(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalo
     return (needed, by_other) if scenario.packing == "memory" else (by_other, needed)
 
 
-def cheapest(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> Filled:
+def cheapest_packing(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> Filled:
     """The packing that was asked for."""
     return _cheapest(pools, scenario, catalogues, scenario.packing)[1]
 

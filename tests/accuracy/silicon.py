@@ -126,7 +126,7 @@ def ttft_capacities(rows: Sequence[Row], fits: Fits, group: Group) -> tuple[list
         line = ttft_of(high, at, costs, high.engine)
         alone.append(line.running_at(high.ttft_s) / high.running)
         if high.running >= LEAST_APART * low.running:
-            known = line.through([(low.running, low.ttft_s)])
+            known = line.moved_to([(low.running, low.ttft_s)])
             moved.append(known.running_at(high.ttft_s) / high.running)
     return alone, moved
 

@@ -170,7 +170,7 @@ def scaled_errors(sweep: Sequence[Row], at: EngineEfficiency, costs: Costs) -> l
     formula = ttft_of(sweep[0], at, costs, sweep[0].engine)
     found = []
     for known in sweep:
-        line = formula.through([(known.running, known.ttft_s)])
+        line = formula.moved_to([(known.running, known.ttft_s)])
         found += [(row, row.ttft_s / line.ttft_s(row.running) - 1.0) for row in sweep if row is not known]
     return found
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from gpumon.sizing.accuracy import EngineEfficiency, FirstTokenCost, steps_each
 from gpumon.sizing.latency import Curve, TtftLine
-from gpumon.sizing.roofline import Prompt, layers_s, line_of, prompt_parts_s, roofline, step_cost
+from gpumon.sizing.roofline import Prompt, layers_s, prompt_parts_s, roofline, step_cost, ttft_line_of
 from tests.accuracy.silicon_rows import Group, Row, family_of, sweeps_of
 
 SOFT: Final = 0.15
@@ -65,7 +65,7 @@ Costs = dict[str, FirstTokenCost]
 def ttft_of(row: Row, at: EngineEfficiency, costs: Costs, engine: str) -> TtftLine:
     """TTFT over the load on the server of a row, by the constants of an engine; of all where it has none."""
     name = engine if engine in costs else ""
-    return line_of(prompt_of(row, at), name, costs[name])
+    return ttft_line_of(prompt_of(row, at), name, costs[name])
 
 
 def first_token_costs(rows: Sequence[Row], at: EngineEfficiency) -> Costs:

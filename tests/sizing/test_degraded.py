@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import Degraded
-from gpumon.sizing.placement import Stands
+from gpumon.sizing.placement import WorkloadPlacement
 from gpumon.sizing.plan import plan
 from gpumon.sizing.pools import WorkloadPart
 from gpumon.sizing.profile import Origin
@@ -23,7 +23,7 @@ from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
 def alone(scenario: Scenario = SEVENTY, **fields: Any) -> Degraded:
     """One of two instances, after the other one went."""
     scenario = changed(scenario, **fields)
-    two = Stands(instances=2, most_on_a_server=1)
+    two = WorkloadPlacement(instances=2, most_on_a_server=1)
     [lost] = degraded_of([WorkloadPart(demand_of(scenario.workload[0], scenario, KNOWN), two)])
     return lost
 

@@ -16,7 +16,7 @@ from gpumon.sizing.latency import Mix
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.roofline import InstanceSetting, layers_s, prompt_s, roofline
-from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload, disaggregated
+from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload, with_disaggregation
 from gpumon.specs.llm import LlmSpec
 from tests.each_row import each_row
 from tests.records import replace
@@ -204,7 +204,7 @@ def test_an_itl_goal_that_prompts_break_leaves_the_pools_an_answer() -> None:
 
 
 def test_what_was_measured_moves_into_decode() -> None:
-    found = plan(disaggregated(SEVENTY), KNOWN).workloads[0].disaggregated
+    found = plan(with_disaggregation(SEVENTY), KNOWN).workloads[0].disaggregated
     assert found is not None
     assert "decode: re-scaled from what was measured with prompts in its steps" in found.notes
 

@@ -157,10 +157,10 @@ def test_another_traffic_mix_is_kept_apart_and_comes_back():
 
 def test_the_mean_of_few_requests_may_stray_further_than_that_of_many():
     mix = MixPoints(MeanLengths(1000.0, 200.0, 0.0))
-    assert mix.holds(MeanLengths(1700.0, 200.0, 0.0), requests=4)
-    assert not mix.holds(MeanLengths(1700.0, 200.0, 0.0), requests=1000)
-    assert mix.holds(MeanLengths(1450.0, 200.0, 0.0), requests=1000)
-    assert not mix.holds(MeanLengths(1000.0, 200.0, 0.5), requests=1000)
+    assert mix.covers(MeanLengths(1700.0, 200.0, 0.0), requests=4)
+    assert not mix.covers(MeanLengths(1700.0, 200.0, 0.0), requests=1000)
+    assert mix.covers(MeanLengths(1450.0, 200.0, 0.0), requests=1000)
+    assert not mix.covers(MeanLengths(1000.0, 200.0, 0.5), requests=1000)
 
 
 def test_figures_are_those_of_one_rank():

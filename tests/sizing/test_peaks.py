@@ -17,7 +17,7 @@ def test_the_peak_is_the_highest_mean_of_ten_seconds() -> None:
     for second in range(61):
         # An instant of 90 within a step of 40.
         peaks.take(float(second), {"a": 90.0 if second == 25 else 40.0 if 20 <= second < 30 else 10.0})
-    found = peaks.found()["a"]
+    found = peaks.peak_loads()["a"]
     assert (found.peak, found.seconds) == (pytest.approx(45.0), 60.0)
     assert found.mean == pytest.approx((50 * 10 + 9 * 40 + 90) / 60)
 
@@ -26,10 +26,10 @@ def test_five_minutes_are_kept_and_a_step_under_way_is_none() -> None:
     peaks = RecentLoads()
     for second in range(700):
         peaks.take(float(second), {"a": 100.0 if second < 300 else 4.0, **({"b": 1.0} if second < 50 else {})})
-    assert set(peaks.found()) == {"a"}
-    assert peaks.found()["a"][:3] == (4.0, 4.0, 300.0)
+    assert set(peaks.peak_loads()) == {"a"}
+    assert peaks.peak_loads()["a"][:3] == (4.0, 4.0, 300.0)
     peaks.take(10.0, {"a": 7.0})
-    assert peaks.found() == {}
+    assert peaks.peak_loads() == {}
 
 
 @each_row(("every_s", "seconds"), [(5, 290.0), (15, 270.0), (30, 240.0), (60, 150.0)])
@@ -37,7 +37,7 @@ def test_polls_as_seldom_as_a_prometheus_scrapes_have_a_peak_too(every_s: int, s
     peaks = RecentLoads()
     for second in range(0, 600, every_s):
         peaks.take(float(second), {"a": 40.0 if second % (2 * every_s) else 60.0})
-    found = peaks.found()["a"]
+    found = peaks.peak_loads()["a"]
     assert found.mean == pytest.approx(50.0, rel=0.1)
     assert 45.0 <= found.peak <= 55.0
     assert found.seconds >= seconds
@@ -47,7 +47,7 @@ def test_models_are_bounded() -> None:
     peaks = RecentLoads()
     for second in range(25):
         peaks.take(float(second), {str(model): 1.0 for model in range(200)})
-    assert len(peaks.found()) == MOST_MODELS
+    assert len(peaks.peak_loads()) == MOST_MODELS
 
 
 def test_a_target_is_the_peak_of_all_replicas_and_says_so() -> None:
@@ -123,19 +123,19 @@ def test_the_p95_of_a_past_is_of_minutes() -> None:
     for second in range(0, 1200, 10):
         minute = second // 60
         past.take(float(second), {"a": 100.0 if minute == 7 else 10.0}, {"a": 2.0} if minute < 10 else {})
-    found = past.found()["a"]
+    found = past.peak_loads()["a"]
     assert (found.peak, found.seconds, found.what, found.requests_per_s) == (10.0, 1200.0, "p95", 2.0)
     assert found.mean == pytest.approx(14.5)
     past.take(1200.0, {"a": 100.0}, {})
     past.take(1260.0, {"a": 100.0}, {})
-    assert past.found()["a"].peak == 100.0
+    assert past.peak_loads()["a"].peak == 100.0
 
 
 def test_the_steps_at_both_ends_of_a_past_count_as_far_as_they_were_seen() -> None:
     past = PastLoads()
     for second in range(50, 50 + 754):
         past.take(float(second), {"a": 10.0}, {})
-    assert past.found()["a"].seconds == 754.0
+    assert past.peak_loads()["a"].seconds == 754.0
 
 
 def test_machines_add_up_step_by_step() -> None:
@@ -144,5 +144,5 @@ def test_machines_add_up_step_by_step() -> None:
     for step in range(20):
         for number, machine in enumerate(machines):
             machine.take(600.0 * step + 7.0 * number, {"a": 40.0 if step % 2 == number else 10.0}, {"a": 1.0})
-    found = machines[0].found(machines[1])["a"]
+    found = machines[0].peak_loads(machines[1])["a"]
     assert (found.peak, found.mean, found.requests_per_s, found.seconds) == (50.0, 50.0, 2.0, 12000.0)

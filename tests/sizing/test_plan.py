@@ -333,7 +333,7 @@ class TestProfiles:
     def test_a_scenario_keeps_its_profile(self):
         asked = changed(SEVENTY, seen=None, profile="nim")
         here = KNOWN._replace(profiles={"nim": self.PROFILE})
-        assert plan(here.kept(asked), KNOWN).workloads == plan(asked, here).workloads
+        assert plan(here.with_profiles(asked), KNOWN).workloads == plan(asked, here).workloads
         assert "no profile 'nim'" in plan(asked, KNOWN).problem
 
     def test_what_ran_together_fits_whatever_precision_nobody_recorded(self):

@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from gpumon.readings.missing import Missing
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Point
-from gpumon.sizing.scenario import RANGES, SCENARIO_RANGES, SEEN_RANGES, SERVER_RANGES, Scenario, Server, sound
+from gpumon.sizing.scenario import (
+    RANGES,
+    SCENARIO_RANGES,
+    SEEN_RANGES,
+    SERVER_RANGES,
+    Scenario,
+    Server,
+    checked_profile,
+)
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
@@ -70,8 +78,8 @@ def test_of_what_was_seen(fields: dict[str, Any]) -> None:
 def test_points_that_no_engine_shows_are_dropped() -> None:
     wrong = (Point(1e300, 0.05), Point(3.0, math.nan), Point(4.0, 0.02, power_w=-1.0), Point(math.nan, 0.02))
     seen = replace(NIM_70B, points=(*NIM_70B.points, *wrong))
-    assert sound(seen).points == NIM_70B.points
-    assert sound(NIM_70B) == NIM_70B
+    assert checked_profile(seen).points == NIM_70B.points
+    assert checked_profile(NIM_70B) == NIM_70B
     before, after = plan(SEVENTY, KNOWN), plan(changed(SEVENTY, seen=seen), KNOWN)
     assert after.workloads[0].instances == before.workloads[0].instances
 

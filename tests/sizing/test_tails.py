@@ -48,19 +48,19 @@ mean = MEAN.itl_s
 def test_a_line_over_three_levels_follows_the_load() -> None:
     tail = tail_of([LatencySample(b, mean(b), 0.04 + 0.0001 * b) for b in (4.0, 8.0, 16.0)], MEAN, 9.0)
     assert tail.known
-    assert tail.at(8.0) * mean(8.0) == pytest.approx(0.0408)
-    assert tail.at(1.0) > tail.at(16.0) > 1.0
-    assert tail.at(12.0) < tail.at(8.0)
+    assert tail.ratio_at(8.0) * mean(8.0) == pytest.approx(0.0408)
+    assert tail.ratio_at(1.0) > tail.ratio_at(16.0) > 1.0
+    assert tail.ratio_at(12.0) < tail.ratio_at(8.0)
 
 
 @each_row("p95_slope_s", [0.0, 0.0001, 0.0008])
 def test_beyond_the_loads_that_were_seen_p95_does_not_fall_to_the_mean(p95_slope_s: float) -> None:
     """The mean may grow faster than the line of p95: further out the two would cross."""
     tail = tail_of([LatencySample(b, mean(b), 0.04 + p95_slope_s * b) for b in (4.0, 8.0, 16.0)], MEAN, None)
-    last = tail.at(16.0)
+    last = tail.ratio_at(16.0)
     assert last > 2.0
     for running in (17.0, 100.0, 1e4):
-        assert tail.at(running) == pytest.approx(max(last, (0.04 + p95_slope_s * running) / mean(running)))
+        assert tail.ratio_at(running) == pytest.approx(max(last, (0.04 + p95_slope_s * running) / mean(running)))
 
 
 def test_p95_never_falls_with_the_load() -> None:
@@ -71,13 +71,13 @@ def test_p95_never_falls_with_the_load() -> None:
 def test_loads_of_less_than_one_and_points_without_p95_are_no_end_of_the_line() -> None:
     idle = [LatencySample(b, mean(1.0), 0.04) for b in (0.2, 0.4, 0.8)]
     tail = tail_of([*idle, LatencySample(90.0, mean(90.0), float("inf"))], MEAN, None)
-    assert tail.at(0.5) == tail.at(1.0) == tail.at(50.0) == pytest.approx(0.04 / mean(1.0))
+    assert tail.ratio_at(0.5) == tail.ratio_at(1.0) == tail.ratio_at(50.0) == pytest.approx(0.04 / mean(1.0))
 
 
 @each_row("levels", [(8.0,), (4.0, 16.0), (8.0, 9.0, 10.0)])
 def test_fewer_or_closer_levels_give_one_ratio(levels: tuple[float, ...]) -> None:
     tail = tail_of([LatencySample(b, mean(b), 2.0 * mean(b)) for b in levels], MEAN, 9.0)
-    assert (tail.known, tail.at(1.0), tail.at(50.0)) == (True, pytest.approx(2.0), pytest.approx(2.0))
+    assert (tail.known, tail.ratio_at(1.0), tail.ratio_at(50.0)) == (True, pytest.approx(2.0), pytest.approx(2.0))
 
 
 def test_without_levels_the_ratio_of_all_else_the_mean() -> None:
@@ -110,7 +110,7 @@ def test_what_is_re_scaled_keeps_the_ratio_of_the_same_load() -> None:
     scenario = replace(scenario, server=(Server("H200 SXM 141GB"),))
     there = resolve(scenario.workload[0], scenario, KNOWN)
     for running in (1.0, 10.0, 60.0):
-        assert there.itl_tail.at(running) == pytest.approx(here.itl_tail.at(running))
+        assert there.itl_tail.ratio_at(running) == pytest.approx(here.itl_tail.ratio_at(running))
     concurrency, _ = itl_limit(scenario)
     assert there.itl_p95_s(concurrency) == pytest.approx(0.1)
 

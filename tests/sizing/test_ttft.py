@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.sizing.accuracy import band_of, first_token_cost
-from gpumon.sizing.fit import calibrated
+from gpumon.sizing.fit import calibrated_ttft
 from gpumon.sizing.latency import TtftLine, queued_ttft_s
 from gpumon.sizing.profile import Point
 from gpumon.sizing.roofline import layers_s, prompt_s, ttft_line
@@ -51,7 +51,7 @@ def test_most_published_rows_lie_in_the_band() -> None:
 
 @each_row(("names", "worst"), [("N1 N2 N3 N4", 0.12), ("N7 N8 N9", 0.3), ("D6 D7 D8", 0.45), ("D10 D11", 0.01)])
 def test_calibrated_to_a_sweep_it_follows_it(names: str, worst: float) -> None:
-    line = calibrated(ttft_line(setting(named(names)[0])), tuple(point(row) for row in named(names)))
+    line = calibrated_ttft(ttft_line(setting(named(names)[0])), tuple(point(row) for row in named(names)))
     found = errors(line, names)
     if len(found) > 2:
         assert max(map(abs, found.values())) <= worst, found
@@ -62,24 +62,24 @@ def test_too_few_loads_move_the_line() -> None:
     """0.3 s measured where 0.15 were told, 0.4 where 0.2: what rises grows by the root of two."""
     line = TtftLine(0.1, 0.05)
     two = (Point(1.0, ttft_s=0.3), Point(4.0, ttft_s=0.4))
-    found = calibrated(line, two)
+    found = calibrated_ttft(line, two)
     assert found is not None
     assert found.crowd_s == pytest.approx(0.05 * math.sqrt(2.0))
     # Both loads lie as far off the line.
     assert found.ttft_s(1.0) - 0.3 == pytest.approx(0.4 - found.ttft_s(4.0))
-    assert calibrated(None, two) == TtftLine(0.35, 0.0)
-    assert calibrated(line, ()) == line
-    assert calibrated(None, ()) is None
+    assert calibrated_ttft(None, two) == TtftLine(0.35, 0.0)
+    assert calibrated_ttft(line, ()) == line
+    assert calibrated_ttft(None, ()) is None
 
 
 def test_points_past_the_knee_have_waited_and_are_left_out() -> None:
     seen = (Point(1.0, ttft_s=0.2, offered=1.0), Point(80.0, ttft_s=8.0, offered=100.0))
-    assert calibrated(TtftLine(0.1, 0.0), seen) == TtftLine(0.2, 0.0)
+    assert calibrated_ttft(TtftLine(0.1, 0.0), seen) == TtftLine(0.2, 0.0)
 
 
 @given(LINES, st.floats(1.0, 1000.0), st.floats(0.01, 100.0))
 def test_a_moved_line_passes_through_the_load_that_is_known(line: TtftLine, running: float, ttft_s: float) -> None:
-    moved = line.through([(running, ttft_s)])
+    moved = line.moved_to([(running, ttft_s)])
     assert moved.ttft_s(running) == pytest.approx(ttft_s)
     assert moved.fixed_s >= 0.0
     if moved.fixed_s > 0.0 and line.growth_s > 0.0:

@@ -14,7 +14,7 @@ from gpumon.sizing.answer import Source
 from gpumon.sizing.capacity import kv_pool_tokens, unknown_model
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix
-from gpumon.sizing.placement import beyond_domain
+from gpumon.sizing.placement import domain_problem
 from gpumon.sizing.roofline import InstanceSetting, prompt_s, step_cost
 from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.cost import StepTime
@@ -54,7 +54,7 @@ def setup_of(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> 
     if instance.server is not None:
         domain = min(instance.server.nvlink_gpus or instance.server.gpus, instance.server.gpus)
         if instance.tp > domain:
-            raise ValueError(beyond_domain(instance.tp, domain))
+            raise ValueError(domain_problem(instance.tp, domain))
     mix = instance.mix
     if mix is None:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")

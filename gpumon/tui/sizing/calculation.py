@@ -12,7 +12,7 @@ from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.live import gpus_held, have, instances_here, kv_ratios
-from gpumon.sizing.plan import Planned, plan_with
+from gpumon.sizing.plan import DetailedPlan, detailed_plan
 from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model
 from gpumon.sizing.scenario import Catalogues, Scenario
 from gpumon.sizing.simulate.experiment import Simulation, sketch
@@ -59,7 +59,7 @@ class Calculation:
         self.failed = ""
         """A bug of ours that kept the newest scenario from being answered."""
         self._scenario: Scenario | None = None
-        self._planned: Planned | None = None
+        self._planned: DetailedPlan | None = None
         self._comparison: Comparison | None = None
         self._comparison_before: Comparison | None = None
         self._simulations: dict[int, Simulation] = {}
@@ -95,7 +95,7 @@ class Calculation:
         if scenario is self._scenario:
             return
         try:
-            self._planned = plan_with(scenario, self.catalogues, self.here.gpus, self._planned)
+            self._planned = detailed_plan(scenario, self.catalogues, self.here.gpus, self._planned)
         except Exception as error:  # whatever was typed, the panel and what it showed stay
             self.failed = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
         else:

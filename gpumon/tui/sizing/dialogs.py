@@ -282,7 +282,7 @@ class Dialogs:
                 loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
             if (number + 1) % _MOMENTS_A_NOTICE == 0:
                 self._panel.monitor.say(f"reading the past: {number + 1} of {moments} moments")
-        return loads.found()
+        return loads.peak_loads()
 
     def save(self) -> None:
         """Ask for a name for the scenario; then write it."""
@@ -302,7 +302,7 @@ class Dialogs:
     async def _save(self, files: Files, name: str) -> None:
         panel = self._panel
         state = panel.state
-        written, text = await files.save_scenario(state.calculation.catalogues.kept(state.present), name)
+        written, text = await files.save_scenario(state.calculation.catalogues.with_profiles(state.present), name)
         if written:
             state.undo.settle()
         panel.update()

@@ -148,7 +148,7 @@ def next_weights(state: PanelState) -> bool:
         return False
     workload = state.present.workload[state.workload]
     catalogues = state.calculation.catalogues
-    seen = catalogues.seen(workload)
+    seen = catalogues.profile_of(workload)
     llm = catalogues.llm(workload.model)
     own = seen.weight_precision if seen is not None else ""
     if not own and llm is not None:
