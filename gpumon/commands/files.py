@@ -163,7 +163,7 @@ class ScreenFiles:
     def _write_texts(self, incident: BundleFacts, span: tuple[float, float] | None) -> Path | str:
         """The folder that was made; or why none could be."""
         from gpumon.fleet.snapshot import FleetSnapshot
-        from gpumon.history.summary import incidents
+        from gpumon.history.incidents import incidents
         from gpumon.outputs.bundle import fleet_texts, texts
 
         snapshot = incident.snapshot

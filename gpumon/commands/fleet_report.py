@@ -202,7 +202,7 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
     from gpumon.fleet.grouping import ReportGrouping
     from gpumon.fleet.period import HostLook, HostSums, ReportedTime, fleet_period
     from gpumon.fleet.snapshot import HostShown
-    from gpumon.history.summary import SAMPLE_S, derived_samples
+    from gpumon.history.sampling import SAMPLE_S, derived_samples
     from gpumon.sources.packaged import gpu_catalogue
 
     grouping = ReportGrouping(by)
@@ -222,7 +222,7 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
 def _incidents_of_recording(recording: Recording, name: str, from_s: float, to_s: float) -> RecordedIncidents:
     """The incidents of a recording, which has all of them."""
     from gpumon.fleet.period import VERDICT, IncidentSeen, RecordedIncidents
-    from gpumon.history.summary import incidents
+    from gpumon.history.incidents import incidents
     from gpumon.readings.format import wall_of
 
     worst, _ = incidents(recording.events(from_s, to_s), to_s)

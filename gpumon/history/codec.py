@@ -26,7 +26,7 @@ _MOST_ROW_BYTES: Final = 1 << 27
 """Largest unpacked row; a larger one is damaged: a minute of 8 GPUs and 100 engines is two thirds of it."""
 _MOST_SHRINKING: Final = 1032
 """zlib shrinks bytes by at most this factor (zlib.net/zlib_tech.html)."""
-_PIECE_BYTES: Final = 1 << 20
+_UNPACKED_AT_ONCE_BYTES: Final = 1 << 20
 """Bytes that are unpacked at a time where only their number is wanted."""
 MOST_PACKED_BYTES: Final = 1 << 25
 """Largest block as it lies in the file: a larger one is damaged, and is not read; a minute takes a fifth of it."""
@@ -43,9 +43,10 @@ _DAMAGE: Final = (
 _MOST_PARTS: Final = 10_000
 """Most parts of one frame: it and its engines."""
 _MOST_SECONDS: Final = 1e5
-"""Most seconds that points stand for: a tick may be an hour."""
-_SAME = 0
-_NEW = 1
+"""Most seconds that points stand for: intervals may be as long as an hour. More is damage."""
+_SAME: Final = 0
+_NEW: Final = 1
+"""Steps of a place: as in the frame before, or the next of its rows."""
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -252,11 +253,11 @@ def _unpack_place(place: _Place) -> list[bytes]:
         offset = end
     rows = [next(rows_by_length[length]) for length in place.lengths]
     column = []
-    newest = -1
+    row_index = -1
     for step in place.steps:
         if step == _NEW:
-            newest += 1
-        column.append(rows[newest])
+            row_index += 1
+        column.append(rows[row_index])
     return column
 
 
@@ -279,7 +280,7 @@ def _check_unpacked_size(data: bytes) -> None:
     stream = zlib.decompressobj()
     size = 0
     while not stream.eof:
-        piece = stream.decompress(data, _PIECE_BYTES)
+        piece = stream.decompress(data, _UNPACKED_AT_ONCE_BYTES)
         data = stream.unconsumed_tail
         size += len(piece)
         if size > _MOST_ROW_BYTES:

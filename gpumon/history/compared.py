@@ -22,10 +22,12 @@ USUAL_SPAN_S: Final = 300.0
 """Seconds of a span where only its end is given."""
 MOST_MOMENTS: Final = 150
 """Moments of a span that are derived at most: counters say the same over fewer frames."""
-_LEAST_SHARE: Final = 0.1
+_SHORT_SHARE: Final = 0.1
 """Share of its length below which the span that ends with a moment is made longer by what follows."""
 _MOMENT_STEP_S: Final = USUAL_SPAN_S / MOST_MOMENTS
 """Seconds between two moments of a comparison that goes on."""
+_NEARLY_A_STEP: Final = 0.9
+"""Share of such a step after which a moment is due: frames are not taken to the millisecond."""
 _SLACK_S: Final = 60.0
 """Seconds that are kept before a span: one that reaches further back with each comparison is derived anew once in twice
 this time."""
@@ -35,33 +37,33 @@ class TooShortError(ValueError):
     """Two spans that cannot be held against each other; the text says why."""
 
 
-def spans_of(before: Stretch, after: Stretch, length_s: float, held: Stretch) -> tuple[Stretch, Stretch]:
+def spans_of(before: Stretch, after: Stretch, length_s: float, recorded: Stretch) -> tuple[Stretch, Stretch]:
     """Both spans. A moment (a stretch without length) stands for the `length_s` seconds before it.
 
-    `held` is the stretch that is recorded.
+    `recorded`: all that there is of the past.
 
     A span of a moment is at most half as long as the moments are apart: what happens just after the first one, such as
     a restart, is in neither span. A moment at the beginning of what is kept has hardly anything before it: its span is
     what follows, up to the other span. Raises TooShortError.
     """
-    apart_s = abs(after.end_s - before.end_s)
+    distance_s = abs(after.end_s - before.end_s)
     if before.seconds <= 0.0 or after.seconds <= 0.0:
-        length_s = min(length_s, apart_s / 2.0)
-    old = _span_ending_with(before, length_s, held)
-    new = _span_ending_with(after, length_s, held)
+        length_s = min(length_s, distance_s / 2.0)
+    before_span = _span_ending_with(before, length_s, recorded)
+    after_span = _span_ending_with(after, length_s, recorded)
     if before.seconds <= 0.0:
-        old = _lengthened(old, new, length_s)
+        before_span = _lengthen_if_short(before_span, after_span, length_s)
     if after.seconds <= 0.0:
-        new = _lengthened(new, old, length_s)
-    for span in (old, new):
+        after_span = _lengthen_if_short(after_span, before_span, length_s)
+    for span in (before_span, after_span):
         if span.seconds < LEAST_PART_S:
             raise TooShortError(
                 f"the span that ends at {_local_clock(span.end_s)} has {max(0, math.floor(span.seconds))} s: "
                 f"a comparison needs {LEAST_PART_S:.0f} s on each side, so moments {2 * LEAST_PART_S:.0f} s apart"
             )
-    if old.begin_s < new.end_s and new.begin_s < old.end_s:
+    if before_span.begin_s < after_span.end_s and after_span.begin_s < before_span.end_s:
         raise TooShortError("the two spans overlap: give others, or a shorter --for")
-    return old, new
+    return before_span, after_span
 
 
 def _local_clock(wall_s: float) -> str:
@@ -69,16 +71,16 @@ def _local_clock(wall_s: float) -> str:
     return f"{datetime.fromtimestamp(wall_s).astimezone():%H:%M:%S}"
 
 
-def _span_ending_with(moment: Stretch, length_s: float, held: Stretch) -> Stretch:
+def _span_ending_with(moment: Stretch, length_s: float, recorded: Stretch) -> Stretch:
     """The span that ends with a moment; a stretch as it is."""
     if moment.seconds > 0.0:
         return moment
-    return Stretch(max(held.begin_s, moment.end_s - length_s), moment.end_s)
+    return Stretch(max(recorded.begin_s, moment.end_s - length_s), moment.end_s)
 
 
-def _lengthened(span: Stretch, other: Stretch, length_s: float) -> Stretch:
+def _lengthen_if_short(span: Stretch, other: Stretch, length_s: float) -> Stretch:
     """The span; one that is far shorter than `length_s` made longer by what follows it, up to the other one."""
-    if span.seconds >= _LEAST_SHARE * length_s or other.begin_s < span.end_s:
+    if span.seconds >= _SHORT_SHARE * length_s or other.begin_s < span.end_s:
         return span
     return Stretch(span.begin_s, min(span.begin_s + length_s, other.begin_s))
 
@@ -92,8 +94,7 @@ def _measure_span(past: FrameStore, make: MakeDeriver, stretch: Stretch) -> Take
     """Everything that was seen in a span."""
     span = TakenSpan(stretch.begin_s, stretch.end_s)
     derivation = Derivation(past, make)
-    for _ in derivation.begin(stretch.begin_s):
-        pass
+    derivation.warm_up(stretch.begin_s)
     for frame in _spread_frames(past, stretch):
         moment = derivation.take(frame)
         span.take(moment.snapshot, frame.wall_s, frame.engines)
@@ -105,19 +106,19 @@ def _spread_frames(past: FrameStore, stretch: Stretch) -> Iterator[Frame]:
     """The frames of a span, at most about `MOST_MOMENTS` of them, evenly spread."""
     every_s = stretch.seconds / MOST_MOMENTS
     next_s = -math.inf
-    chunk_s: float | None = stretch.begin_s
-    while chunk_s is not None and chunk_s <= stretch.end_s:
-        end_s = min(stretch.end_s, chunk_s + CHUNK_S)
-        for frame in in_order(past.frames(chunk_s, end_s)):
+    begin_s: float | None = stretch.begin_s
+    while begin_s is not None and begin_s <= stretch.end_s:
+        end_s = min(stretch.end_s, begin_s + CHUNK_S)
+        for frame in in_order(past.frames(begin_s, end_s)):
             if frame.wall_s >= next_s:
                 # Half a step at least: frames that are late do not bring others closer together.
                 next_s = max(next_s + every_s, frame.wall_s + every_s / 2.0)
                 yield frame
-        chunk_s = past.after(end_s)
+        begin_s = past.after(end_s)
 
 
-class _TakenMoment(NamedTuple):
-    """A moment that was derived."""
+class _SpanMoment(NamedTuple):
+    """A derived moment of a span, with the readings of its engines."""
 
     wall_s: float
     snapshot: Snapshot
@@ -152,7 +153,7 @@ class _GoingSpan:
     def __init__(self, past: FrameStore, make: MakeDeriver) -> None:
         self._past = past
         self._derivation = Derivation(past, make)
-        self._moments: deque[_TakenMoment] = deque()
+        self._moments: deque[_SpanMoment] = deque()
         self._begun_s = math.inf
         """Since when there are moments."""
         self._read_s = -math.inf
@@ -182,29 +183,27 @@ class _GoingSpan:
     def _begin(self, stretch: Stretch) -> None:
         """Begin at a span; further back where it has grown backwards since the one before."""
         begin_s = stretch.begin_s
-        if (
-            self._read_s == stretch.end_s
-        ):  # the same end and an earlier beginning: the next one will begin earlier still
+        if self._read_s == stretch.end_s:
+            # The same end and an earlier beginning: the next one will begin earlier still.
             begin_s -= _SLACK_S
         self._moments.clear()
-        for _ in self._derivation.begin(begin_s):
-            pass
+        self._derivation.warm_up(begin_s)
         self._begun_s = begin_s
         self._read_s = math.nextafter(begin_s, -math.inf)
 
     def _read_on(self, end_s: float) -> None:
         """Derive the moments up to a time, from the last one on."""
         while self._read_s < end_s:
-            chunk_s = min(end_s, self._read_s + CHUNK_S)
-            for frame in in_order(self._past.frames(self._read_s, chunk_s)):
+            until_s = min(end_s, self._read_s + CHUNK_S)
+            for frame in in_order(self._past.frames(self._read_s, until_s)):
                 if frame.wall_s > self._read_s and self._is_due(frame):
                     moment = self._derivation.take(frame)
-                    self._moments.append(_TakenMoment(frame.wall_s, moment.snapshot, frame.engines))
-            self._read_s = chunk_s
+                    self._moments.append(_SpanMoment(frame.wall_s, moment.snapshot, frame.engines))
+            self._read_s = until_s
 
     def _is_due(self, frame: Frame) -> bool:
-        """Whether a step has passed since the last moment; or nearly so, as frames are not taken to the millisecond."""
-        return not self._moments or frame.wall_s >= self._moments[-1].wall_s + 0.9 * _MOMENT_STEP_S
+        """Whether a step has passed, or nearly so, since the last moment."""
+        return not self._moments or frame.wall_s >= self._moments[-1].wall_s + _NEARLY_A_STEP * _MOMENT_STEP_S
 
     def _forget_before(self, wall_s: float) -> None:
         """Drop the moments that no later span has."""

@@ -10,11 +10,12 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from gpumon.history.frame_store import NOTED_S, FrameStore, JudgedThing, Note, is_same_verdict, thing_of
-from gpumon.readings.format import rfc3339, wall_of
+from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import Frame
 from gpumon.readings.snapshot import Snapshot
-from gpumon.readings.verdict import Event, Limit, Verdict
+from gpumon.readings.verdict import Event, Verdict
 from gpumon.triage.fresh import MakeDeriver
+from gpumon.triage.idle_time import with_beginning
 from gpumon.triage.triage import rank
 
 WARM_UP_S: Final = 180.0
@@ -30,17 +31,18 @@ _SPARSE_STEP_S: Final = 6.0
 """Seconds between two frames that the warm-up derives before that: few rules look back further."""
 CHUNK_S: Final = 60.0
 """Seconds of frames that are read at a time."""
-_IDLE: Final = (Limit.IDLE, Limit.IDLE_VRAM_HELD)
-"""Limits whose verdicts begin when the GPU began to do nothing."""
 
 
 class DerivedMoment(NamedTuple):
-    """A moment of the past."""
+    """A moment of a past, with what was derived of its frame."""
 
     wall_s: float
+    """Unix time."""
     interval_s: float
+    """Seconds since the frame before, as they were meant to be."""
     snapshot: Snapshot
     points: Mapping[str, float]
+    """Name of a series of the charts -> its value; NaN is a gap."""
 
 
 class Derivation:
@@ -49,8 +51,8 @@ class Derivation:
     def __init__(self, past: FrameStore, make: MakeDeriver) -> None:
         self._past = past
         self._make = make
-        self._log: _VerdictsAndEvents | None = None
-        """None while warming up: verdicts and events are then those that were derived."""
+        self._recorded: _VerdictsAndEvents | None = None
+        """What was noted of the past; None while warming up: verdicts and events are then those that were derived."""
         self._renew()
 
     def _renew(self) -> None:
@@ -59,10 +61,15 @@ class Derivation:
         self._last: Frame | None = None
         self._counted_since = ""
 
-    def begin(self, wall_s: float) -> Iterator[None]:
-        """Warm up for the first frame at or after a time: derives one frame of the time before at each step."""
+    def warm_up(self, wall_s: float) -> None:
+        """Get ready for the first frame at or after a time: derive the frames of the time before."""
+        for _ in self.warm_up_steps(wall_s):
+            pass
+
+    def warm_up_steps(self, wall_s: float) -> Iterator[None]:
+        """`warm_up` in steps: each derives one frame, so that something else may be done in between."""
         self._renew()
-        self._log = None
+        self._recorded = None
         before = []
         for frame in in_order(self._past.frames(wall_s - WARM_UP_S, wall_s)):
             if frame.wall_s < wall_s:
@@ -70,7 +77,7 @@ class Derivation:
         for frame in _warm_up_frames(last_process_frames(before), wall_s):
             self.take(frame)
             yield
-        self._log = _VerdictsAndEvents(self._past, wall_s)
+        self._recorded = _VerdictsAndEvents(self._past, wall_s)
 
     def take(self, frame: Frame) -> DerivedMoment:
         """The moment of the next frame."""
@@ -82,11 +89,11 @@ class Derivation:
         snapshot, points = self._deriver.derive(frame)
         snapshot = self._triage.judge(frame, snapshot)
         snapshot = msgspec.structs.replace(snapshot, counted_since=self._counted_since)
-        if self._log is not None:
-            noted, events = self._log.read_to(frame.wall_s)
+        if self._recorded is not None:
+            noted_verdicts, events = self._recorded.read_to(frame.wall_s)
             verdicts = snapshot.verdicts
-            if noted is not None:
-                verdicts = _noted_verdicts(snapshot, noted)
+            if noted_verdicts is not None:
+                verdicts = _merge_noted_verdicts(snapshot, noted_verdicts)
             snapshot = msgspec.structs.replace(snapshot, verdicts=verdicts, events=events)
         return DerivedMoment(frame.wall_s, frame.interval_s, snapshot, points)
 
@@ -150,41 +157,21 @@ class _VerdictsAndEvents:
                 self._verdicts[thing_of(verdict)] = verdict
 
 
-def _noted_verdicts(snapshot: Snapshot, noted: Collection[Verdict]) -> tuple[Verdict, ...]:
+def _merge_noted_verdicts(snapshot: Snapshot, noted_verdicts: Collection[Verdict]) -> tuple[Verdict, ...]:
     """The verdicts that were noted, the most urgent first: with the figures of now where the snapshot has them too."""
     derived = {thing_of(verdict): verdict for verdict in snapshot.verdicts}
     verdicts = []
-    for verdict in noted:
-        with_figures = derived.get(thing_of(verdict))
-        if with_figures is None or not is_same_verdict(with_figures, verdict):
-            with_figures = verdict
-        verdicts.append(_with_beginning(with_figures, verdict.since, snapshot.wall_s))
+    for noted in noted_verdicts:
+        verdict = derived.get(thing_of(noted))
+        if verdict is None or not is_same_verdict(verdict, noted):
+            verdict = noted
+        verdicts.append(with_beginning(verdict, noted.since, snapshot.wall_s))
     places: dict[str, int] = {}
     for engine in snapshot.engines:
         places[engine.key] = len(places)
     for gpu in snapshot.gpus:
         places[gpu.uuid] = len(places)
     return tuple(sorted(verdicts, key=lambda verdict: (rank(verdict), places.get(verdict.key, len(places)))))
-
-
-def _with_beginning(verdict: Verdict, since: str, wall_s: float) -> Verdict:
-    """A verdict as it stood at `wall_s`, with the beginning that was noted.
-
-    One on an idle GPU tells for how long: what was derived has seen no more than the warm-up of that, and what was
-    noted tells it of its own time.
-    """
-    if verdict.code not in _IDLE:
-        return msgspec.structs.replace(verdict, since=since)
-    idle_s = wall_s - wall_of(since)
-    evidence = []
-    for proof in verdict.evidence:
-        if proof.quantity == "idle_time":
-            proof = msgspec.structs.replace(proof, value=idle_s)
-        evidence.append(proof)
-    parameters = dict(verdict.parameters)
-    if "seconds" in parameters:
-        parameters["seconds"] = idle_s
-    return msgspec.structs.replace(verdict, since=since, parameters=parameters, evidence=tuple(evidence))
 
 
 def _follows(frame: Frame, before: Frame) -> bool:
@@ -225,15 +212,14 @@ def derived_moments(
     past: FrameStore, derivation: Derivation, from_s: float, to_s: float, every_s: float
 ) -> Iterator[Snapshot]:
     """The snapshots of a span, one per `every_s`. All frames are derived, since rates depend on the frames before."""
-    for _ in derivation.begin(from_s):
-        pass
+    derivation.warm_up(from_s)
     next_s = from_s
-    chunk_s: float | None = from_s
-    while chunk_s is not None and chunk_s <= to_s:
-        end_s = min(to_s, chunk_s + CHUNK_S)
-        for frame in in_order(past.frames(chunk_s, end_s)):
+    begin_s: float | None = from_s
+    while begin_s is not None and begin_s <= to_s:
+        end_s = min(to_s, begin_s + CHUNK_S)
+        for frame in in_order(past.frames(begin_s, end_s)):
             moment = derivation.take(frame)
             if moment.wall_s >= next_s:
                 next_s = moment.wall_s + every_s
                 yield moment.snapshot
-        chunk_s = past.after(end_s)
+        begin_s = past.after(end_s)

@@ -31,6 +31,7 @@ APPLICATION: Final = 0x67707566
 BUSY_S: Final = 5.0
 """Longest time that SQLite waits for another process's lock."""
 _MOST_FACTS: Final = 100
+"""Most facts that are read of a file."""
 _LEAST_BYTES: Final = 512
 """Least size of a page: SQLite takes a smaller file for a new one."""
 _JOURNALS: Final = ("-wal", "-shm", "-journal")
@@ -41,9 +42,10 @@ _REMOTE_FILE_SYSTEMS: Final = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "virtiofs", "afs", "ceph", "lustre", "gpfs", "beegfs", "wekafs")
 ) | {"glusterfs", "ocfs2", "gfs2"}
 """File systems of other machines; what FUSE mounts is taken for one, too."""
-_MOST_PARTS: Final = 1000
+_MOST_SCHEMA_ROWS: Final = 1000
 """Most tables, indexes and the like of a file that are looked at."""
 _COLUMNS: Final = {"facts": ("name", "value"), "pieces": ("id", "kind", "run", "first_s", "last_s", "data")}
+"""Table -> the columns that a recording has to have, as `_TABLES` makes them."""
 _TABLES: Final = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE pieces (
@@ -77,10 +79,10 @@ def make_recording(path: Path, facts: Mapping[str, str]) -> None:
 
     Only its user can read it: it tells what runs on this machine. Raises FileExistsError, OSError, sqlite3.Error.
     """
-    new = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
-    os.close(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}.new")
+    os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     try:
-        with contextlib.closing(open_connection(new, "rw")) as connection:
+        with contextlib.closing(open_connection(temporary, "rw")) as connection:
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             connection.execute(f"PRAGMA application_id = {APPLICATION}")
             connection.execute(f"PRAGMA user_version = {RECORDING_SCHEMA}")
@@ -91,15 +93,15 @@ def make_recording(path: Path, facts: Mapping[str, str]) -> None:
             for ending in _JOURNALS:  # of a file that was taken away: SQLite would lay it over the new one
                 Path(f"{path}{ending}").unlink(missing_ok=True)
         try:
-            os.link(new, path)
-        except FileExistsError:
+            os.link(temporary, path)
+        except FileExistsError:  # an OSError, too
             raise
         except OSError:  # a file system without hard links
             if path.exists():
                 raise FileExistsError(f"{path} is there") from None
-            new.rename(path)
+            temporary.rename(path)
     finally:
-        new.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def check_file(path: Path) -> None:
@@ -145,7 +147,7 @@ def read_facts(connection: sqlite3.Connection, path: Path) -> dict[str, str]:
     try:
         _check_versions(connection, where)
         connection.execute("PRAGMA trusted_schema = OFF")
-        _check_parts(connection, where)
+        _check_tables(connection, where)
         _check_columns(connection, where)
         texts = "typeof(name) = 'text' AND typeof(value) = 'text'"
         return dict(connection.execute(f"SELECT name, value FROM facts WHERE {texts} LIMIT {_MOST_FACTS}"))
@@ -164,12 +166,12 @@ def _check_versions(connection: sqlite3.Connection, where: str) -> None:
         raise ConfigError(f"{where}: {newer}: update gpumon")
 
 
-def _check_parts(connection: sqlite3.Connection, where: str) -> None:
+def _check_tables(connection: sqlite3.Connection, where: str) -> None:
     """Refuse triggers, views and missing tables. Raises ConfigError.
 
     A trigger undoes what is written, a view of a table's name could be anything, and without an end.
     """
-    parts = connection.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (_MOST_PARTS,)).fetchall()
+    parts = connection.execute("SELECT type, name, sql FROM sqlite_schema LIMIT ?", (_MOST_SCHEMA_ROWS,)).fetchall()
     tables = set()
     for kind, name, sql in parts:
         if kind in ("trigger", "view"):
@@ -230,7 +232,7 @@ def choose_journal(connection: sqlite3.Connection, path: Path) -> None:
             if connection.execute("PRAGMA journal_mode = WAL").fetchone()[0] == "wal":
                 # A commit then waits for no disk: kill -9 loses nothing of it, a power cut the last seconds.
                 connection.execute("PRAGMA synchronous = NORMAL")
-                connection.execute("PRAGMA journal_size_limit = 4194304")
+                connection.execute("PRAGMA journal_size_limit = 4194304")  # bytes; a longer one is cut off
                 return
     connection.execute("PRAGMA journal_mode = TRUNCATE")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -272,31 +274,31 @@ def lock_file(path: Path) -> Iterator[None]:
     The lock stands on a file beside: SQLite's own locks on the recording would be lost with any other handle on it.
     Raises ConfigError where another process writes, OSError.
     """
-    beside = Path(f"{os.path.realpath(path)}.lock")
-    descriptor = _lock(beside, path)
+    lock_path = Path(f"{os.path.realpath(path)}.lock")
+    descriptor = _lock(lock_path, path)
     try:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
-        beside.unlink(missing_ok=True)
+        lock_path.unlink(missing_ok=True)
         os.close(descriptor)
 
 
-def _lock(beside: Path, path: Path) -> int:
+def _lock(lock_path: Path, path: Path) -> int:
     """Make and lock the file beside a recording; returns its descriptor. Raises ConfigError, OSError."""
     while True:
         try:
-            descriptor = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            descriptor = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as failure:
             if failure.errno != errno.ELOOP:
                 raise
-            raise ConfigError(f"{file_name(beside)}: is a link, not the lock of a recording: remove it") from None
+            raise ConfigError(f"{file_name(lock_path)}: is a link, not the lock of a recording: remove it") from None
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The last holder may have removed the file between the two calls: then this is no longer the lock.
             with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), beside.stat()):
+                if os.path.samestat(os.fstat(descriptor), lock_path.stat()):
                     return descriptor
         except BlockingIOError:
             pid = os.read(descriptor, 32).decode(errors="replace").strip()

@@ -64,7 +64,7 @@ class VerdictLog:
         self._noted: dict[JudgedThing, Verdict] = {}
         """Verdicts of the tick before."""
         self._whole_s = -math.inf
-        """When all were noted last."""
+        """Unix time at which all that stood were noted last."""
 
     def renew(self) -> None:
         """Let the next note have all verdicts that stand."""
@@ -135,6 +135,7 @@ class PointsCell:
         self._counts: dict[str, int] = {}
         self._last_s = 0.0
         self._seconds = 0.0
+        """Seconds that its ticks stand for."""
 
     def ends(self, wall_s: float) -> bool:
         """Whether a tick of that time belongs to another cell."""

@@ -43,42 +43,44 @@ class _Chunk:
         self.events: list[Event] = []
         self.notes: list[bytes] = []
         self.bytes = 0
+        """Bytes that all of it takes."""
 
     def add(self, tick: Tick, packed: codec.PackedFrame) -> int:
         """Take in one frame; returns the bytes that it takes."""
-        shared: tuple[bytes, ...] = ()
+        previous: tuple[bytes, ...] = ()
         if self.packed:
-            shared = self.packed[-1].engines
-        new = []
+            previous = self.packed[-1].engines
+        new_engines = []  # the others share their bytes with the frame before
         for place, engine in enumerate(packed.engines):
-            if place >= len(shared) or shared[place] is not engine:
-                new.append(engine)
-        added = len(packed.head) + sum(map(len, new)) + _OVERHEAD_BYTES * (1 + len(new) + len(tick.events))
+            if place >= len(previous) or previous[place] is not engine:
+                new_engines.append(engine)
+        entries = 1 + len(new_engines) + len(tick.events)
+        added_bytes = len(packed.head) + sum(map(len, new_engines)) + _OVERHEAD_BYTES * entries
         self.walls.append(tick.frame.wall_s)
         self.last_s = tick.frame.monotonic_s
         self.packed.append(packed)
         self.events += tick.events
-        self.bytes += added
-        return added
+        self.bytes += added_bytes
+        return added_bytes
 
     def add_note(self, note: bytes) -> int:
         """Take in an entry of the log of verdicts; returns the bytes that it takes."""
         self.notes.append(note)
-        added = len(note) + _OVERHEAD_BYTES
-        self.bytes += added
-        return added
+        added_bytes = len(note) + _OVERHEAD_BYTES
+        self.bytes += added_bytes
+        return added_bytes
 
     def replace_frames(self, block: bytes, packed_points: bytes) -> int:
         """Keep these in place of the frames and points one by one; returns the bytes that this saves."""
         entries = (block, packed_points, *self.notes)
-        new = sum(map(len, entries)) + _OVERHEAD_BYTES * (len(entries) + len(self.events))
-        saved = self.bytes - new
-        self.bytes = new
+        new_bytes = sum(map(len, entries)) + _OVERHEAD_BYTES * (len(entries) + len(self.events))
+        saved_bytes = self.bytes - new_bytes
+        self.bytes = new_bytes
         self.block = block
         self.packed = []
         self.packed_points = packed_points
         self.points = []
-        return saved
+        return saved_bytes
 
 
 class MemoryStore:
@@ -96,6 +98,7 @@ class MemoryStore:
         self._log = VerdictLog()
         self._bytes = 0
         self._turns = 0
+        """How often the clock has gone back."""
         self._lock = threading.Lock()
         self._full: deque[_Chunk] = deque()
         """Chunks that get no more frames, and wait to be packed tighter."""
@@ -124,7 +127,7 @@ class MemoryStore:
                 if note is not None:
                     self._bytes += chunk.add_note(codec.pack_note(note))
             self._drop_oldest(tick.frame.monotonic_s)
-        self._squeeze_aside()
+        self._start_squeezer()
 
     def _chunk_for(self, wall_s: float) -> _Chunk:
         """The chunk that a frame goes into: the last one, or a new one after which the last one is full."""
@@ -132,7 +135,7 @@ class MemoryStore:
             last = self._chunks[-1]
             if wall_s <= last.walls[-1]:
                 self._turns += 1
-            if _belongs(wall_s, last):
+            if _is_next_of(wall_s, last):
                 return last
             self._full.append(last)
         chunk = _Chunk(self._turns)
@@ -140,7 +143,7 @@ class MemoryStore:
         self._log.renew()  # whatever minute is dropped, the next one says what stands
         return chunk
 
-    def _squeeze_aside(self) -> None:
+    def _start_squeezer(self) -> None:
         """Pack full chunks in a thread, where none does so already."""
         if self._full and (self._squeezer is None or not self._squeezer.is_alive()):
             self._squeezer = threading.Thread(target=self._squeeze, name="flight recorder", daemon=True)
@@ -164,9 +167,9 @@ class MemoryStore:
             block = codec.pack_block(packed)
             packed_points = codec.pack_points(points)
             with self._lock:
-                saved = chunk.replace_frames(block, packed_points)
+                saved_bytes = chunk.replace_frames(block, packed_points)
                 if chunk in self._chunks:  # it may have been dropped meanwhile, with all its bytes
-                    self._bytes -= saved
+                    self._bytes -= saved_bytes
 
     def settle(self) -> None:
         """Wait until all finished minutes are packed: for measurements and tests."""
@@ -281,8 +284,8 @@ def _is_within(wall_s: float, spans: Sequence[tuple[float, float]]) -> bool:
     return any(first_s <= wall_s <= last_s for first_s, last_s in spans)
 
 
-def _belongs(wall_s: float, chunk: _Chunk) -> bool:
-    """Whether a frame goes on in a chunk: its times only grow, so that they can be searched."""
+def _is_next_of(wall_s: float, chunk: _Chunk) -> bool:
+    """Whether a frame goes into a chunk: of the same minute, and later than all in it, so that it can be searched."""
     return (
         wall_s > chunk.walls[-1]
         and math.floor(wall_s / _CHUNK_S) == math.floor(chunk.walls[0] / _CHUNK_S)

@@ -11,7 +11,8 @@ from typing import Final
 
 from gpumon.history.derivation import Derivation, DerivedMoment, in_order
 from gpumon.history.frame_store import FrameStore
-from gpumon.history.timeline import MINUTE_S, Worker, history_before
+from gpumon.history.segment import history_before
+from gpumon.history.worker import Worker
 from gpumon.readings.frame import Frame
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
@@ -22,7 +23,10 @@ SHOWN_EVERY_S: Final = 0.1
 MOST_BEHIND_S: Final = 0.5
 """Most seconds of real time that are made up for at once: a machine that cannot derive so fast plays slower."""
 _GAP_S: Final = 10.0
-"""A time without frames that is longer than this, and than three intervals, is passed over."""
+"""Seconds: a time without frames that is longer than this, and than `_GAP_INTERVALS`, is passed over."""
+_GAP_INTERVALS: Final = 3.0
+_MINUTE_S: Final = 60.0
+"""Seconds of frames that are read at a time: blocks of a recording end with the minutes of the clock."""
 
 
 class Player:
@@ -42,8 +46,8 @@ class Player:
         """Frames that were read, and are not due yet."""
         self._worker = Worker()
         self._wake = asyncio.Event()
-        self._asked_s: float | None = None
-        """Time of the past to go on from, until that is done."""
+        self._start_s: float | None = None
+        """Time of the past to play from next; None once playing from there has begun."""
         self._played_s = 0.0
         """Time of the past up to which it was played."""
         self._shown_s: float | None = None
@@ -56,7 +60,7 @@ class Player:
         """Play from the last moment at or before a time, or else from the first one."""
         self.paused = False
         if wall_s != self._shown_s:
-            self._asked_s = wall_s
+            self._start_s = wall_s
         self._wake.set()
 
     def pause(self) -> None:
@@ -67,20 +71,20 @@ class Player:
         """Play until cancelled. Raises what reading the past raises."""
         last_s = time.monotonic()
         while True:
-            if self._asked_s is not None:
-                await self._begin()
+            if self._start_s is not None:
+                await self._start()
                 last_s = time.monotonic()
             await self._wait_for_next()
             elapsed_s = time.monotonic() - last_s
             last_s = time.monotonic()
-            if not self.paused and self._asked_s is None:
+            if not self.paused and self._start_s is None:
                 most_s = self._played_s + min(elapsed_s, MOST_BEHIND_S) * self.speed
                 self._show(await self._worker.call(lambda: self._derive_until(most_s)))  # noqa: B023 - awaited here
 
-    async def _begin(self) -> None:
-        """Begin at the moment that was asked for, and show it."""
-        wall_s = self._asked_s
-        self._asked_s = None
+    async def _start(self) -> None:
+        """Go to the moment that was asked for, and show it."""
+        wall_s = self._start_s
+        self._start_s = None
         if wall_s is None:
             return
         history = await self._worker.call(lambda: self._start_at(wall_s))
@@ -94,7 +98,7 @@ class Player:
         wait_s = MOST_BEHIND_S
         if self._waiting and not self.paused:
             wait_s = min(max((self._waiting[0].wall_s - self._played_s) / self.speed, SHOWN_EVERY_S), MOST_BEHIND_S)
-        if self._asked_s is None:
+        if self._start_s is None:
             timer = asyncio.get_running_loop().call_later(wait_s, self._wake.set)
             try:
                 await self._wake.wait()
@@ -123,8 +127,7 @@ class Player:
                 return None
             first_s, _ = span
         self._waiting.clear()
-        for _ in self._derivation.begin(first_s):
-            pass
+        self._derivation.warm_up(first_s)
         self._played_s = first_s
         self._read_minute(math.nextafter(first_s, -math.inf))
         return history_before(self._past, first_s)
@@ -134,7 +137,7 @@ class Player:
         moments: list[DerivedMoment] = []
         while self._waiting or self._read_minute(self._played_s):
             next_s = self._waiting[0].wall_s
-            follows_gap = next_s - self._played_s > max(_GAP_S, 3.0 * self._waiting[0].interval_s)
+            follows_gap = next_s - self._played_s > max(_GAP_S, _GAP_INTERVALS * self._waiting[0].interval_s)
             # The first frame behind a gap is taken at once, but not together with those before the gap.
             if next_s > wall_s and (moments or not follows_gap):
                 self._played_s = max(self._played_s, wall_s)
@@ -148,7 +151,7 @@ class Player:
         next_s = self._past.after(after_s)
         if next_s is None:
             return False
-        end_s = (next_s // MINUTE_S + 1) * MINUTE_S
+        end_s = (next_s // _MINUTE_S + 1) * _MINUTE_S
         frames = in_order(self._past.frames(next_s, end_s))  # `end_s` included, which is of the next minute
         self._waiting.extend(frame for frame in frames if next_s <= frame.wall_s < end_s)
         return bool(self._waiting)

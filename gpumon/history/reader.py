@@ -29,17 +29,15 @@ LONGEST_BLOCK_S: Final = 61.0
 """No row but one of events reaches over more wall time."""
 _CACHE_BYTES: Final = 24_000_000
 """Most bytes of unpacked blocks that are kept for the next look."""
-
 _LARGEST_SQL_INTEGER: Final = 2**63 - 1
+"""Above the number of any run."""
 _UNWRITABLE: Final = ("unable to open", "readonly")
 """Errors of SQLite if it can make no lock or journal: CANTOPEN and the kinds of READONLY."""
-_FIRST_S = 0.0
-_LAST_S = 253_402_214_400.0
-"""Frame times lie between these: 1970 to 9999."""
-
+_EARLIEST_S: Final = 0.0
+_LATEST_S: Final = 253_402_214_400.0
+"""Unix times between which frames lie: 1970 to 9999. Others are damaged."""
 _MOST_RUNS: Final = 1000
 """Most runs that are read of a file: the newest ones, where its clock went back more often."""
-
 MOST_DAMAGED: Final = 1000
 """Rows that are left out; a file with more of them is refused. A bad disk spoils some minutes, and not most of them."""
 MOST_TOO_LARGE: Final = 20
@@ -51,7 +49,7 @@ T = TypeVar("T")
 
 
 class _Run(NamedTuple):
-    """Frames between two moments at which the clock went back."""
+    """Frames between two moments at which the clock went back. Times are Unix times."""
 
     number: int
     first_s: float
@@ -77,6 +75,7 @@ class _Block(NamedTuple):
     """The frames of one row."""
 
     times: list[float]
+    """Unix time of each frame, in ascending order."""
     frames: list[codec.PackedFrame]
     size: int
     """Bytes that the frames take in memory."""
@@ -120,50 +119,50 @@ class Recording:
 
     def span(self) -> tuple[float, float] | None:
         """When the first and the last frame was taken; None without frames."""
-        with self._reading():
-            runs = self._runs()
+        with self._transaction():
+            runs = self._read_runs()
         if runs:
             return (min(run.first_s for run in runs), max(run.last_s for run in runs))
         return None
 
     def turns(self) -> int:
         """Number of the newest run, which grows when the clock goes back."""
-        with self._reading():
+        with self._transaction():
             return next(self._run_numbers(), 0)
 
     def frames(self, from_s: float, to_s: float) -> Sequence[Frame]:
         """Frames from a time to another, both included."""
-        with self._reading():
+        with self._transaction():
             packed: list[codec.PackedFrame] = []
             for span in self._spans_up_to(from_s, to_s):  # latest run first
-                of_run: list[codec.PackedFrame] = []
-                for block in self._blocks(span):
+                run_frames: list[codec.PackedFrame] = []
+                for block in self._read_blocks(span):
                     begin = bisect_left(block.times, span.since_s)
                     end = bisect_right(block.times, span.until_s)
-                    of_run += block.frames[begin:end]
-                packed = of_run + packed
+                    run_frames += block.frames[begin:end]
+                packed = run_frames + packed
         frames = codec.unpack_frames(packed)
-        if len(frames) < len(packed):  # what was unpacked is not damaged
+        if len(frames) < len(packed):  # some could not be unpacked: all but those that were
             self._damaged_frames.update(codec.frame_time(frame) for frame in packed)
             self._damaged_frames.difference_update((frame.seq, frame.wall_s) for frame in frames)
         return frames
 
     def before(self, wall_s: float) -> float | None:
         """When the last frame before a time was taken."""
-        with self._reading():
-            last = self._last_frame(math.nextafter(wall_s, -math.inf), self._visible_spans(self._runs()))
+        with self._transaction():
+            last = self._last_frame(math.nextafter(wall_s, -math.inf), self._visible_spans(self._read_runs()))
         if last is None:
             return None
         return last.wall_s
 
     def after(self, wall_s: float) -> float | None:
         """When the first frame after a time was taken."""
-        with self._reading():
-            for span in self._visible_spans(self._runs()):
+        with self._transaction():
+            for span in self._visible_spans(self._read_runs()):
                 first_s = max(span.since_s, math.nextafter(wall_s, math.inf))
                 if first_s > span.until_s:
                     continue
-                for block in self._blocks(span._replace(since_s=first_s)):
+                for block in self._read_blocks(span._replace(since_s=first_s)):
                     place = bisect_left(block.times, first_s)
                     if place < len(block.times) and block.times[place] <= span.until_s:
                         return block.times[place]
@@ -172,7 +171,7 @@ class Recording:
     def points(self, from_s: float, to_s: float) -> Sequence[Points]:
         """Points for charts, oldest first."""
         points = []
-        for cell in self._content(PieceKind.POINTS, from_s, to_s, codec.unpack_points):
+        for cell in self._read_content(PieceKind.POINTS, from_s, to_s, codec.unpack_points):
             if from_s <= cell.wall_s <= to_s:
                 points.append(cell)
         return points
@@ -180,7 +179,7 @@ class Recording:
     def events(self, from_s: float, to_s: float) -> Sequence[Event]:
         """Events, oldest first."""
         events = []
-        for event in self._content(PieceKind.EVENTS, from_s, to_s, codec.unpack_events):
+        for event in self._read_content(PieceKind.EVENTS, from_s, to_s, codec.unpack_events):
             if from_s <= event.wall_s <= to_s:
                 events.append(event)
         return events
@@ -188,20 +187,20 @@ class Recording:
     def notes(self, from_s: float, to_s: float) -> Sequence[Note]:
         """Verdict notes, oldest first. The file may be from elsewhere: advice that is not gpumon's own is marked."""
         notes = []
-        for note in self._content(PieceKind.VERDICTS, from_s, to_s, codec.unpack_notes):
+        for note in self._read_content(PieceKind.VERDICTS, from_s, to_s, codec.unpack_notes):
             verdicts = tuple(vetted_verdict(verdict) for verdict in note.verdicts)
             notes.append(msgspec.structs.replace(note, verdicts=verdicts))
         return notes
 
-    def _runs(self) -> list[_Run]:
-        """Runs, oldest first."""
+    def _read_runs(self) -> list[_Run]:
+        """All runs, oldest first; of very many the newest `_MOST_RUNS`."""
         runs = []
         where = (
             "FROM pieces WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ?"
             " AND last_s BETWEEN first_s AND first_s + ? ORDER BY first_s"
         )
         for run in islice(self._run_numbers(), _MOST_RUNS):
-            bounds = (PieceKind.FRAMES, run, _FIRST_S, _LAST_S, LONGEST_BLOCK_S)
+            bounds = (PieceKind.FRAMES, run, _EARLIEST_S, _LATEST_S, LONGEST_BLOCK_S)
             first = self._query(f"SELECT first_s {where} LIMIT 1", bounds)
             last = self._query(f"SELECT last_s {where} DESC LIMIT 1", bounds)
             if first and last:
@@ -240,7 +239,7 @@ class Recording:
             latest_s = min(span.until_s, wall_s)
             if span.since_s > latest_s:
                 continue
-            for block in self._blocks(span._replace(until_s=latest_s), newest_first=True):
+            for block in self._read_blocks(span._replace(until_s=latest_s), newest_first=True):
                 place = bisect_right(block.times, latest_s) - 1
                 if place >= 0 and block.times[place] >= span.since_s:
                     return _FrameTime(block.times[place], span.run)
@@ -252,7 +251,7 @@ class Recording:
         A clock that was ahead for a while leaves frames in the future, and a later run before them in time. Where there
         is such a run, all runs are given as they are visible.
         """
-        runs = self._runs()
+        runs = self._read_runs()
         visible = self._visible_spans(runs)
         last = self._last_frame(to_s, visible)
         inside = []
@@ -270,14 +269,14 @@ class Recording:
 
     def _fills_gap(self, run: _Run, older: int) -> bool:
         """Whether a run lies where an older one has no frames, as its clock had leapt ahead."""
-        for block in self._blocks(_RunSpan(older, run.first_s, run.last_s), newest_first=True):
+        for block in self._read_blocks(_RunSpan(older, run.first_s, run.last_s), newest_first=True):
             place = bisect_right(block.times, run.last_s) - 1
             if place >= 0:
                 last_s = block.times[place]
                 return last_s < run.first_s or run.last_s - last_s > LONGEST_BLOCK_S
         return True
 
-    def _blocks(self, span: _RunSpan, *, newest_first: bool = False) -> Iterator[_Block]:
+    def _read_blocks(self, span: _RunSpan, *, newest_first: bool = False) -> Iterator[_Block]:
         """Blocks that may hold frames of a span, oldest first or newest first; read as they are asked for."""
         order = "ASC"
         if newest_first:
@@ -287,7 +286,7 @@ class Recording:
             (PieceKind.FRAMES, span.run, span.since_s - LONGEST_BLOCK_S, span.until_s, span.since_s),
         )
         for row in rows:
-            block = self._block(row)
+            block = self._read_block(row)
             if block is not None:
                 yield block
 
@@ -305,14 +304,14 @@ class Recording:
         except sqlite3.Error as error:
             raise unreadable_error(self._path, error) from None
 
-    def _data(self, row: int) -> object:
-        """Content of a row; None if it is larger than any block."""
+    def _read_data(self, row: int) -> object:
+        """Bytes of a row, or whatever a damaged file has there; None if they are more than any block has."""
         sql = "SELECT data FROM pieces WHERE id = ? AND length(data) <= ?"
         for (data,) in self._query(sql, (row, codec.MOST_PACKED_BYTES)):
             return data
         return None
 
-    def _block(self, row: int) -> _Block | None:
+    def _read_block(self, row: int) -> _Block | None:
         """The frames of a row; None where it is damaged."""
         if row in self._cache:
             self._cache.move_to_end(row)
@@ -337,12 +336,12 @@ class Recording:
             self._cached_bytes -= oldest.size
         return block
 
-    def _content(self, kind: PieceKind, from_s: float, to_s: float, decode: Callable[[bytes], list[T]]) -> list[T]:
+    def _read_content(self, kind: PieceKind, from_s: float, to_s: float, decode: Callable[[bytes], list[T]]) -> list[T]:
         """Content of the rows of a kind that may reach into a span, oldest first."""
         longest_s = LONGEST_BLOCK_S
         if kind is PieceKind.EVENTS:  # those of one tick may be of very different times
             longest_s = math.inf
-        with self._reading():
+        with self._transaction():
             content: list[T] = []
             read_rows: set[int] = set()
             for span in self._spans_up_to(from_s, to_s):  # latest run first
@@ -352,10 +351,10 @@ class Recording:
                 )
                 unread = [row for row in rows if row not in read_rows]  # a row may reach into two spans of its run
                 read_rows.update(unread)
-                of_run: list[T] = []
+                run_content: list[T] = []
                 for row in unread:
-                    of_run += self._decode_row(row, decode)
-                content = of_run + content
+                    run_content += self._decode_row(row, decode)
+                content = run_content + content
             return content
 
     def _decode_row(self, row: int, decode: Callable[[bytes], list[T]]) -> list[T]:
@@ -363,7 +362,7 @@ class Recording:
         if row in self._damaged_rows:
             return []
         try:
-            data = self._data(row)
+            data = self._read_data(row)
             if isinstance(data, bytes):
                 return decode(data)
         except codec.TooLargeError:
@@ -378,11 +377,12 @@ class Recording:
         return []
 
     def _damage_error(self, why: str) -> ConfigError:
+        """The error of a file that is too damaged to be read."""
         return ConfigError(f"{file_name(self._path)}: {why}; take another copy of it")
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
-        """One state of the file for all queries of a call, whatever a writer does meanwhile."""
+    def _transaction(self) -> Iterator[None]:
+        """Show all queries within it the same state of the file, whatever a writer does meanwhile."""
         with self._lock:
             self._query("BEGIN")
             try:
@@ -416,7 +416,7 @@ def _frames_with_times(data: bytes) -> list[tuple[float, codec.PackedFrame]]:
     last_s = -math.inf
     for frame in codec.unpack_block(data):
         _, wall_s = codec.frame_time(frame)
-        if not _FIRST_S <= wall_s <= _LAST_S or wall_s <= last_s:
+        if not _EARLIEST_S <= wall_s <= _LATEST_S or wall_s <= last_s:
             raise ValueError("damaged: its times are in no order")
         last_s = wall_s
         timed.append((wall_s, frame))

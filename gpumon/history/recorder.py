@@ -41,20 +41,21 @@ _BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 """Seconds until the file is opened anew, after one failure, two in a row, ..."""
 _FULL_BYTES: Final = 1 << 20
 """Bytes: a disk with less room left is full."""
-_SHARED_FACTS: Final = {
+_DIFFERENT_FACT: Final = {
     "host": "is a recording of the host {}: name another file",
     "simulated": "holds frames of another kind (simulated and real ones do not mix): name another file",
 }
-"""Facts that all frames of a recording share, and what is said where the file has another."""
+"""Fact that all frames of a recording share -> what an error says where the file has another one than this run."""
 BLOCK_S: Final = 60.0
 """Seconds of wall time of one block: what must be read to see one of its frames."""
 _HEADROOM_BYTES: Final = 1 << 20
-"""Most bytes of a minute before room is made for it."""
+"""Bytes below the allowed size from which on room is made: a minute is written before old rows go."""
 _LARGEST_RUN: Final = 2**62
 _LATEST_WALL_S: Final = 1e11
-"""A row whose run or time is beyond these is damaged: the writer does not go on from it."""
+"""Unix time, in the year 5138. A row beyond these two is damaged: the writer does not go on from it."""
 _ROWS_REMOVED_AT_ONCE: Final = 8
-_RETIRE_S: Final = 0.05
+"""Rows of one DELETE: between two of them it is looked whether time is left."""
+_MOST_REMOVAL_S: Final = 0.05
 """Longest time that old rows are removed for in one commit."""
 _STEADY_S: Final = 600.0
 """Nothing goes for its age until the clock has kept step with the monotonic one for that long: it may be wrong."""
@@ -84,9 +85,9 @@ class Recorder:
         self._file = (0, 0)
         """Identity of the open file."""
         self._fault: Fault | None = None
-        """The file cannot be written."""
+        """That the file cannot be written."""
         self._slow: Fault | None = None
-        """The disk does not keep up."""
+        """That the disk does not keep up."""
         self._failures = 0
         """Failures in a row."""
         self._retry_s = -math.inf
@@ -96,9 +97,9 @@ class Recorder:
         self.written = 0
         """Frames that stand in the file for good, since this start."""
         self.is_new = False
-        """This start made the file."""
+        """Whether this start made the file."""
         try:
-            self._begin()
+            self._lock_and_open()
         except BaseException:  # whatever interrupts it, a file that was begun is not left locked
             self._disconnect()
             self._stack.close()
@@ -130,7 +131,7 @@ class Recorder:
             self._waiting.put(None, timeout=timeout_s)
         self._thread.join(max(0.0, end_s - time.monotonic()))
 
-    def _begin(self) -> None:
+    def _lock_and_open(self) -> None:
         """Lock and open the file. Raises ConfigError, which names the file, where either cannot be."""
         try:
             if self._path.exists():
@@ -156,7 +157,7 @@ class Recorder:
         connection = open_connection(self._path, "rw")
         self._connection = connection
         facts_in_file = read_facts(connection, self._path)
-        for name, text in _SHARED_FACTS.items():
+        for name, text in _DIFFERENT_FACT.items():
             if facts_in_file.get(name, "") != self._facts.get(name, ""):
                 raise ConfigError(f"{file_name(self._path)}: {text.format(clean(facts_in_file.get(name, '')))}")
         choose_journal(connection, self._path)
@@ -201,13 +202,13 @@ class Recorder:
             self._writer.write(ticks)
         except Exception as error:  # whatever it is, the monitor goes on, and it is named
             self.dropped += len(ticks)
-            self._stop(error, ticks[0].frame.wall_s)
+            self._pause(error, ticks[0].frame.wall_s)
         else:
             self.written += len(ticks)
             self._failures = 0
             self._fault = None
 
-    def _stop(self, error: Exception, wall_s: float) -> None:
+    def _pause(self, error: Exception, wall_s: float) -> None:
         """Let go of the file for a while, and say why."""
         reason = _failure_text(error, self._path)
         self._disconnect()
@@ -333,10 +334,11 @@ class Writer:
         self._frames = _Minute(PieceKind.FRAMES, codec.pack_block, codec.unpack_block)
         self._points = _Minute(PieceKind.POINTS, codec.pack_points, codec.unpack_points)
         self._cell = PointsCell()
+        """Points of the seconds that are not written yet."""
         self._log = VerdictLog()
         self._clock = _Clock()
-        self._behind = False
-        """Old rows are left that there was no time to remove."""
+        self._rows_left_to_remove = False
+        """Whether old rows are left that there was no time to remove."""
         if newest:
             self._resume()
 
@@ -345,8 +347,8 @@ class Writer:
         self._connection.execute("BEGIN IMMEDIATE")
         for tick in ticks:
             self._add(tick)
-        if self._behind:
-            self._retire()
+        if self._rows_left_to_remove:
+            self._remove_old_rows()
         self._connection.execute("COMMIT")
 
     def finish(self, points: Sequence[Points] = (), events: Sequence[Event] = (), notes: Sequence[Note] = ()) -> None:
@@ -422,11 +424,11 @@ class Writer:
 
     def _end_minute(self) -> None:
         """Make one row of the minute that was begun, and remove old ones."""
-        self._join(self._frames)
-        self._join(self._points)
-        self._retire()
+        self._join_rows(self._frames)
+        self._join_rows(self._points)
+        self._remove_old_rows()
 
-    def _join(self, minute: _Minute[T]) -> None:
+    def _join_rows(self, minute: _Minute[T]) -> None:
         """Put one row in the place of those of a minute. It comes before they go, so that no id is ever used again."""
         if len(minute.rows) > 1:
             self._insert(minute.kind, minute.first_s, minute.last_s, minute.pack(minute.items))
@@ -442,12 +444,12 @@ class Writer:
         assert row is not None, "an INSERT makes a row"
         return row
 
-    def _retire(self) -> None:
+    def _remove_old_rows(self) -> None:
         """Remove what is too old or too much, oldest first, for a moment at most; the rest is done with later ticks."""
-        end_s = time.monotonic() + _RETIRE_S
-        self._behind = True
-        while self._behind and time.monotonic() < end_s:
-            self._behind = self._remove_oldest() or self._shrink()
+        end_s = time.monotonic() + _MOST_REMOVAL_S
+        self._rows_left_to_remove = True
+        while self._rows_left_to_remove and time.monotonic() < end_s:
+            self._rows_left_to_remove = self._remove_oldest() or self._shrink()
 
     def _remove_oldest(self) -> bool:
         """Remove a few of the oldest rows, if all are too old or the file is too large; returns whether it did."""
@@ -466,7 +468,7 @@ class Writer:
         return True
 
     def _is_too_old(self, run: int, last_s: float) -> bool:
-        """Whether a row is. One that a wrong clock dated into the future is as old as what came after it."""
+        """Whether a row may go for its age. One that a wrong clock dated into the future is as old as the next."""
         if not self._clock.steady:
             return False
         if last_s > self._last_s:
@@ -501,7 +503,9 @@ class _Minute(Generic[T]):
         self.pack = pack
         self._unpack = unpack
         self.rows: list[int] = []
+        """Ids of its rows."""
         self.items: list[T] = []
+        """Frames, or points, of all its rows."""
         self.first_s = 0.0
         self.last_s = 0.0
 
@@ -541,7 +545,7 @@ class _Minute(Generic[T]):
 
 
 class _Clock:
-    """Whether the wall clock has kept step with the monotonic one."""
+    """Watches whether the wall clock keeps step with the monotonic one."""
 
     def __init__(self) -> None:
         self._offset_s = math.inf
@@ -549,6 +553,7 @@ class _Clock:
         self._since_s = math.inf
         """Since when, on the monotonic clock, they have kept step."""
         self.steady = False
+        """Whether it has for `_STEADY_S`."""
 
     def tick(self, wall_s: float, monotonic_s: float) -> None:
         """Take in both clocks."""

@@ -37,8 +37,7 @@ class Opened(NamedTuple):
 def begun(ring: FrameStore, at_s: float) -> Derivation:
     """A course that is ready for the first frame at or after a time."""
     course = Derivation(ring, make)
-    for _ in course.begin(at_s):
-        pass
+    course.warm_up(at_s)
     return course
 
 

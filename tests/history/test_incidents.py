@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.history.summary import MOST_LISTED_INCIDENTS, incidents
+from gpumon.history.incidents import MOST_LISTED_INCIDENTS, incidents
 from gpumon.readings.period import Incident
 from gpumon.readings.snapshot import Event, EventKind, Level
 from gpumon.readings.verdict import Verdict

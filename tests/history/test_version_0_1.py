@@ -13,8 +13,8 @@ import pytest
 from gpumon.efficiency.flops import decode_flops_per_token
 from gpumon.efficiency.traffic import kv_read_bytes
 from gpumon.history import codec
+from gpumon.history.incidents import incidents
 from gpumon.history.reader import Recording
-from gpumon.history.summary import incidents
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.triage.render import event_text
 from tests.each_row import each_row

@@ -12,7 +12,7 @@ def left():
     print([thread.name for thread in threading.enumerate() if thread is not threading.main_thread()])
 
 atexit.register(left)  # runs last: what is registered first
-from gpumon.history.timeline import Worker
+from gpumon.history.worker import Worker
 
 worker = Worker(lambda: True)  # there is always something to do ahead
 print(asyncio.run(worker.call(lambda: "asked")))

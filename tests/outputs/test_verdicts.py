@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpumon.history.summary import incidents
+from gpumon.history.incidents import incidents
 from gpumon.outputs.verdicts import markdown
 from gpumon.readings.frame import GpuState
 from gpumon.readings.snapshot import FaultShown, Kind
