@@ -8,10 +8,10 @@ from gpumon.fleet.row import STATE_LEVELS
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS
-from gpumon.tui.fleet.columns import sentence, state_or_verdict
+from gpumon.tui.fleet.columns import row_sentence, state_or_verdict
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.shown import FleetMoment, fleet_moment
-from gpumon.tui.fleet.summary import faults
+from gpumon.tui.fleet.summary import fault_lines
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
@@ -92,8 +92,8 @@ def test_the_state_of_a_host_has_one_level_on_the_whole_screen(state: HostState)
     assert line(shown, 120)[0].startswith(f" {mark.glyph} 1  a {state.value}: ")
     ((word, tone),) = state_or_verdict(row, scenes.WALL_S, 60)
     assert (word.split()[0], tone) == (mark.glyph, mark.tone)
-    assert sentence(row, scenes.WALL_S)[:2] == (mark.glyph, mark.tone)
-    (wrong,) = faults(shown, scenes.WALL_S, 120, back=False)
+    assert row_sentence(row, scenes.WALL_S)[:2] == (mark.glyph, mark.tone)
+    (wrong,) = fault_lines(shown, scenes.WALL_S, 120, gone_back=False)
     assert (mark.glyph, mark.tone) in [(piece.strip(), tone) for piece, tone in wrong]
 
 
@@ -104,7 +104,7 @@ def test_a_host_with_a_critical_engine_is_critical(state: HostState) -> None:
     for room in (12, 60):
         assert state_or_verdict(row, scenes.WALL_S, room)[0][1] == MARKS[Level.CRITICAL].tone
         assert text(state_or_verdict(row, scenes.WALL_S, room)).startswith(" ✗ hung")
-    assert sentence(row, scenes.WALL_S)[0] == "✗"
+    assert row_sentence(row, scenes.WALL_S)[0] == "✗"
 
 
 def test_an_engine_that_does_not_answer_and_has_no_verdict_is_a_warning() -> None:

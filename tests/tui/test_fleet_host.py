@@ -18,7 +18,7 @@ from gpumon.session.fleet_host import with_fleet_name
 from gpumon.tui.control import BundleFacts
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.app import FleetApp
-from gpumon.tui.fleet.host_pane import _lines
+from gpumon.tui.fleet.host_pane import _fold_text
 from gpumon.tui.process_table import NO_PROCESSES_AFAR
 from gpumon.tui.table import clock
 from tests.each_row import each_row
@@ -193,7 +193,7 @@ def test_a_host_has_the_name_that_the_fleet_has_for_it():
     ],
 )
 def test_a_verdict_takes_the_lines_that_are_free(most: int, lines: list[str]):
-    assert _lines("VRAM 89 %, 8.9 GiB left for programs that are not visible", 12, 18, most) == lines
+    assert _fold_text("VRAM 89 %, 8.9 GiB left for programs that are not visible", 12, 18, most) == lines
 
 
 def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] = ()) -> FleetRow:
@@ -222,7 +222,7 @@ def test_the_state_of_a_host_is_a_whole_word_in_whatever_room(state: HostState, 
 def test_what_can_not_be_told_is_said_once() -> None:
     verdict = Verdict("vllm:8000", Limit.UNKNOWN, "", "", level=Level.NOTE, unknown=(Signal("mbu"),))
     row = row_in(HostState.OK, verdict)
-    assert columns.sentence(row, WALL_S)[2] == "gpu01: unknown: vllm:8000: not known: MBU or memory bandwidth"
+    assert columns.row_sentence(row, WALL_S)[2] == "gpu01: unknown: vllm:8000: not known: MBU or memory bandwidth"
     painted = "".join(piece for piece, _ in columns.state_or_verdict(row, WALL_S, 40))
     assert painted.startswith(" ? unknown   vllm:8000: not known: MBU")
 

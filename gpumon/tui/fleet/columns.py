@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -53,29 +53,49 @@ from gpumon.tui.table import (
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
 from gpumon.tui.view import View
 
-_STATES: Final[dict[HostState, tuple[str, str]]] = {
-    state: (f"{LEVEL_MARKS[level][0]} {state.name}", LEVEL_MARKS[level][1]) for state, level in STATE_LEVELS.items()
-}
-"""Word and tone of a host that is not well known."""
 OWNER: Final = "owner"
 """Kind of rows that are one owner's each."""
-_NAME: Final = 18
-_WIDE_NAME: Final = 34
-_WIDE: Final = 160
-"""Columns from which names have more room."""
-_BOTH_SHARES: Final = 120
-"""Columns from which MFU and MBU are both shown, whatever the rows are sorted by."""
-_BAR: Final = 5
+_NAME_CELLS: Final = 18
+_WIDE_NAME_CELLS: Final = 34
+_WIDE_SCREEN: Final = 160
+"""Cells of a screen on which names have more room."""
+_BOTH_SHARES_SCREEN: Final = 120
+"""Cells of a screen on which MFU and MBU are both shown, whatever the rows are sorted by."""
+_BAR_CELLS: Final = 5
+_BUSY_CELLS: Final = 1 + _BAR_CELLS + 1 + 4
+"""Cells of the column of the busy share: a blank, its bar, a blank, and its percent."""
+_GPUS_CELLS: Final = 6
+"""Cells of the column of the number of GPUs, a blank before it included."""
 LEAST_VERDICT: Final = 12
-"""Cells of the worst verdict behind the columns: a glyph and a word."""
+"""Least cells of the worst verdict behind the columns: a glyph and a word."""
+_WIDER_ROOM: Final = 34
+"""Cells that the columns of wider screens leave to the verdict, or are left out."""
+_LAST_ROOM: Final = 60
+"""The same for the last columns, which are the least important ones."""
+_PARTIAL_MARK: Final = "~"
+"""Behind a share that is known for a part of the GPUs."""
+_DROPS: Final = ("vram", "mbu", "gpus", "mfu", "idle", "tokens", "ttft")
+"""Columns that a narrow screen does without, the first one first: whoever is on call asks who waits, not for MFU."""
+_OWNER_DROPS: Final = ("mbu", "mfu", "power", "tokens", "cost", "idle")
+"""The same for rows of owners."""
+_COLUMN_OF_SORT: Final = {"waste": "idle"}
+"""Sort -> the column that shows what it goes by, where that has another name."""
+_SORT_MEANS: Final = {
+    "waste": "what lies idle: in money, or GPUs",
+    "level": "how bad the worst verdict is, who waits, then waste",
+}
+"""Sort -> what it goes by, where the name does not tell it."""
+_STATES: Final[dict[HostState, tuple[str, str]]] = {
+    state: (f"{LEVEL_MARKS[level].glyph} {state.name}", LEVEL_MARKS[level].tone)
+    for state, level in STATE_LEVELS.items()
+}
+"""State of a host of which nothing new is known -> its word and tone."""
 _BRIEF_ROOM: Final = 24
-"""Cells of it in which a part of its sentence would say nothing."""
+"""Cells of a verdict below which it is its name alone: a part of its sentence would say nothing."""
 _BRIEF_STATES: Final = {HostState.UNREACHABLE: "✗ NO ANSWER"}
-"""States that have another word there."""
-_ROOM: Final = 34
-"""Cells that the columns of a wider screen leave to it."""
-_MOST_ROOM: Final = 60
-"""The same of the last ones."""
+"""Shorter words of states, for a narrow verdict."""
+_HEAD_CELLS: Final = 11
+"""Cells of a verdict's glyph and name before its sentence."""
 
 
 def priced(view: View) -> bool:
@@ -85,7 +105,7 @@ def priced(view: View) -> bool:
 
 
 def vram_ratio(row: FleetRow) -> Reading:
-    """VRAM in use of all there is."""
+    """VRAM in use over all VRAM."""
     used = row.vram_used_bytes.value
     total = row.vram_total_bytes.value
     if isinstance(used, Missing):
@@ -98,54 +118,57 @@ def vram_ratio(row: FleetRow) -> Reading:
 
 
 def has_unverified_peak(row: FleetRow) -> bool:
-    """Whether a FLOP/s peak in it is not verified."""
+    """Whether the FLOP/s peak of a GPU of the row is not verified: its MFU is unsure then."""
     return any(row_gpu.gpu.peak_unverified for row_gpu in row.parts.gpus)
 
 
 def bandwidth_unsure(row: FleetRow) -> bool:
-    """Whether a bandwidth peak in it is not verified."""
+    """Whether the bandwidth peak of a GPU of the row is not verified: its MBU is unsure then."""
     return any(row_gpu.gpu.bandwidth_peak_unverified for row_gpu in row.parts.gpus)
 
 
-def _gpus(row: FleetRow, _: View, tone: str) -> line.Row:
+def _gpus_cell(row: FleetRow, _: View, tone: str) -> line.Row:
     """Number of GPUs; before it how many of them report, if some do not and there is room: `41/48`."""
     if isinstance(row.gpus, Missing):
-        return ((right(DASH, 6), "muted"),)
-    number = f"{row.gpus}"
+        return ((right(DASH, _GPUS_CELLS), "muted"),)
+    text = f"{row.gpus}"
     reporting = row.busy_ratio.gpus
-    in_part = f"{reporting}/{number}"
-    if reporting < row.gpus and cells(in_part) <= 5:
-        number = in_part
-    return ((right(number, 6), tone),)
+    reporting_text = f"{reporting}/{row.gpus}"
+    if reporting < row.gpus and cells(reporting_text) < _GPUS_CELLS:
+        text = reporting_text
+    return ((right(text, _GPUS_CELLS), tone),)
 
 
-def _busy(row: FleetRow, _: View, tone: str) -> line.Row:
+def _busy_cell(row: FleetRow, _: View, tone: str) -> line.Row:
+    """The mean busy share as a bar, with the mean SM activity in it, and as percent."""
     sm = mean_of_known_gpus([row_gpu.gpu.sm_active_ratio for row_gpu in row.parts.gpus]).value
     text, tone = share(row.busy_ratio.value, 4, tone)
-    return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR), (" " + text, tone))
+    return ((" ", tone), *bar((("busy", row.busy_ratio.value), ("sm", sm)), _BAR_CELLS), (" " + text, tone))
 
 
-def _idle(money: bool) -> Column[FleetRow]:
+def _idle_column(*, has_prices: bool) -> Column[FleetRow]:
     """Idle GPUs: their price per hour where prices are known, else how many GPUs' worth."""
 
     def text(row: FleetRow) -> str:
-        value = idle_of(row, money).value
-        if isinstance(value, Missing):
-            return short(value, 5)
-        return figure(value)
+        idle = row.idle_cost_per_h if has_prices else row.idle_gpus
+        if isinstance(idle.value, Missing):
+            return short(idle.value, 5)
+        return figure(idle.value)
 
-    return figures_column("idle", "idle/h" if money else "idle gpu", 7 if money else 9, text, gap=0)
-
-
-def idle_of(row: FleetRow, money: bool) -> Known:
-    """Idle money per hour, or idle GPUs."""
-    return row.idle_cost_per_h if money else row.idle_gpus
+    if has_prices:
+        return figures_column("idle", "idle/h", 7, text, gap=0)
+    return figures_column("idle", "idle gpu", 9, text, gap=0)
 
 
-def _leveled(
-    name: str, title: str, width: int, value: Callable[[FleetRow], Reading], text: Callable[[Reading], str], keep: int
+def _leveled_column(
+    name: str,
+    title: str,
+    width: int,
+    value: Callable[[FleetRow], Reading],
+    text: Callable[[Reading], str],
+    keep: int = _WIDER_ROOM,
 ) -> Column[FleetRow]:
-    """A column of figures by their level."""
+    """A column of figures that have the tone of their level, and a mark where that is high."""
 
     def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         reading = value(row)
@@ -159,23 +182,33 @@ def _leveled(
     return Column(name, title, width, ((right(title, width), "muted"),), cell, keep)
 
 
-def _bandwidth(row: FleetRow, _: View, tone: str) -> line.Row:
-    text, tone = share(row.bandwidth_ratio.value, 6, tone, UNSURE if bandwidth_unsure(row) else "")
+def _mfu_with_doubt(row: FleetRow) -> tuple[Reading, str]:
+    """MFU, and the mark of one that is unsure."""
+    return row.mfu_ratio.value, UNSURE if has_unverified_peak(row) else ""
+
+
+def _mbu_with_doubt(row: FleetRow) -> tuple[Reading, str]:
+    """MBU, and the mark of one that is unsure."""
+    return row.mbu_ratio.value, UNSURE if bandwidth_unsure(row) else ""
+
+
+def _bandwidth_cell(row: FleetRow, _: View, tone: str) -> line.Row:
+    """Memory bandwidth in use over its peak, as percent."""
+    doubt = UNSURE if bandwidth_unsure(row) else ""
+    text, tone = share(row.bandwidth_ratio.value, 6, tone, doubt)
     return ((" " + text, tone),)
 
 
-def _engines(row: FleetRow) -> str:
+def _engines_text(row: FleetRow) -> str:
+    """Number of engines; before it how many of them answer, if some do not: `3/4`."""
     if row.silent:
         return f"{row.engines - row.silent}/{row.engines}"
     return f"{row.engines}"
 
 
-def _types(row: FleetRow) -> str:
+def gpu_types_text(row: FleetRow) -> str:
+    """Types of GPU with their numbers: `8x H100 SXM 2x L40S`."""
     return " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
-
-
-PART: Final = "~"
-"""Behind a share that is known for a part of the GPUs."""
 
 
 def in_part(known: Known) -> bool:
@@ -183,8 +216,8 @@ def in_part(known: Known) -> bool:
     return not isinstance(known.value, Missing) and known.gpus < known.of
 
 
-def _marked(column: Column[FleetRow], known: Callable[[FleetRow], Known]) -> Column[FleetRow]:
-    """The column with a mark behind a figure of a part of the GPUs, where it has a cell for it."""
+def _with_partial_mark(column: Column[FleetRow], known: Callable[[FleetRow], Known]) -> Column[FleetRow]:
+    """The column with a mark behind a figure that is known for a part of the GPUs, where it has a cell for the mark."""
 
     def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         pieces = column.cell(row, view, tone)
@@ -192,49 +225,23 @@ def _marked(column: Column[FleetRow], known: Callable[[FleetRow], Known]) -> Col
             return pieces
         (text, tone), *_ = pieces
         if text.startswith("  "):
-            return ((right(text.strip() + PART, column.width), tone),)
+            return ((right(text.strip() + _PARTIAL_MARK, column.width), tone),)
         return pieces
 
     return msgspec.structs.replace(column, cell=cell)
 
 
-def _shares(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow]]:
+def _share_columns(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow]]:
     """The columns MFU and MBU; `together`: neither is shown without the other."""
-    shares: tuple[Column[FleetRow], Column[FleetRow]] = efficiency_columns(
-        "fleet",
-        (6, 5),
-        lambda row: (row.mfu_ratio.value, UNSURE if has_unverified_peak(row) else ""),
-        lambda row: (row.mbu_ratio.value, UNSURE if bandwidth_unsure(row) else ""),
-        together=together,
-    )
-    return _marked(shares[0], lambda row: row.mfu_ratio), _marked(shares[1], lambda row: row.mbu_ratio)
+    mfu: Column[FleetRow]
+    mbu: Column[FleetRow]
+    mfu, mbu = efficiency_columns("fleet", (6, 5), _mfu_with_doubt, _mbu_with_doubt, together=together)
+    mfu_marked = _with_partial_mark(mfu, lambda row: row.mfu_ratio)
+    mbu_marked = _with_partial_mark(mbu, lambda row: row.mbu_ratio)
+    return mfu_marked, mbu_marked
 
 
-_EFFICIENCY: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _shares(together=True)
-_APART: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _shares(together=False)
-
-_BANDWIDTH_HEAD: Final = ((right(glossary.BANDWIDTH.short, 7), "muted"),)
-_BUSY_HEAD: Final = ((" " * (_BAR + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
-
-
-_GPUS: Final[Column[FleetRow]] = Column("gpus", "gpus", 6, (("  gpus", "muted"),), _gpus)
-_BUSY: Final[Column[FleetRow]] = Column("busy", "busy", _BAR + 6, _BUSY_HEAD, _busy)
-_WAITING: Final[Column[FleetRow]] = _leveled(
-    "waiting", glossary.WAITING.short, 6, lambda row: row.waiting, whole, _ROOM
-)
-_TTFT: Final[Column[FleetRow]] = _leveled(
-    "ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds, _ROOM
-)
-_VRAM: Final[Column[FleetRow]] = figures_column("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
-_TOKENS: Final[Column[FleetRow]] = figures_column(
-    "tokens", glossary.DECODE.short, 7, lambda row: rate(row.decode_tokens_per_s), gap=0
-)
-_POWER: Final[Column[FleetRow]] = figures_column(
-    "power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_ROOM
-)
-
-
-def idle_ratio(row: FleetRow) -> Reading:
+def _idle_ratio(row: FleetRow) -> Reading:
     """Share of the GPUs that lies idle: what their busy share leaves."""
     busy = row.busy_ratio.value
     if isinstance(busy, Missing):
@@ -242,59 +249,58 @@ def idle_ratio(row: FleetRow) -> Reading:
     return max(0.0, 1.0 - busy)
 
 
-_UNUSED: Final[Column[FleetRow]] = figures_column("idle_share", "idle", 6, lambda row: ratio(idle_ratio(row)), gap=0)
+def _models_text(row: FleetRow) -> str:
+    """Names of the models that are served, each shortened."""
+    return " ".join(model_name(clean(model, 100), 20) for model in row.models)
+
+
+_MFU_AND_MBU: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _share_columns(together=True)
+_MFU_OR_MBU: Final[tuple[Column[FleetRow], Column[FleetRow]]] = _share_columns(together=False)
+_GPUS_HEAD: Final = (("  gpus", "muted"),)
+_BANDWIDTH_HEAD: Final = ((right(glossary.BANDWIDTH.short, 7), "muted"),)
+_BUSY_HEAD: Final = ((" " * (_BAR_CELLS + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
+"""Its glyph is the legend of the bar."""
+_GPUS: Final[Column[FleetRow]] = Column("gpus", "gpus", _GPUS_CELLS, _GPUS_HEAD, _gpus_cell)
+_BUSY: Final[Column[FleetRow]] = Column("busy", "busy", _BUSY_CELLS, _BUSY_HEAD, _busy_cell)
+_WAITING: Final[Column[FleetRow]] = _leveled_column(
+    "waiting", glossary.WAITING.short, 6, lambda row: row.waiting, whole
+)
+_TTFT: Final[Column[FleetRow]] = _leveled_column(
+    "ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds
+)
+_VRAM: Final[Column[FleetRow]] = figures_column("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
+_TOKENS: Final[Column[FleetRow]] = figures_column(
+    "tokens", glossary.DECODE.short, 7, lambda row: rate(row.decode_tokens_per_s), gap=0
+)
+_POWER: Final[Column[FleetRow]] = figures_column(
+    "power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_WIDER_ROOM
+)
+_IDLE_SHARE: Final[Column[FleetRow]] = figures_column(
+    "idle_share", "idle", 6, lambda row: ratio(_idle_ratio(row)), gap=0
+)
 _COST: Final[Column[FleetRow]] = figures_column("cost", "cost/h", 8, lambda row: figure(row.cost_per_h.value), gap=0)
-
-
-def _base(kind: str, name: Column[FleetRow], money: bool, narrow: bool) -> tuple[Column[FleetRow], ...]:
-    """The columns that every screen shows: what somebody on call looks at first, then efficiency; of owners what they
-    hold and what of it lies idle."""
-    shares = _APART if narrow else _EFFICIENCY
-    if kind != OWNER:
-        return (name, _GPUS, _BUSY, _WAITING, _TTFT, _VRAM, *shares, _TOKENS, _idle(money))
-    cost = (_COST, _idle(money)) if money else ()
-    return (name, _GPUS, _UNUSED, _TOKENS, *shares, _POWER, *cost)
-
-
+_MODELS: Final[Column[FleetRow]] = words_column("models", "models", 30, _models_text, gap=2, keep=_LAST_ROOM)
+_HOSTS: Final[Column[FleetRow]] = figures_column("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_LAST_ROOM)
 _MORE: Final[tuple[Column[FleetRow], ...]] = (
     _BUSY,
     _WAITING,
     _TTFT,
     _VRAM,
-    _leveled("itl", glossary.ITL.short, 9, lambda row: row.itl_p95_s.value, seconds, _ROOM),
-    _leveled("kv", glossary.KV_CACHE.short, 5, lambda row: row.kv_usage_ratio, lambda value: ratio(value, 4), _ROOM),
+    _leveled_column("itl", glossary.ITL.short, 9, lambda row: row.itl_p95_s.value, seconds),
+    _leveled_column("kv", glossary.KV_CACHE.short, 5, lambda row: row.kv_usage_ratio, lambda value: ratio(value, 4)),
     _POWER,
-    Column(
-        "bandwidth", glossary.BANDWIDTH.name, 7, ((right(glossary.BANDWIDTH.short, 7), "muted"),), _bandwidth, _ROOM
-    ),
+    Column("bandwidth", glossary.BANDWIDTH.name, 7, _BANDWIDTH_HEAD, _bandwidth_cell, _WIDER_ROOM),
     figures_column(
-        "tok_j", glossary.TOKENS_PER_JOULE.short, 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_ROOM
+        "tok_j", glossary.TOKENS_PER_JOULE.short, 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_WIDER_ROOM
     ),
-    figures_column("engines", "engines", 7, _engines, keep=_MOST_ROOM),
-    figures_column("prefill", glossary.PREFILL.short, 7, lambda row: rate(row.prefill_tokens_per_s), keep=_MOST_ROOM),
-    figures_column("requests", glossary.REQUESTS.short, 5, lambda row: figure(row.requests_per_s), keep=_MOST_ROOM),
-    figures_column("ttft_ok", glossary.TTFT_GOAL.short, 7, lambda row: ratio(row.ttft_goal_ratio), keep=_MOST_ROOM),
-    figures_column("itl_ok", glossary.ITL_GOAL.short, 7, lambda row: ratio(row.itl_goal_ratio), keep=_MOST_ROOM),
-    words_column("types", "GPU types", 18, _types, gap=2, keep=_MOST_ROOM),
+    figures_column("engines", "engines", 7, _engines_text, keep=_LAST_ROOM),
+    figures_column("prefill", glossary.PREFILL.short, 7, lambda row: rate(row.prefill_tokens_per_s), keep=_LAST_ROOM),
+    figures_column("requests", glossary.REQUESTS.short, 5, lambda row: figure(row.requests_per_s), keep=_LAST_ROOM),
+    figures_column("ttft_ok", glossary.TTFT_GOAL.short, 7, lambda row: ratio(row.ttft_goal_ratio), keep=_LAST_ROOM),
+    figures_column("itl_ok", glossary.ITL_GOAL.short, 7, lambda row: ratio(row.itl_goal_ratio), keep=_LAST_ROOM),
+    words_column("types", "GPU types", 18, gpu_types_text, gap=2, keep=_LAST_ROOM),
 )
-
-
-_DROPS: Final = ("vram", "mbu", "gpus", "mfu", "idle", "tokens", "ttft")
-"""Columns that a narrow screen does without, the first one first: whoever is on call asks who waits, not for MFU."""
-_OWNER_DROPS: Final = ("mbu", "mfu", "power", "tokens", "cost", "idle")
-"""The same of owners."""
-_COLUMN: Final = {"waste": "idle"}
-"""Sort -> the column that shows what it goes by, where that has another name."""
-
-
-def _models(row: FleetRow) -> str:
-    return " ".join(model_name(clean(model, 100), 20) for model in row.models)
-
-
-_MODELS: Final[Column[FleetRow]] = words_column("models", "models", 30, _models, gap=2, keep=_MOST_ROOM)
-_HOSTS: Final[Column[FleetRow]] = figures_column("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_MOST_ROOM)
-
-
+"""Columns of wider screens, in their order; those that a kind of rows has on every screen are left out here."""
 _LAST: Final[dict[str, tuple[Column[FleetRow], ...]]] = {
     "host": (_MODELS,),
     "model": (_HOSTS,),
@@ -303,29 +309,54 @@ _LAST: Final[dict[str, tuple[Column[FleetRow], ...]]] = {
 """The last columns of each kind of rows."""
 
 
+def _base_columns(
+    kind: str, name: Column[FleetRow], *, has_prices: bool, is_narrow: bool
+) -> tuple[Column[FleetRow], ...]:
+    """The columns that every screen shows: what somebody on call looks at first, then efficiency; for owners what they
+    hold and what of it lies idle."""
+    shares = _MFU_OR_MBU if is_narrow else _MFU_AND_MBU
+    idle = _idle_column(has_prices=has_prices)
+    if kind != OWNER:
+        return (name, _GPUS, _BUSY, _WAITING, _TTFT, _VRAM, *shares, _TOKENS, idle)
+    owner_columns = (name, _GPUS, _IDLE_SHARE, _TOKENS, *shares, _POWER)
+    if has_prices:
+        return (*owner_columns, _COST, idle)
+    return owner_columns
+
+
 def bare_model(model: str, width: int) -> str:
-    """A model without its organisation, whether or not that has room: names of a list are alike."""
+    """A model's name without its organisation, even where that has room, so that all names of a list look alike."""
     return model_name(model.rstrip("/").rpartition("/")[2] or model, width)
 
 
-def _name(kind: str, width: int) -> Column[FleetRow]:
-    """The column of the names of models, owners, or hosts."""
+def _name_column(kind: str, width: int) -> Column[FleetRow]:
+    """The column of the names of hosts, models or owners."""
     shorten = bare_model if kind == "model" else cut
     return words_column("name", kind, width, lambda row: shorten(clean(row.name, 200), width), fixed=True)
 
 
 @lru_cache(maxsize=128)
-def _table(kind: str, width: int, money: bool, sort: str) -> Table[FleetRow]:
+def _table(kind: str, width: int, sort: str, *, has_prices: bool) -> Table[FleetRow]:
     """The columns in their order; that of the sort stands with those that every screen shows."""
-    name = _name(kind, _WIDE_NAME if width >= _WIDE else _NAME)
-    base = _base(kind, name, money, width < _BOTH_SHARES)
-    more = tuple(column for column in (*_MORE, *_LAST[kind]) if column not in base)
-    sorted_by = _COLUMN.get(sort, sort)
-    first = tuple(column for column in more if column.name == sorted_by)
+    name_cells = _NAME_CELLS
+    if width >= _WIDE_SCREEN:
+        name_cells = _WIDE_NAME_CELLS
+    name = _name_column(kind, name_cells)
+    base = _base_columns(kind, name, has_prices=has_prices, is_narrow=width < _BOTH_SHARES_SCREEN)
+    sorted_by = _COLUMN_OF_SORT.get(sort, sort)
+    of_sort = []
+    more = []
+    for column in (*_MORE, *_LAST[kind]):
+        if column in base:
+            continue
+        if column.name == sorted_by:
+            of_sort.append(column)
+        else:
+            more.append(column)
     return Table(
         "fleet",
-        (*base, *first),
-        tuple(column for column in more if column not in first),
+        (*base, *of_sort),
+        more,
         drops=_drops(kind, sorted_by),
         least=LEAST_VERDICT,
         behind=LEAST_VERDICT,
@@ -333,7 +364,7 @@ def _table(kind: str, width: int, money: bool, sort: str) -> Table[FleetRow]:
 
 
 def _drops(kind: str, sorted_by: str) -> tuple[str, ...]:
-    """The columns that go first where room is short; that of the sort stays."""
+    """Names of the columns that a narrow screen does without, first to last; that of the sort stays."""
     drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return tuple(name for name in drops if name != sorted_by)
 
@@ -341,17 +372,19 @@ def _drops(kind: str, sorted_by: str) -> tuple[str, ...]:
 def fleet_columns(kind: str, width: int, view: View, sort: str = "") -> Table[FleetRow]:
     """The columns of a row per host, per model or per owner, on a screen of `width` cells; the one that the rows are
     sorted by has a place on every screen."""
-    least = max(step for step in (0, _BOTH_SHARES, _WIDE) if step <= width)
-    return _table(kind, least, priced(view), sort)
+    # All widths between two of these have the same table, which is kept.
+    least = max(screen for screen in (0, _BOTH_SHARES_SCREEN, _WIDE_SCREEN) if screen <= width)
+    return _table(kind, least, sort, has_prices=priced(view))
 
 
 def _state_of(row: FleetRow, now_s: float) -> tuple[str, str] | None:
-    """Word and tone of a row of which nothing new is known, and since when; None for all others, and where a verdict on
-    it is more urgent."""
+    """Word and tone of a row of which nothing new is known, with the time since when: `✗ STALE 2m`. None where
+    something is known of one of its hosts, and where a verdict on it is more urgent."""
     if row.state not in _STATES or row.troubled < len(row.hosts):
         return None
-    judged = row.state is not HostState.GONE
-    if judged and row.level is not None and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:
+    # A verdict on a host that is gone is no news any more.
+    has_news = row.state is not HostState.GONE
+    if has_news and row.level is not None and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:
         return None
     word, tone = _STATES[row.state]
     seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
@@ -370,25 +403,27 @@ def state_or_verdict(row: FleetRow, now_s: float, room: int) -> line.Row:
         if brief:
             text = _brief_state(row, word, room)
         else:
-            text = f"{word}{_fault(row)}"
+            text = f"{word}{_fault_text(row)}"
         return ((" " + cut(text, room - 1), tone),)
     verdict = row.worst
     unanswered = _unanswered(row, brief=brief)
     if unanswered and (verdict is None or verdict.level not in URGENT):
         return ((" " + cut(unanswered, room - 1), "warn"),)
     if verdict is None:
-        return _notice(row, room)
+        return _host_notice(row, room)
     glyph, tone, _ = mark(verdict)
-    calm = verdict.level is Level.OK or tone == "muted"
     head = f"{glyph} {BRIEF[verdict.code]}"
     if brief:
         return ((" " + cut(head, room - 1), tone),)
-    text = clean(row.verdict, 300)
-    return ((" " + left(head, 11), tone), (" " + cut(text, room - 13), "muted" if calm else "text"))
+    text_tone = "text"
+    if verdict.level is Level.OK or tone == "muted":
+        text_tone = "muted"
+    text = cut(clean(row.verdict, 300), room - _HEAD_CELLS - 2)
+    return ((" " + left(head, _HEAD_CELLS), tone), (" " + text, text_tone))
 
 
 def _brief_state(row: FleetRow, word: str, room: int) -> str:
-    """The state alone, by a shorter name where it would be cut."""
+    """The word of a state, or a shorter one where that would be cut."""
     if cells(word) < room:
         return word
     return _BRIEF_STATES.get(row.state, word)
@@ -399,44 +434,63 @@ def _unanswered(row: FleetRow, *, brief: bool) -> str:
     if row.silent:
         if brief:
             return f"! {row.silent} silent"
-        return _silent(row)
+        return _silent_text(row)
     if row.exporters_down:
         return "! exporter down"
     return ""
 
 
-def _notice(row: FleetRow, room: int) -> line.Row:
-    """The notice of a host that answers and has no verdict: it has no GPU, or its gpumon has a fault."""
+def _host_notice(row: FleetRow, room: int) -> line.Row:
+    """The notice on a host that answers and has no verdict: it has no GPU, or its gpumon has a fault."""
     if not row.verdict:
         return ()
-    if any(map(has_nothing, row.parts.hosts)):
-        return ((" " + cut(clean(row.verdict, 300), room - 1), "muted"),)
-    return ((" " + cut(f"! {clean(row.verdict, 300)}", room - 1), "warn"),)
+    text = clean(row.verdict, 300)
+    tone = "muted"
+    if not any(map(has_nothing, row.parts.hosts)):
+        text = f"! {text}"
+        tone = "warn"
+    return ((" " + cut(text, room - 1), tone),)
 
 
-def sentence(row: FleetRow, now_s: float) -> tuple[str, str, str]:
-    """Glyph, its tone, and a whole sentence: what is wrong with a row, and what to do; empty where nothing is known."""
+class RowSentence(NamedTuple):
+    """What is wrong with a row, and what to do, in a whole sentence."""
+
+    glyph: str
+    tone: str
+    """Tone of the glyph."""
+    text: str
+    """Empty where there is nothing to say."""
+
+
+NO_SENTENCE: Final = RowSentence("", "text", "")
+
+
+def row_sentence(row: FleetRow, now_s: float) -> RowSentence:
+    """The state of a row, else its engines that do not answer, else its worst verdict or its notice.
+
+    `now_s`: the Unix time to which it is counted how long a host has not answered.
+    """
     name = clean(row.name, 60)
     state = _state_of(row, now_s)
     verdict = row.worst
     if state is not None:
         glyph, _, word = state[0].partition(" ")
-        return glyph, state[1], f"{name}: {word}{_fault(row)}"
+        return RowSentence(glyph, state[1], f"{name}: {word}{_fault_text(row)}")
     if row.silent and (verdict is None or verdict.level not in URGENT):
-        return "!", "warn", f"{name}: {_silent(row).removeprefix('! ')}"
+        return RowSentence("!", "warn", f"{name}: {_silent_text(row).removeprefix('! ')}")
     if verdict is None and row.verdict:
-        return "", "text", f"{name}: {clean(row.verdict, 400)}"
+        return RowSentence("", "text", f"{name}: {clean(row.verdict, 400)}")
     if verdict is None:
-        return "", "text", ""
+        return NO_SENTENCE
     glyph, tone, _ = mark(verdict)
     action = ""
     if verdict.actions:
         action = f" - {clean(actions_text(verdict), 400)}"
-    return glyph, tone, f"{name}: {LIMIT_NAMES[verdict.code]}: {clean(row.verdict, 400)}{action}"
+    return RowSentence(glyph, tone, f"{name}: {LIMIT_NAMES[verdict.code]}: {clean(row.verdict, 400)}{action}")
 
 
-def _silent(row: FleetRow) -> str:
-    """Engines that do not answer, and why the first of them does not."""
+def _silent_text(row: FleetRow) -> str:
+    """Number of engines that do not answer, and why the first of them does not."""
     first = next(row_engine for row_engine in row.parts.engines if not row_engine.answers)
     where = ""
     if len(row.hosts) > 1:
@@ -447,32 +501,28 @@ def _silent(row: FleetRow) -> str:
     return f"! {row.silent} silent{why}"
 
 
-def _fault(row: FleetRow) -> str:
-    """Why, as the first fault has it."""
+def _fault_text(row: FleetRow) -> str:
+    """The newest fault of the row's hosts, behind a colon; empty where there is none."""
     faults = [fault for host in row.parts.hosts for fault in host.snapshot.faults]
     if faults:
         return f": {clean(faults[-1].text, 200)}"
     return ""
 
 
-def _first(row: FleetRow, sort: str) -> Reading:
+def _sort_figure(row: FleetRow, sort: str) -> Reading:
     """The first figure that a sort goes by; 0 where it goes by the name alone."""
     figures = SORTS[sort](row)
     return figures[0] if figures else 0.0
 
 
-_MEANS: Final = {
-    "waste": "what lies idle: in money, or GPUs",
-    "level": "how bad the worst verdict is, who waits, then waste",
-}
 ORDERS: Final[tuple[Order[FleetRow], ...]] = tuple(
     Order(
-        name,
-        partial(_first, sort=name),
-        name != "name",
-        _MEANS.get(name, ""),
-        _COLUMN.get(name, name),
+        name=sort,
+        value=partial(_sort_figure, sort=sort),
+        descending=sort != "name",
+        means=_SORT_MEANS.get(sort, ""),
+        column=_COLUMN_OF_SORT.get(sort, sort),
     )
-    for name in SORTS
+    for sort in SORTS
 )
-"""The ways to sort, as rows of a fleet have them."""
+"""The ways to sort the rows of a fleet."""

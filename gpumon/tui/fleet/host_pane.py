@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import HostShown
@@ -13,7 +13,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
 from gpumon.triage.render import NARROW, verdict_text
 from gpumon.tui import engine_table, gpu_table, line
-from gpumon.tui.fleet.columns import in_part, sentence
+from gpumon.tui.fleet.columns import NO_SENTENCE, gpu_types_text, in_part, row_sentence
 from gpumon.tui.fold import folded
 from gpumon.tui.line import cells_of
 from gpumon.tui.palette import Palette
@@ -22,15 +22,20 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane
 
-_MOST_VERDICTS: Final = 4
-"""Lines of what is wrong that stand before the GPUs."""
-_MOST_MORE: Final = 2
-"""Lines more of each, where there is room."""
-_MOST_SENTENCE: Final = 6
-"""Lines of what is wrong where the foot has no place."""
+_MOST_TROUBLES: Final = 4
+"""Faults and verdicts that stand before the GPUs."""
+_MOST_MORE_LINES: Final = 2
+"""Further lines of each of them, where there is room."""
+_MOST_SENTENCE_LINES: Final = 6
+"""Lines of the sentence on a row, where the screen has no room for this pane."""
 _INDENT: Final = 3
-_HOST: Final = 20
+"""Blanks before the further lines of a fault or verdict."""
+_LEAST_TEXT: Final = 8
+"""Least cells of a text, however narrow the screen is."""
+_HOST_CELLS: Final = 20
 """Cells of an engine's host in the lines of a model or an owner."""
+_USUAL_WIDTH: Final = 80
+"""Cells of the screen that are taken for it before it is laid out."""
 
 
 class HostPane(Pane):
@@ -42,70 +47,74 @@ class HostPane(Pane):
         super().__init__(palette, view)
         self._row: FleetRow | None = None
         self._of_many = False
-        """Whether the row may be of several hosts."""
+        """Whether the row is a model's or an owner's, which may have several hosts."""
         self.can_focus = False
 
     def look_at(self, row: FleetRow | None, *, of_many: bool) -> None:
-        """Another row, or the same one at another moment."""
+        """Show another row, or the same one at another moment."""
         self._row = row
         self._of_many = of_many
         self._top = 0
         self.update()
 
     @property
-    def wanted(self) -> int:
-        """Lines that it could use, its rule included."""
+    def wanted_lines(self) -> int:
+        """Number of lines that it could use, its rule included."""
         row = self._row
         if row is None:
             return 0
-        if self._of_many:
-            return 1 + sum(1 for _ in self._of_engines(row, self.size.width or 80))
-        width = self.size.width or 80
-        spare = _MOST_VERDICTS * _MOST_MORE
-        return 1 + sum(1 for host in row.parts.hosts for _ in self._of_host(host, width, spare))
+        width = self.size.width or _USUAL_WIDTH
+        return 1 + len(self._row_lines(row, width, spare=_MOST_TROUBLES * _MOST_MORE_LINES))
 
     def title(self) -> str:
-        """Name of the host."""
+        """The name of the host, model or owner."""
         if self._row is None:
             return ""
         return clean(self._row.name, 60)
 
     def note(self) -> str:
-        """GPUs, driver and labels, for the rule."""
+        """Types of GPU, number of hosts and labels, for the rule."""
         row = self._row
         if row is None:
             return ""
-        types = " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
         labels = " ".join(f"{clean(name, 30)}={clean(value, 40)}" for name, value in sorted(row.labels.items()))
-        known = row.mfu_ratio
-        share = ""
-        if in_part(known):
-            share = f"MFU of {known.gpus} of {known.of} GPUs"
+        mfu = row.mfu_ratio
+        coverage = ""
+        if in_part(mfu):
+            coverage = f"MFU of {mfu.gpus} of {mfu.of} GPUs"
         hosts = ""
         if self._of_many:
             hosts = counted(len(row.hosts), "host")
-        parts = [types, share, hosts, labels]
+        parts = [gpu_types_text(row), coverage, hosts, labels]
         return " · ".join(part for part in parts if part)
 
     def _keys_to_more(self, focused: bool) -> str:  # noqa: ARG002 - the signature of Pane
         return f"{self.view.keymap.first('open')}: all of it"
 
     def body(self, width: int, height: int) -> Sequence[line.Row]:
-        """All lines there are."""
+        """All lines there are, even if they are more than `height`."""
         row = self._row
         if row is None:
             return ()
-        if self._of_many:
-            return list(self._of_engines(row, width))
-        rows = [each for host in row.parts.hosts for each in self._of_host(host, width, 0)]
-        spare = height - len(rows)
+        lines = self._row_lines(row, width, spare=0)
+        spare = height - len(lines)
         if spare <= 0:
-            return rows
-        return [each for host in row.parts.hosts for each in self._of_host(host, width, spare)]
+            return lines
+        return self._row_lines(row, width, spare=spare)
 
-    def _of_host(self, host: HostShown, width: int, spare: int) -> Iterator[line.Row]:
+    def _row_lines(self, row: FleetRow, width: int, *, spare: int) -> list[line.Row]:
+        """The engines of a model or an owner; all of a host, with as many as `spare` further lines of its verdicts."""
+        if self._of_many:
+            return list(self._engine_lines(row, width))
+        lines: list[line.Row] = []
+        for host in row.parts.hosts:
+            lines += self._host_lines(host, width, spare)
+        return lines
+
+    def _host_lines(self, host: HostShown, width: int, spare: int) -> Iterator[line.Row]:
+        """What is wrong with a host, then a line for each of its GPUs and of its engines."""
         snapshot = host.snapshot
-        yield from _wrong(snapshot, width, spare)
+        yield from _trouble_lines(snapshot, width, spare)
         if snapshot.gpus:
             urgent = urgent_by_gpu(snapshot)
             states = states_by_key(snapshot.verdicts, Kind.GPU)
@@ -125,78 +134,96 @@ class HostPane(Pane):
         if not snapshot.gpus and not snapshot.engines:
             yield ((" no GPU and no engine is known of it", "muted"),)
 
-    def _of_engines(self, row: FleetRow, width: int) -> Iterator[line.Row]:
-        """Its engines, each with its host."""
-        head = engine_table.TABLE.head(width - _HOST - 1, self.view)
+    def _engine_lines(self, row: FleetRow, width: int) -> Iterator[line.Row]:
+        """A line for each engine of a model or an owner, with its host; the names of the hosts where there is none."""
+        engine_width = width - _HOST_CELLS - 1
+        head = engine_table.TABLE.head(engine_width, self.view)
         if row.parts.engines:
-            yield ((" " + left("host", _HOST), "muted"), *head)
+            yield ((" " + left("host", _HOST_CELLS), "muted"), *head)
         else:
-            names = cut(clean(" ".join(row.hosts), 500), max(8, width - 20))
+            names = cut(clean(" ".join(row.hosts), 500), max(_LEAST_TEXT, width - 20))
             yield ((f" {counted(len(row.hosts), 'host')}: {names}", "text"),)
-        walls = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
+        wall_s_by_host = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
         for row_engine in row.parts.engines:
-            now_s = walls.get(row_engine.host, 0.0)
-            figures = engine_table.engine_row(row_engine.engine, width - _HOST - 1, self.view, now_s)
-            yield ((" " + left(clean(row_engine.host, 100), _HOST), "text"), *figures)
+            now_s = wall_s_by_host.get(row_engine.host, 0.0)
+            figures = engine_table.engine_row(row_engine.engine, engine_width, self.view, now_s)
+            yield ((" " + left(clean(row_engine.host, 100), _HOST_CELLS), "text"), *figures)
 
 
-def _wrong(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
-    """Faults and verdicts, but those that say that all is well; how many more there are at the last.
+class _Trouble(NamedTuple):
+    """A fault or a verdict: its mark with its source or thing, and its sentence."""
 
-    Each has a line; what that cuts is told on the next ones, as far as `spare` lines are left.
-    """
-    troubles: list[tuple[line.Row, str]] = []
+    head: line.Row
+    text: str
+
+
+def _troubles(snapshot: Snapshot) -> Iterator[_Trouble]:
+    """Faults, then verdicts but those that say that all is well."""
     for fault in snapshot.faults:
-        troubles.append((((" ! ", "warn"), (f"{clean(fault.source, 40)} ", "strong")), clean(fault.text, 300)))
+        source = f"{clean(fault.source, 40)} "
+        yield _Trouble(((" ! ", "warn"), (source, "strong")), clean(fault.text, 300))
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
             glyph, tone, _ = mark(verdict)
-            named = (f" {glyph} {left(NARROW[verdict.code], 13)} ", tone)
-            troubles.append(((named, (f"{clean(verdict.scope, 30)} ", "strong")), clean(verdict_text(verdict), 300)))
-    for head, text in troubles[:_MOST_VERDICTS]:
-        room = width - 1 - cells_of(head)
-        first, *more = _lines(text, max(8, room), max(8, width - 1 - _INDENT), 1 + min(spare, _MOST_MORE))
+            name = f" {glyph} {left(NARROW[verdict.code], 13)} "
+            scope = f"{clean(verdict.scope, 30)} "
+            yield _Trouble(((name, tone), (scope, "strong")), clean(verdict_text(verdict), 300))
+
+
+def _trouble_lines(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:
+    """The first faults and verdicts of a host, and how many more there are.
+
+    Each has one line; a text that is longer than this goes on in further ones, as long as `spare` lines are left.
+    """
+    troubles = list(_troubles(snapshot))
+    next_room = max(_LEAST_TEXT, width - 1 - _INDENT)
+    for head, text in troubles[:_MOST_TROUBLES]:
+        first_room = max(_LEAST_TEXT, width - 1 - cells_of(head))
+        first, *more = _fold_text(text, first_room, next_room, most=1 + min(spare, _MOST_MORE_LINES))
         spare -= len(more)
         yield (*head, (first, "text"))
-        yield from (((" " * _INDENT + words, "text"),) for words in more)
-    if len(troubles) > _MOST_VERDICTS:
-        yield ((f"   +{len(troubles) - _MOST_VERDICTS} more", "muted"),)
+        for words in more:
+            yield ((" " * _INDENT + words, "text"),)
+    if len(troubles) > _MOST_TROUBLES:
+        yield ((f"   +{len(troubles) - _MOST_TROUBLES} more", "muted"),)
 
 
-def _lines(text: str, first: int, then: int, most: int) -> list[str]:
-    """A text in at most `most` lines, the first of `first` cells, the others of `then`; the last one is cut."""
-    begin, *rest = folded(text, first)
+def _fold_text(text: str, first_room: int, next_room: int, most: int) -> list[str]:
+    """A text in at most `most` lines, the first of `first_room` cells, the others of `next_room`; the last is cut."""
+    begin, *rest = folded(text, first_room)
     if not rest or most < 2:
-        return [cut(text, first)]
-    more = folded(" ".join(rest), then)
+        return [cut(text, first_room)]
+    more = folded(" ".join(rest), next_room)
     if len(more) >= most:
-        more = (*more[: most - 2], cut(" ".join(more[most - 2 :]), then))
+        more = (*more[: most - 2], cut(" ".join(more[most - 2 :]), next_room))
     return [begin, *more]
 
 
 class RowLine(Board):
-    """The state of a host, or its worst verdict with what to do; it keeps a line where there is nothing to say, so
-    that the table stays where it is as the cursor moves."""
+    """The state of a host, or its worst verdict with what to do, where the screen has no room for `HostPane`.
+
+    It keeps a line where there is nothing to say, so that the table stays where it is as the cursor moves.
+    """
 
     def __init__(self, palette: Palette) -> None:
         super().__init__(palette)
-        self._said = ("", "text", "")
+        self._sentence = NO_SENTENCE
 
     def look_at(self, row: FleetRow | None, wall_s: float) -> None:
-        """Another row, or the same one at another moment (Unix time)."""
+        """Show another row, or the same one at another moment (Unix time)."""
         if row is None:
-            self._said = ("", "text", "")
+            self._sentence = NO_SENTENCE
         else:
-            self._said = sentence(row, wall_s)
+            self._sentence = row_sentence(row, wall_s)
         self.update()
 
-    def wanted(self, width: int) -> int:
-        """Lines that it could use."""
-        return max(1, len(line.wrap_line(self._said[2], width, "text", _MOST_SENTENCE)))
+    def wanted_lines(self, width: int) -> int:
+        """Number of lines that it could use."""
+        return max(1, len(line.wrap_line(self._sentence.text, width, "text", _MOST_SENTENCE_LINES)))
 
     def rows(self, width: int, height: int) -> Sequence[line.Row]:
-        """The sentence, its glyph before it."""
-        glyph, tone, text = self._said
+        """The sentence, its glyph in the three blanks with which a wrapped line begins."""
+        glyph, tone, text = self._sentence
         lines = line.wrap_line(text, width, "text", max(1, height))
         if lines:
             (first, _), *_rest = lines[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from gpumon.fleet.order import sort_fleet_rows
 from gpumon.fleet.row import FleetRow
@@ -29,12 +29,20 @@ from gpumon.tui.widgets.list_pane import ListPane
 
 T = TypeVar("T")
 """Rows of a list."""
-_MOST_LINES: Final = 20
+_MOST_REASON_LINES: Final = 20
 """Most lines of the reason why there is no fleet."""
 SCOPE: Final = "fleet"
 """Scope of its keys in the table of keys."""
-_GLOB: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
-"""Characters with a meaning in a selection, to the one that matches any character."""
+_GLOB_TO_ANY: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
+"""Characters with a meaning in a selection -> `?`, which matches any character, these among them."""
+
+
+class _TableState(NamedTuple):
+    """What a table of another kind of rows comes back with."""
+
+    filter_text: str = ""
+    cursor: str = ""
+    """Key of the row under the cursor."""
 
 
 class RowsPane(ListPane[FleetRow]):
@@ -61,15 +69,16 @@ class RowsPane(ListPane[FleetRow]):
         self.grouping = HOSTS
         """The kind of thing that a row stands for."""
         self.order = columns.ORDERS[0]
-        self.moved: Callable[[], None] = lambda: None
+        self.cursor_moved: Callable[[], None] = lambda: None
         """Called after the cursor may be on another row."""
         self.error = ""
-        """Why the filter is none; it lets all rows through then."""
+        """Why the filter cannot be read, in which case it lets all rows through; empty: it can."""
         self._shown: FleetMoment | None = None
-        self._others: dict[RowSubject, tuple[str, str]] = {}
-        """Filter and cursor of the tables that are not shown."""
-        self._summed: tuple[list[FleetRow] | None, FleetRow | None] = (None, None)
-        """Rows in view, and their sum."""
+        self._left_tables: dict[RowSubject, _TableState] = {}
+        """The tables of the other kinds of rows, as they were left."""
+        self._summed_rows: list[FleetRow] | None = None
+        """The rows whose sum is `_sum`."""
+        self._sum: FleetRow | None = None
 
     def show_fleet(self, moment: FleetMoment) -> None:
         """Paint a moment of the fleet."""
@@ -78,48 +87,52 @@ class RowsPane(ListPane[FleetRow]):
 
     @property
     def count(self) -> int:
-        """Rows that there are."""
+        """Number of rows that the filter lets through."""
         return len(self.listed_items())
 
     @property
-    def sum(self) -> FleetRow | None:
+    def filtered_sum(self) -> FleetRow | None:
         """The sum of the rows that the filter lets through; None where there is no filter."""
         if not self.filter_text or self.error or self._shown is None:
             return None
-        chosen = self.listed_items()
-        if chosen is not self._summed[0]:
-            self._summed = (chosen, total_row(chosen))
-        return self._summed[1]
+        rows = self.listed_items()
+        if rows is not self._summed_rows:
+            self._summed_rows = rows
+            self._sum = total_row(rows)
+        return self._sum
 
     @property
     def table(self) -> Table[FleetRow]:
-        """The columns of what a row is now."""
+        """The columns of the present kind of rows."""
         sort = ""
         if self.order is not None:
             sort = self.order.name
         return columns.fleet_columns(self.grouping.kind, self.size.width, self.view, sort)
 
     def columns(self) -> Table[FleetRow]:
-        """They scroll sideways."""
+        """The table, whose columns scroll sideways."""
         return self.table
 
     def turn_to(self, grouping: RowSubject) -> None:
-        """Other rows; each table keeps its filter and its cursor."""
-        self._others[self.grouping] = (self.filter_text, self._cursor)
+        """Show rows of another kind; the table of each kind keeps its filter and its cursor."""
+        self._left_tables[self.grouping] = _TableState(self.filter_text, self._cursor)
         self.grouping = grouping
-        wanted, self._cursor = self._others.get(grouping, ("", ""))
+        table = self._left_tables.get(grouping, _TableState())
+        self._cursor = table.cursor
         self._listed_state = ()
         self._place = 0
         self._top = 0
-        self.filter(wanted)
+        self.filter(table.filter_text)
 
     def narrow_to_model(self, row: FleetRow) -> bool:
-        """The hosts that serve a model; returns whether the row is one's."""
+        """Show the hosts that serve the model of a row; returns whether the row has a model."""
         if not row.models:
             return False
-        shortest = min(row.models, key=len)
-        same = all(model.lower().endswith(shortest.lower()) for model in row.models)
-        name = (shortest if same else row.name).translate(_GLOB)
+        # One model may have several names, with and without its organisation: all end with the shortest.
+        name = min(row.models, key=len)
+        if not all(model.lower().endswith(name.lower()) for model in row.models):
+            name = row.name
+        name = name.translate(_GLOB_TO_ANY)
         if len(row.models) > 1:
             name = f"*{name}"
         self.turn_to(HOSTS)
@@ -127,23 +140,24 @@ class RowsPane(ListPane[FleetRow]):
         return True
 
     def narrow_to_owner(self, row: FleetRow) -> None:
-        """The hosts with something of an owner; `row`: one of this label's."""
+        """Show the hosts with something of an owner; `row`: a row of the label that the table shows."""
         label = self.grouping.label
         self.turn_to(HOSTS)
-        self.filter(f'{label}="{row.key.translate(_GLOB)}"')
+        self.filter(f'{label}="{row.key.translate(_GLOB_TO_ANY)}"')
 
     def filter(self, text: str) -> None:
-        """Show what matches; what is no selection lets all rows through, and the rule says why."""
+        """Show the rows that match a selection; a text that is none lets all rows through, and the rule says why."""
         self.filter_text = text.strip()
         try:
             Selection.parse(self.filter_text)
             self.error = ""
-        except SelectionError as refused:
-            self.error = clean(str(refused), 200)
+        except SelectionError as error:
+            self.error = clean(str(error), 200)
         self.update()
-        self.moved()
+        self.cursor_moved()
 
     def _all_rows(self) -> Sequence[FleetRow]:
+        """All rows of the present kind, whatever the filter is."""
         if self._shown is None:
             return ()
         return self._shown.rows(self.grouping)
@@ -153,25 +167,25 @@ class RowsPane(ListPane[FleetRow]):
         return bool(self.error) or _selection(self.filter_text).matches(item)
 
     def in_order(self, items: Sequence[FleetRow]) -> list[FleetRow]:
-        """The rows as rows of a fleet are sorted everywhere; turned round, what nothing is known of stays first, and
-        a figure that is missing last."""
+        """The rows as they are sorted everywhere. Turned round, hosts that are not OK stay first, and rows whose figure
+        is missing last."""
         order = self.order
         rows = sort_fleet_rows(items, "name" if order is None else order.name)
         if order is None or not self.turned:
             return rows
         if order.name == "name":
             return rows[::-1]
-        blank = []
+        not_ok = []
         known = []
         missing = []
         for row in rows:
             if row.state is not HostState.OK:
-                blank.append(row)
+                not_ok.append(row)
             elif isinstance(order.value(row), Missing):
                 missing.append(row)
             else:
                 known.append(row)
-        return [*blank, *reversed(known), *missing]
+        return [*not_ok, *reversed(known), *missing]
 
     def title(self) -> str:
         """The kind of rows."""
@@ -180,6 +194,7 @@ class RowsPane(ListPane[FleetRow]):
         return self.grouping.plural
 
     def _keys_back(self) -> str:
+        """The key that drops the filter."""
         return self.view.keymap.first("back")
 
     def note(self) -> str:
@@ -196,7 +211,7 @@ class RowsPane(ListPane[FleetRow]):
         if shown.fleet.faults and not shown.fleet.wall_s:
             fault = shown.fleet.faults[0]
             return line.wrap_line(
-                f"✗ {clean(fault.source, 40)}: {clean(fault.text, 2000)}", width, "warn", most=_MOST_LINES
+                f"✗ {clean(fault.source, 40)}: {clean(fault.text, 2000)}", width, "warn", most=_MOST_REASON_LINES
             )
         if not shown.fleet.hosts:
             text = (
@@ -207,57 +222,56 @@ class RowsPane(ListPane[FleetRow]):
         return line.wrap_line("no engine runs here", width, "muted")
 
     def _none_matches(self, width: int) -> Sequence[line.Row]:
-        """Tells that nothing passes the filter, and if so, that no row has such a label."""
-        unknown = self._unknown_label()
-        if unknown:
-            return line.wrap_line(unknown, width, "muted")
-        wanted = cut(self.filter_text, max(8, width - 50))
-        text = f'none of {self._total_text()} matches "{wanted}"; {self._keys_back()}: all rows'
+        """The line of a table without rows: nothing passes the filter, or there is no label of that name."""
+        text = self._unknown_label()
+        if not text:
+            shown_filter = cut(self.filter_text, max(8, width - 50))
+            text = f'none of {self._total_text()} matches "{shown_filter}"; {self._keys_back()}: all rows'
         return line.wrap_line(text, width, "muted")
 
     def _total_text(self) -> str:
         return counted(self._total, self.grouping.kind)
 
     def _unknown_label(self) -> str:
-        """Why a filter by a label that there is not can match nothing; empty where it has none."""
+        """The sentence on a label of the filter that nothing has; empty where there is none."""
         if self._shown is None:
             return ""
-        there = set(self._shown.owners.labels)
+        known_labels = set(self._shown.owners.labels)
         for row in self._shown.rows(self.grouping):
-            there.update(row.labels)
+            known_labels.update(row.labels)
         for name in _selection(self.filter_text).labels:
-            if name not in there:
-                labels = " ".join(sorted(clean(label, 40) for label in there)) or "none"
+            if name not in known_labels:
+                labels = " ".join(sorted(clean(label, 40) for label in known_labels)) or "none"
                 kinds = " ".join(KINDS)
                 return f"nothing has a label {clean(name, 40)}: there are {kinds}, and of the targets {labels}"
         return ""
 
     def _row(self, item: FleetRow, width: int, _: ListView) -> line.Row:
-        """One host or model, its worst verdict behind."""
-        tone = "muted"
-        if item.troubled < max(1, len(item.hosts)):
-            tone = "text"
+        """One host, model or owner, with its state or worst verdict behind the columns."""
+        tone = "text"
+        if item.troubled >= max(1, len(item.hosts)):  # no host of it is OK
+            tone = "muted"
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
         room = width - self.table.used(width, self.view, self.shift)
         wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
         return (*pieces, *columns.state_or_verdict(item, wall_s, room))
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
-        """Keys of a fleet's screen alone."""
+        """Run the command of a key of a fleet's screen; returns whether it has one."""
         return run_fleet_key(self, key)
 
     def move(self, lines: int) -> None:
         """Move the cursor."""
         super().move(lines)
-        self.moved()
+        self.cursor_moved()
 
     def sort(self, order: Order[FleetRow] | None) -> None:
-        """Sort so; the same order again turns it round."""
+        """Sort by an order; the same order again turns it round."""
         super().sort(order)
-        self.moved()
+        self.cursor_moved()
 
     def back(self) -> bool:
-        """Drop the filter."""
+        """Drop the filter; returns whether there was one."""
         if not self.filter_text:
             return False
         self.filter("")
@@ -265,20 +279,21 @@ class RowsPane(ListPane[FleetRow]):
 
     @property
     def shows_cursor(self) -> bool:
-        """Always: the foot is about its row."""
+        """Always true: the foot is about the row under the cursor."""
         return True
 
 
 def _trouble(row: FleetRow, _: ListView) -> str:
-    """Its worst verdict where it is critical, with its name."""
-    worst = row.worst if row.level is Level.CRITICAL else None
-    if worst is not None:
-        return f"{mark(worst)[0]} {clean(row.name, 40)} {BRIEF[worst.code]}"
-    return ""
+    """The name of a row and its worst verdict, where that is critical; else empty."""
+    verdict = row.worst
+    if verdict is None or row.level is not Level.CRITICAL:
+        return ""
+    return f"{mark(verdict).glyph} {clean(row.name, 40)} {BRIEF[verdict.code]}"
 
 
 @lru_cache(maxsize=8)
 def _selection(text: str) -> Selection:
+    """The selection that a filter is; kept, as it is asked for each row."""
     return Selection.parse(text)
 
 

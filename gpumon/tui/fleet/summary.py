@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.fleet.order import natural_order
-from gpumon.fleet.parts import Known
 from gpumon.fleet.row import STATE_LEVELS, FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.readings.format import DASH, cells, count, counted, cut, figure, memory, ratio, watts, whole
@@ -18,51 +17,68 @@ from gpumon.tui import line
 from gpumon.tui.fleet.columns import bandwidth_unsure, has_unverified_peak, in_part, priced, vram_ratio
 from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.summary import whole_parts
-from gpumon.tui.table import clock
+from gpumon.tui.table import UNSURE, clock
 from gpumon.tui.triage_words import LEVEL_MARKS
 from gpumon.tui.view import View
 from gpumon.tui.widgets.title_bar import ago
 
-_PRICES: Final = ("", "idle in money: set [prices]", "muted")
+_TB_FROM: Final = 10.0
+"""Terabytes, or TiB, from which memory is shown in these instead of GB or GiB."""
 _GAP: Final = 2
+"""Blanks between two figures."""
 _INDENT: Final = "   "
 """Blanks before all lines but the first of what is wrong."""
 _MOST_NAMED: Final = 2
-"""Hosts that are not `ok` that are named, of each state."""
-_MOST_FAULTS: Final = 5
+"""Hosts that are named of each state, if that is not `ok`."""
+_MOST_FAULT_LINES: Final = 5
 """Lines of what is wrong, where rows leave them."""
+_NAME_CELLS: Final = 40
+"""Most cells of the name of a host, or of a source of faults."""
 
 
-def sums(
-    moment: FleetMoment | None, chosen: FleetRow | None, view: View, width: int, height: int
+class _Figure(NamedTuple):
+    """One figure of the line of sums: its name, muted, and its text in its tone; either may be empty."""
+
+    name: str
+    text: str
+    tone: str
+
+
+_HINT_AT_PRICES: Final = _Figure("", "idle in money: set [prices]", "muted")
+
+
+def sum_lines(
+    moment: FleetMoment | None, filtered: FleetRow | None, view: View, width: int, height: int
 ) -> Sequence[line.Row]:
-    """The sums over all hosts, or of `chosen`, those rows that the table's filter lets through: as many whole figures
-    as fit, the most important first; on two lines GPUs stand over engines."""
+    """The sums over all hosts, as many whole figures as fit, the most important first; on two lines GPUs stand over
+    engines. `filtered`: the sum of the rows that the table's filter lets through, which is shown instead."""
     if moment is None or not moment.fleet.wall_s:
         return ()
-    total = chosen or moment.total
-    of_gpus = list(_gpus(total, view))
-    of_work = list(_work(total, view))
-    if chosen is None:
-        of_work = of_work[1:]  # the headline has the decode rate of all
-    hint = () if priced(view) else (_PRICES,)
-    if chosen is not None:
-        of = f"{len(total.hosts)} of {counted(len(moment.total.hosts), 'host')}"
-        if not total.hosts:
-            return (_fitting([("", of, "accent")], width),)
-        of_gpus.insert(0, ("", f"{of}:", "accent"))
+    if filtered is None:
+        begin: list[_Figure] = []
+        total = moment.total
+        work = list(_work_figures(total, view))[1:]  # the headline has the first, the decode rate of all
+    else:
+        hosts = f"{len(filtered.hosts)} of {counted(len(moment.total.hosts), 'host')}"
+        if not filtered.hosts:
+            return (_fit_figures([_Figure("", hosts, "accent")], width),)
+        begin = [_Figure("", f"{hosts}:", "accent")]
+        total = filtered
+        work = list(_work_figures(total, view))
+    hint = [] if priced(view) else [_HINT_AT_PRICES]
+    shares = [*begin, *_gpu_figures(total, view)]
+    coverage = _coverage(total)
     if height < 2:
-        ratios = len(of_gpus) - len(_coverage(total))
-        return (_fitting([*of_gpus[:ratios], *of_work, *of_gpus[ratios:], *hint], width),)
-    return (_fitting(of_gpus, width), _fitting([*of_work, *hint], width))
+        return (_fit_figures([*shares, *work, *coverage, *hint], width),)
+    return (_fit_figures([*shares, *coverage], width), _fit_figures([*work, *hint], width))
 
 
-def _fitting(parts: Sequence[tuple[str, str, str]], width: int) -> line.Row:
-    """As many names with their figures as fit into `width` cells."""
+def _fit_figures(figures: Sequence[_Figure], width: int) -> line.Row:
+    """As many figures as fit into `width` cells, none of them cut."""
     row: list[line.Piece] = []
     gap = " "
     room = width - 1
-    for name, text, tone in parts:
+    for name, text, tone in figures:
         between = ""
         if name and text:
             between = " "
@@ -75,66 +91,74 @@ def _fitting(parts: Sequence[tuple[str, str, str]], width: int) -> line.Row:
     return tuple(row)
 
 
-def _gpus(total: FleetRow, view: View) -> Iterator[tuple[str, str, str]]:
-    """Name, figure and its tone."""
-    yield "busy", ratio(total.busy_ratio.value), "strong"
-    yield "vram", f"{ratio(vram_ratio(total))} of {_memory(total.vram_total_bytes.value, view)}", "text"
-    yield "mem", _share(total.bandwidth_ratio.value, bandwidth_unsure(total)), "text"
-    yield "mfu", _share(total.mfu_ratio.value, has_unverified_peak(total)), "strong"
-    yield "mbu", _share(total.mbu_ratio.value, bandwidth_unsure(total)), "strong"
-    yield from _coverage(total)
+def _gpu_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
+    """Shares of the GPUs that are in use."""
+    vram = f"{ratio(vram_ratio(total))} of {_memory(total.vram_total_bytes.value, view)}"
+    yield _Figure("busy", ratio(total.busy_ratio.value), "strong")
+    yield _Figure("vram", vram, "text")
+    yield _Figure("mem", _share(total.bandwidth_ratio.value, unsure=bandwidth_unsure(total)), "text")
+    yield _Figure("mfu", _share(total.mfu_ratio.value, unsure=has_unverified_peak(total)), "strong")
+    yield _Figure("mbu", _share(total.mbu_ratio.value, unsure=bandwidth_unsure(total)), "strong")
 
 
-def _coverage(total: FleetRow) -> list[tuple[str, str, str]]:
-    """`41 of 48 GPUs report`, if some do not."""
+def _coverage(total: FleetRow) -> list[_Figure]:
+    """Of how many GPUs each share is known, where it is not of all: `mfu of 41/48`; else `48/48 GPUs`."""
     busy = total.busy_ratio
     mfu = total.mfu_ratio
     mbu = total.mbu_ratio
-    both = in_part(mfu) and in_part(mbu) and mfu.gpus == mbu.gpus
-    shares = (("mfu mbu", mfu),) if both else (("mfu", mfu), ("mbu", mbu))
-    parts = []
+    if in_part(mfu) and in_part(mbu) and mfu.gpus == mbu.gpus:
+        shares = [("mfu mbu", mfu)]
+    else:
+        shares = [("mfu", mfu), ("mbu", mbu)]
+    figures = []
     for name, share in shares:
         if in_part(share):
-            parts.append((f"{name} of", f"{share.gpus}/{share.of}", "muted"))
+            figures.append(_Figure(f"{name} of", f"{share.gpus}/{share.of}", "muted"))
     if busy.gpus < busy.of:
-        parts.append(("busy of", f"{busy.gpus}/{busy.of}", "warn"))
-    return parts or [("", f"{busy.gpus}/{counted(busy.of, 'GPU')}", "muted")]
+        figures.append(_Figure("busy of", f"{busy.gpus}/{busy.of}", "warn"))
+    return figures or [_Figure("", f"{busy.gpus}/{counted(busy.of, 'GPU')}", "muted")]
 
 
-def _memory(value: Reading, view: View) -> str:
-    """In the unit of the settings, or in the one above it: `614 GiB`, `18.7 TiB`."""
+def _memory(size: Reading, view: View) -> str:
+    """An amount of memory in the unit of the settings, or in the one above it: `614 GiB`, `18.7 TiB`."""
     unit = view.memory_unit
-    step = 1024.0 if view.memory_unit == "GiB" else 1000.0
-    if not isinstance(value, Missing) and value >= 10.0 * step * view.memory_bytes:
-        return f"{memory(value, step * view.memory_bytes)} T{unit[1:]}"
-    return f"{memory(value, view.memory_bytes)} {unit}"
+    step = 1024.0 if unit == "GiB" else 1000.0
+    terabyte = step * view.memory_bytes
+    if not isinstance(size, Missing) and size >= _TB_FROM * terabyte:
+        return f"{memory(size, terabyte)} T{unit[1:]}"
+    return f"{memory(size, view.memory_bytes)} {unit}"
 
 
-def _share(value: Reading, doubt: bool) -> str:
+def _share(value: Reading, *, unsure: bool) -> str:
+    """A share as percent; with a mark where it is of a peak that is not verified."""
     text = ratio(value)
-    if doubt and text.endswith("%"):
-        return f"{text}?"
+    if unsure and text.endswith("%"):
+        return f"{text}{UNSURE}"
     return text
 
 
-def _work(total: FleetRow, view: View) -> Iterator[tuple[str, str, str]]:
-    yield "tok/s", count(total.decode_tokens_per_s), "strong"
+def _work_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
+    """Rates of the engines, power, and what lies idle."""
+    yield _Figure("tok/s", count(total.decode_tokens_per_s), "strong")
     waiting = total.waiting
-    some = not isinstance(waiting, Missing) and waiting > 0.0
-    yield "waiting", whole(waiting), "warn" if some else "text"
-    yield "", watts(total.power_w.value), "text"
-    yield "tok/J", figure(total.tokens_per_j), "text"
+    waiting_tone = "text"
+    if not isinstance(waiting, Missing) and waiting > 0.0:
+        waiting_tone = "warn"
+    yield _Figure("waiting", whole(waiting), waiting_tone)
+    yield _Figure("", watts(total.power_w.value), "text")
+    yield _Figure("tok/J", figure(total.tokens_per_j), "text")
+    idle_gpus = f"{figure(total.idle_gpus.value)} GPUs"
     if priced(view) and not isinstance(total.idle_cost_per_h.value, Missing):
-        yield "idle", f"{figure(total.idle_cost_per_h.value)} $/h", "strong"
-        yield "=", _worth(total.idle_gpus), "text"
+        yield _Figure("idle", f"{figure(total.idle_cost_per_h.value)} $/h", "strong")
+        yield _Figure("=", idle_gpus, "text")
     else:
-        yield "idle", _worth(total.idle_gpus), "strong"
-    yield "prefill/s", count(total.prefill_tokens_per_s), "text"
-    yield "req/s", figure(total.requests_per_s), "text"
-    yield from _costs(total)
+        yield _Figure("idle", idle_gpus, "strong")
+    yield _Figure("prefill/s", count(total.prefill_tokens_per_s), "text")
+    yield _Figure("req/s", figure(total.requests_per_s), "text")
+    yield from _cost_figures(total)
 
 
-def _costs(total: FleetRow) -> Iterator[tuple[str, str, str]]:
+def _cost_figures(total: FleetRow) -> Iterator[_Figure]:
     """Price of the tokens of now, and of unused time and energy so far, as far as there are prices."""
     for name, cost in (
         ("per 1M output", total.cost_per_million_output_tokens),
@@ -142,69 +166,57 @@ def _costs(total: FleetRow) -> Iterator[tuple[str, str, str]]:
         ("energy so far", total.energy_cost.value),
     ):
         if not isinstance(cost, Missing):
-            yield name, f"{figure(cost)} $", "text"
+            yield _Figure(name, f"{figure(cost)} $", "text")
 
 
-def _worth(idle: Known) -> str:
-    return f"{figure(idle.value)} GPUs"
-
-
-def faults(
-    moment: FleetMoment | None, now_s: float, width: int, most: int = _MOST_FAULTS, *, back: bool
+def fault_lines(
+    moment: FleetMoment | None, now_s: float, width: int, most: int = _MOST_FAULT_LINES, *, gone_back: bool
 ) -> Sequence[line.Row]:
-    """Why what is shown is not of now, or not all there is: of the Prometheus, then of the hosts. No line where nothing
-    is wrong. `back`: it is a moment that was gone back to."""
+    """Why what is shown is not of now, or not all there is, in at most `most` lines: faults of the Prometheus, then of
+    the hosts. No line where nothing is wrong. `gone_back`: what is shown is a moment of the past."""
     if moment is None or not moment.fleet.wall_s:
         return ()  # the empty table has room for the whole text
-    parts = [*_prometheus_faults(moment.fleet, now_s, back=back), *_host_faults(moment.fleet)]
-    return _wrapped(parts, width, max(1, most))
+    parts = [*_prometheus_faults(moment.fleet, now_s, gone_back=gone_back), *_host_faults(moment.fleet)]
+    return _wrap_parts(parts, width, max(1, most))
 
 
-def _prometheus_faults(fleet: FleetSnapshot, now_s: float, *, back: bool) -> list[line.Piece]:
+def _prometheus_faults(fleet: FleetSnapshot, now_s: float, *, gone_back: bool) -> list[line.Piece]:
     """The first fault of the Prometheus and the number of others, after the age of a picture that is not live."""
     if not fleet.faults:
         return []
     parts: list[line.Piece] = []
-    if not fleet.answered and not back and fleet.hosts:
+    if not fleet.answered and not gone_back and fleet.hosts:
         parts.append((f"✗ NOT LIVE: {ago(now_s - fleet.wall_s)} old, of {clock(fleet.wall_s)}", "critical"))
     fault = fleet.faults[0]
     more = ""
     if len(fleet.faults) > 1:
         more = f" +{len(fleet.faults) - 1}"
-    parts.append((f"! {clean(fault.source, 40)}: {clean(fault.text, 600)}{more}", "warn"))
+    parts.append((f"! {clean(fault.source, _NAME_CELLS)}: {clean(fault.text, 600)}{more}", "warn"))
     return parts
 
 
 def _host_faults(fleet: FleetSnapshot) -> list[line.Piece]:
-    """Numbers of hosts in each state but OK, in the tone of the worst."""
-    blank = []
-    for host in fleet.hosts:
-        if host.state is not HostState.OK:
-            blank.append(host)
-    if not blank:
+    """Numbers of hosts in each state but OK, in the tone of the worst; nothing where all hosts are OK."""
+    states = {host.state for host in fleet.hosts} - {HostState.OK}
+    if not states:
         return []
-    states = []
-    for state in reversed(HostState):
-        if state is not HostState.OK:
-            states.append(_in_state(fleet, state))
-    levels = [STATE_LEVELS.get(host.state, Level.WARN) for host in blank]
+    texts = [_state_text(fleet, state) for state in reversed(HostState) if state in states]
+    levels = [STATE_LEVELS.get(state, Level.WARN) for state in states]
     glyph, tone, _ = LEVEL_MARKS[min(levels, key=URGENCY.__getitem__)]
-    return [(f"{glyph} hosts: {', '.join([text for text in states if text])}", tone)]
+    return [(f"{glyph} hosts: {', '.join(texts)}", tone)]
 
 
-def _in_state(fleet: FleetSnapshot, state: HostState) -> str:
+def _state_text(fleet: FleetSnapshot, state: HostState) -> str:
     """How many hosts are in a state, and the first of them: `3 stale (gpu-004, gpu-007 +1)`."""
     hosts = sorted((host.name for host in fleet.hosts if host.state is state), key=natural_order)
-    names = [clean(name, 40) for name in hosts]
+    names = ", ".join([clean(name, _NAME_CELLS) for name in hosts[:_MOST_NAMED]])
     more = ""
-    if len(names) > _MOST_NAMED:
-        more = f" +{len(names) - _MOST_NAMED}"
-    if names:
-        return f"{len(names)} {state.value} ({', '.join(names[:_MOST_NAMED])}{more})"
-    return ""
+    if len(hosts) > _MOST_NAMED:
+        more = f" +{len(hosts) - _MOST_NAMED}"
+    return f"{len(hosts)} {state.value} ({names}{more})"
 
 
-def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Row]:
+def _wrap_parts(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Row]:
     """The parts one behind the other, over at most `most` lines, broken at blanks; the last one is cut."""
     words = _words(parts)
     lines: list[list[line.Piece]] = []
@@ -219,7 +231,7 @@ def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Ro
             room = width - 1 - len(_INDENT)
             gap = 0
         if cells(word) + gap > room:
-            rest = " ".join([text for text, other, _ in words[number:] if other == tone])
+            rest = " ".join([text for text, tone_of_word, _ in words[number:] if tone_of_word == tone])
             lines[-1].append((" " * gap + cut(rest, max(0, room - gap)), tone))
             break
         lines[-1].append((" " * gap + word, tone))
@@ -228,7 +240,7 @@ def _wrapped(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Ro
 
 
 def _words(parts: Sequence[line.Piece]) -> list[tuple[str, str, int]]:
-    """Each word with its tone, and the blanks before it: two at the begin of a part."""
+    """Each word with its tone, and the number of blanks before it: two at the begin of a part."""
     words = []
     for text, tone in parts:
         gap = 2
@@ -238,26 +250,28 @@ def _words(parts: Sequence[line.Piece]) -> list[tuple[str, str, int]]:
     return words
 
 
-def small(moment: FleetMoment | None, width: int, height: int, *, paused: bool, back: bool) -> list[line.Row]:
-    """All of it where the terminal is too small: the most important first, as many whole parts as fit."""
-    return whole_parts(_parts(moment, paused=paused, back=back), width, height)
+def small_screen_lines(
+    moment: FleetMoment | None, width: int, height: int, *, paused: bool, gone_back: bool
+) -> list[line.Row]:
+    """The fleet on a terminal that is too small for the table: as many whole parts as fit, the most important first."""
+    return whole_parts(_small_screen_parts(moment, paused=paused, gone_back=gone_back), width, height)
 
 
-def _parts(moment: FleetMoment | None, *, paused: bool, back: bool) -> Iterator[line.Piece]:
+def _small_screen_parts(moment: FleetMoment | None, *, paused: bool, gone_back: bool) -> Iterator[line.Piece]:
     """Texts and tones, the most important first."""
     if moment is None:
         yield "gpumon fleet: starting …", "muted"
         return
     fleet = moment.fleet
     total = moment.total
-    if back:
+    if gone_back:
         yield f"AT {fleet.time}", "badge_paused"
     elif paused:
         yield "PAUSED", "badge_paused"
     fault = ""
     if fleet.faults:
         fault = clean(fleet.faults[0].text, 30)
-    if not fleet.answered and not back:
+    if not fleet.answered and not gone_back:
         yield f"✗ NOT LIVE {fault}".rstrip(), "critical"
     elif fleet.faults:
         yield f"! {fault}", "warn"

@@ -32,17 +32,19 @@ class _Verdicts(NamedTuple):
     """Verdicts on the GPUs of a host, by UUID."""
 
     urgent: Mapping[str, Verdict]
+    """The worst urgent verdict on each GPU, or on an engine that runs on it."""
     states: Mapping[str, Verdict]
+    """The verdict on each GPU's state."""
 
 
 class FleetWall(WallPane[HostGpu]):
-    """All GPUs that are known of, by host. It has no rows: the table of hosts has them."""
+    """All known GPUs of a fleet, by host. It is always a wall of tiles: rows are in the table of hosts."""
 
     def __init__(self, palette: Palette, view: View) -> None:
         listing = Listing[HostGpu](
             thing="gpu",
             title="gpus",
-            items=lambda _snapshot, _pane: self._gpus(),
+            items=lambda _snapshot, _pane: self._all_gpus(),
             key=lambda item: f"{item.host}/{item.gpu.uuid}",
             words=lambda item, _: " ".join((item.host, f"gpu {item.gpu.index}", item.gpu.name, *item.gpu.engines)),
             gpus=lambda item, _: (item.gpu.index,),
@@ -63,30 +65,31 @@ class FleetWall(WallPane[HostGpu]):
         self.show(moment.whole)
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
-        """Keys of a fleet's screen alone."""
+        """Run the command of a key of a fleet's screen; returns whether it has one."""
         return run_fleet_key(self, key)
 
     def title(self) -> str:
         """The name on the rule, and how many hosts have no tile."""
-        blank = [host for host in self._hosts() if not host.snapshot.gpus]
-        if blank:
-            return f"{super().title()} · GPUs of {counted(len(blank), 'host')} unknown"
+        without_gpus = [host for host in self._present_hosts() if not host.snapshot.gpus]
+        if without_gpus:
+            return f"{super().title()} · GPUs of {counted(len(without_gpus), 'host')} unknown"
         return super().title()
 
-    def _hosts(self) -> Sequence[HostShown]:
-        """The hosts that are there."""
+    def _present_hosts(self) -> Sequence[HostShown]:
+        """The hosts but those that are gone."""
         if self._fleet is None:
             return ()
         return [host for host in self._fleet.hosts if host.state is not HostState.GONE]
 
-    def _gpus(self) -> Sequence[HostGpu]:
+    def _all_gpus(self) -> Sequence[HostGpu]:
+        """The GPUs of all hosts, those of a host together."""
         gpus: list[HostGpu] = []
-        for host in self._hosts():
+        for host in self._present_hosts():
             gpus += [HostGpu(host.name, gpu) for gpu in host.snapshot.gpus]
         return gpus
 
     def verdicts_of(self, name: str) -> _Verdicts:
-        """The verdicts on the GPUs of a host."""
+        """The verdicts on the GPUs of a host, worked out when a tile of the host is first painted."""
         verdicts = self._verdicts.get(name)
         if verdicts is None:
             host = None
@@ -97,16 +100,19 @@ class FleetWall(WallPane[HostGpu]):
         return verdicts
 
     def _keys_back(self) -> str:
+        """The key that drops the filter."""
         return self.view.keymap.first("back")
 
 
 def _verdicts_of(host: HostShown | None) -> _Verdicts:
+    """The verdicts on the GPUs of a host; empty for None."""
     if host is None:
         return _Verdicts({}, {})
     return _Verdicts(urgent_by_gpu(host.snapshot), states_by_key(host.snapshot.verdicts, Kind.GPU))
 
 
 def _tile(item: HostGpu, pane: ListView) -> Tile:
+    """The tile of a GPU, with its verdicts."""
     assert isinstance(pane, FleetWall)
     urgent, states = pane.verdicts_of(item.host)
     uuid = item.gpu.uuid
@@ -114,7 +120,7 @@ def _tile(item: HostGpu, pane: ListView) -> Tile:
 
 
 def _trouble(item: HostGpu, pane: ListView) -> str:
-    """The state of a GPU that is in trouble, with its host."""
+    """The state of a GPU that is in trouble, with its host; else empty."""
     tile = _tile(item, pane)
     if tile.mark == " ":
         return ""
@@ -122,4 +128,5 @@ def _trouble(item: HostGpu, pane: ListView) -> str:
 
 
 def _no_gpu(width: int, _pane: ListView) -> Sequence[line.Row]:
+    """The line of a wall without tiles."""
     return line.wrap_line("no GPU is known of any host", width, "muted")

@@ -21,7 +21,7 @@ from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
 from gpumon.tui.fleet.rows_pane import RowsPane
 from gpumon.tui.fleet.shown import HOSTS, MODELS, FleetMoment, fleet_moment
-from gpumon.tui.fleet.summary import faults, small, sums
+from gpumon.tui.fleet.summary import fault_lines, small_screen_lines, sum_lines
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan
 from gpumon.tui.line import Row as Line
@@ -113,21 +113,21 @@ class FleetBody:
 
     def plan(self, screen: FleetScreen, width: int, height: int) -> FleetPlan:
         """The lines of each part."""
-        wrong = faults(screen.shown, screen.wall(), width, back=screen.gone_back)
+        shown_faults = fault_lines(screen.shown, screen.wall(), width, gone_back=screen.gone_back)
         return fleet_plan(
             width,
             height,
             rows=self.table.count,
-            foot=self.foot.wanted,
-            faults=len(wrong),
-            sentence=self.row_line.wanted(width),
+            foot=self.foot.wanted_lines,
+            faults=len(shown_faults),
+            sentence=self.row_line.wanted_lines(width),
             covered=screen.pages.shown is not None or screen.dock.covers,
             wall=self._walled,
         )
 
     def laid_out(self, screen: FleetScreen) -> None:
         """From now on the foot follows the cursor."""
-        self.table.moved = partial(self._look_at_row, screen)
+        self.table.cursor_moved = partial(self._look_at_row, screen)
 
     def fleet_moment(self, fleet: FleetSnapshot) -> FleetMoment:
         """The rows and sums of a moment, those of the owners that the table shows among them: for a thread."""
@@ -153,14 +153,16 @@ class FleetBody:
     def show_standing(self, screen: FleetScreen) -> None:
         """Problems, and the summary of everything."""
         paused = screen.travel.paused
-        back = screen.gone_back
-        self.faults.paint(lambda width, height: faults(self.shown, screen.wall(), width, height, back=back))
-        draw = partial(small, self.shown, paused=paused, back=back)
+        gone_back = screen.gone_back
+        self.faults.paint(
+            lambda width, height: fault_lines(self.shown, screen.wall(), width, height, gone_back=gone_back)
+        )
+        draw = partial(small_screen_lines, self.shown, paused=paused, gone_back=gone_back)
         self._small.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
     def _look_at_row(self, screen: FleetScreen) -> None:
         """The foot follows the cursor, the sums the filter."""
-        self.summary.paint(partial(sums, self.shown, self.table.sum, screen.view))
+        self.summary.paint(partial(sum_lines, self.shown, self.table.filtered_sum, screen.view))
         self.foot.look_at(self.table.selected, of_many=self.table.grouping != HOSTS)
         self.row_line.look_at(self.table.selected, self.shown.wall_s if self.shown is not None else 0.0)
         screen.show_title()
@@ -172,7 +174,7 @@ class FleetBody:
         simulated = fleet is not None and any(host.snapshot.simulated for host in fleet.hosts)
         place = clean(self._control.place, 60)
         forms = []
-        for parts in _forms(place, fleet, self.table.sum):
+        for parts in _forms(place, fleet, self.table.filtered_sum):
             forms.append(" · ".join(filter(None, parts)))
         return Heading(lambda _room: forms, simulated="SIM" if simulated else "")
 
