@@ -11,6 +11,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.demand import steady_count
 from gpumon.triage.engine_state import log_of, processes_of
 from gpumon.triage.kv_cache import MOST_TIMES
+from gpumon.triage.queueing import more_slots, slots_are_the_limit
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, params
 
 LEAST_REQUESTS: Final = 5.0
@@ -130,8 +131,17 @@ def rejections(case: Case) -> Finding | None:
     engine = case.served()
     if engine is None:
         return None
-    more = Action("more_instances", _instances_parameters(case, engine))
-    return rejections_of(case, (more, action("check_retries")))
+    return rejections_of(case, (*_room_for_all(case, engine), action("check_retries")))
+
+
+def _room_for_all(case: Case, engine: Engine) -> tuple[Action, ...]:
+    """Actions that give what is turned away a place: more slots where they alone are what is full, as a setting costs
+    nothing; else more instances."""
+    if slots_are_the_limit(case, engine):
+        actions = more_slots(case, engine, case.mean("running") or 0.0, case.waiting_mean())
+        if actions[0].code == "raise_slots":
+            return actions
+    return (Action("more_instances", _instances_parameters(case, engine)),)
 
 
 def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
+from gpumon.triage.harm import is_slow, overload_is_hopeless
 from gpumon.triage.samples import AWAKE, Recent
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params
 from gpumon.triage.thresholds import Thresholds
@@ -237,11 +238,6 @@ def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
     held = _held_clock(case, gpu)
     if held is None or not _is_worth_saying(case, held):
         return None
-    is_felt = held.peers_wait or _is_felt(case)
-    is_wrong = held.has_lowered_limit or held.cause != "power_cap"
-    level = Level.NOTE
-    if is_felt and is_wrong:
-        level = Level.WARN
     confidence = Confidence.MEDIUM
     if held.is_sure:
         confidence = Confidence.HIGH
@@ -251,9 +247,30 @@ def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
         _held_parameters(gpu, held),
         tuple(_load_evidence(case, gpu, held.clock, held.busy)),
         (_unlock_action(gpu, held),),
-        level,
+        _level_of_held_clock(case, held),
         confidence,
     )
+
+
+def _level_of_held_clock(case: Case, held: _HeldClock) -> Level:
+    """A warning where somebody feels a setting that nobody needs; critical where the overload of an engine that makes
+    its users wait for tens of seconds comes of it."""
+    is_felt = held.peers_wait or _is_felt(case)
+    is_wrong = held.has_lowered_limit or held.cause != "power_cap"
+    if not is_felt or not is_wrong:
+        return Level.NOTE
+    if held.is_sure and is_slow(held.clock.mean, held.clock.most) and _is_hopeless(case):
+        return Level.CRITICAL
+    return Level.WARN
+
+
+def _is_hopeless(case: Case) -> bool:
+    """Whether users of an engine on the GPU suffer so much that it is critical."""
+    for engine in case.engines:
+        engine_case = case.case_of(engine)
+        if engine_case is not None and case.suffers(engine) and overload_is_hopeless(engine_case, engine):
+            return True
+    return False
 
 
 def _is_worth_saying(case: Case, held: _HeldClock) -> bool:

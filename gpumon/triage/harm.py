@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings.goals import Goals
 from gpumon.readings.snapshot import Engine, Quantiles
-from gpumon.readings.verdict import Evidence, Level, Limit
+from gpumon.readings.verdict import Evidence, Level, Limit, Verdict
 from gpumon.triage.arrivals import WINDOW_S, RequestFlow
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.signals import Case, Finding, finite, params, rises, waiting_means
@@ -27,6 +27,9 @@ FEW_ARRIVALS: Final = 0.05
 """Share of the queue that may arrive in 5 minutes beside an offline batch."""
 _WATCHED_S: Final = 30.0
 """Seconds that arrivals have to be watched at least: as long as a verdict takes."""
+_SLOW_CLOCK: Final = 0.8
+"""Clock of a GPU, of its highest, below which it takes at least a fifth of the speed: without that the same load may
+well be none too much."""
 OVERLOADS: Final = frozenset({Limit.QUEUE_LIMIT, Limit.KV_CACHE_FULL, Limit.COMPUTE_BOUND, Limit.BANDWIDTH_BOUND})
 """Limits that an offline batch runs into on purpose."""
 AT_NO_COST: Final = frozenset({"raise_slots", "more_kv_memory", "bigger_steps"})
@@ -45,9 +48,41 @@ def set_level_by_harm(case: Case, finding: Finding) -> Finding:
         flow = offline_flow(case, engine)
         if flow is not None:
             return _offline_finding(case, finding, flow)
+        if _gpu_is_the_cause(case):
+            return finding  # the verdict on its GPU is the critical one, and has the fix
     if _may_be_critical(case, engine, finding) and is_hopeless(case, engine):
         return finding._replace(level=Level.CRITICAL)
     return finding
+
+
+def overload_is_hopeless(case: Case, engine: Engine) -> bool:
+    """Whether an overload of an engine is so bad that it is critical: users suffer, and it is no offline batch."""
+    if offline_flow(case, engine) is not None or may_turn_out_offline(case, engine) or case.after_stall():
+        return False
+    return is_hopeless(case, engine)
+
+
+def is_slow(clock_hz: float, clock_max_hz: float) -> bool:
+    """Whether a GPU's clock is so low that it explains an overload of the engine on it."""
+    return clock_hz < _SLOW_CLOCK * clock_max_hz
+
+
+def _gpu_is_the_cause(case: Case) -> bool:
+    """Whether a verdict on one of the engine's GPUs says, as critical, that its clock is held far down."""
+    for gpu in case.gpus:
+        for verdict in case.standing.get(gpu.uuid, ()):
+            if verdict.code is Limit.THROTTLED and verdict.level is Level.CRITICAL and _says_slow(verdict):
+                return True
+    return False
+
+
+def _says_slow(verdict: Verdict) -> bool:
+    """Whether the clocks in a verdict on a throttled GPU are those of one that is slow now."""
+    clock_hz = verdict.parameters.get("clock_hz")
+    clock_max_hz = verdict.parameters.get("clock_max_hz")
+    if verdict.until or not isinstance(clock_hz, float) or not isinstance(clock_max_hz, float):
+        return False
+    return is_slow(clock_hz, clock_max_hz)
 
 
 def _may_be_critical(case: Case, engine: Engine, finding: Finding) -> bool:

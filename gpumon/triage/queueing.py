@@ -143,7 +143,7 @@ def _queue_finding(case: Case, engine: Engine, evidence: tuple[Evidence, ...], *
     is_sure = slots is not None and queued_share(engine) is not None
     parameters = params(waiting=waiting, running=running, slots=_number_of(slots), usage=usage, room=room)
     finding = Finding(
-        Limit.QUEUE_LIMIT, "queue_slots", parameters, evidence, _more_slots(case, engine, running, waiting)
+        Limit.QUEUE_LIMIT, "queue_slots", parameters, evidence, more_slots(case, engine, running, waiting)
     )
     if is_sure:
         confidence = Confidence.HIGH
@@ -180,7 +180,17 @@ def _number_of(slots: Slots | None) -> float | None:
     return slots.number
 
 
-def _more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tuple[Action, ...]:
+def slots_are_the_limit(case: Case, engine: Engine) -> bool:
+    """Whether it is the number of running requests that holds the others back: KV cache, compute and bandwidth are
+    known, and have room."""
+    usage = case.mean("kv_usage_ratio")
+    if usage is None or usage >= KV_ROOM or case.slots() is None or not case.is_pinned():
+        return False
+    activity = case.activity()
+    return not _unknown(case, engine, activity) and bool(_room(case, engine, activity))
+
+
+def more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tuple[Action, ...]:
     """Actions that raise the scheduler's limit, as far as there is room.
 
     The setting is that of one rank, and its value of now is there only where the engine's page or command line gives

@@ -431,12 +431,19 @@ class Case(NamedTuple):
 
     def suffers(self, engine: Engine) -> bool:
         """Whether users of an engine feel a limit: latencies beyond their goals or defaults, or requests that wait."""
-        recent = self.recents.get(engine.key)
-        if recent is None or engine.state is not EndpointState.OK:
+        engine_case = self.case_of(engine)
+        if engine_case is None or engine.state is not EndpointState.OK:
             return False
-        if self._replace(engine=engine, key=engine.key, recent=recent).late_latencies():
+        if engine_case.late_latencies():
             return True
-        return (recent.mean("waiting", NOW_S) or 0.0) >= self.thresholds.queue_waiting
+        return (engine_case.recent.mean("waiting", NOW_S) or 0.0) >= self.thresholds.queue_waiting
+
+    def case_of(self, engine: Engine) -> Case | None:
+        """The case of an engine on this GPU; None where nothing was sampled of it yet."""
+        recent = self.recents.get(engine.key)
+        if recent is None:
+            return None
+        return self._replace(kind=Kind.ENGINE, engine=engine, key=engine.key, recent=recent)
 
     def grown_ttft_s(self) -> tuple[float, float] | None:
         """Mean time to first token of now and of the minutes before, in s, where it has grown far; else None.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.frame import GpuProcess
+from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Verdict
 from gpumon.triage.render import actions_text, verdict_text
@@ -90,3 +91,21 @@ def test_errors_come_at_once_waver_without_flapping_and_are_over_with_an_event()
     assert told == ["verdict_began", "verdict_over"]
     assert stage.last is not None
     assert [one.code for one in stage.last.verdicts if one.kind is Kind.ENGINE] == [Limit.HEALTHY]
+
+
+@each_row(
+    ("changes", "first"),
+    [
+        ({}, "raise_slots"),
+        ({"kv_usage_ratio": 0.95}, "more_instances"),
+        ({"kv_usage_ratio": NOT_EXPOSED}, "more_instances"),
+        ({"running": 12.0}, "more_instances"),
+        ({"mfu_ratio": 0.6}, "more_instances"),
+    ],
+)
+def test_more_slots_come_before_more_instances_where_they_alone_are_full(changes: dict[str, Any], first: str) -> None:
+    """A setting costs nothing."""
+    of = scene({**SERVES, "rejections_per_s": 1.5, "waiting": 12.0, **changes}, slots=24.0)
+    found = state_of(judged(of, 20))
+    assert (found.cause, found.actions[0].code) == ("rejections", first)
+    assert found.actions[-1].code == "check_retries"

@@ -8,7 +8,7 @@ from typing import Any
 from gpumon.readings.frame import RankReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.quantities import MOST_RUNNING, REQUESTS, RUNNING, WAITING
-from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, Verdict
+from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, Snapshot, Verdict
 from gpumon.triage.render import verdict_text
 from gpumon.triage.triage import Triage
 from tests.each_row import each_row
@@ -216,3 +216,43 @@ def test_new_arrivals_make_it_overload_again() -> None:
 def test_an_engine_that_counts_no_finished_requests_is_overloaded() -> None:
     found = play(60, scene({**BATCH, "waiting": 6000.0}, slots=24.0))
     assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
+
+
+def held_down(clock_hz: float, latencies: dict[str, Any]) -> Snapshot:
+    """An engine whose tensor cores are full on a GPU at 300 of its 700 W, after a minute and a half."""
+    card = {
+        **COMPUTES,
+        "throttle": ("sw_power_cap",),
+        "power_w": 298.0,
+        "power_limit_w": 300.0,
+        "power_default_w": 700.0,
+        "sm_clock_hz": clock_hz,
+        "sm_clock_max_hz": 1.98e9,
+    }
+    return judged(scene({**QUEUED, **latencies}, card, slots=24.0), 90)
+
+
+def test_a_lowered_power_limit_comes_before_the_overload_that_it_makes() -> None:
+    """At 65 % of the highest clock, and with tens of seconds to the first token, its fix is the first to be read."""
+    snapshot = held_down(1.29e9, LATE)
+    first = snapshot.verdicts[0]
+    assert (first.code, first.level) == (Limit.THROTTLED, Level.CRITICAL)
+    assert first.actions[0].code == "restore_power_limit"
+    of_gpu = verdict(snapshot, Family.STATE, Kind.GPU)
+    assert of_gpu is not None
+    assert (of_gpu.cause, of_gpu.level) == ("power_cap", Level.CRITICAL)
+    overloads = [each for each in snapshot.verdicts if each.code is Limit.COMPUTE_BOUND]
+    assert [each.level for each in overloads if each.level is Level.CRITICAL] == []
+
+
+@each_row(("clock_hz", "latencies"), [(1.7e9, LATE), (1.29e9, {})])
+def test_a_lowered_power_limit_that_costs_little_is_a_warning(clock_hz: float, latencies: dict[str, Any]) -> None:
+    of_gpu = verdict(held_down(clock_hz, latencies), Family.STATE, Kind.GPU)
+    assert of_gpu is not None
+    assert (of_gpu.cause, of_gpu.level) == ("power_cap", Level.WARN)
+
+
+def test_an_overload_is_critical_itself_where_the_clock_is_hardly_lower() -> None:
+    found = verdict(held_down(1.7e9, LATE), Family.LIMIT, Kind.ENGINE)
+    assert found is not None
+    assert (found.code, found.level) == (Limit.COMPUTE_BOUND, Level.CRITICAL)
