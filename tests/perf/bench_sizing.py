@@ -51,7 +51,19 @@ def bench(workloads: int) -> None:
         began = time.process_time()
         desk.type(key, key if len(key) == 1 else None)
         middle = time.process_time()
-        panel_page(Scene(desk, True, {}, "itl", False, "braille", keymap, 59, 55))
+        panel_page(
+            Scene(
+                state=desk,
+                focused=True,
+                ages={},
+                picture="itl",
+                picture_first=False,
+                glyphs="braille",
+                keymap=keymap,
+                width=59,
+                height=55,
+            )
+        )
         answered.append((middle - began) * 1e3)
         painted.append((time.process_time() - began) * 1e3)
     answer = desk.calculation.answer

@@ -135,7 +135,19 @@ def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
     seen = msgspec.structs.replace(NIM_70B, power_w=900.0)
     scenario = changed(SEVENTY, seen=seen, tp=tp)
     state = PanelState(KNOWN, scenario)
-    [row] = need(Scene(state, True, {}, "itl", False, "braille", Keymap(), 120, 40))
+    [row] = need(
+        Scene(
+            state=state,
+            focused=True,
+            ages={},
+            picture="itl",
+            picture_first=False,
+            glyphs="braille",
+            keymap=Keymap(),
+            width=120,
+            height=40,
+        )
+    )
     parts = "".join(text for text, _ in row).split("  ")
     assert any(re.fullmatch(rf"[\d.]+k?{re.escape(end)}", part) for part in parts), parts
     assert state.calculation.answer is not None

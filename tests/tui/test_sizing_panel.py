@@ -540,7 +540,7 @@ async def test_a_click_puts_the_cursor_on_a_row() -> None:
         await type_keys(app, pilot, "s", "tab")
         at = next(y for y, line in enumerate(text_of(app)) if "Qwen3-30B-A3B          27 " in line)
         await pilot.click(offset=(100, at))
-        await until(lambda: desk_of(app).workload == 1, pilot)
+        await until(lambda: desk_of(app).workload_number == 1, pilot)
         assert app.monitor.focused is panel_of(app)
         await type_keys(app, pilot, *"64", "enter")
         assert target(app, 1) == 64.0
@@ -853,7 +853,7 @@ async def test_digits_after_a_goal_s_key_are_the_goal(key: str, goal: str) -> No
     async with running(watched(), 80, 24) as (app, pilot):
         await type_keys(app, pilot, "s", "down", key, key)
         assert desk_of(app).place.field.key == goal
-        assert desk_of(app).workload == 1
+        assert desk_of(app).workload_number == 1
         await type_keys(app, pilot, *"350", "enter")
         assert getattr(desk_of(app).present, goal) == 350.0
         assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]

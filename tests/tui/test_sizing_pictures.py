@@ -217,7 +217,19 @@ def test_a_tall_panel_has_as_many_pictures_as_fit() -> None:
     titles = ("ITL in ms", "optimal")
     counts = []
     for height in (24, 32, 40, 48, 80):
-        lines = panel_page(Scene(state, True, {}, "itl", False, "braille", Keymap(), 60, height)).lines
+        lines = panel_page(
+            Scene(
+                state=state,
+                focused=True,
+                ages={},
+                picture="itl",
+                picture_first=False,
+                glyphs="braille",
+                keymap=Keymap(),
+                width=60,
+                height=height,
+            )
+        ).lines
         drawn = text([row for _, row in lines])
         there = [title in drawn for title in titles]
         assert there == sorted(there, reverse=True), height

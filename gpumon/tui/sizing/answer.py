@@ -114,7 +114,7 @@ def _plan_under_cursor(scene: Scene) -> WorkloadPlan | None:
     """The plan of the workload under the cursor; None on another row."""
     stop = scene.state.stop
     if stop.section == WORKLOAD:
-        return scene.state.calculation.plan(stop.at)
+        return scene.state.calculation.plan(stop.number)
     return None
 
 
@@ -169,7 +169,7 @@ def _have(scene: Scene, answer: Answer) -> list[Row]:
 def about(scene: Scene) -> list[Row]:
     """The facts about the chosen workload, the most important first."""
     state = scene.state
-    plan = state.calculation.plan(state.workload)
+    plan = state.calculation.plan(state.workload_number)
     rows = [*_other_packing(scene), *_planned_with(scene)]
     if plan is None or plan.problem:
         return rows
@@ -203,7 +203,7 @@ def answer_notes(scene: Scene) -> list[Row]:
     answer = scene.state.calculation.answer
     if answer is None:
         return []
-    plan = scene.state.calculation.plan(scene.state.workload)
+    plan = scene.state.calculation.plan(scene.state.workload_number)
     texts = [(clean(with_field_names(text), 300), "warn") for text in answer.warnings]
     if plan is not None:
         texts += [(clean(with_field_names(text), 300), "muted") for text in plan.notes]
@@ -234,15 +234,15 @@ def _other_packing(scene: Scene) -> list[Row]:
 def _planned_with(scene: Scene) -> list[Row]:
     """TP, weights and KV cache in effect of the chosen workload, what of it was typed, and its goals."""
     state = scene.state
-    if state.workload >= len(state.scenario.workload):
+    if state.workload_number >= len(state.scenario.workload):
         return []
     parts = _settings_in_effect(scene)
-    plan = state.calculation.plan(state.workload)
+    plan = state.calculation.plan(state.workload_number)
     if plan is not None and plan.dp > 1:
         parts.append(f"DP {plan.dp}")
     if plan is not None and plan.tokens_per_step > 1.0:
         parts.append(f"{plan.tokens_per_step:.3g} tokens per step")
-    goals = _own_goals(state.scenario.workload[state.workload])
+    goals = _own_goals(state.scenario.workload[state.workload_number])
     if goals:
         parts.append(f"own goal {', '.join(goals)}")
     if parts:
@@ -255,7 +255,7 @@ def _settings_in_effect(scene: Scene) -> list[str]:
     state = scene.state
     parts = []
     for key in _PLANNED_WITH:
-        place = FieldPlace(WORKLOAD, state.workload, field(WORKLOAD, key))
+        place = FieldPlace(WORKLOAD, state.workload_number, field(WORKLOAD, key))
         value, origin = effect(place, state.version, state.calculation)
         if not value or (key == "pp" and value == 1):
             continue
@@ -365,14 +365,14 @@ def _room_for(more: int) -> str:
 def _running_here(scene: Scene) -> tuple[int, float | None]:
     """Instances that run here as they are planned, and how full the fullest KV cache of them is."""
     calculation = scene.state.calculation
-    instance = calculation.instance(scene.state.workload)
+    instance = calculation.instance(scene.state.workload_number)
     seen = instance.seen if instance is not None else None
     if instance is None or seen is None or seen.origin is not Origin.LIVE:
         return 0, None
     same = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
     if not same or seen.parallel != (instance.tp, instance.pp):
         return 0, None
-    model = scene.state.scenario.workload[scene.state.workload].model
+    model = scene.state.scenario.workload[scene.state.workload_number].model
     return calculation.here.instances.get(model, 0), calculation.here.kv_ratios.get(model)
 
 
@@ -412,7 +412,7 @@ def _runs(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     here = calculation.here.served.get(model_key(plan.model))
     if here is None:
         return []
-    runs = running_instances(calculation.instance(scene.state.workload), here)
+    runs = running_instances(calculation.instance(scene.state.workload_number), here)
     return _labelled(scene, " runs now ", runs_text(plan, runs))
 
 
@@ -438,7 +438,7 @@ def _measured_on(scene: Scene, plan: WorkloadPlan) -> str:
     engine = ""
     if plan.seen_name and plan.source is not Source.ROOFLINE:
         engine = f" on {clean(plan.seen_name, 40)}"
-    instance = scene.state.calculation.instance(scene.state.workload)
+    instance = scene.state.calculation.instance(scene.state.workload_number)
     fitted = instance.fitted if instance is not None else None
     if not plan.extrapolated or fitted is None or isinstance(plan.capacity_per_instance, Missing):
         return engine

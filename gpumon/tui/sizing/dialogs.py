@@ -375,7 +375,7 @@ def _matching(choices: Sequence[Choice], text: str) -> list[Choice]:
 
 def _gpu_now(state: PanelState) -> str:
     """The type of GPU of the server under the cursor, of the first one on another row; empty if there is none."""
-    place = state.stop.at if state.stop.section == SERVER else 0
+    place = state.stop.number if state.stop.section == SERVER else 0
     servers = state.present.server
     if place < len(servers):
         return servers[place].gpu

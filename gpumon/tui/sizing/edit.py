@@ -23,7 +23,7 @@ class Edit:
         """The scenario with what is typed so far; None while that is no value."""
         self.reason = ""
         """Why it is no value."""
-        self.refused = ""
+        self.key_note = ""
         """Note on the last key, if it could do nothing while this is being typed."""
         self.read(before)
 
@@ -45,7 +45,7 @@ class Edit:
 
     def read(self, before: Scenario) -> None:
         """Put what is typed into the scenario as it was before."""
-        self.refused = ""
+        self.key_note = ""
         try:
             value = self.place.field.read(self.text)
         except (ValueError, OverflowError) as error:

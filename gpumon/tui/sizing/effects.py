@@ -66,12 +66,12 @@ def _origin(place: FieldPlace, version: Version, calculation: Calculation, value
 
 def _started(place: FieldPlace, version: Version, configured: bool) -> str:
     """Source of a value that nobody changed since the panel was filled in; empty where it was changed."""
-    now = holder(version.scenario, place.section, place.at)
+    now = holder(version.scenario, place.section, place.number)
     if now is None or place.field.key not in _STARTED[place.section]:
         return ""
     if isinstance(now, Workload):
         if version.follows:
-            return version.follows[place.at].target_of(now)
+            return version.follows[place.number].target_of(now)
         return ""
     if version.started is None or not _is_as_it_was(place, version.started, now):
         return ""
@@ -82,7 +82,7 @@ def _started(place: FieldPlace, version: Version, configured: bool) -> str:
 
 def _is_as_it_was(place: FieldPlace, started: Scenario, now: Scenario | Server) -> bool:
     """Whether a value is that of the start; the number of GPUs of another type is another one."""
-    before = holder(started, place.section, place.at)
+    before = holder(started, place.section, place.number)
     if before is None or getattr(before, place.field.key) != getattr(now, place.field.key):
         return False
     return not isinstance(before, Server) or not isinstance(now, Server) or before.gpu == now.gpu
@@ -92,9 +92,9 @@ def _of_server(place: FieldPlace, scenario: Scenario, calculation: Calculation) 
     """A value of a server that the scenario leaves open."""
     if place.field.key == "gpu_power_w":
         return Effect(None, "measured, else the board's limit")
-    if place.field.key != "price_per_gpu_hour" or place.at >= len(scenario.server):
+    if place.field.key != "price_per_gpu_hour" or place.number >= len(scenario.server):
         return Effect(None, "")
-    price = calculation.catalogues.price(scenario.server[place.at].gpu)
+    price = calculation.catalogues.price(scenario.server[place.number].gpu)
     return Effect(price, "no price" if price is None else "config")
 
 
@@ -106,10 +106,10 @@ def _of_workload(place: FieldPlace, scenario: Scenario, calculation: Calculation
         if value is None:
             return Effect(None, "no goal")
         return Effect(value, "of all workloads")
-    instance = calculation.instance(place.at)
+    instance = calculation.instance(place.number)
     if instance is None:
         return Effect(None, "")
-    return _looked_up(instance, calculation.plan(place.at), scenario).get(key, Effect(None, ""))
+    return _looked_up(instance, calculation.plan(place.number), scenario).get(key, Effect(None, ""))
 
 
 def _looked_up(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, Effect]:

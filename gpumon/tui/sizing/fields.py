@@ -93,7 +93,8 @@ class FieldPlace(NamedTuple):
     """A field of the goals, of one server or of one workload."""
 
     section: str
-    at: int
+    number: int
+    """Which of the servers, or of the workloads; 0 for the goals."""
     field: Input
 
 
@@ -109,7 +110,7 @@ def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server |
 
 def typed_value(scenario: Scenario, place: FieldPlace) -> Value:
     """The value that was typed in a place; None or empty where it is left open."""
-    row = holder(scenario, place.section, place.at)
+    row = holder(scenario, place.section, place.number)
     if row is None:
         return None
     value: Value = getattr(row, place.field.key)
@@ -120,7 +121,7 @@ def with_value(scenario: Scenario, place: FieldPlace, value: Value) -> Scenario:
     """The scenario with another value in one place."""
     if place.section == GOALS_SECTION:
         return replace(scenario, **{place.field.key: value})
-    if holder(scenario, place.section, place.at) is None:
+    if holder(scenario, place.section, place.number) is None:
         return scenario
     if place.section == SERVER:
         return replace(scenario, server=_with_changed(scenario.server, place, value))
@@ -129,8 +130,8 @@ def with_value(scenario: Scenario, place: FieldPlace, value: Value) -> Scenario:
 
 def _with_changed(rows: tuple[R, ...], place: FieldPlace, value: Value) -> tuple[R, ...]:
     """The rows with another value in the row of a place."""
-    changed = replace(rows[place.at], **{place.field.key: value})
-    return (*rows[: place.at], changed, *rows[place.at + 1 :])
+    changed = replace(rows[place.number], **{place.field.key: value})
+    return (*rows[: place.number], changed, *rows[place.number + 1 :])
 
 
 def default_of(place: FieldPlace) -> Value:

@@ -13,7 +13,7 @@ from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, scenario_table
 
-VIEWS: Final = ("itl", "gpus", "packing", "simulated")
+PICTURES: Final = ("itl", "gpus", "packing", "simulated")
 """Pictures below the figures: the plot, other types of GPU side by side, servers and GPUs, or a simulation."""
 _LEAST_OF_SEVERAL: Final = 7
 _LEAST_PICTURE: Final = 10
@@ -41,12 +41,12 @@ class PanelPage(NamedTuple):
     lines: Lines
     pictured: bool
     """Whether there was room for a picture."""
-    notes_from: int = 0
-    """Lines about the workload that are above those in view."""
-    most_from: int = 0
-    """The same at most."""
-    leaf: int = 0
-    """Lines that are in view of those that can be scrolled."""
+    scrolled_lines: int = 0
+    """Lines about the workload that are scrolled out of view above."""
+    most_scrolled: int = 0
+    """How many lines can be scrolled out of view above."""
+    page_lines: int = 0
+    """Lines about the workload in view, which one page key scrolls by."""
 
 
 class _Text(NamedTuple):
@@ -68,13 +68,14 @@ class _Below(NamedTuple):
     """The part of the text that is in view."""
 
     rows: list[Row]
-    over: int
+    lines_above: int
     """Lines that are scrolled out of view above."""
-    under: int
+    lines_below: int
     """The same below."""
-    leaf: int
-    """Lines of those that can be scrolled."""
-    most_from: int
+    page_lines: int
+    """Lines in view of those that can be scrolled."""
+    most_scrolled: int
+    """How many lines can be scrolled out of view above."""
 
 
 def panel_page(scene: Scene) -> PanelPage:
@@ -107,7 +108,9 @@ def panel_page(scene: Scene) -> PanelPage:
         if not crowded:
             first = _out_of_view(scene, below, picture_lines)
         foot = _without_cursor(_foot(scene, first))
-    return PanelPage([*lines[:room], *foot][: scene.height], pictured, below.over, below.most_from, below.leaf)
+    return PanelPage(
+        [*lines[:room], *foot][: scene.height], pictured, below.lines_above, below.most_scrolled, below.page_lines
+    )
 
 
 def _without_cursor(rows: Sequence[Row]) -> Lines:
@@ -142,18 +145,18 @@ def _least_above(scene: Scene) -> int:
     if scene.state.opened:
         return _LEAST_FIELDS
     scenario = scene.state.scenario
-    rows = min(len(scenario.workload), _USUAL_ROWS if scene.wanted else _LEAST_ROWS)
+    rows = min(len(scenario.workload), _USUAL_ROWS if scene.picture_first else _LEAST_ROWS)
     return len(scenario.server) + 2 + rows
 
 
 def _picture_lines(scene: Scene) -> int:
     """Lines of the picture that was asked for, with a blank one; 0 if none was."""
     state = scene.state
-    if not scene.wanted or not state.scenario.workload or state.opened:
+    if not scene.picture_first or not state.scenario.workload or state.opened:
         return 0
-    if scene.view == "gpus":
+    if scene.picture == "gpus":
         return len(state.calculation.comparison.rows) + 4
-    if scene.view == "packing":
+    if scene.picture == "packing":
         return min(_WANTED, 1 + len(_packing(scene, _WANTED)))
     return _WANTED
 
@@ -167,31 +170,31 @@ def _below(scene: Scene, text: _Text, room: int, picture_lines: int) -> _Below:
     most = min(text.usual, max(least, room - (picture_lines or 1)))
     fixed = min(len(text.needed), most)
     scrolled = [*text.needed[fixed:], *text.about, *text.notes]
-    leaf = most - fixed
-    if leaf and not scene.state.opened:
-        most_from = max(0, len(scrolled) - leaf)
+    page_lines = most - fixed
+    if page_lines and not scene.state.opened:
+        most_scrolled = max(0, len(scrolled) - page_lines)
     else:
-        most_from = 0
-    start = min(scene.notes_from, most_from)
-    rows = [*text.needed[:fixed], *scrolled[start : start + leaf]]
-    return _Below(rows, start, max(0, len(scrolled) - leaf - start), leaf, most_from)
+        most_scrolled = 0
+    start = min(scene.scrolled_lines, most_scrolled)
+    rows = [*text.needed[:fixed], *scrolled[start : start + page_lines]]
+    return _Below(rows, start, max(0, len(scrolled) - page_lines - start), page_lines, most_scrolled)
 
 
 def _out_of_view(scene: Scene, below: _Below, picture_lines: int) -> str:
     """How many lines of the text are out of view, and the keys that bring them."""
     key = scene.keymap.first
-    if scene.state.opened or not (below.over or below.under):
+    if scene.state.opened or not (below.lines_above or below.lines_below):
         return ""
     if picture_lines:
-        return f"{_lines(below.under)} of notes: {key('back')}"
-    if not below.leaf:
-        return f"{_lines(below.under)} of notes: a taller window"
-    if not below.under:
-        return f"{_lines(below.over)} above: {key('page.up')}"
+        return f"{_lines(below.lines_below)} of notes: {key('back')}"
+    if not below.page_lines:
+        return f"{_lines(below.lines_below)} of notes: a taller window"
+    if not below.lines_below:
+        return f"{_lines(below.lines_above)} above: {key('page.up')}"
     keys = [key("page.down")]
-    if below.over:
+    if below.lines_above:
         keys.append(key("page.up"))
-    return f"{_lines(below.under)} below: {' '.join(filter(None, keys))}"
+    return f"{_lines(below.lines_below)} below: {' '.join(filter(None, keys))}"
 
 
 def _lines(number: int) -> str:
@@ -232,7 +235,7 @@ def _foot_of_edit(scene: Scene, edit: Edit, first: str) -> list[Row]:
     key = scene.keymap.first
     if edit.reason:
         return _mend(scene, edit)
-    parts = [edit.refused or "answered as you type", f"{key('open')}: take it", f"{key('back')}: as it was", first]
+    parts = [edit.key_note or "answered as you type", f"{key('open')}: take it", f"{key('back')}: as it was", first]
     return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
 
 
@@ -240,8 +243,8 @@ def _mend(scene: Scene, edit: Edit) -> list[Row]:
     """The fault of a text that is no value, what is allowed, and how to mend it."""
     field = edit.place.field
     begin = ""
-    if edit.refused:
-        begin = f"{edit.refused}: "
+    if edit.key_note:
+        begin = f"{edit.key_note}: "
     wrong = f"{begin}{field.name}: {edit.reason}; allowed: {field.allowed}"
     keys = f" Backspace: delete · Ctrl+U: clear · {scene.keymap.first('back')}: as it was"
     return [*wrap_line(wrong, scene.width, "warn", most=2), ((cut(keys, scene.width - 1), "warn"),)]
@@ -250,12 +253,12 @@ def _mend(scene: Scene, edit: Edit) -> list[Row]:
 def _pictures(scene: Scene, height: int) -> list[Row]:
     """The picture that was asked for; else the plot, and the servers below it where there is room for both."""
     width = scene.width
-    if scene.view == "gpus":
-        return compare.comparison_lines(width, height, scene.state.calculation.comparison, scene.state.workload)
-    if scene.view == "simulated":
-        simulation = scene.state.calculation.simulation(scene.state.workload)
+    if scene.picture == "gpus":
+        return compare.comparison_lines(width, height, scene.state.calculation.comparison, scene.state.workload_number)
+    if scene.picture == "simulated":
+        simulation = scene.state.calculation.simulation(scene.state.workload_number)
         return to_height(simulated.queue_lines(width, height, simulation, scene.glyphs), width, height)
-    plot_first = scene.view == "itl"
+    plot_first = scene.picture == "itl"
     if height < 2 * _LEAST_OF_SEVERAL + 1:
         if plot_first:
             picture = _plot(scene, height)
@@ -270,8 +273,8 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
 
 def _plot(scene: Scene, height: int) -> list[Row]:
     calculation = scene.state.calculation
-    plan = calculation.plan(scene.state.workload)
-    instance = calculation.instance(scene.state.workload)
+    plan = calculation.plan(scene.state.workload_number)
+    instance = calculation.instance(scene.state.workload_number)
     if plan is None or instance is None:
         problem = plan.problem if plan is not None else ""
         return reason("ITL over requests in flight", problem or "no answer yet", scene.width, height)

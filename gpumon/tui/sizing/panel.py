@@ -19,7 +19,7 @@ from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.dialogs import Dialogs, SizingScreen
 from gpumon.tui.sizing.effects import ages
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
-from gpumon.tui.sizing.layout import VIEWS, PanelPage, panel_page
+from gpumon.tui.sizing.layout import PICTURES, PanelPage, panel_page
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
 from gpumon.tui.sizing.versions import Newest, Version
@@ -46,13 +46,13 @@ class SizingPanel(Pane):
         self.monitor = monitor
         self.beside = False
         """Whether it stands beside the panes, with a rule at its left, instead of over them."""
-        self._view = VIEWS[0]
-        self._asked = False
+        self._picture = PICTURES[0]
+        self._picture_first = False
         """Whether a picture was asked for, so that it has room before words."""
         self._state: PanelState | None = None
         self._ages: dict[int, str] = {}
         self._looked_s = float("-inf")
-        self._notes_from = 0
+        self._scrolled_lines = 0
         """Lines of words that are scrolled out of view."""
         self._page = PanelPage([], False)
         """As it was painted last."""
@@ -126,16 +126,16 @@ class SizingPanel(Pane):
             state=self.state,
             focused=self.has_focus,
             ages=self._ages,
-            view=self._view,
-            wanted=self._asked,
+            picture=self._picture,
+            picture_first=self._picture_first,
             glyphs=self.palette.glyphs,
             keymap=self.view.keymap,
             width=width - len(edge),
             height=height - 1,
-            notes_from=self._notes_from,
+            scrolled_lines=self._scrolled_lines,
         )
         self._page = panel_page(scene)
-        self._notes_from = self._page.notes_from
+        self._scrolled_lines = self._page.scrolled_lines
         rule = self._rule(scene.width, len(self._page.lines), scene.height)
         return [(*edge, *row) for row in (rule, *(row for _, row in self._page.lines))]
 
@@ -194,7 +194,7 @@ class SizingPanel(Pane):
         edit = self.state.edit
         if edit is None or not name:
             return False
-        edit.refused = f"{key} waits until the number is taken"
+        edit.key_note = f"{key} waits until the number is taken"
         self.changed()
         return True
 
@@ -240,7 +240,7 @@ class SizingPanel(Pane):
             "redo": (partial(state.turn, 1), "nothing to redo"),
             "peak": (self._dialogs.plan_for, ""),
             "reset": (self._reset, "no engine runs here: nothing to go back to"),
-            "view": (self._next_view, ""),
+            "view": (self._next_picture, ""),
             "add": (self._dialogs.add_model, ""),
             "add.server": (self._dialogs.add_server, ""),
             "gpu": (self._dialogs.choose_gpu, ""),
@@ -259,7 +259,7 @@ class SizingPanel(Pane):
         """Show what is another now."""
         if self.snapshot is not None:
             self._ages = ages(self.state.present, self.snapshot.wall_s)
-        self._notes_from = 0
+        self._scrolled_lines = 0
         self.update()
         self.monitor.show_keys()
 
@@ -269,10 +269,12 @@ class SizingPanel(Pane):
 
     def leaf(self, pages: int) -> None:
         """Scroll what is written about the workload; where all of it is in view, move the cursor."""
-        if not self._page.most_from:
+        if not self._page.most_scrolled:
             super().leaf(pages)
             return
-        self._notes_from = max(0, min(self._page.most_from, self._notes_from + pages * self._page.leaf))
+        self._scrolled_lines = max(
+            0, min(self._page.most_scrolled, self._scrolled_lines + pages * self._page.page_lines)
+        )
         self.update()
 
     def side(self, step: int) -> bool:
@@ -288,7 +290,7 @@ class SizingPanel(Pane):
     def open(self) -> None:
         """Enter: take what is typed; else all fields of the row; of these, type or choose."""
         state = self.state
-        no_server = state.stop.section == SERVER and state.stop.at >= len(state.present.server)
+        no_server = state.stop.section == SERVER and state.stop.number >= len(state.present.server)
         if state.edit is not None:
             self._do(self._accept)
         elif no_server or (state.opened and state.place.field.key == "gpu"):
@@ -312,8 +314,8 @@ class SizingPanel(Pane):
         cancelled = self.state.cancel()
         left_goal = self.state.leave_goal()
         went = cancelled or left_goal or self.state.close()
-        if not went and self._asked:
-            self._asked = False
+        if not went and self._picture_first:
+            self._picture_first = False
             went = True
         if went:
             self.changed()
@@ -324,13 +326,13 @@ class SizingPanel(Pane):
         self._dialogs.save()
         return True
 
-    def _next_view(self) -> None:
+    def _next_picture(self) -> None:
         """Ask for a picture where there is none, else for the next one; after the last, words have the room again."""
-        if self._page.pictured or self._asked:
-            self._view = VIEWS[(VIEWS.index(self._view) + 1) % len(VIEWS)]
-            self._asked = self._view != VIEWS[0]
+        if self._page.pictured or self._picture_first:
+            self._picture = PICTURES[(PICTURES.index(self._picture) + 1) % len(PICTURES)]
+            self._picture_first = self._picture != PICTURES[0]
         else:
-            self._asked = True
+            self._picture_first = True
 
     def _reset(self) -> bool:
         scenario = self._as_it_runs()

@@ -37,14 +37,15 @@ class Stop(NamedTuple):
     """A row that the cursor goes to: the goals, a server or a workload."""
 
     section: str
-    at: int
+    number: int
+    """Which of the servers, or of the workloads; 0 for the goals."""
 
     def places(self, *, every: bool = False) -> list[FieldPlace]:
         """The fields that the row shows, or all of it."""
         fields = FIELDS_BY_SECTION[self.section]
         if not every:
             fields = tuple(field(self.section, key) for key in _CELLS[self.section])
-        return [FieldPlace(self.section, self.at, column) for column in fields]
+        return [FieldPlace(self.section, self.number, column) for column in fields]
 
 
 def stops(scenario: Scenario) -> list[Stop]:
@@ -72,8 +73,8 @@ class PanelState:
         self.stops = stops(scenario)
         """The rows that the cursor goes to."""
         self._row = 0
-        self._workload = 0
-        """The workload that the cursor was on last."""
+        self._last_workload = 0
+        """Number of the workload that the cursor was on last."""
         self._left_row: int | None = None
         """The row that a key left for a goal, and that the cursor comes back to."""
         self.go_to()
@@ -111,11 +112,11 @@ class PanelState:
         return places[max(0, min(self.cell, len(places) - 1))]
 
     @property
-    def workload(self) -> int:
-        """The workload under the cursor; on another row the one that it was on last."""
+    def workload_number(self) -> int:
+        """Number of the workload under the cursor; on another row of the one that it was on last."""
         if self.stop.section == WORKLOAD:
-            return self.stop.at
-        return max(0, min(self._workload, len(self.present.workload) - 1))
+            return self.stop.number
+        return max(0, min(self._last_workload, len(self.present.workload) - 1))
 
     def answer(self) -> None:
         """Answer what is asked now."""
@@ -140,7 +141,7 @@ class PanelState:
         """The version with another value in one place. A typed target follows no engine, even if it is the same."""
         version = self.undo.version._replace(scenario=scenario)
         if place.section == WORKLOAD and place.field.key == "target":
-            return version.with_typed_targets({place.at})
+            return version.with_typed_targets({place.number})
         return version
 
     def renew(self, newest: Newest) -> None:
@@ -175,7 +176,7 @@ class PanelState:
         self._left_row = None
         self.cell = 0
         if self.stop.section == WORKLOAD:
-            self._workload = self.stop.at
+            self._last_workload = self.stop.number
 
     def visit_goal(self, key: str) -> FieldPlace:
         """Put the cursor on a goal for all, until `leave_goal`; returns its place."""
@@ -270,7 +271,7 @@ class PanelState:
         if edit is None:
             return True
         if edit.scenario is None:
-            edit.refused = "not taken"
+            edit.key_note = "not taken"
             return False
         self.put(self.version, edit.place)
         self.undo.seal()
@@ -325,7 +326,7 @@ class PanelState:
 
     def _there(self, place: FieldPlace) -> bool:
         """Whether there is something that has this value: a server may not be given."""
-        return place.section != SERVER or place.at < len(self.present.server)
+        return place.section != SERVER or place.number < len(self.present.server)
 
     def remove(self) -> bool:
         """Remove the workload or further server under the cursor; of any other value, what was typed there."""
@@ -334,14 +335,14 @@ class PanelState:
         place = self.place
         servers = self.present.server
         if not self.opened and place.section == WORKLOAD:
-            return self.put(self.undo.version.without_workload(place.at))
+            return self.put(self.undo.version.without_workload(place.number))
         if not self.opened and place.section == SERVER and len(servers) > 1:
-            others = (*servers[: place.at], *servers[place.at + 1 :])
+            others = (*servers[: place.number], *servers[place.number + 1 :])
             return self.put(replace(self.present, server=others))
         if not self._there(place) or place.field.key == "gpu":
             return False
         if place.field.key == "price_per_gpu_hour":
-            self.calculation.keep_price(servers[place.at].gpu, None)
+            self.calculation.keep_price(servers[place.number].gpu, None)
         return self.put(self._with(place, with_value(self.present, place, _untyped(place))))
 
     def use_gpu(self, name: str, place: FieldPlace | None = None) -> bool:
@@ -352,7 +353,7 @@ class PanelState:
         servers = list(self.present.server)
         types = {server.gpu for server in servers}
         if self.stop.section == SERVER:
-            chosen = [self.stop.at]
+            chosen = [self.stop.number]
         else:
             # Of several types the plan would be one on so many servers of each: it is one on any number of them.
             if len(types) >= 2:

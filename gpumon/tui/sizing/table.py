@@ -45,15 +45,15 @@ class Scene(NamedTuple):
     focused: bool
     ages: Mapping[int, str]
     """Age of what a workload was measured by, where it is not measured any more."""
-    view: str
-    """Which picture, or `gpus`."""
-    wanted: bool
+    picture: str
+    """Which picture, one of `layout.PICTURES`."""
+    picture_first: bool
     """Whether it was asked for: then it has room before what is written about the workload."""
     glyphs: Glyphs
     keymap: Keymap
     width: int
     height: int
-    notes_from: int = 0
+    scrolled_lines: int = 0
     """Lines about the workload that are above those in view."""
 
     def tone(self, tone: str) -> str:
@@ -238,7 +238,7 @@ def _server(scene: Scene, stop: Stop) -> Row:
     """GPUs, type and price of a server, and how many there may be."""
     begin = _begin(scene, stop, "server ")
     scenario = scene.state.scenario
-    server = holder(scenario, SERVER, stop.at)
+    server = holder(scenario, SERVER, stop.number)
     if not isinstance(server, Server):
         return (begin, *_cell(scene, stop, 0, f"as detected; {scene.keymap.first('sizing.gpu')} chooses the GPU type"))
     price = server.price_per_gpu_hour
@@ -286,8 +286,8 @@ def _cell(scene: Scene, stop: Stop, cell: int, text: str) -> list[Piece]:
 
 
 def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Column]) -> Row:
-    workload = scene.state.scenario.workload[stop.at]
-    plan = scene.state.calculation.plan(stop.at)
+    workload = scene.state.scenario.workload[stop.number]
+    plan = scene.state.calculation.plan(stop.number)
     here = stop == scene.state.stop
     name = left(cut(_short_name(workload), name_width - 1), name_width)
     begin = (f" {name}", "text")
@@ -296,7 +296,7 @@ def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Colu
     target = _target(scene, here, workload)
     if plan is None:
         return (begin, *target)
-    return (begin, *target, *_per_instance(scene, stop.at, plan), *_figures(scene, stop.at, plan, columns))
+    return (begin, *target, *_per_instance(scene, stop.number, plan), *_figures(scene, stop.number, plan, columns))
 
 
 def _figures(scene: Scene, workload: int, plan: WorkloadPlan, columns: Sequence[_Column]) -> list[Piece]:
@@ -370,13 +370,13 @@ def fields_page(scene: Scene, room: int) -> Lines:
 
 def _name_of(scene: Scene, stop: Stop) -> str:
     """The name of an opened row."""
-    row = holder(scene.state.scenario, stop.section, stop.at)
+    row = holder(scene.state.scenario, stop.section, stop.number)
     if isinstance(row, Workload):
         return _short_name(row)
     if stop.section == GOALS_SECTION:
         return "goals and planning"
-    if stop.at:
-        return f"server {stop.at + 1}"
+    if stop.number:
+        return f"server {stop.number + 1}"
     return "server"
 
 
@@ -408,7 +408,7 @@ def _field(scene: Scene, place: FieldPlace, *, here: bool) -> Row:
 def _value_text(scene: Scene, place: FieldPlace, value: Value) -> str:
     """The value of a field as text; a target with the unit of its kind."""
     text = clean(place.field.shown(value), 60)
-    row = holder(scene.state.scenario, place.section, place.at)
+    row = holder(scene.state.scenario, place.section, place.number)
     if place.field.key == "target_kind":
         return TARGETS[text]
     if place.field.per_kind and isinstance(row, Workload):

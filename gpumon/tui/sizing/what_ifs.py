@@ -70,7 +70,7 @@ def double(state: PanelState, *, every: bool = False) -> bool:
     if every:
         chosen = range(len(state.present.workload))
     elif state.stop.section == WORKLOAD:
-        chosen = (state.stop.at,)
+        chosen = (state.stop.number,)
     workloads = list(state.present.workload)
     for number in chosen:
         workloads[number] = replace(workloads[number], target=workloads[number].target * 2)
@@ -146,7 +146,7 @@ def next_weights(state: PanelState) -> bool:
     """Set the next of some precisions of the weights, without the one that they have; returns whether it did."""
     if not state.accept_typing() or not state.present.workload:
         return False
-    workload = state.present.workload[state.workload]
+    workload = state.present.workload[state.workload_number]
     catalogues = state.calculation.catalogues
     seen = catalogues.profile_of(workload)
     llm = catalogues.llm(workload.model)
@@ -166,7 +166,7 @@ def next_tp(state: PanelState) -> bool:
     if not state.accept_typing() or not state.present.workload:
         return False
     place = _of_workload(state, "tp")
-    instance = state.calculation.instance(state.workload)
+    instance = state.calculation.instance(state.workload_number)
     if instance is None or not instance.tps:
         return typed_value(state.present, place) is not None and state.put_value(place, None)
     after = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
@@ -176,7 +176,7 @@ def next_tp(state: PanelState) -> bool:
 def _of_workload(state: PanelState, key: str) -> FieldPlace:
     """A field of the workload that what-ifs are about."""
     state.leave_goal()
-    return FieldPlace(WORKLOAD, state.workload, field(WORKLOAD, key))
+    return FieldPlace(WORKLOAD, state.workload_number, field(WORKLOAD, key))
 
 
 def _put_next(state: PanelState, place: FieldPlace, values: Sequence[Value]) -> bool:
