@@ -324,7 +324,7 @@ class Collector:
             meter.watch_pcie(self._triage.suspects)
         self.history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:
-            self.history.mark(event)
+            self.history.add_event(event)
         tick = Tick(frame, points, snapshot.events, snapshot.verdicts)
         for keeper in self._keepers:
             fault = _keep_tick(keeper, tick)

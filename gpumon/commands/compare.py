@@ -65,11 +65,11 @@ def _compare_recording(chosen: argparse.Namespace, config: Config) -> BeforeAfte
     """The comparison of two spans of a recording. Raises ConfigError."""
     from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.history.compared import compare_spans
-    from gpumon.session.build import maker
+    from gpumon.session.build import deriver_maker
 
     recording, held = open_recording(chosen.file, since=None, until=None)
     before, after = _spans(chosen, held)
-    answer = compare_spans(recording, maker(config), before, after)
+    answer = compare_spans(recording, deriver_maker(config), before, after)
     tell_damage(recording)
     return answer
 
@@ -103,13 +103,13 @@ async def _compare_prometheus(chosen: argparse.Namespace, config: Config) -> Bef
     """The comparison of two spans of the hosts of a Prometheus. Raises ConfigError."""
     from gpumon.commands.past_load import LONGEST_S, prometheus_source
     from gpumon.config.errors import ConfigError
-    from gpumon.session.build import maker
+    from gpumon.session.build import deriver_maker
     from gpumon.session.compared import compare_hosts
 
     async with prometheus_source(config) as (source, newest):
         spans = _spans(chosen, (newest.wall_s - LONGEST_S, newest.wall_s))
         hosts = [host.name for host in newest.hosts]
-        answer = await compare_hosts(source, maker(config), hosts, newest.interval_s, spans, tell_progress)
+        answer = await compare_hosts(source, deriver_maker(config), hosts, newest.interval_s, spans, tell_progress)
     if not answer.before.moments and not answer.after.moments:
         raise ConfigError("prometheus: it has nothing of either span")
     return answer

@@ -34,12 +34,13 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.history.derivation import Derivation, derived_moments
     from gpumon.outputs import export
     from gpumon.outputs.json import encode
-    from gpumon.session.build import maker
+    from gpumon.session.build import deriver_maker
 
     recording, (from_s, to_s) = open_recording(chosen.file, chosen.since, chosen.until)
     if chosen.form != "jsonl":
         write(export.csv_header())
-    for snapshot in derived_moments(recording, Derivation(recording, maker(config)), from_s, to_s, chosen.every):
+    derivation = Derivation(recording, deriver_maker(config))
+    for snapshot in derived_moments(recording, derivation, from_s, to_s, every_s=chosen.every):
         if chosen.form == "jsonl":
             write(encode(snapshot).decode() + "\n")
         else:

@@ -64,7 +64,7 @@ async def _report_prometheus(chosen: argparse.Namespace, config: Config, by: str
     from gpumon.config.errors import ConfigError
     from gpumon.fleet.grouping import ReportGrouping
     from gpumon.fleet.period import ReportedTime, fleet_period
-    from gpumon.session.build import maker
+    from gpumon.session.build import deriver_maker
     from gpumon.sources.prometheus.incidents import recorded_incidents
 
     async with prometheus_source(config) as (source, newest):
@@ -75,7 +75,7 @@ async def _report_prometheus(chosen: argparse.Namespace, config: Config, by: str
         least_s = max(newest.interval_s, config.prometheus.interval_s)
         step_s = _step_s(end_s - begin_s, len(names), least_s=least_s, asked_s=chosen.every_s)
         grouping = ReportGrouping(by)
-        work = ReportWork(_basis(config, step_s, grouping), grouping, maker(config))
+        work = ReportWork(_basis(config, step_s, grouping), grouping, deriver_maker(config))
         hosts, refused = await _sum_up_hosts(source, names, (begin_s, end_s), work)
         if not any(sums.measured_s for sums in hosts.values()):
             raise ConfigError(_nothing_text(begin_s, end_s, step_s, has_hosts=bool(names)))

@@ -38,7 +38,7 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
     from gpumon.config.errors import ConfigError
     from gpumon.config.load import file_name
     from gpumon.history.derivation import Derivation, derived_moments
-    from gpumon.session.build import maker
+    from gpumon.session.build import deriver_maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
     from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
@@ -47,7 +47,7 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
     calibration = Calibration()
     loads = PastLoads()
     last = None
-    for snapshot in derived_moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
+    for snapshot in derived_moments(recording, Derivation(recording, deriver_maker(config)), from_s, to_s, 0.0):
         calibration.take(snapshot)
         loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
         if snapshot.engines or last is None:
@@ -68,13 +68,13 @@ async def scraped_load(
     """
     from gpumon.fleet.fleet import Fleet
     from gpumon.fleet.whole import whole_fleet
-    from gpumon.session.build import maker
+    from gpumon.session.build import deriver_maker
     from gpumon.sizing.calibration import Calibration
     from gpumon.sizing.live import from_live, own_models
 
     async with prometheus_source(config) as (source, newest):
         step_s = max(newest.interval_s, config.prometheus.interval_s)
-        fleet = Fleet(maker(config), step_s)
+        fleet = Fleet(deriver_maker(config), step_s)
         calibration = Calibration()
         for scrapes_ago in range(_CALIBRATION_SCRAPES, -1, -1):
             for _ in fleet.steps(await source.frame(newest.wall_s - scrapes_ago * step_s)):
@@ -140,10 +140,10 @@ async def _peak_loads(
     """
     from gpumon.config.errors import ConfigError
     from gpumon.fleet.pipeline import HostPipeline
-    from gpumon.session.build import maker
+    from gpumon.session.build import deriver_maker
     from gpumon.sizing.peaks import PastLoads, in_flight, request_rates
 
-    make = maker(config)
+    make = deriver_maker(config)
     step_s = max(newest.interval_s, config.prometheus.interval_s)
     pasts = [await source.past(host.name, start_s, end_s, step_s) for host in newest.hosts]
     # Moments are further apart where a host has many series: its answers are bounded.

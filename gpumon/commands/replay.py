@@ -25,7 +25,7 @@ from gpumon.readings.format import counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, FaultShown, Snapshot
 from gpumon.readings.text import clean
-from gpumon.session.build import maker
+from gpumon.session.build import deriver_maker
 from gpumon.session.host import HostSession
 from gpumon.session.session import Take
 
@@ -66,7 +66,7 @@ class Replay:
         self.history = History()
         self.file = file
         self.playback: Playback | None = self
-        make = maker(config)
+        make = deriver_maker(config)
         self.timeline: Timeline | None = DerivedTimeline(
             recording, make, lambda path: write_recording(Path(path), recording, recording.facts)
         )

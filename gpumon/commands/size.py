@@ -139,14 +139,14 @@ def _engines_of_recording(chosen: argparse.Namespace, config: Config) -> Mapping
     """Engines of each model in the recording of --against. Raises ConfigError."""
     from gpumon.commands.stretch import open_recording, tell_damage
     from gpumon.history.derivation import Derivation, derived_moments
-    from gpumon.session.build import maker
+    from gpumon.session.build import deriver_maker
     from gpumon.sizing.running import USUAL_SPAN_S, ServedMeans
 
     recording, (from_s, to_s) = open_recording(chosen.against, chosen.since, chosen.until)
     if not chosen.since:
         from_s = max(from_s, to_s - USUAL_SPAN_S)
     means = ServedMeans()
-    for snapshot in derived_moments(recording, Derivation(recording, maker(config)), from_s, to_s, 0.0):
+    for snapshot in derived_moments(recording, Derivation(recording, deriver_maker(config)), from_s, to_s, 0.0):
         means.take(snapshot)
     tell_damage(recording)
     return means.by_model()

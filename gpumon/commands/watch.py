@@ -245,7 +245,7 @@ async def _print_fleet(
     end_s = slot_s + (run_options.duration_s or math.inf)
     try:
         while not done.is_set():
-            answer = await _wait_unless(done, control.fleet.refreshed())
+            answer = await _wait_unless(done, control.fleet.ask_once())
             if answer is None:
                 break
             snapshot = answer

@@ -110,7 +110,7 @@ class Player:
         for moment in moments:
             self._history.append(moment.wall_s, moment.points, moment.interval_s)
             for event in moment.snapshot.events:
-                self._history.mark(event)
+                self._history.add_event(event)
         if moments and not self.paused:
             self._shown_s = moments[-1].wall_s
             self._sink(moments[-1].snapshot)

@@ -135,7 +135,7 @@ class Segment:
         for moment in self.derived[self._charted_moments : index + 1]:
             self._history.append(moment.wall_s, moment.points, moment.interval_s)
             for event in moment.snapshot.events:
-                self._history.mark(event)
+                self._history.add_event(event)
             self._charted_moments += 1
         return self._history
 
@@ -148,5 +148,5 @@ def history_before(past: FrameStore, before_s: float) -> History:
             history.append(cell.wall_s, cell.values, cell.seconds)
     for event in past.events(before_s - _LONGEST_CHART_S, before_s):
         if event.wall_s < before_s:
-            history.mark(event)
+            history.add_event(event)
     return history

@@ -1,4 +1,4 @@
-"""Bounded history of plotted values: every tick of the last minutes, and means of 5 s for the last two hours.
+"""Bounded history of plotted values: each tick of the last minutes, and cells (means of 5 s) of the last two hours.
 
 NaN is a gap.
 """
@@ -17,7 +17,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Event
 
 CELL_S: Final = 5.0
-"""Wall time that one cell of the coarse tier sums up."""
+"""Seconds of wall time that one cell sums up."""
 _MOST_TICKS: Final = 2400
 """Most ticks kept one by one: 10 minutes of the shortest interval, 40 of the default one."""
 _MOST_CELLS: Final = 1536
@@ -28,12 +28,12 @@ _STEP_BACK_S: Final = 1.0
 """A clock that goes back by more was set back, and what lies before is another past; it wanders by less."""
 _LATE_INTERVALS: Final = 2.5
 """Most intervals between two readings without a gap: the collector may skip a slot."""
-_END_S: Final = CELL_S - 1e-3
-"""Seconds from the start of a cell to when it counts as read: its end, but still within itself."""
+_JUST_BEFORE_END_S: Final = CELL_S - 1e-3
+"""Seconds from the start of a cell to a time just before its end: the bucket of that time is the one it counts to."""
 
 
 class _Values:
-    """The numbers of one series in both tiers, in single precision: more than any chart shows, as in recordings."""
+    """The numbers of one series, tick by tick and as cells; in single precision: more than any chart shows."""
 
     __slots__ = ("counts", "sums", "ticks")
 
@@ -42,13 +42,14 @@ class _Values:
         self.ticks = array("f", [math.nan]) * ticks
         self.sums = array("f", bytes(4 * cells))
         self.counts = array("I", bytes(4 * cells))
+        """Sum and number of the values in each cell."""
 
 
-class _BucketPart(msgspec.Struct, frozen=True):
-    """Readings that count to one bucket: a tick or a cell."""
+class _Batch(msgspec.Struct, frozen=True):
+    """Readings of one series that count together: that of a tick, or those of a cell. Times are Unix times."""
 
-    bucket_s: float
-    """A time in that bucket."""
+    counted_s: float
+    """A time in the bucket that they count to."""
     first_s: float
     last_s: float
     """When the first and the last of them were taken."""
@@ -57,7 +58,71 @@ class _BucketPart(msgspec.Struct, frozen=True):
     number: int
     """Number of readings; 0: a gap."""
     interval_s: float
-    """Seconds before `first_s` that they stand for; over a gap of up to `_LATE_INTERVALS` of these, the whole gap."""
+    """Seconds before `first_s` that they stand for."""
+
+
+class _Buckets:
+    """Buckets of equal length, which are given batches from the newest one back."""
+
+    def __init__(self, first: int, count: int, width_s: float) -> None:
+        """`first`: number of the oldest bucket (`History.buckets`); `count`: how many there are."""
+        self._first = first
+        self._width_s = width_s
+        self._sums = [0.0] * count
+        self._numbers = [0] * count
+        """Readings in each of them."""
+        self._later: _Batch | None = None
+        """The batch that was added last, which is the next one in time."""
+
+    def _place(self, wall_s: float) -> int:
+        """Place of the bucket of a time in the lists; below 0, or behind their end, there is none."""
+        return math.floor(wall_s / self._width_s) - self._first
+
+    def add(self, batch: _Batch) -> None:
+        """Add the batch before those that were added so far."""
+        self._fill_before_later(batch.last_s)
+        place = self._place(batch.counted_s)
+        if 0 <= place < len(self._sums):
+            self._sums[place] += batch.total
+            self._numbers[place] += batch.number
+        self._later = batch
+
+    def means(self) -> list[float]:
+        """The mean of each bucket, oldest first; NaN is a gap. No batch is added after this."""
+        self._fill_before_later(-math.inf)
+        means = []
+        for total, number in zip(self._sums, self._numbers, strict=True):
+            if number:
+                means.append(total / number)
+            else:
+                means.append(math.nan)
+        return means
+
+    def _fill_before_later(self, earlier_s: float) -> None:
+        """Fill the empty buckets for which the batch added last stands; the one before it ends at `earlier_s`."""
+        later = self._later
+        if later is None or not later.number:
+            return
+        gap_s = later.first_s - earlier_s
+        is_single_tick = later.first_s == later.counted_s
+        if gap_s < self._width_s and is_single_tick:  # the usual case: no bucket is between; spares the divisions
+            return
+        counted_place = self._place(later.counted_s)
+        first_place = self._place(later.first_s)  # an earlier one where the readings of a cell reach over two buckets
+        if gap_s < self._width_s and first_place == counted_place:
+            return
+        reach_s = later.interval_s
+        if gap_s <= _LATE_INTERVALS * later.interval_s:
+            reach_s = gap_s  # a reading that came late stands for all the time since the one before
+        # A bucket is filled if its middle lies within reach; 1e-9: one just at its edge does not.
+        start = math.ceil((later.first_s - reach_s) / self._width_s - 0.5 + 1e-9) - self._first
+        if earlier_s > -math.inf:
+            start = max(start, self._place(earlier_s) + 1)
+        mean = later.total / later.number
+        for place in range(max(0, min(start, first_place)), min(counted_place, len(self._sums))):
+            if not self._numbers[place]:
+                self._sums[place] = mean
+                self._numbers[place] = 1
 
 
 class History:
@@ -69,13 +134,14 @@ class History:
         self._times = array("d", bytes(8 * ticks))
         self._intervals = array("f", bytes(4 * ticks))
         self._next = 0
-        """Place of the next tick."""
+        """Place of the next tick in the rings `_times`, `_intervals` and `_Values.ticks`."""
         self._size = 0
         """Ticks that are kept."""
-        self._numbers = array("q", [-1]) * cells
-        """Number of the cell in each place, counted from Unix time 0."""
+        self._cell_numbers = array("q", [-1]) * cells
+        """Number of the cell in each place, counted from Unix time 0; -1: none yet."""
         self._cell_firsts = array("d", bytes(8 * cells))
         self._cell_lasts = array("d", bytes(8 * cells))
+        """Unix times of the first and the last tick of each."""
         self._cell_intervals = array("f", bytes(4 * cells))
         self.first_s = math.inf
         """Unix time of the first point that was added; it may be older than what is kept."""
@@ -95,10 +161,10 @@ class History:
         if not points.keys() <= self._series.keys():
             self._add_series(points)
         number = math.floor(wall_s / CELL_S)
-        cell = number % len(self._numbers)
-        begins_cell = self._numbers[cell] != number
+        cell = number % len(self._cell_numbers)
+        begins_cell = self._cell_numbers[cell] != number
         if begins_cell:
-            self._numbers[cell] = number
+            self._cell_numbers[cell] = number
             self._cell_firsts[cell] = wall_s
             self._cell_intervals[cell] = interval_s
         self._cell_lasts[cell] = wall_s
@@ -118,11 +184,11 @@ class History:
                 values.counts[cell] += 1
 
     def become(self, other: History) -> None:
-        """Hold what another one holds: who draws from this one sees all of it at once."""
+        """Hold what another one holds: whoever draws from this one sees all of it at once."""
         vars(self).update(vars(other))
 
-    def mark(self, event: Event) -> None:
-        """Keep an event for the charts; the oldest of many go."""
+    def add_event(self, event: Event) -> None:
+        """Keep an event, to be marked in the charts; the oldest of many go."""
         self._events.append(event)
 
     def events(self, from_s: float, to_s: float) -> list[Event]:
@@ -137,13 +203,13 @@ class History:
         """Begin the series that are new, as long as there is room."""
         for key in points:
             if key not in self._series and len(self._series) < self._most_series:
-                self._series[key] = _Values(len(self._times), len(self._numbers))
+                self._series[key] = _Values(len(self._times), len(self._cell_numbers))
 
     def _forget(self) -> None:
         """Drop all points and events."""
         self._next = 0
         self._size = 0
-        self._numbers = array("q", [-1]) * len(self._numbers)
+        self._cell_numbers = array("q", [-1]) * len(self._cell_numbers)
         self._events.clear()
 
     def keys(self) -> tuple[str, ...]:
@@ -163,7 +229,7 @@ class History:
         values = self._series.get(key)
         if values is None:
             return math.nan
-        inside: list[float] = []
+        inside: list[float] = []  # values from `wall_s` back
         for tick in self._backwards():
             time_s = self._times[tick]
             value = values.ticks[tick]
@@ -184,45 +250,29 @@ class History:
         """Means of `count` buckets of `width_s` seconds of wall time, oldest first.
 
         Bucket n covers [n * width_s, (n + 1) * width_s); `newest_bucket` is the last one returned. A bucket without a
-        value is NaN, unless it lies within the interval of the reading after it. Points after `until_s` do not count:
-        a paused display shows the same however often it is drawn; once their single ticks are gone, the last points
-        before `until_s`, up to `CELL_S` seconds of them, are a gap. Means are exact as long as every tick is kept, and
-        where `width_s` is a multiple of `CELL_S`; else a cell counts to the bucket that it ends in.
+        value is NaN, unless it lies within the interval of the reading after it, which it then shows.
 
-        A bucket within the interval of the reading after it shows that reading: a single tick while ticks are read,
-        the mean of its cell where cells are. The two differ where readings came faster right after a long interval.
+        Points after `until_s` do not count: a paused display shows the same however often it is drawn. Once their
+        single ticks are gone, the last points before `until_s`, up to `CELL_S` seconds of them, are a gap.
+
+        Means are exact as long as every tick is kept, and where `width_s` is a multiple of `CELL_S`. Else a cell counts
+        to the bucket that it ends in, and a bucket without a value shows the mean of the cell after it.
         """
-        first = newest_bucket - count + 1
-        sums = [0.0] * count
-        counts = [0] * count
+        buckets = _Buckets(newest_bucket - count + 1, count, width_s)
         values = self._series.get(key)
-        later: _BucketPart | None = None
         if values is not None:
-            for part in self._parts(values, first * width_s, until_s, width_s):
-                bucket = math.floor(part.bucket_s / width_s) - first
-                if later is not None:
-                    _fill_before(later, part.last_s, sums, counts, first=first, width_s=width_s)
-                if 0 <= bucket < count:
-                    sums[bucket] += part.total
-                    counts[bucket] += part.number
-                later = part
-        if later is not None:
-            _fill_before(later, -math.inf, sums, counts, first=first, width_s=width_s)
-        means = []
-        for total, number in zip(sums, counts, strict=True):
-            if number:
-                means.append(total / number)
-            else:
-                means.append(math.nan)
-        return means
+            first_s = (newest_bucket - count + 1) * width_s
+            for batch in self._batches(values, first_s, until_s, width_s):
+                buckets.add(batch)
+        return buckets.means()
 
-    def _parts(self, values: _Values, since_s: float, until_s: float, width_s: float) -> Iterator[_BucketPart]:
+    def _batches(self, values: _Values, since_s: float, until_s: float, width_s: float) -> Iterator[_Batch]:
         """Readings from `until_s` back to the first one before `since_s`: tick by tick while they are kept.
 
         Where cells give the same means, all but the newest cell comes from them: they are fewer.
         """
         newest_s = min(until_s, self._last_s)
-        edge_s = -math.inf  # from here on tick by tick
+        edge_s = -math.inf  # ticks from here on, cells before
         if self._size == len(self._times):
             edge_s = self._kept_from_s()
         if width_s % CELL_S == 0.0 and newest_s > -math.inf:
@@ -239,8 +289,8 @@ class History:
             if not math.isnan(value):
                 total = value
                 number = 1
-            yield _BucketPart(
-                bucket_s=time_s,
+            yield _Batch(
+                counted_s=time_s,
                 first_s=time_s,
                 last_s=time_s,
                 total=total,
@@ -250,19 +300,22 @@ class History:
             if time_s < since_s - _STEP_BACK_S:
                 return
         if edge_s > -math.inf:
-            yield from self._cell_parts(values, since_s, min(newest_s, edge_s - CELL_S), until_s)
+            yield from self._cell_batches(values, since_s, min(newest_s, edge_s - CELL_S), until_s)
 
-    def _cell_parts(self, values: _Values, since_s: float, newest_s: float, until_s: float) -> Iterator[_BucketPart]:
-        """Sums of the cells back from `newest_s`; the one of `until_s` cannot be told from what came after it."""
+    def _cell_batches(self, values: _Values, since_s: float, newest_s: float, until_s: float) -> Iterator[_Batch]:
+        """Sums of the cells from that of `newest_s` back to the first one before `since_s`.
+
+        The cell that `until_s` lies in is left out: its sum has what came after that time, too.
+        """
         newest = math.floor(newest_s / CELL_S)
-        size = len(self._numbers)
+        size = len(self._cell_numbers)
         for number in range(newest, newest - size, -1):
             cell = number % size
-            if self._numbers[cell] == number:
+            if self._cell_numbers[cell] == number:
                 if self._cell_lasts[cell] > until_s:
                     continue
-                yield _BucketPart(
-                    bucket_s=number * CELL_S + _END_S,
+                yield _Batch(
+                    counted_s=number * CELL_S + _JUST_BEFORE_END_S,
                     first_s=self._cell_firsts[cell],
                     last_s=self._cell_lasts[cell],
                     total=values.sums[cell],
@@ -272,7 +325,7 @@ class History:
                 if number * CELL_S < since_s:
                     return
             elif number * CELL_S < since_s - _LATE_INTERVALS * self._intervals[self._next - 1]:
-                return
+                return  # so far back, a reading stands for none of the time since `since_s`
 
     def _kept_from_s(self) -> float:
         """Edge of the first cell of which every tick is kept."""
@@ -283,37 +336,6 @@ class History:
         size = len(self._times)
         newest = self._next - 1 + size
         return (place % size for place in range(newest, newest - self._size, -1))
-
-
-def _fill_before(
-    later: _BucketPart, earlier_s: float, sums: list[float], counts: list[int], *, first: int, width_s: float
-) -> None:
-    """Fill the empty buckets between two readings for which the later one stands.
-
-    `earlier_s`: when the earlier reading was taken (Unix time); `sums` and `counts`: those of the buckets from number
-    `first` on, which are filled in place.
-    """
-    if not later.number:
-        return
-    gap_s = later.first_s - earlier_s
-    if gap_s < width_s and later.first_s == later.bucket_s:  # a single tick, the usual case: spares the divisions
-        return
-    counted_place = math.floor(later.bucket_s / width_s) - first  # the bucket that `later` counts to
-    first_place = math.floor(later.first_s / width_s) - first  # the one of its first reading: a cell has several
-    if gap_s < width_s and first_place == counted_place:
-        return
-    reach_s = later.interval_s
-    if gap_s <= _LATE_INTERVALS * later.interval_s:
-        reach_s = gap_s
-    # A bucket is filled if its middle lies within reach; 1e-9: one just at its edge does not.
-    start = math.ceil((later.first_s - reach_s) / width_s - 0.5 + 1e-9) - first
-    if earlier_s > -math.inf:
-        start = max(start, math.floor(earlier_s / width_s) - first + 1)
-    mean = later.total / later.number
-    for bucket in range(max(0, min(start, first_place)), min(counted_place, len(counts))):
-        if not counts[bucket]:
-            sums[bucket] = mean
-            counts[bucket] = 1
 
 
 class PastMoment(msgspec.Struct, frozen=True):

@@ -99,8 +99,8 @@ def build(
     discovery = None
     if not options.demo:
         ownership, discovery = _discovery(config, polled, listed, hardware)
-    commands, alerts = _alerting(config)
-    deriver, triage = maker(config, hardware)()
+    commands, alerts = _alerts_of(config)
+    deriver, triage = deriver_maker(config, hardware)()
     if options.for_fleet:
         from gpumon.triage.triage import FIRST_HOLD_S
 
@@ -117,7 +117,7 @@ def build(
     if simulated_meter is not None:
         host_meter = simulated_meter(host_meter)
     return Collector(
-        _present(hardware, *exporters, *polled, *file_feeds, discovery),
+        _without_none(hardware, *exporters, *polled, *file_feeds, discovery),
         deriver,
         host_meter,
         facts,
@@ -128,7 +128,7 @@ def build(
         alerts=alerts,
         on_alert=commands.call,
         keepers=keepers,
-        troubles=_troubles(commands, keepers, push),
+        troubles=_fault_checks(commands, keepers, push),
         triage=triage,
         memory=_memory(options, hardware, discovery),
         past=past,
@@ -146,8 +146,8 @@ def _endpoints(config: Config, hardware: Source | None) -> Iterator[EndpointSour
             yield EndpointSource(endpoint, config.general.engine_interval_s)
 
 
-def _present(*sources: Source | None) -> list[Source]:
-    """The sources that there are."""
+def _without_none(*sources: Source | None) -> list[Source]:
+    """The sources that there are, in their order."""
     present = []
     for source in sources:
         if source is not None:
@@ -155,7 +155,7 @@ def _present(*sources: Source | None) -> list[Source]:
     return present
 
 
-def _troubles(
+def _fault_checks(
     commands: AlertCommands, keepers: Sequence[TickKeeper], push: Push | None
 ) -> list[Callable[[float], Fault | None]]:
     """Functions that are asked at each tick for a fault: of the alerts' commands, of webhooks, and of keepers."""
@@ -220,7 +220,7 @@ def _exporters(config: Config, options: Options) -> list[Source]:
     return [DcgmSource(config.dcgm)]
 
 
-def _alerting(config: Config) -> tuple[AlertCommands, Alerts]:
+def _alerts_of(config: Config) -> tuple[AlertCommands, Alerts]:
     """The runner of the commands of alerts, and the alerts of the config."""
     from gpumon.outputs.alert_commands import AlertCommands
     from gpumon.triage.alerts import AlertRule, Alerts, parse
@@ -250,7 +250,7 @@ def _feeds(config: Config, hardware: Source | None) -> tuple[Sequence[EndpointSo
     return feeds_of(msgspec.structs.replace(config, feed=feeds))
 
 
-def maker(config: Config, hardware: object = None) -> MakeDeriver:
+def deriver_maker(config: Config, hardware: object = None) -> MakeDeriver:
     """A maker of derivers and triages, for the collector and for the timelines over what it keeps.
 
     `hardware` may be a simulated server, which has thresholds of its own.
@@ -261,9 +261,9 @@ def maker(config: Config, hardware: object = None) -> MakeDeriver:
 
     gpus = gpu_catalogue(config.gpu)
     thresholds = config.triage
-    of_server = getattr(hardware, "thresholds", None)
-    if of_server is not None:
-        thresholds = of_server(config.triage)
+    thresholds_of_server = getattr(hardware, "thresholds", None)
+    if thresholds_of_server is not None:
+        thresholds = thresholds_of_server(config.triage)
     goals = goals_of(config.goals)
     prices = running_prices(config, gpus)
     return lambda: (Deriver(gpus, goals, prices), triage_of(config, gpus, thresholds))

@@ -62,7 +62,7 @@ class Calibrator:
     def catalogues(self) -> Catalogues:
         """Models, GPUs, prices and imported profiles, as known by now: profiles come a moment after the start."""
         from gpumon.config.prices import sizing_prices
-        from gpumon.sizing.live import have, own_models
+        from gpumon.sizing.live import gpus_here, own_models
         from gpumon.sizing.scenario import Catalogues
         from gpumon.sources.model_facts import OwnModels
         from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
@@ -73,7 +73,7 @@ class Calibrator:
         if newest is not None:
             # An engine that is gone leaves its dimensions to what was measured on it.
             self._own_models |= own_models(newest)
-            types += [name for name, _ in have(newest)]
+            types += [name for name, _ in gpus_here(newest)]
         own = OwnModels(self._own_models, self._config.model)
         prices = sizing_prices(self._config, gpus, types)
         return Catalogues(gpus=gpus, llms=llm_catalogue(), own=own, profiles=self._profiles, prices=prices)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gpumon.session.live_fleet import FleetFrames
 
 Progress = Callable[[int, int], None]
-"""Is called with (looks done, looks in all); a look is one host in one span."""
+"""Takes the number of looks that are done, and that of all looks; a look is one host in one span."""
 _SPAN_MOMENTS: Final = 60
 """Moments that are asked for of each span, at most."""
 _WARM_UP_MOMENTS: Final = 4
@@ -42,8 +42,15 @@ async def compare_hosts(
     """
     before, after = spans
     looks = 2 * len(hosts)
-    span_before = await _read_span(source, make, hosts, scrape_s, before, lambda done: progress(done, looks))
-    span_after = await _read_span(source, make, hosts, scrape_s, after, lambda done: progress(len(hosts) + done, looks))
+
+    def report_before(hosts_done: int) -> None:
+        progress(hosts_done, looks)
+
+    def report_after(hosts_done: int) -> None:
+        progress(len(hosts) + hosts_done, looks)
+
+    span_before = await _read_span(source, make, hosts, scrape_s, before, report_before)
+    span_after = await _read_span(source, make, hosts, scrape_s, after, report_after)
     progress(looks, looks)
     return before_after(span_before, span_after)
 
@@ -61,8 +68,8 @@ async def _read_span(
     step_s = max(scrape_s, stretch.seconds / _SPAN_MOMENTS)
     begin_s = stretch.begin_s - max(WARM_UP_S, _WARM_UP_MOMENTS * step_s)
     times: set[float] = set()
-    for done, host in enumerate(hosts):
-        progress(done)
+    for hosts_done, host in enumerate(hosts):
+        progress(hosts_done)
         pipeline = HostPipeline(make, charted=False)
         name = ""
         if len(hosts) > 1:  # with one host alone, engines and GPUs are named without it

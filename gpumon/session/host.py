@@ -10,7 +10,7 @@ from gpumon.config.options import Options
 from gpumon.config.schema import Config
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Snapshot
-from gpumon.session.build import build, maker, open_hardware
+from gpumon.session.build import build, deriver_maker, open_hardware
 from gpumon.session.session import Session, SnapshotSource, Take
 
 if TYPE_CHECKING:
@@ -180,14 +180,14 @@ class ThisHost:
             from gpumon.history.timeline import DerivedTimeline
 
             store = MemoryStore(config.recorder.minutes * 60.0, config.recorder.memory_mb * 1e6)
-            about = recording_facts(socket.gethostname(), simulated=self._options.demo)
+            facts = recording_facts(socket.gethostname(), simulated=self._options.demo)
 
             def save(path: str) -> None:
                 from gpumon.history.recorder import write_recording
 
-                write_recording(Path(path), store, about)
+                write_recording(Path(path), store, facts)
 
-            self.timeline = DerivedTimeline(store, maker(config, hardware), save, self.history)
+            self.timeline = DerivedTimeline(store, deriver_maker(config, hardware), save, self.history)
             keepers.append(store)
         push = None
         if config.webhook:

@@ -20,7 +20,7 @@ from gpumon.readings.frame import Fault
 from gpumon.readings.quantities import E2E
 from gpumon.session.lateness import Lateness
 from gpumon.session.session import Take
-from gpumon.session.turns import YieldToLoop
+from gpumon.session.yield_to_loop import YieldToLoop
 
 if TYPE_CHECKING:
     from gpumon.fleet.fleet import Fleet
@@ -80,7 +80,7 @@ class LiveFleet:
         self.newest: FleetFrame | None = None
         """The newest answer that has hosts; None: there was none yet."""
         self._config = config
-        self._make_source = source or (lambda: _source(config))
+        self._make_source = source or (lambda: _make_source(config))
         self._source: FleetFrames | None = None
         self._make: MakeDeriver | None = None
         self._fleet: Fleet | None = None
@@ -89,13 +89,13 @@ class LiveFleet:
         else:
             self._interval_s = config.prometheus.interval_s
         self._followers: list[Callable[[FleetFrame], None]] = []
-        self._asking = 0
-        """Questions that are not answered yet."""
+        self._open_questions = 0
+        """Number of questions to the source that are not answered yet."""
         self._learned_s = 0.0
         """Unix time of the newest snapshot that sizing learned from."""
         self._wake = asyncio.Event()
-        self._show: Callable[[FleetSnapshot], None] = _ignore
-        self._learn: Take = _ignore
+        self._show: Callable[[FleetSnapshot], None] = _ignore_snapshot
+        self._learn: Take = _ignore_snapshot
         self._lateness = Lateness(self._mark_late)
 
     @property
@@ -111,7 +111,7 @@ class LiveFleet:
     @property
     def asking(self) -> bool:
         """Whether a question to the source is open right now."""
-        return self._asking > 0
+        return self._open_questions > 0
 
     def set_interval(self, seconds: float) -> None:
         """Change the time between two refreshes."""
@@ -149,9 +149,9 @@ class LiveFleet:
         Imports are here, so that the screen's first paint does not wait for them.
         """
         from gpumon.fleet.fleet import Fleet
-        from gpumon.session.build import maker
+        from gpumon.session.build import deriver_maker
 
-        make = maker(self._config)
+        make = deriver_maker(self._config)
         return make, Fleet(make, self._interval_s), self._make_source()
 
     async def begin(self, show: Callable[[FleetSnapshot], None], learn: Take) -> None:
@@ -161,8 +161,8 @@ class LiveFleet:
 
     async def end(self) -> None:
         """Stop asking, and close connections."""
-        self._show = _ignore
-        self._learn = _ignore
+        self._show = _ignore_snapshot
+        self._learn = _ignore_snapshot
         self._lateness.stop()
         if self._source is not None:
             with contextlib.suppress(Exception):  # a connection that ends badly has ended
@@ -183,8 +183,8 @@ class LiveFleet:
         assert self._make is not None
         step_s = self.snapshot.interval_s or self._interval_s
         fleet = Fleet(self._make, step_before(step_s, self._config.triage.hold_s))
-        at_s = (*moments_before(wall_s, step_s, self._config.triage.hold_s), wall_s)
-        for frame in await asyncio.gather(*map(self._frame, at_s)):
+        times_s = (*moments_before(wall_s, step_s, self._config.triage.hold_s), wall_s)
+        for frame in await asyncio.gather(*map(self._ask, times_s)):
             await _take_frame(fleet, frame)
         if fleet.snapshot.wall_s:
             return fleet.snapshot
@@ -198,7 +198,7 @@ class LiveFleet:
         await self.open()
         while there_s - none_s > max(_LEAST_INTERVAL_S, self.snapshot.interval_s):
             middle_s = (none_s + there_s) / 2.0
-            frame = await self._frame(middle_s)
+            frame = await self._ask(middle_s)
             if frame.hosts:
                 there_s = middle_s
             else:
@@ -227,30 +227,30 @@ class LiveFleet:
             self._source.install(host)
         self.refresh()
 
-    async def refreshed(self) -> FleetSnapshot:
+    async def ask_once(self) -> FleetSnapshot:
         """Ask once, and return the snapshot; the first one has the moments before it, so that there are rates."""
         await self.open()
-        first = self.newest is None
+        is_first = self.newest is None
         assert self._source is not None
-        if first:
+        if is_first:
             await self._source.settle()
-        frame = await self._frame(None)
-        if first and frame.hosts:
-            await self._take_before(frame)
+        frame = await self._ask(None)
+        if is_first and frame.hosts:
+            await self._begin_before(frame)
         await self._take_answer(frame)
         await self._learn_from(self.snapshot)
         return self.snapshot
 
     async def run(self) -> None:
-        """Ask at every interval, until it is cancelled."""
+        """Ask at every interval, in slots that keep their distance, until it is cancelled."""
         await self.open()
         slot_s = time.monotonic()
         while True:
             self._wake.clear()
-            frame = await self._frame(None)
-            first = self.newest is None and bool(frame.hosts)
+            frame = await self._ask(None)
+            is_first = self.newest is None and bool(frame.hosts)
             self._show(await self._take_answer(frame))
-            if first and await self._take_before(frame):  # the same answer again, now with rates
+            if is_first and await self._begin_before(frame):  # the same answer again, now with rates
                 self._show(await self._take_answer(frame))
             await self._learn_from(self.snapshot)
             now_s = time.monotonic()
@@ -262,15 +262,15 @@ class LiveFleet:
                 timer.cancel()
             slot_s = min(slot_s, time.monotonic())  # a refresh before its time is the new begin of the slots
 
-    async def _take_before(self, frame: FleetFrame) -> bool:
-        """Begin the fleet anew with the moments before a frame; returns False if the source has none of them."""
+    async def _begin_before(self, frame: FleetFrame) -> bool:
+        """Begin the fleet anew, some moments before a frame; returns False if the source has none of them."""
         from gpumon.fleet.fleet import Fleet
 
         assert self._make is not None
         step_s = max(frame.interval_s, self._interval_s)
         fleet = Fleet(self._make, step_before(step_s, self._config.triage.hold_s))
         times_s = moments_before(frame.wall_s, step_s, self._config.triage.hold_s)
-        for earlier in await asyncio.gather(*map(self._frame, times_s)):
+        for earlier in await asyncio.gather(*map(self._ask, times_s)):
             if earlier.hosts:
                 await _take_frame(fleet, earlier)
                 await self._learn_from(fleet.snapshot)
@@ -279,18 +279,20 @@ class LiveFleet:
             self._fleet = fleet
         return bool(fleet.snapshot.wall_s)
 
-    async def _frame(self, at_s: float | None) -> FleetFrame:
+    async def _ask(self, at_s: float | None) -> FleetFrame:
         """Ask the source for one moment (None: now); a bug in it becomes a fault of an unanswered frame."""
         assert self._source is not None
-        self._asking += 1
+        self._open_questions += 1
         try:
             return await self._source.frame(at_s)
         except Exception as error:  # a bug in what asks costs this refresh, not the screen
-            wall_s = time.time() if at_s is None else at_s
+            wall_s = at_s
+            if wall_s is None:
+                wall_s = time.time()
             text = f"gpumon failed on the answers, please report: {type(error).__name__}: {error}"
             return FleetFrame(wall_s, self._interval_s, faults=(Fault("gpumon", text, wall_s),), answered=False)
         finally:
-            self._asking -= 1
+            self._open_questions -= 1
 
     async def _take_answer(self, frame: FleetFrame) -> FleetSnapshot:
         """Take an answer in, give it to those that follow single hosts, and return the snapshot after it."""
@@ -309,7 +311,7 @@ class LiveFleet:
         """Let sizing learn from a snapshot, unless it knows a newer one: moments before the first answer come first."""
         from gpumon.fleet.whole import whole_fleet
 
-        if self._learn is _ignore:  # then the fleet need not be put together
+        if self._learn is _ignore_snapshot:  # then the fleet need not be put together
             return
         if snapshot.answered and snapshot.wall_s > self._learned_s and snapshot.hosts:
             self._learned_s = snapshot.wall_s
@@ -318,7 +320,7 @@ class LiveFleet:
 
     def _mark_late(self, wall_s: float) -> None:
         """Blank what is shown: there was no answer since `wall_s`, and maybe no failure either, whatever hangs."""
-        fault = self._silence(wall_s)
+        fault = self._silence_fault(wall_s)
         if self._fleet is not None and not self.snapshot.late:
             self._fleet.mark_late(fault)
             self.snapshot = self._fleet.snapshot
@@ -326,7 +328,7 @@ class LiveFleet:
         for take in tuple(self._followers):
             take(FleetFrame(wall_s, self._interval_s, faults=(fault,), answered=False))
 
-    def _silence(self, wall_s: float) -> Fault:
+    def _silence_fault(self, wall_s: float) -> Fault:
         """The fault that nothing came since `wall_s` (Unix time), worded for the source that is asked."""
         if self._config.host:
             text = f"no refresh since {rfc3339(wall_s)}: this machine has no time for gpumon, or gpumon hangs"
@@ -334,7 +336,7 @@ class LiveFleet:
         return Fault("prometheus", f"no answer since {rfc3339(wall_s)}: is it up, and is the network?", wall_s)
 
 
-def _ignore(snapshot: object) -> None:
+def _ignore_snapshot(snapshot: object) -> None:
     """Take a snapshot that nobody waits for."""
 
 
@@ -345,7 +347,7 @@ async def _take_frame(fleet: Fleet, frame: FleetFrame) -> None:
         await yielding.if_due()
 
 
-def _source(config: Config) -> FleetFrames:
+def _make_source(config: Config) -> FleetFrames:
     """The source of the frames: the hosts of the config, or else its Prometheus."""
     if config.host:
         from gpumon.sources.remote import RemoteHosts

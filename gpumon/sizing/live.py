@@ -65,7 +65,7 @@ def live_targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[
     return targets
 
 
-def have(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
+def gpus_here(snapshot: Snapshot) -> tuple[tuple[str, int], ...]:
     """(GPU type, how many) of what works here and of what remote engines stand on.
 
     A GPU that something else holds is not there to be planned with.
@@ -110,7 +110,7 @@ def _host_of(engine: Engine, hosts: Collection[str]) -> str:
 
 
 def gpus_held(snapshot: Snapshot) -> tuple[str, ...]:
-    """GPUs that `have` leaves out because something else holds them: `GPU 3: in use by python, 18.6 GiB`. Equal texts
+    """GPUs that `gpus_here` leaves out because something else holds them: `GPU 3: in use by python, 18.6 GiB`. Equal texts
     of several GPUs are one."""
     unplaced = _unplaced_hosts(snapshot)
     holders: Counter[str] = Counter()

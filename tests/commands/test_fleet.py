@@ -79,7 +79,7 @@ def names(snapshot: FleetSnapshot) -> tuple[str, ...]:
 
 async def test_the_first_refresh_has_rates_at_once(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        snapshot = await control.fleet.refreshed()
+        snapshot = await control.fleet.ask_once()
         assert names(snapshot) == HOSTS
         assert all(isinstance(rate, float) for rate in decodes(snapshot))
         assert snapshot.queries > 0
@@ -120,7 +120,7 @@ async def test_a_refresh_comes_when_it_is_asked_for(prometheus: Prometheus):
 
 async def test_the_past_is_asked_for_at_its_time(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        now = await control.fleet.refreshed()
+        now = await control.fleet.ask_once()
         before_s = now.wall_s - 3.0
         past = await control.fleet.at(before_s)
         assert past.wall_s == before_s
@@ -183,7 +183,7 @@ async def test_sizing_has_seen_what_was_before_the_first_answer(prometheus: Prom
 
 async def test_one_goes_to_and_fro_in_the_past_of_a_host(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        now = await control.fleet.refreshed()
+        now = await control.fleet.ask_once()
         timeline = control.host("gpu01").timeline
         assert timeline is not None
         there = await timeline.at(now.wall_s - 2.0)
@@ -205,10 +205,10 @@ async def test_a_prometheus_that_is_gone_leaves_what_was_known(prometheus: Prome
     scrape = f"  - job_name: self\n    static_configs: [{{targets: ['127.0.0.1:{free_port()}']}}]"
     with Prometheus(tmp_path, [scrape]) as other:
         control = FleetSession(config(other.url))
-        first = await control.fleet.refreshed()
+        first = await control.fleet.ask_once()
         assert first.hosts == ()
     try:
-        gone = await control.fleet.refreshed()
+        gone = await control.fleet.ask_once()
         assert gone.faults
         assert gone.faults[0].text.isprintable()
     finally:
@@ -272,7 +272,7 @@ def test_no_answer_at_all_is_a_failure_that_says_why():
 
 async def test_figures_of_an_idle_fleet_are_not_zero_where_nothing_is_known(prometheus: Prometheus):
     async with controlled(prometheus.url) as control:
-        snapshot = await control.fleet.refreshed()
+        snapshot = await control.fleet.ask_once()
         gpus = [gpu for host in snapshot.hosts for gpu in host.snapshot.gpus]
         mfu = [engine.efficiency.mfu_ratio for host in snapshot.hosts for engine in host.snapshot.engines]
         assert gpus == []

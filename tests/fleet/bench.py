@@ -21,7 +21,7 @@ from gpumon.fleet.rows import by_host, by_model, total_row
 from gpumon.fleet.whole import whole_fleet
 from gpumon.outputs.fleet import encode
 from gpumon.session.calibrator import Calibrator
-from gpumon.sizing.live import from_live, have
+from gpumon.sizing.live import from_live, gpus_here
 from gpumon.sizing.plan import plan
 from tests.fleet.fleets import fleet_frame, make
 from tests.records import replace
@@ -73,7 +73,7 @@ def main() -> None:
     cpu_ms("JSON", lambda: encode(snapshot, {}))
     shot = cpu_ms("whole", lambda: whole_fleet(snapshot))
     cpu_ms("calibration", lambda: calibrator.take(replace(shot, wall_s=shot.wall_s + 15.0)))
-    here = cpu_ms("have", lambda: have(shot))
+    here = cpu_ms("have", lambda: gpus_here(shot))
     seen = calibrator.calibration
     scenario = cpu_ms("scenario", lambda: from_live(shot, seen.observed(), None, seen.in_flight()))
     planned = [each for each in scenario.workload if "70B" in each.model]

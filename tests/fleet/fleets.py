@@ -9,7 +9,7 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Frame
-from gpumon.session.build import maker
+from gpumon.session.build import deriver_maker
 from gpumon.triage.fresh import MakeDeriver
 from tests.history.frames import WALL_S, served
 from tests.records import replace
@@ -72,7 +72,7 @@ def fleet_frame(at: int, hosts: int = 3, *, seeds: int = 3) -> FleetFrame:
 
 def make() -> MakeDeriver:
     """Derivers and triages of the usual thresholds."""
-    return maker(Config())
+    return deriver_maker(Config())
 
 
 def fed(*frames: FleetFrame, fleet: Fleet | None = None) -> FleetSnapshot:

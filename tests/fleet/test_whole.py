@@ -7,7 +7,7 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.whole import whole_fleet
 from gpumon.session.calibrator import Calibrator
-from gpumon.sizing.live import from_live, have, instances_here
+from gpumon.sizing.live import from_live, gpus_here, instances_here
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Server
 from tests.fleet.fleets import fed, fleet_frame, make
@@ -42,7 +42,7 @@ def test_servers_are_grouped_by_type_and_gpus_per_host():
     scenario = from_live(shot, ())
     assert scenario.server == (Server(H100, gpus=8), Server(H100, gpus=4))
     assert "servers here: 2 of 8 x H100 SXM5 80GB, 1 of 4 x H100 SXM5 80GB" in scenario.note
-    assert have(shot) == ((H100, 20),)
+    assert gpus_here(shot) == ((H100, 20),)
     assert sum(instances_here(shot).values()) >= 8
 
 
@@ -67,7 +67,7 @@ def test_a_plan_stands_on_what_the_whole_fleet_showed():
     assert llama.seen is not None
     assert llama.target >= running * 0.5
     scenario = replace(scenario, workload=(llama,))
-    answer = plan(scenario, calibrator.catalogues(), dict(have(shot)))
+    answer = plan(scenario, calibrator.catalogues(), dict(gpus_here(shot)))
     assert not answer.problem
     assert answer.have is not None
     assert answer.have.gpus == 24

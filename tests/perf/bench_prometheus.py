@@ -24,7 +24,7 @@ import psutil
 
 from gpumon.config import schema
 from gpumon.fleet.fleet import Fleet
-from gpumon.session.build import maker
+from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.source import FleetSource
 from gpumon.tui.fleet.shown import fleet_moment
 from tests.fakes.prometheus import Prometheus
@@ -130,7 +130,7 @@ def _cpu_s(pid: int) -> float:
 async def refreshes(url: str, pid: int, count: int) -> list[Refresh]:
     """So many refreshes of one fleet, as the monitor does them."""
     config = schema.Config(prometheus=schema.Prometheus(url=url))
-    source, fleet, ticker = FleetSource(config.prometheus), Fleet(maker(config, None)), Ticker()
+    source, fleet, ticker = FleetSource(config.prometheus), Fleet(deriver_maker(config, None)), Ticker()
     task = asyncio.create_task(ticker.run())
     gc.set_threshold(*GC_THRESHOLDS)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sizing.live import from_live, have, instances_here, own_models
+from gpumon.sizing.live import from_live, gpus_here, instances_here, own_models
 from gpumon.sizing.peaks import in_flight, request_rates
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
@@ -84,13 +84,13 @@ def test_gpus_that_can_not_be_planned_with_are_left_out_with_the_reason():
     assert "GPU 3: left out (MIG: its slices are not whole GPUs)" in scenario.note
     assert scenario.note.count("GPU 3") == 1
     assert "GPU 4: left out (NVIDIA H100 80GB HBM3 is not in the catalogue)" in scenario.note
-    assert have(shot) == ((H100, 2), ("NVIDIA H100 80GB HBM3 (not in the catalogue)", 1), ("L40S", 1))
+    assert gpus_here(shot) == ((H100, 2), ("NVIDIA H100 80GB HBM3 (not in the catalogue)", 1), ("L40S", 1))
 
 
 def test_a_remote_engine_brings_its_gpus():
     remote = engine(4.0, gpus=(), gpu_type="H200 SXM 141GB", gpu_count=2.0)
     shot = at(0, remote, gpus=())
-    assert have(shot) == (("H200 SXM 141GB", 2),)
+    assert gpus_here(shot) == (("H200 SXM 141GB", 2),)
     scenario = from_live(shot, ())
     assert scenario.server == (Server("H200 SXM 141GB", 8),)
     assert "assumed to have 8 GPUs each" in scenario.note
@@ -99,7 +99,7 @@ def test_a_remote_engine_brings_its_gpus():
 def test_nothing_here_is_an_empty_question():
     scenario = from_live(at(0, gpus=()), ())
     assert (scenario.workload, scenario.server) == ((), ())
-    assert have(at(0, gpus=())) == ()
+    assert gpus_here(at(0, gpus=())) == ()
 
 
 def test_training_and_nameless_engines_are_no_workloads():
@@ -137,7 +137,7 @@ def test_a_fleet_of_two_types_is_planned_on_both_and_grows_by_the_one_that_serve
         for model, name in ((BIG, H100), (SMALL, a100))
     }  # fmt: skip
     measured = from_live(shot, tuple(seen.values()))
-    answer = plan(measured, KNOWN, dict(have(shot)))
+    answer = plan(measured, KNOWN, dict(gpus_here(shot)))
     assert not answer.problem
     assert [[each.gpu for each in row.on] for row in answer.workloads] == [["H100 SXM5 80GB"], [a100]]
     assert answer.have is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.live import from_live, gpus_held, have, live_targets
+from gpumon.sizing.live import from_live, gpus_held, gpus_here, live_targets
 from gpumon.sizing.peaks import MOST_MODELS, PastLoads, RecentLoads
 from tests.each_row import each_row
 from tests.records import replace
@@ -93,14 +93,14 @@ def test_a_gpu_that_something_else_holds_is_not_here_to_plan_with() -> None:
         gpu(3, **idle, vram_used_bytes=20e9, processes=()),
     )
     shot = at(0, engine(4.0), gpus=gpus)
-    assert have(shot) == ((H100, 2),)
+    assert gpus_here(shot) == ((H100, 2),)
     note = from_live(shot, ()).note
     assert "GPU 1: in use by train\\x1b_lora, 35.8 GiB" in note
     assert "GPU 3: in use by a process that cannot be seen, 18.6 GiB" in note
     assert "GPU 2" not in note
     assert gpus_held(shot) == tuple(part for part in note.split("; ") if "in use" in part)
     # It may be that of an engine whose GPUs nobody told.
-    assert have(at(0, engine(4.0, gpus=()), gpus=gpus)) == ((H100, 3),)
+    assert gpus_here(at(0, engine(4.0, gpus=()), gpus=gpus)) == ((H100, 3),)
 
 
 def test_what_is_held_is_told_once_for_each_host() -> None:

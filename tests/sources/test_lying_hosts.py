@@ -24,7 +24,7 @@ from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action
-from gpumon.session.build import maker
+from gpumon.session.build import deriver_maker
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted_action
 from gpumon.triage.render import (
@@ -41,7 +41,7 @@ from tests.each_row import each_row
 from tests.outputs import shots
 
 WALL_S = 1_700_000_000.0
-MAKE = maker(Config())
+MAKE = deriver_maker(Config())
 
 
 def told() -> dict[str, Any]:

@@ -33,7 +33,7 @@ from gpumon.readings.difference import KEY, apply_difference, object_difference
 from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import Fault, Frame, HostReading
 from gpumon.readings.missing import Missing
-from gpumon.session.build import maker
+from gpumon.session.build import deriver_maker
 from gpumon.sources.kept_snapshots import LONGEST_RUN
 from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote, patience_s
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
@@ -315,7 +315,7 @@ async def test_a_host_without_a_gpu_answers(tmp_path: Path, monkeypatch: pytest.
     await run_until(remote, lambda: remote.fault == NO_GPU_THERE if old else remote.lines > 2)
     frame = remote.at(None)
     assert frame is not None
-    fleet = Fleet(maker(Config()))
+    fleet = Fleet(deriver_maker(Config()))
     for _ in fleet.steps(FleetFrame(time.time(), 1.0, (frame,))):
         pass
     (row,) = by_host(fleet.snapshot, {})

@@ -264,7 +264,7 @@ def history(of: Snapshot, seconds: int = 900) -> History:
     """A past with a rise, a plateau, a gap of a minute and a dip, that ends at the snapshot."""
     past = copy.deepcopy(_course(tuple(points(of).items()), of.wall_s, seconds))
     for event in verdicts.past(of.wall_s, of.engines[0], of.gpus[min(1, len(of.gpus) - 1)]) if of.verdicts else ():
-        past.mark(event)
+        past.add_event(event)
     return past
 
 

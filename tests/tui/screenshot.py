@@ -29,7 +29,7 @@ from gpumon.history.timeline import DerivedTimeline
 from gpumon.readings.frame import GpuState
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Snapshot
-from gpumon.session.build import build, maker
+from gpumon.session.build import build, deriver_maker
 from gpumon.session.host import HostSession
 from gpumon.sources.simulator.scenario import EngineEffect, GpuEffect, Scenario
 from gpumon.sources.simulator.scenarios import DEMO
@@ -94,7 +94,7 @@ class Played:
         self._collector: Collector = build(
             Config(), Options(demo=True), server, self.history, [self._store], with_past=True
         )
-        self.timeline = DerivedTimeline(self._store, maker(Config(), server), lambda _: None, self.history)
+        self.timeline = DerivedTimeline(self._store, deriver_maker(Config(), server), lambda _: None, self.history)
 
     def set_interval(self, seconds: float) -> None:
         """It stands still."""

@@ -569,7 +569,7 @@ def test_the_axis_of_the_past_says_what_the_clock_said_also_where_something_just
     snapshot = scenes.SCENES["triage"]()
     history = scenes.history(snapshot)
     for back_s in range(12):
-        history.mark(replace(history.events(0.0, snapshot.wall_s)[-1], wall_s=snapshot.wall_s - back_s))
+        history.add_event(replace(history.events(0.0, snapshot.wall_s)[-1], wall_s=snapshot.wall_s - back_s))
     for width in (40, 80, 120):
         charts = made(history, width, 20, across=1)
         axis = text(charts.rows(snapshot.wall_s, CurveTexts(history), edge="08:53:22")[-1])

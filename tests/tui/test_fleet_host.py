@@ -14,7 +14,7 @@ from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
 from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict
 from gpumon.readings.verdict import Signal
-from gpumon.session.fleet_host import with_fleet_name
+from gpumon.session.fleet_host_past import with_fleet_name
 from gpumon.tui.control import BundleFacts
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.app import FleetApp

@@ -158,7 +158,7 @@ def course_of(name: str, seconds: int) -> Course:
         snapshot = triage.judge(frame, snapshot)
         history.append(frame.wall_s, points, frame.interval_s)
         for event in snapshot.events:
-            history.mark(event)
+            history.add_event(event)
         store.keep(Tick(frame, points, snapshot.events, snapshot.verdicts))
         calibration.take(snapshot)
     return Course(snapshot, history, store, calibration, thresholds)

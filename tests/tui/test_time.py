@@ -148,7 +148,7 @@ async def test_a_change_names_what_happened_and_the_triage_pane_points_at_it() -
     given = Event(NOW_S - 60.0, EventKind.VERDICT, *told, since_s=NOW_S - 82.0, verdict=verdict())
     over = Event(NOW_S - 30.0, EventKind.VERDICT, "vllm:8000", "verdict_over", Level.OK, verdict=verdict())
     for event in (Event(NOW_S - 61.0, EventKind.XID, "gpu 3", "Xid 31", level=Level.NOTE), given, over):
-        feed.history.mark(event)
+        feed.history.add_event(event)
     assert feed.timeline is not None
     feed.timeline.history = feed.history  # type: ignore[attr-defined]
     async with running(feed) as (app, pilot):

@@ -526,7 +526,7 @@ def happened(*events: Event) -> History:
     past = History()
     past.append(NOW_S, {"busy": 0.5})
     for event in events:
-        past.mark(event)
+        past.add_event(event)
     return past
 
 

@@ -11,7 +11,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.live import gpus_held, have, instances_here, kv_ratios
+from gpumon.sizing.live import gpus_held, gpus_here, instances_here, kv_ratios
 from gpumon.sizing.plan import DetailedPlan, detailed_plan
 from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model
 from gpumon.sizing.scenario import Catalogues, Scenario
@@ -36,7 +36,7 @@ class Here(NamedTuple):
     def of(cls, snapshot: Snapshot) -> Here:
         """The GPUs and instances that a snapshot shows."""
         return cls(
-            gpus=dict(have(snapshot)),
+            gpus=dict(gpus_here(snapshot)),
             instances=instances_here(snapshot),
             kv_ratios=kv_ratios(snapshot),
             in_use=gpus_held(snapshot),

@@ -15,8 +15,8 @@ from gpumon.fleet.rows import by_model
 from gpumon.fleet.whole import whole_fleet
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import EngineReading, Frame, HostReading
-from gpumon.session.build import maker
-from gpumon.sizing.live import have
+from gpumon.session.build import deriver_maker
+from gpumon.sizing.live import gpus_here
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
@@ -90,7 +90,7 @@ async def test_the_row_of_a_multi_node_engines_model_has_all_its_gpus():
     engine(api, "n1", LARGE, namespace="s", pod="llm-0")
     exporter(api, "n1", range(8), range(8), namespace="s", pod="llm-0")
     exporter(api, "n2", range(8), range(8), namespace="s", pod="llm-0-1")
-    fleet = Fleet(maker(Config()))
+    fleet = Fleet(deriver_maker(Config()))
     for _ in fleet.steps(await framed(api)):
         pass
     (row,) = by_model(fleet.snapshot, {})
@@ -107,7 +107,7 @@ async def test_the_namespaces_of_pods_own_gpus_and_engines():
     exporter(api, "n1", range(8), range(8), namespace="s", pod="llm-0")
     exporter(api, "n2", range(4), range(4), namespace="s", pod="llm-0-1")
     exporter(api, "n3", range(2), ())
-    fleet = Fleet(maker(Config()))
+    fleet = Fleet(deriver_maker(Config()))
     for _ in fleet.steps(await framed(api)):
         pass
     rows = {row.name: row for row in by_owner(fleet.snapshot, "namespace", {})}
@@ -124,7 +124,7 @@ async def test_the_namespace_of_the_exporters_own_pod_owns_no_gpu():
     target = api.target({"job": "dcgm", "instance": "n1:9400", "node": "n1", "namespace": "gpu-operator", "pod": "d"})
     api.gpu(target, "GPU-a", 0, exported_namespace="chat", exported_pod="p")
     api.gpu(target, "GPU-b", 1)
-    fleet = Fleet(maker(Config()))
+    fleet = Fleet(deriver_maker(Config()))
     for _ in fleet.steps(await framed(api)):
         pass
     rows = {row.name: row.gpus for row in by_owner(fleet.snapshot, "namespace", {})}
@@ -136,7 +136,7 @@ async def test_gpus_of_a_worker_that_no_exporter_tells_of_are_counted_without_fi
     api = Api()
     engine(api, "n1", LARGE, namespace="s", pod="llm-0")
     exporter(api, "n1", range(8), range(8), namespace="s", pod="llm-0")
-    fleet = Fleet(maker(Config()))
+    fleet = Fleet(deriver_maker(Config()))
     for _ in fleet.steps(await framed(api, gpus_per_engine={"*": 16})):
         pass
     (row,) = by_model(fleet.snapshot, {})
@@ -205,12 +205,12 @@ async def test_gpus_of_engines_that_are_not_mapped_count_once_for_sizing():
         for port in (8000, 8001):
             engine(api, node, SMALL, port)
         exporter(api, node, range(8), range(8))
-    fleet = Fleet(maker(Config()))
+    fleet = Fleet(deriver_maker(Config()))
     for _ in fleet.steps(await framed(api, gpus_per_engine={"*8B*": 4})):
         pass
     everything = whole_fleet(fleet.snapshot)
     assert [engine.hardware.gpu_count for engine in everything.engines] == [4.0] * 4
-    assert have(everything) == (("H100 SXM5 80GB", 16),)
+    assert gpus_here(everything) == (("H100 SXM5 80GB", 16),)
 
 
 async def test_weights_that_do_not_fit_are_no_answer():

@@ -12,7 +12,7 @@ from gpumon.fleet.snapshot import HostShown
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import GpuState
 from gpumon.readings.verdict import Limit
-from gpumon.session.build import maker
+from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
 from tests.sources.prometheus.test_engine_gpus import SMALL, engine, exporter
@@ -25,7 +25,7 @@ async def host_after(api: Api, minutes: float, at: Callable[[Api, float], None])
     """The only host after so long; `at` sets the series of each scrape, whose Unix time it is given."""
     now_s = 10_000.0
     end_s = now_s + 60.0 * minutes
-    fleet = Fleet(maker(Config(), None))
+    fleet = Fleet(deriver_maker(Config(), None))
     api.now_s = lambda: now_s
     with api.server as server:
         source = FleetSource(Prometheus(url=server.url), wall=lambda: now_s, clock=lambda: now_s)

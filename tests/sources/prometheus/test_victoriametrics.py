@@ -12,7 +12,7 @@ from gpumon.config.schema import Config
 from gpumon.config.schema import Prometheus as Settings
 from gpumon.fleet.fleet import Fleet
 from gpumon.readings.fleet import FleetFrame
-from gpumon.session.build import maker
+from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.source import BEHIND, FleetSource
 from tests.fakes.victoriametrics import VictoriaMetrics
 from tests.sources.prometheus.test_fleet_source import framed, one
@@ -80,7 +80,7 @@ async def assert_is_not_accused(server: VictoriaMetrics, case: Case, now_s: floa
     assert (IGNORES in texts(frame)) is case.is_advised
     assert case.least_s < asked_s - frame.wall_s < case.most_s + asked_s - now_s
     assert one(frame).name == "gpu-07"
-    fleet = Fleet(maker(Config()), EVERY_S)
+    fleet = Fleet(deriver_maker(Config()), EVERY_S)
     for moment in (before, frame):
         for _ in fleet.steps(moment):
             pass
