@@ -110,8 +110,10 @@ def _host_of(engine: Engine, hosts: Collection[str]) -> str:
 
 
 def gpus_held(snapshot: Snapshot) -> tuple[str, ...]:
-    """GPUs that `gpus_here` leaves out because something else holds them: `GPU 3: in use by python, 18.6 GiB`. Equal texts
-    of several GPUs are one."""
+    """GPUs that `gpus_here` leaves out, as something else holds them: `GPU 3: in use by python, 18.6 GiB`.
+
+    Equal texts of several GPUs are one.
+    """
     unplaced = _unplaced_hosts(snapshot)
     holders: Counter[str] = Counter()
     for gpu in _physical_gpus(snapshot):
