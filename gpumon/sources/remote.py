@@ -39,6 +39,7 @@ from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, SnapshotSize, ch
 
 Opened = TypeVar("Opened")
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
+"""Pauses before the next connection, after 1, 2, 3 ... failures in a row; then the last one."""
 FIRST_LINE_S: Final = 120.0
 """Longest wait for the first line: a driver of eight GPUs without persistence mode takes up to 90 s to open."""
 _SEND_S: Final = 300.0
@@ -51,12 +52,14 @@ READ_S: Final = 10.0
 """Longest time to decode one snapshot: the largest takes half a second of a free core."""
 MOST_READ: Final = 2
 """Snapshots that are decoded at once, each in a thread of its own: more would keep the event loop from its turn."""
+_SHORTEST_POLL_S: Final = 1.0
+"""Shortest time between two polls of a URL, however fast the screen refreshes."""
 _LEAST_GAP_S: Final = 0.2
-"""Between two snapshots of a host: one that sends more often is read no faster."""
+"""Shortest pause between two snapshots of a host that are read, however fast it sends them."""
 _POLL_LIMITS: Final = Limits(connect_s=5.0, total_s=10.0, body_bytes=MOST_SNAPSHOT_BYTES)
 """Bounds of one request of /snapshot.json: hosts are further away than an engine, and a snapshot larger than a page."""
 _SSH_FAILED: Final = 255
-"""Exit code of ssh itself; also of a gpumon that was killed."""
+"""Exit code of ssh itself; also of a command that was killed there."""
 _COMMAND_NOT_FOUND: Final = 127
 """Exit code of a shell that does not find a program."""
 _USAGE_ERROR: Final = 2
@@ -68,38 +71,46 @@ KEPT_BYTES: Final = 96_000_000
 _KEPT_S: Final = 1800.0
 """Seconds for which snapshots are kept."""
 _SNAPSHOTS_TO_RATES: Final = 4
-"""Snapshots after which rates are there: engines are polled every 2 s."""
+"""Snapshots after which a host has rates: those need two polls of an engine, which come every 2 s."""
+_LEAST_STEP_RATIO: Final = 0.9
+"""Part of a step after which a snapshot belongs to the next one: snapshots do not arrive on the dot."""
 _LEAST_INTERVAL_S: Final = 0.25
 """Shortest interval that a host's snapshot is believed to have."""
 _MOST_SKEW_S: Final = 5.0
 """Seconds between the clocks of two machines beyond which that is said."""
 STAGGER_S: Final = 0.02
-"""Between the starts of two ssh: each takes some CPU for its keys."""
-CONNECTING: Final = "connecting: no figures yet"
+"""Pause between the starts of two ssh: each takes some CPU for its keys."""
 PATIENT_S: Final = 10.0
-"""A host that tells nothing for longer is said to: most answer within 3 s, and ssh gives a connection up after 10 s."""
-CONNECTS: Final = "no answer for {:.0f} s: ssh connects, or its gpumon hangs (see `ssh {} true`)"
-_OPENS: Final = "no figures for {:.0f} s: its gpumon runs, and its driver does not answer yet"
-NO_GPU_THERE: Final = "its gpumon finds no GPU and no engine there"
+"""Seconds without a word from a host after which its row says so: most answer within 3 s, ssh gives up after 10 s."""
 FLEET_OPTION: Final = "--fleet"
-OTHER_VERSION: Final = "gpumon {} there, {} here: update {}"
+"""Option of `gpumon watch --json` that makes it print its version first, and differences after a whole snapshot."""
 _DIFFERENCE: Final = b'{"%s":' % difference.KEY.encode()
-_HELLO: Final = re.compile(rb"gpumon ([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,24})\s*")
+"""Begin of a line that holds a difference; every other line of JSON is a whole snapshot."""
+_VERSION_LINE: Final = re.compile(rb"gpumon ([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,24})\s*")
 """The output of `gpumon --version`, and of `watch --json --fleet` at its start."""
-_SERVER: Final = re.compile(r"gpumon/([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,24})")
+_SERVER_HEADER: Final = re.compile(r"gpumon/([0-9]{1,4}\.[0-9]{1,4}[0-9A-Za-z.+-]{0,24})")
+"""The header `Server` of a `gpumon serve-metrics`."""
 _INTERVAL: Final = re.compile(rb'"interval_s": ?([0-9]{1,4}(?:\.[0-9]{1,6})?)[,}]')
-_HINTS: Final = (
-    ("Permission denied", "ssh refuses the login: try `ssh {host} true`; load your key into the agent (ssh-add)"),
-    ("Host key verification failed", "its host key is not known, or another one: check it with `ssh {host}` by hand"),
-    ("HOST IDENTIFICATION HAS CHANGED", "its host key has changed: check that with `ssh {host}` by hand"),
-)
+"""The interval in a line that holds a whole snapshot."""
+_LINE_START_BYTES: Final = 1000
+"""Bytes at the begin of a line in which its interval is looked for."""
 
-
+CONNECTING: Final = "connecting: no figures yet"
+_SSH_SILENT: Final = "no answer for {:.0f} s: ssh connects, or its gpumon hangs (see `ssh {} true`)"
+_DRIVER_SILENT: Final = "no figures for {:.0f} s: its gpumon runs, and its driver does not answer yet"
+NO_GPU_THERE: Final = "its gpumon finds no GPU and no engine there"
+OTHER_VERSION: Final = "gpumon {} there, {} here: update {}"
 NO_GPUMON: Final = (
     "its shell finds no {!r}: --host-install (or Enter on its row) runs it there from a temporary folder; "
     "or install it, or give its path as command of this [[host]]"
 )
 LIMITED: Final = "no gpumon there: GPUs are read by its nvidia-smi, engines through ssh, and no host figures; {}"
+_HINTS: Final = (
+    ("Permission denied", "ssh refuses the login: try `ssh {host} true`; load your key into the agent (ssh-add)"),
+    ("Host key verification failed", "its host key is not known, or another one: check it with `ssh {host}` by hand"),
+    ("HOST IDENTIFICATION HAS CHANGED", "its host key has changed: check that with `ssh {host}` by hand"),
+)
+"""Words on stderr of an ssh that failed, and the fault with its fix."""
 
 
 class RemoteFault(Exception):  # noqa: N818 (no fault of the program)
@@ -111,7 +122,7 @@ class NoGpumonFault(RemoteFault):
 
 
 class OptionRefusedError(Exception):
-    """A host's gpumon is too old to print differences."""
+    """A host's gpumon is too old to know `FLEET_OPTION`."""
 
 
 class Remote:
@@ -120,11 +131,12 @@ class Remote:
     `run` goes on until it is cancelled, whatever the other side does.
     """
 
-    def __init__(self, host: Host, every_s: float, wall: Callable[[], float]) -> None:
+    def __init__(self, host: Host, interval_s: float, wall: Callable[[], float]) -> None:
+        """`interval_s`: seconds between two polls of a URL; `wall`: clock of Unix time."""
         self.host = host
         self.is_url = "://" in host.address
         self.name = clean(host.name or _short_address(host.address), 120)
-        self._every_s = every_s
+        self._interval_s = interval_s
         self._wall = wall
 
         # What the hosts of a fleet share: `RemoteHosts` puts its own in place of these.
@@ -160,11 +172,11 @@ class Remote:
 
         # The newest snapshot, and those before it.
         self.lines = 0
-        """Snapshots, and looks at a host without gpumon, that were read since the start."""
+        """Number of snapshots, or of looks at a host without gpumon, that were read since the start."""
         self._document: dict[str, Any] | None = None
         """JSON object of the newest snapshot, for the difference that follows."""
         self._size = SnapshotSize(0, 0, 0)
-        """Size of `_document`, or more: it grows by each difference."""
+        """Upper bound of the size of `_document`: each difference adds its own size."""
         self._reader = SnapshotReader()
         self._newest: tuple[float, Snapshot | Readings] | None = None
         """Unix time of the newest snapshot, and the snapshot; or the readings of a host without gpumon."""
@@ -176,33 +188,38 @@ class Remote:
         return self.lines > _SNAPSHOTS_TO_RATES or self.fault not in ("", CONNECTING)
 
     async def run(self) -> None:
-        """Connect, again and again."""
+        """Connect, again and again, with a longer pause after each failure in a row."""
         failures = 0
         while True:
             lines_before = self.lines
-            refused = ""
-            try:
-                if self.is_url:
-                    await self._poll()
-                else:
-                    await self._listen()
-            except PeerError as beyond:
-                text = str(beyond)
-                refused = text
-            except (RemoteFault, FetchError) as fault:
-                text = str(fault)
-            except Exception as error:  # a fault of gpumon's own costs this host's row only
-                text = f"gpumon failed on this host, please report: {type(error).__name__}: {clean(str(error), 120)}"
-            self.refused = refused
-            if text != self.fault:
-                self.fault = text
-                self.since_s = self._wall()
+            await self._connect_once()
             if self.lines > lines_before:  # it worked for a while
                 failures = 0
+            pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
             self._wake.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await result_within(BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)], self._wake.wait())
+                await result_within(pause_s, self._wake.wait())
             failures += 1
+
+    async def _connect_once(self) -> None:
+        """Read snapshots until the connection ends; afterwards `fault` says why it did."""
+        refused = ""
+        try:
+            if self.is_url:
+                await self._poll()
+            else:
+                await self._listen()
+        except PeerError as too_large:
+            text = str(too_large)
+            refused = text
+        except (RemoteFault, FetchError) as fault:
+            text = str(fault)
+        except Exception as error:  # a fault of gpumon's own costs this host's row only
+            text = f"gpumon failed on this host, please report: {type(error).__name__}: {clean(str(error), 120)}"
+        self.refused = refused
+        if text != self.fault:
+            self.fault = text
+            self.since_s = self._wall()
 
     def install(self) -> None:
         """Run gpumon there from a temporary folder, from now on, without another pause."""
@@ -212,7 +229,7 @@ class Remote:
         self._wake.set()
 
     async def receive(self, line: bytes) -> None:
-        """Read a snapshot that has just arrived, beside the event loop. Raises RemoteFault, PeerError."""
+        """`take` a snapshot that has just arrived, in a thread beside the event loop. Raises RemoteFault, PeerError."""
         try:
             async with self.turn:
                 await result_within(READ_S, in_daemon_thread(self.take, line, self.most_bytes))
@@ -224,7 +241,7 @@ class Remote:
             raise RemoteFault(str(wrong)) from None
 
     def take(self, line: bytes, most_bytes: float) -> None:
-        """Decode a snapshot and keep it. Raises ValueError, of which PeerError."""
+        """Decode a snapshot or a difference and keep it. Raises PeerError beyond the bounds, else ValueError."""
         wall_s = self._wall()
         document = parse_snapshot(line)
         size = size_of(line)
@@ -245,7 +262,7 @@ class Remote:
         self._keep(wall_s, line, most_bytes, whole=is_whole)
 
     def take_readings(self, readings: Readings) -> None:
-        """Keep what was read of a host without gpumon."""
+        """Keep what was read from a host without gpumon."""
         wall_s = self._wall()
         self._newest = wall_s, readings
         self._keep(wall_s, pack_readings(readings), self.most_bytes, whole=True)
@@ -268,21 +285,21 @@ class Remote:
             raise ValueError("its gpumon tells a difference that makes no sense: update the older of the two") from None
         return document
 
-    def _fault(self, text: str) -> Fault:
+    def _make_fault(self, text: str) -> Fault:
         """A fault of the connection."""
         source = "gpumon" if self.is_url else "ssh"
         return Fault(source, text, self.since_s)
 
     def _connection_faults(self) -> tuple[Fault, ...]:
-        """Faults of the host now that need no snapshot."""
+        """Faults of the host now that are known without a snapshot."""
         faults: list[Fault] = []
         update = _update_advice(self.version)
         if update:
-            faults.append(self._fault(update))
+            faults.append(self._make_fault(update))
         if self.limited:
-            faults.append(self._fault(self.limited))
+            faults.append(self._make_fault(self.limited))
         if self.fault:
-            faults.append(self._fault(self._fault_text()))
+            faults.append(self._make_fault(self._fault_text()))
         return tuple(faults)
 
     def _fault_text(self) -> str:
@@ -291,15 +308,15 @@ class Remote:
         if self.fault != CONNECTING or silent_s < PATIENT_S:
             return self.fault
         if self.version:
-            return _OPENS.format(silent_s)
-        return CONNECTS.format(silent_s, clean(self.host.address, 80))
+            return _DRIVER_SILENT.format(silent_s)
+        return _SSH_SILENT.format(silent_s, clean(self.host.address, 80))
 
-    def _frame_without_gpu(self, faults: tuple[Fault, ...]) -> HostFrame:
-        """The host as it is now where its gpumon found nothing to watch: it is there, and has no GPU."""
+    def _frame_without_things(self, faults: tuple[Fault, ...]) -> HostFrame:
+        """A frame without GPUs and engines, for a host whose gpumon ended because it found none."""
         wall_s = self._wall()
-        empty_frame = Frame(0, wall_s, wall_s, self._every_s, HostReading(name=self.name))
+        empty_frame = Frame(0, wall_s, wall_s, self._interval_s, HostReading(name=self.name))
         snapshot = snapshot_without_things(empty_frame)
-        return HostFrame(self.name, exported_snapshot=snapshot, interval_s=self._every_s, faults=faults)
+        return HostFrame(self.name, exported_snapshot=snapshot, interval_s=self._interval_s, faults=faults)
 
     def at(self, wall_s: float | None) -> HostFrame | None:
         """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""
@@ -315,9 +332,9 @@ class Remote:
         """The host now, with what is wrong with it."""
         faults = self._connection_faults()
         if self.fault == NO_GPU_THERE:
-            return self._frame_without_gpu(faults)
+            return self._frame_without_things(faults)
         if self._newest is None:
-            return HostFrame(self.name, interval_s=self._every_s, faults=faults)
+            return HostFrame(self.name, interval_s=self._interval_s, faults=faults)
         received_s, snapshot = self._newest
         if isinstance(snapshot, Readings):
             return self._bare_host_frame(snapshot, faults)
@@ -325,13 +342,13 @@ class Remote:
         if abs(ahead_s) > _MOST_SKEW_S + snapshot.interval_s:
             which = "ahead of" if ahead_s > 0.0 else "behind"
             text = f"its clock is {abs(ahead_s):.0f} s {which} this machine's: set both by NTP"
-            faults = (*faults, self._fault(text))
+            faults = (*faults, self._make_fault(text))
         if self._unverified:
-            faults = (*faults, self._fault(SENT_UNVERIFIED.format(secret="password")))
+            faults = (*faults, self._make_fault(SENT_UNVERIFIED.format(secret="password")))
         return self._snapshot_frame(received_s, snapshot, faults)
 
     def _kept_frame(self, received_s: float, kept: KeptSnapshot, reader: SnapshotReader) -> HostFrame:
-        """The host as it was at a moment that is kept, without faults: those are kept of no moment."""
+        """The host as it was at a moment that is kept, without faults: these are not kept."""
         if isinstance(kept, Readings):
             return self._bare_host_frame(kept, ())
         return self._snapshot_frame(received_s, reader.read(kept, received_s), ())
@@ -347,23 +364,24 @@ class Remote:
         return HostFrame(self.name, exported_snapshot=timed, interval_s=interval_s, faults=faults)
 
     def between(self, start_s: float, end_s: float, step_s: float) -> list[tuple[float, HostFrame]]:
-        """The host at what is kept of this time, at most one moment a step."""
+        """What is kept from one Unix time to another, each with the time of its arrival, at most one for each step."""
         reader = SnapshotReader()
         moments: list[tuple[float, HostFrame]] = []
         for received_s, kept in self._kept.between(start_s, end_s):
-            # Snapshots do not arrive on the dot: one that comes a little early is the next step's all the same.
-            if not moments or received_s - moments[-1][0] >= 0.9 * step_s:
+            if not moments or received_s - moments[-1][0] >= _LEAST_STEP_RATIO * step_s:
                 moments.append((received_s, self._kept_frame(received_s, kept, reader)))
         return moments
 
     @property
     def first_s(self) -> float | None:
-        """Unix time of the oldest that is kept."""
+        """Unix time of the oldest snapshot that is kept; None while there is none."""
         return self._kept.first_s
 
     async def _listen(self) -> None:
-        """One connection of ssh, for as long as it lasts: differences, or whole snapshots of a gpumon that knows no
-        differences. Raises RemoteFault."""
+        """Read snapshots over one connection of ssh until that ends. Raises RemoteFault.
+
+        A gpumon that is too old to print differences is asked for whole snapshots, and for its version.
+        """
         program = self.host.command
         try:
             await self._stream(f"{program} watch --json {FLEET_OPTION}")
@@ -373,11 +391,11 @@ class Remote:
             self.lacks_gpumon = True
             if not self.installs:
                 raise
-            await self._visit()
+            await self._run_as_guest()
 
-    async def _stream(self, words: str) -> None:
+    async def _stream(self, command: str) -> None:
         """Read what a command prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
-        connection = await _connected(connect(self.host.address, words))
+        connection = await _open_by_ssh(connect(self.host.address, command))
         try:
             await self._read_snapshots(connection)
         finally:
@@ -389,9 +407,9 @@ class Remote:
         try:
             wait_s = FIRST_LINE_S
             while line := await result_within(wait_s, connection.readline()):
-                hello = _HELLO.fullmatch(line)
-                if hello:
-                    self.version = hello[1].decode("ascii")
+                version = _VERSION_LINE.fullmatch(line)
+                if version:
+                    self.version = version[1].decode("ascii")
                 elif line.startswith(b"{"):  # other lines are printed by a shell's start-up files
                     await self.receive(line)
                     self.lacks_gpumon = False
@@ -409,15 +427,18 @@ class Remote:
             raise OptionRefusedError
         raise self._end_fault(code, connection.last_words)
 
-    async def _visit(self) -> None:
-        """Run gpumon there as a guest; where that cannot be, read the host's nvidia-smi. Raises RemoteFault."""
-        shell = await _connected(open_shell(self.host.address))
+    async def _run_as_guest(self) -> None:
+        """Run gpumon there from a temporary folder until the connection ends. Raises RemoteFault.
+
+        Where no archive fits the host's Python, its nvidia-smi is read instead.
+        """
+        shell = await _open_by_ssh(open_shell(self.host.address))
         try:
             pythons = await shell.pythons()
             try:
                 chosen = await in_daemon_thread(self.archives.choose, pythons)
-            except NoWheelsError as lacking:
-                await self._read_bare_host(shell, str(lacking))
+            except NoWheelsError as no_wheels:
+                await self._read_bare_host(shell, str(no_wheels))
             else:
                 await result_within(_SEND_S, shell.run(chosen.program, chosen.archive))
                 await self._read_snapshots(shell.connection)
@@ -432,7 +453,10 @@ class Remote:
             await shell.close()
 
     async def _read_bare_host(self, shell: Shell, why: str) -> None:
-        """Read GPUs and engines of a host without gpumon until the connection ends. Raises RemoteFault."""
+        """Read GPUs and engines of a host until the connection ends. Raises RemoteFault.
+
+        `why` says why gpumon cannot run there.
+        """
         bare_host = BareHost(shell, self.host.address, self.models, self._wall)
         try:
             while True:
@@ -494,16 +518,16 @@ class Remote:
             while True:
                 answer = await self._fetch_snapshot(fetcher, page, headers)
                 self._unverified = fetcher.unverified
-                server = _SERVER.match(answer.server)
-                if server:
-                    self.version = server[1]
+                version = _SERVER_HEADER.match(answer.server)
+                if version:
+                    self.version = version[1]
                 if answer.status != 200:
                     raise RemoteFault(_status_reason(answer.status, login))
-                if answer.body != newest:  # an unchanged one is of the same moment: it grows old
+                if answer.body != newest:  # an unchanged one is not new: its row is shown to grow old
                     newest = answer.body
                     await self.receive(newest)
                 # A slow answer costs the polls that it took the place of: they are not made up for in a burst.
-                due_s = max(due_s + self._every_s, time.monotonic())
+                due_s = max(due_s + self._interval_s, time.monotonic())
                 await asyncio.sleep(due_s - time.monotonic())
         finally:
             await fetcher.close()
@@ -563,8 +587,8 @@ def _status_reason(status: int, login: Endpoint | None) -> str:
     return f"{status}: no snapshot: is this the URL of a `gpumon serve-metrics`?"
 
 
-async def _connected(opening: Awaitable[Opened]) -> Opened:
-    """A connection or a shell that ssh opens. Raises RemoteFault."""
+async def _open_by_ssh(opening: Awaitable[Opened]) -> Opened:
+    """The connection or the shell that is being opened. Raises RemoteFault where there is no ssh."""
     try:
         return await opening
     except FileNotFoundError:
@@ -572,8 +596,8 @@ async def _connected(opening: Awaitable[Opened]) -> Opened:
 
 
 def patience_s(line: bytes) -> float:
-    """How long the line after this one is waited for: that gpumon may print one in an hour."""
-    match = _INTERVAL.search(line, 0, 1000)
+    """Seconds to wait for the line after a whole snapshot: longer where that gpumon prints less often."""
+    match = _INTERVAL.search(line, 0, _LINE_START_BYTES)
     if match is not None:
         return max(NEXT_LINE_S, _LATE_INTERVALS * float(match[1]))
     return NEXT_LINE_S
@@ -591,9 +615,9 @@ def _update_advice(version: str) -> str:
 
 def _minor(version: str) -> tuple[int, int]:
     """The first two numbers of a version."""
-    numbers = re.match(r"([0-9]+)\.([0-9]+)", version)
-    if numbers is not None:
-        return (int(numbers[1]), int(numbers[2]))
+    match = re.match(r"([0-9]+)\.([0-9]+)", version)
+    if match is not None:
+        return (int(match[1]), int(match[2]))
     return (0, 0)
 
 
@@ -608,14 +632,13 @@ def _unix_time(time_text: str) -> float:
 
 
 class RemoteHosts:
-    """The hosts of a fleet (`commands.fleet.FleetSource`), each as its own gpumon has it."""
+    """The hosts of a fleet, each as its own gpumon shows it (`FleetFrames` of `session/live_fleet.py`)."""
 
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
-        """The `[[host]]` of a config, read so often as its screen refreshes."""
-        hosts = config.host
-        every_s = config.general.interval_s
-        self._remotes = [Remote(host, max(1.0, every_s), wall) for host in hosts]
-        hosts_by_name = Counter(remote.name for remote in self._remotes)
+        """The `[[host]]` of a config. Those with a URL are polled as often as its screen refreshes, at most once a second."""
+        self._interval_s = max(_SHORTEST_POLL_S, config.general.interval_s)
+        self._remotes = [Remote(host, self._interval_s, wall) for host in config.host]
+        remotes_per_name = Counter(remote.name for remote in self._remotes)
         turn = asyncio.Semaphore(MOST_READ)
         archives: dict[str, Archives] = {}
         models = Models(config.model, config.endpoint)
@@ -624,27 +647,29 @@ class RemoteHosts:
             remote.models = models
             remote.archives = archives.setdefault(remote.host.wheels, Archives(remote.host.wheels))
             remote.most_bytes = KEPT_BYTES / len(self._remotes)
-            if hosts_by_name[remote.name] > 1:  # the whole address tells alike hosts of two users or ports apart
+            if remotes_per_name[remote.name] > 1:  # the whole address tells alike hosts of two users or ports apart
                 remote.name = clean(remote.host.name or remote.host.address, 120)
-        self._every_s = max(1.0, every_s)
         self._wall = wall
         self._tasks: list[asyncio.Task[None]] = []
 
     async def frame(self, at_s: float | None = None) -> FleetFrame:
-        """All hosts now, or as they were at a time; of now each host that does not answer, too, with the reason."""
+        """All hosts now, or as they were at a Unix time.
+
+        Hosts that do not answer are among those of now, with the reason; of the past they are left out.
+        """
         self._start()
         frames = await asyncio.to_thread(lambda: [remote.at(at_s) for remote in self._remotes])
         hosts = sorted((host for host in frames if host is not None), key=lambda host: host.name)
         if at_s is None:
-            return FleetFrame(self._wall(), self._every_s, tuple(hosts), faults=self._notices())
-        return FleetFrame(at_s, self._every_s, tuple(hosts))
+            return FleetFrame(self._wall(), self._interval_s, tuple(hosts), faults=self._notices())
+        return FleetFrame(at_s, self._interval_s, tuple(hosts))
 
     def _notices(self) -> tuple[Fault, ...]:
-        """Hosts whose snapshots are not read, each named."""
-        refused = (remote for remote in self._remotes if remote.refused)
+        """A fault for each host whose snapshots are not read."""
         notices = []
-        for remote in refused:
-            notices.append(Fault(remote.name, remote.refused, remote.since_s))
+        for remote in self._remotes:
+            if remote.refused:
+                notices.append(Fault(remote.name, remote.refused, remote.since_s))
         return tuple(notices)
 
     async def settle(self, timeout_s: float = 15.0) -> None:
@@ -655,7 +680,7 @@ class RemoteHosts:
             await asyncio.sleep(0.05)
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
-        """One host at each step that is kept."""
+        """One host from one Unix time to another, as `Remote.between` gives it; nothing of a host that is not known."""
         for remote in self._remotes:
             if remote.name == host:
                 return tuple(await asyncio.to_thread(remote.between, start_s, end_s, step_s))
@@ -667,7 +692,7 @@ class RemoteHosts:
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
         for remote in self._remotes:
-            if remote.name == host and (remote.lacks_gpumon and not remote.installs):
+            if remote.name == host and remote.lacks_gpumon and not remote.installs:
                 return True
         return False
 
@@ -678,7 +703,7 @@ class RemoteHosts:
                 remote.install()
 
     def first_s(self, newest_s: float) -> float:
-        """Unix time of the oldest that is kept; `newest_s` of the newest."""
+        """Unix time of the oldest snapshot that is kept of any host; `newest_s` where none is kept."""
         kept_s = [remote.first_s for remote in self._remotes]
         return min((first_s for first_s in kept_s if first_s is not None), default=newest_s)
 
@@ -694,7 +719,8 @@ class RemoteHosts:
         """Connect to all hosts, one after another, if that has not begun."""
         if not self._tasks:
             for index, remote in enumerate(self._remotes):
-                self._tasks.append(asyncio.create_task(_run_later(index * STAGGER_S, remote)))
+                task = asyncio.create_task(_run_later(index * STAGGER_S, remote))
+                self._tasks.append(task)
 
 
 async def _run_later(seconds: float, remote: Remote) -> None:
