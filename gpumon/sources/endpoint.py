@@ -19,8 +19,9 @@ from gpumon.readings.quantities import DECODE_TOKENS
 from gpumon.sources.api_key import SENT_UNVERIFIED, key_refused
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
-from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, Adapter, Bodies
+from gpumon.sources.engines.adapter import MOST_PARTS, Adapter
 from gpumon.sources.engines.detect import Refusal, refusal_of_content, refusal_of_status
+from gpumon.sources.engines.page_figures import MOST_RANKS, Bodies
 from gpumon.sources.exposition import Scan, Scanner
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.probe import IDENTITY, UNASKED, Identity, ProbedServer, ask_engine, find, get_keyed

@@ -32,20 +32,10 @@ from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineRead
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint import BACK_OFF, ENDPOINT_LIMITS, BackOff, EndpointSource, ServerProcess
 from gpumon.sources.endpoint_url import FILE
-from gpumon.sources.engines.adapter import (
-    METRICS_PATH,
-    START_TIME,
-    Adapter,
-    EngineRow,
-    FirstAnswer,
-    FoundSeries,
-    Metric,
-    PageFigures,
-    Rule,
-    Samples,
-    Tables,
-)
+from gpumon.sources.engines.adapter import METRICS_PATH, START_TIME, Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import Refusal, refusal_of_content
+from gpumon.sources.engines.page_figures import PageFigures, Samples
+from gpumon.sources.engines.tables import FoundSeries, Metric, Rule, Tables
 from gpumon.sources.exposition import Scan
 from gpumon.sources.fetch import HttpAnswer, Limits
 from gpumon.sources.model_files import open_regular

@@ -635,7 +635,7 @@ class RemoteHosts:
     """The hosts of a fleet, each as its own gpumon shows it (`FleetFrames` of `session/live_fleet.py`)."""
 
     def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
-        """The `[[host]]` of a config. Those with a URL are polled as often as its screen refreshes, at most once a second."""
+        """The `[[host]]` of a config. Those with a URL are polled at its refresh interval, at most once a second."""
         self._interval_s = max(_SHORTEST_POLL_S, config.general.interval_s)
         self._remotes = [Remote(host, self._interval_s, wall) for host in config.host]
         remotes_per_name = Counter(remote.name for remote in self._remotes)

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines.adapter import UNIX_SOCKET, LaunchForm
+from gpumon.sources.engines.launch_form import UNIX_SOCKET, LaunchForm
 from gpumon.sources.engines.registry import BY_KIND, LAUNCH_FORMS
 
 _MOST_CHARACTERS: Final = 1024

@@ -12,17 +12,10 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import (
-    Adapter,
-    EngineRow,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Rule,
-    Tables,
-    rule,
-    whole_number,
-)
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures, whole_number
+from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
 
 _CONFIG: Final = "fastdeploy:cache_config_info"
 _BLOCKS: Final = Metric("fastdeploy:max_gpu_block_num")

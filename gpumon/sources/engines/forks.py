@@ -11,8 +11,11 @@ from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import NO_BODIES, Adapter, Bodies, EngineRow, FirstAnswer, LaunchForm, Tables
+from gpumon.sources.engines.adapter import Adapter, EngineRow, FirstAnswer
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import NO_BODIES, Bodies
 from gpumon.sources.engines.renaming import SAME_REST, Renaming
+from gpumon.sources.engines.tables import Tables
 from gpumon.sources.engines.vllm import CATCHES, TABLES, VLLM_OPTIONS, VllmAdapter
 from gpumon.sources.exposition import Scan
 

@@ -10,16 +10,9 @@ import re
 from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings import quantities as q
-from gpumon.sources.engines.adapter import (
-    Adapter,
-    FoundSeries,
-    Metric,
-    PageFigures,
-    Rank,
-    Rule,
-    series_sum,
-    usable_samples,
-)
+from gpumon.sources.engines.adapter import Adapter
+from gpumon.sources.engines.page_figures import PageFigures, Rank, series_sum, usable_samples
+from gpumon.sources.engines.tables import FoundSeries, Metric, Rule
 
 MOST_BACKENDS: Final = 256
 """Backends of one front end that are read; all of them are counted."""

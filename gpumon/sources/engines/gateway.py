@@ -12,8 +12,11 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines.adapter import EngineRow, Metric, PageFigures, Rule, Tables, rule, tell_causes
+from gpumon.sources.engines.adapter import EngineRow
+from gpumon.sources.engines.failures import note_causes
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd, samples_of_name
+from gpumon.sources.engines.page_figures import PageFigures
+from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
 
 NEW: Final = "llm_d_epp_"
 OBJECTIVE: Final = "inference_objective_"
@@ -118,7 +121,7 @@ class GatewayAdapter(FrontEnd):
                 failed[code] = failed.get(code, 0.0) + value
         figures.put(rank.counters, q.FAILURES, sum(failed.values()), f"{errors} by {CODE}")
         figures.put(rank.counters, q.REJECTIONS, rejected, str(Metric(errors, CODE, _NO_ROOM)))
-        tell_causes(figures, failed)
+        note_causes(figures, failed)
 
 
 def _drop_gone(figures: PageFigures) -> None:

@@ -11,17 +11,11 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import (
-    METRICS_PATH,
-    EngineRow,
-    FoundSeries,
-    PageFigures,
-    Tables,
-    rule,
-    series_sum,
-    tell_causes,
-)
+from gpumon.sources.engines.adapter import METRICS_PATH, EngineRow
+from gpumon.sources.engines.failures import note_causes
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd, kind_of_status, put_answers, samples_of_name
+from gpumon.sources.engines.page_figures import PageFigures, series_sum
+from gpumon.sources.engines.tables import FoundSeries, Tables, rule
 
 ANSWERED: Final = "litellm_proxy_total_requests_metric_total"
 """Requests by status. Those for no model (health checks, lists of models) have an empty `requested_model`."""
@@ -71,7 +65,7 @@ class LiteLlmAdapter(FrontEnd):
         _put_requests(figures)
         failed = _for_models(samples_of_name(figures, _FAILED))
         put_answers(figures, failed, STATUS, _FAILED)
-        tell_causes(figures, _by_status(failed))
+        note_causes(figures, _by_status(failed))
         self._put_states(figures)
         self._put_failures(figures)
 

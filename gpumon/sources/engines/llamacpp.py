@@ -17,21 +17,11 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import SLEEPING, TOKENS_OFF, Advance, EngineKind
-from gpumon.sources.engines.adapter import (
-    HOST_PORT,
-    METRICS_PATH,
-    Adapter,
-    CompanionPage,
-    EngineRow,
-    FirstAnswer,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Rank,
-    Tables,
-    rule,
-)
+from gpumon.sources.engines.adapter import METRICS_PATH, Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.json_body import finite_number, first_items, mapping, parse_json, positive_count, text
+from gpumon.sources.engines.launch_form import HOST_PORT, LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures, Rank
+from gpumon.sources.engines.tables import CompanionPage, Metric, Tables, rule
 from gpumon.specs import hints
 
 _SWITCH: Final = "start it with --metrics"

@@ -7,17 +7,10 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import (
-    NODE,
-    Adapter,
-    Catch,
-    EngineRow,
-    LaunchForm,
-    PageFigures,
-    Tables,
-    rule,
-    whole_number,
-)
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.launch_form import NODE, Catch, LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures, whole_number
+from gpumon.sources.engines.tables import Tables, rule
 from gpumon.specs import hints
 
 _CONFIG: Final = "lmdeploy:backend_config_info"

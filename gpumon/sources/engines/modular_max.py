@@ -12,18 +12,11 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import (
-    Adapter,
-    EngineRow,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Rank,
-    Rule,
-    Scaled,
-    Tables,
-    rule,
-)
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.histograms import Scaled
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures, Rank
+from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
 from gpumon.sources.engines.vllm import GENERATES
 
 _ANSWERS: Final = "maxserve_request_count_total"

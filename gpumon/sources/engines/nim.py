@@ -9,23 +9,11 @@ import msgspec
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
 from gpumon.sources.engines import json_body
-from gpumon.sources.engines.adapter import (
-    METRICS_PATH,
-    NO_BODIES,
-    Adapter,
-    Bodies,
-    CompanionPage,
-    EngineRow,
-    FirstAnswer,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Tables,
-    named_samples,
-    rule,
-    usable_samples,
-)
+from gpumon.sources.engines.adapter import METRICS_PATH, Adapter, EngineRow, FirstAnswer
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import NO_BODIES, Bodies, PageFigures, named_samples, usable_samples
 from gpumon.sources.engines.sglang import SglangAdapter
+from gpumon.sources.engines.tables import CompanionPage, Metric, Tables, rule
 from gpumon.sources.engines.vllm import VLLM_OPTIONS, VllmAdapter
 from gpumon.sources.exposition import Scan
 

@@ -10,18 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gpumon.readings.frame import ON_GPU_RATIO, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import (
-    MOST_PARTS,
-    NO_BODIES,
-    Adapter,
-    Bodies,
-    EngineRow,
-    FirstAnswer,
-    LaunchForm,
-    PageFigures,
-    Rank,
-)
+from gpumon.sources.engines.adapter import MOST_PARTS, Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.json_body import finite_number, first_items, mapping, parse_json, text
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import NO_BODIES, Bodies, PageFigures, Rank
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 

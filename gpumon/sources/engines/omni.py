@@ -12,7 +12,10 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, EngineKind
-from gpumon.sources.engines.adapter import Adapter, EngineRow, Metric, PageFigures, Tables, rule, tell_causes
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.failures import note_causes
+from gpumon.sources.engines.page_figures import PageFigures
+from gpumon.sources.engines.tables import Metric, Tables, rule
 
 _ENDED: Final = "vllm_omni:requests_success_total"
 """All that ended, by reason: `abort` where one failed, whyever."""
@@ -62,7 +65,7 @@ class OmniAdapter(Adapter):
         for rank in figures.ranks.values():
             figures.put(rank.counters, q.FAILURES, failed, str(_FAILED))
             figures.put(rank.counters, q.ABORTS, given_up, f'{_FAILED}{{reason="client_..."}}')
-        tell_causes(figures, causes)
+        note_causes(figures, causes)
 
 
 ENGINE: Final = EngineRow(

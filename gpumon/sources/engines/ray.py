@@ -9,16 +9,10 @@ import msgspec
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading, RankReading
-from gpumon.sources.engines.adapter import (
-    MOST_PARTS,
-    MOST_RANKS,
-    NO_BODIES,
-    Adapter,
-    Bodies,
-    EngineRow,
-    LaunchForm,
-    Tables,
-)
+from gpumon.sources.engines.adapter import MOST_PARTS, Adapter, EngineRow
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import MOST_RANKS, NO_BODIES, Bodies
+from gpumon.sources.engines.tables import Tables
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scan, Series
 

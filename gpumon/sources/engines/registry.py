@@ -30,7 +30,8 @@ from gpumon.sources.engines import (
     worker_router,
     xinference,
 )
-from gpumon.sources.engines.adapter import HOST_PORT, EngineRow, FirstAnswer, LaunchForm
+from gpumon.sources.engines.adapter import EngineRow, FirstAnswer
+from gpumon.sources.engines.launch_form import HOST_PORT, LaunchForm
 
 ENGINE_ROWS: Final = (
     # These hold other engines' names, or wrap them.

@@ -14,25 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import (
-    HOST_PORT,
-    MOST_REMEMBERED,
-    NODE,
-    Adapter,
-    Catch,
-    CompanionPage,
-    EngineRow,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Rank,
-    Rule,
-    Tables,
-    rule,
-    series_sum,
-    tell_causes,
-)
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.failures import note_causes
 from gpumon.sources.engines.json_body import first_items, mapping, parse_json, positive_count, text
+from gpumon.sources.engines.launch_form import HOST_PORT, NODE, Catch, LaunchForm
+from gpumon.sources.engines.page_figures import MOST_REMEMBERED, PageFigures, Rank, series_sum
+from gpumon.sources.engines.tables import CompanionPage, Metric, Rule, Tables, rule
 from gpumon.specs import hints
 
 REALTIME: Final = "sglang:realtime_tokens_total"
@@ -367,7 +354,7 @@ class SglangAdapter(Adapter):
         server, lost between the halves. Never both: a lost one may also be answered with an error."""
         answers = _server_errors(figures)
         lost = self._lost_requests(figures)
-        tell_causes(figures, answers | lost)
+        note_causes(figures, answers | lost)
         if is_half:
             failed = lost
             source = " + ".join(LOST_REQUESTS.values())
@@ -388,7 +375,7 @@ class SglangAdapter(Adapter):
         lost: dict[str, float] = {}
         for cause, name in LOST_REQUESTS.items():
             if name in figures.samples:
-                lost[cause] = series_sum(self._unrepeated(figures.samples_of(Metric(name))))
+                lost[cause] = series_sum(self.tables.without_repeats(figures.samples_of(Metric(name))))
         return lost
 
     def _passes_are_steps(self, figures: PageFigures) -> bool:

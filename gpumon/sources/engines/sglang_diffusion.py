@@ -10,7 +10,9 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import DIFFUSION, EngineKind
-from gpumon.sources.engines.adapter import Adapter, EngineRow, PageFigures, Tables, rule
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.page_figures import PageFigures
+from gpumon.sources.engines.tables import Tables, rule
 
 _rule = partial(rule, prefix="sglang:diffusion_")
 

@@ -10,7 +10,11 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import Adapter, EngineRow, Failures, LaunchForm, PageFigures, Tables, rule
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.failures import Failures
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures
+from gpumon.sources.engines.tables import Tables, rule
 from gpumon.sources.engines.tgi import INFO, add_info
 from gpumon.specs import hints
 

@@ -13,19 +13,11 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines import json_body
-from gpumon.sources.engines.adapter import (
-    Adapter,
-    CompanionPage,
-    EngineRow,
-    Failures,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Rank,
-    Rule,
-    Tables,
-    rule,
-)
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.failures import Failures
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures, Rank
+from gpumon.sources.engines.tables import CompanionPage, Metric, Rule, Tables, rule
 from gpumon.specs import hints
 
 INFO: Final = CompanionPage("/info", 30.0)

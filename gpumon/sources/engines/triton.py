@@ -12,23 +12,12 @@ from typing import Final
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
 from gpumon.sources.engines import vllm
-from gpumon.sources.engines.adapter import (
-    Adapter,
-    Catch,
-    EngineRow,
-    Failures,
-    FoundSeries,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Rank,
-    Rule,
-    Tables,
-    is_usable,
-    only_mean,
-    rule,
-    series_sum,
-)
+from gpumon.sources.engines.adapter import Adapter, EngineRow
+from gpumon.sources.engines.failures import Failures
+from gpumon.sources.engines.histograms import only_mean
+from gpumon.sources.engines.launch_form import Catch, LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures, Rank, is_usable, series_sum
+from gpumon.sources.engines.tables import FoundSeries, Metric, Rule, Tables, rule
 
 _SUCCESSES: Final = "nv_inference_request_success"
 _FAILURES: Final = Failures("nv_inference_request_failure", "reason", client="CANCELED", turned_away="REJECTED")

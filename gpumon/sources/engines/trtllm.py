@@ -13,27 +13,14 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import (
-    HOST_PORT,
-    METRICS_PATH,
-    NO_BODIES,
-    Adapter,
-    Bodies,
-    EngineRow,
-    Failures,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Rank,
-    Rule,
-    Tables,
-    is_usable,
-    only_mean,
-    rule,
-    whole_number,
-)
+from gpumon.sources.engines.adapter import METRICS_PATH, Adapter, EngineRow
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
+from gpumon.sources.engines.failures import Failures
+from gpumon.sources.engines.histograms import only_mean
+from gpumon.sources.engines.launch_form import HOST_PORT, LaunchForm
+from gpumon.sources.engines.page_figures import NO_BODIES, Bodies, PageFigures, Rank, is_usable, whole_number
 from gpumon.sources.engines.renaming import Renaming
+from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
 from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 

@@ -22,25 +22,11 @@ from gpumon.readings.frame import (
     EngineKind,
 )
 from gpumon.sources.engines import vllm_stack
-from gpumon.sources.engines.adapter import (
-    HOST_PORT,
-    UNIX_SOCKET,
-    Adapter,
-    Catch,
-    EngineRow,
-    FirstAnswer,
-    FoundSeries,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Rule,
-    Tables,
-    is_usable,
-    rule,
-    series_sum,
-    whole_number,
-)
+from gpumon.sources.engines.adapter import Adapter, EngineRow, FirstAnswer
 from gpumon.sources.engines.dynamo import WORKER_KV_USAGE, WORKER_REQUESTS, worker_place
+from gpumon.sources.engines.launch_form import HOST_PORT, UNIX_SOCKET, Catch, LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures, is_usable, series_sum, whole_number
+from gpumon.sources.engines.tables import FoundSeries, Metric, Rule, Tables, rule
 from gpumon.specs import hints
 
 CACHE_CONFIG_INFO: Final = "vllm:cache_config_info"
@@ -327,7 +313,7 @@ class VllmAdapter(Adapter):
         by_hits = "hits" in figures.live.get(q.PREFILL_CACHED, "")
         if by_hits:
             for series, value in figures.samples_of(Metric(EXTERNAL_HITS)):
-                rank = figures.ranks.get(self._rank_of(series))
+                rank = figures.ranks.get(self.tables.rank_of(series))
                 if rank is not None:
                     rank.counters[q.PREFILL_CACHED] = rank.counters.get(q.PREFILL_CACHED, 0.0) + value
         self.work_out_prefill(figures, cache_off=figures.info.get("enable_prefix_caching") == "False")
@@ -362,7 +348,7 @@ class VllmAdapter(Adapter):
         for metric in COPY_FAILURES:
             samples = figures.samples_of(metric)
             for series, value in samples:
-                rank = figures.ranks.get(self._rank_of(series))
+                rank = figures.ranks.get(self.tables.rank_of(series))
                 if rank is not None:
                     rank.counters[q.KV_COPY_FAILURES] = rank.counters.get(q.KV_COPY_FAILURES, 0.0) + value
             if samples:

@@ -11,8 +11,9 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.engines.adapter import EngineRow, Tables, rule
+from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd
+from gpumon.sources.engines.tables import Tables, rule
 
 STACK_NAMES: Final = (
     "vllm:current_qps",

@@ -11,8 +11,10 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import EngineRow, Metric, PageFigures, Rule, Tables, rule
+from gpumon.sources.engines.adapter import EngineRow
 from gpumon.sources.engines.front_end import BackendTables, FrontEnd, samples_of_name
+from gpumon.sources.engines.page_figures import PageFigures
+from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
 
 SMG: Final = "smg_"
 SGL: Final = "sgl_router_"

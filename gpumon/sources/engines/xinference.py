@@ -11,16 +11,10 @@ from typing import Final
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind
-from gpumon.sources.engines.adapter import (
-    Adapter,
-    EngineRow,
-    FirstAnswer,
-    LaunchForm,
-    Metric,
-    PageFigures,
-    Tables,
-    rule,
-)
+from gpumon.sources.engines.adapter import Adapter, EngineRow, FirstAnswer
+from gpumon.sources.engines.launch_form import LaunchForm
+from gpumon.sources.engines.page_figures import PageFigures
+from gpumon.sources.engines.tables import Metric, Tables, rule
 from gpumon.specs import hints
 
 SERVING: Final = "xinference:model_serve_count"

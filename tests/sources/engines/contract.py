@@ -34,8 +34,9 @@ from typing import Any, Final
 from gpumon.readings import quantities
 from gpumon.readings.frame import Advance, EngineReading, HistogramReading
 from gpumon.sources.endpoint import NO_SCAN
-from gpumon.sources.engines.adapter import Adapter, Bodies, FirstAnswer
+from gpumon.sources.engines.adapter import Adapter, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
+from gpumon.sources.engines.page_figures import Bodies
 from gpumon.sources.engines.registry import BY_KIND, EngineRow
 from gpumon.sources.exposition import Scanner
 from tests.fakes.engine import Capture

@@ -8,8 +8,9 @@ import pytest
 
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading
-from gpumon.sources.engines.adapter import MOST_PARTS, MOST_RANKS, FirstAnswer
+from gpumon.sources.engines.adapter import MOST_PARTS, FirstAnswer
 from gpumon.sources.engines.detect import sample_names
+from gpumon.sources.engines.page_figures import MOST_RANKS
 from gpumon.sources.engines.registry import BY_KIND, claiming_row
 from gpumon.sources.prometheus.queries import sign_names
 from tests.each_row import each_row
