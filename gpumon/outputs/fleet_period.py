@@ -22,7 +22,7 @@ from gpumon.outputs.period import (
     with_figures,
 )
 from gpumon.outputs.schema import document
-from gpumon.outputs.sizing import amount_of_money
+from gpumon.outputs.sizing_text import amount_of_money
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE
 from gpumon.readings import format as human

@@ -11,7 +11,7 @@ import msgspec
 from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text
 from gpumon.outputs.json import as_object
-from gpumon.outputs.sizing import amount_of_money
+from gpumon.outputs.sizing_text import amount_of_money
 from gpumon.outputs.tables import ColumnSpec, PrintedColumn, columns_of, cut_lines, labelled, table
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE
 from gpumon.readings import format as human

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpumon.outputs.sizing import amount_of_money, figure_text, gigabytes, markdown, report, watts
+from gpumon.outputs.sizing import markdown, report
 from gpumon.outputs.sizing_data import SameGpus, group_servers
+from gpumon.outputs.sizing_text import amount_of_money, figure_text, gigabytes, watts
 from gpumon.readings.format import cells
 from gpumon.sizing.answer import Answer, GpuSlot, Limit, LimitKind, PlacedServer, Plans, Source
 from tests.each_row import each_row

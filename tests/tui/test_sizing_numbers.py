@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.config.keymap import Keymap
-from gpumon.outputs.sizing import named_totals
+from gpumon.outputs.sizing_totals import named_totals
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import kinds as numbers

@@ -1,0 +1,115 @@
+"""Comparison of a sizing's report: types of GPU side by side, the best figures marked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final
+
+from gpumon.outputs.sizing_text import (
+    FactLine,
+    amount_of_money,
+    figure_text,
+    printable_name,
+    printable_text,
+    watts,
+)
+from gpumon.outputs.tables import NEVER_DROPPED, PrintedColumn
+from gpumon.outputs.units import NONE, seconds_text
+from gpumon.readings.missing import Reading
+from gpumon.sizing.answer import Answer, Compared, WorkloadPlan
+from gpumon.sizing.compare import ComparedFigure, Comparison
+from gpumon.sizing.scenario import Scenario
+
+_BEST: Final = "*"
+"""Mark of the best figure of a column."""
+_TOTAL_FORMS: Final[dict[str, Callable[[Reading], str]]] = {
+    "instances": figure_text,
+    "gpus": figure_text,
+    "servers": figure_text,
+    "price_per_hour": amount_of_money,
+    "price_per_mtok": amount_of_money,
+    "power_w": watts,
+    "tokens_per_j": figure_text,
+}
+"""Field of the totals -> its form, for the columns of a comparison."""
+_WORKLOAD_FORMS: Final[dict[str, Callable[[WorkloadPlan], str]]] = {
+    "tp": lambda plan: str(plan.tp or NONE),
+    "itl_s": lambda plan: seconds_text(plan.itl_s),
+    "limit": lambda plan: plan.limit or NONE,
+    "source": lambda plan: f"{plan.source.value} {plan.band.short}".rstrip(),
+}
+"""Field of a workload's plan -> its form, for the columns of a comparison."""
+
+
+def comparison_table(answer: Answer, scenario: Scenario) -> list[PrintedColumn]:
+    """Types of GPU side by side: the columns that have a figure, the best ones marked."""
+    if not answer.compared:
+        return []
+    columns = [PrintedColumn("GPU", [_compared_name(row) for row in answer.compared])]
+    for figure in Comparison.of(answer, scenario).shown:
+        texts = _align_marks([_compared_text(row, figure) for row in answer.compared])
+        is_number = figure.key not in ("limit", "source")
+        # The types themselves are never left out, so all figures rank below them.
+        keep = min(figure.keep, NEVER_DROPPED - 1)
+        columns.append(PrintedColumn(figure.title, texts, right=is_number, keep=keep))
+    return columns
+
+
+def _align_marks(texts: Sequence[str]) -> Sequence[str]:
+    """The cells of a column with a blank in place of each mark that is missing, so that digits are below each other."""
+    if not any(text.endswith(_BEST) for text in texts):
+        return texts
+    aligned = []
+    for text in texts:
+        if text.endswith(_BEST):
+            aligned.append(text)
+        else:
+            aligned.append(f"{text} ")
+    return aligned
+
+
+def _compared_name(row: Compared) -> str:
+    """Name of a type, marked where it is the one that was planned with."""
+    if row.as_planned:
+        return f"{printable_name(row.gpu)} (as planned)"
+    return printable_name(row.gpu)
+
+
+def _compared_text(row: Compared, figure: ComparedFigure) -> str:
+    """One cell of the comparison; several workloads have a text each, in their order: `4/8`."""
+    if row.problem:
+        return NONE
+    plans = _answered(row.workloads)
+    if figure.key == "source" and len(plans) > 1:
+        return "/".join(dict.fromkeys(plan.source.value for plan in plans))
+    if figure.of_workload:
+        texts = [_WORKLOAD_FORMS[figure.key](plan) for plan in plans]
+        if figure.key == "limit":
+            texts = list(dict.fromkeys(texts))
+        return "/".join(texts)
+    text = _TOTAL_FORMS[figure.key](getattr(row.totals, figure.key))
+    if figure.key in row.best:
+        return f"{text}{_BEST}"
+    return text
+
+
+def _answered(plans: Iterable[WorkloadPlan]) -> list[WorkloadPlan]:
+    """The workloads that have an answer."""
+    answered = []
+    for plan in plans:
+        if not plan.problem:
+            answered.append(plan)
+    return answered
+
+
+def comparison_notes(answer: Answer, scenario: Scenario) -> Iterator[FactLine]:
+    """Why a type has no answer, what the marks mean, and what all types have in common."""
+    if not answer.compared:
+        return
+    comparison = Comparison.of(answer, scenario)
+    for compared in answer.compared:
+        if compared.problem:
+            yield FactLine(printable_name(compared.gpu), printable_text(compared.problem))
+    if comparison.best:
+        yield FactLine("best", f"{_BEST} {', '.join(comparison.best)}")
+    yield FactLine("compared", comparison.like_for_like)
