@@ -24,6 +24,8 @@ from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Level, L
 from gpumon.triage.marks import MARKS
 from gpumon.triage.xid import xid_of
 
+Clock: TypeAlias = Callable[[float], str]
+"""Gives a Unix time as the time of day of a sentence: `13:13:29 UTC`, or `13:13:29` where all times are local."""
 LIMIT_NAMES: Final[Mapping[Limit, str]] = {
     Limit.HARDWARE_FAULT: "hardware fault",
     Limit.DOWN: "down",
@@ -679,21 +681,21 @@ _EVENTS: Final[Mapping[str, str]] = {
 """Sentences of events but those of verdicts."""
 
 
-def verdict_text(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict, clock: Clock = clock_utc) -> str:
     """The verdict in one line, without its scope and its limit's name."""
     if verdict.code is Limit.UNKNOWN:
         sentence = _unknown_text(verdict.unknown)
         if verdict.level in (Level.CRITICAL, Level.WARN) and verdict.evidence:
             sentence = f"{evidence_text(verdict.evidence[0])}; {sentence}"
     elif verdict.cause:
-        sentence = _filled_sentence(TEXTS, verdict.cause, verdict.parameters)
+        sentence = _filled_sentence(TEXTS, verdict.cause, verdict.parameters, clock)
     else:  # of another host's exporter, which has codes and figures
         sentence = ", ".join(evidence_text(evidence) for evidence in verdict.evidence[:2])
     difference = _difference_from_replicas(verdict)
     if difference is not None:
         sentence += f"; unlike its replicas: {evidence_text(difference)}"
     if verdict.until:
-        return f"until {clock_utc(wall_of(verdict.until))}: {sentence}"
+        return f"until {clock(wall_of(verdict.until))}: {sentence}"
     return sentence
 
 
@@ -721,10 +723,10 @@ def _unknown_text(signals: Sequence[Signal]) -> str:
     return "; ".join(stated)
 
 
-def _filled_sentence(table: Mapping[str, str], code: str, parameters: Parameters) -> str:
+def _filled_sentence(table: Mapping[str, str], code: str, parameters: Parameters, clock: Clock = clock_utc) -> str:
     """A sentence by its code; a code of a newer gpumon stands for itself."""
     if code in table:
-        return fill_template(table[code], parameters)
+        return fill_template(table[code], parameters, clock)
     return clean(code, _MOST_CHARACTERS)
 
 
@@ -814,14 +816,14 @@ def signal_text(signal: Signal) -> str:
     return what
 
 
-def event_text(event: Event) -> str:
+def event_text(event: Event, clock: Clock = clock_utc) -> str:
     """An event in one line."""
     if event.kind is not EventKind.VERDICT or event.verdict is None:
-        return _filled_sentence(_EVENTS, event.code, event.parameters)
+        return _filled_sentence(_EVENTS, event.code, event.parameters, clock)
     name = LIMIT_NAMES[event.verdict.code]
     if event.code == "verdict_over":
         return f"{name} is over"
-    sentence = verdict_text(event.verdict)
+    sentence = verdict_text(event.verdict, clock)
     if event.code == "verdict_cause":
         return f"{name}: {sentence}"
     if event.code == "verdict_level":
@@ -943,8 +945,6 @@ _NUMBER_FORMATS: Final[Mapping[str, Callable[[float], str]]] = {
     "money": price_per_hour_text,
     "age": age,
     "amount": amount,
-    "clock": clock_utc,
-    "minute": lambda value: f"{clock_utc(value)[:5]} UTC",
     "count": lambda value: f"{value:.0f}",
     "cores": _cores,
     "rate": lambda value: f"{value:,.2f}",
@@ -960,7 +960,9 @@ _NUMBER_FORMATS: Final[Mapping[str, Callable[[float], str]]] = {
     "xid": lambda value: xid_of(int(value)).text,
     "xid_head": lambda value: xid_of(int(value)).text.partition(":")[0],
 }
-NUMERIC: Final = frozenset(_NUMBER_FORMATS)
+_TIMES_OF_DAY: Final = frozenset({"clock", "minute"})
+"""Formats of Unix times, which a sentence's clock gives: with seconds, and without."""
+NUMERIC: Final = frozenset(_NUMBER_FORMATS) | _TIMES_OF_DAY
 """Formats of parameters that are numbers."""
 _QUANTITIES: Final[Mapping[str, str]] = {
     "DRAM": glossary.BANDWIDTH.name,
@@ -986,6 +988,8 @@ _WORD_FORMATS: Final[Mapping[str, Callable[[str, Parameters], str]]] = {
 }
 _TEMPLATE_TOKEN: Final = re.compile(r"\{(?P<name>\w+)(?:(?P<sign>[:=])(?P<spec>\w+))?\}|(?P<bracket>[\[\]|])")
 """A parameter (`{name:format}`, `{name=word}`), or a sign of alternatives."""
+_SECONDS_OF_CLOCK: Final = re.compile(r"(?<=\d\d:\d\d):\d\d")
+"""Seconds of a time of day, with their colon."""
 _MOST_CHARACTERS: Final = 300
 """Characters of one name in a sentence."""
 
@@ -1064,20 +1068,20 @@ class _Parser:
             self.add(sign)
 
 
-def fill_template(template: str, parameters: Parameters) -> str:
+def fill_template(template: str, parameters: Parameters, clock: Clock = clock_utc) -> str:
     """The sentence of a template; a parameter that it must have and has not is `?`."""
     if "{" not in template:
         return template
-    sentence = "".join(_part_text(part, parameters) or "" for part in _parse_template(template))
+    sentence = "".join(_part_text(part, parameters, clock) or "" for part in _parse_template(template))
     return sentence.replace("\x01", "[[").replace("\x02", "]]")
 
 
-def _part_text(part: TemplatePart, parameters: Parameters, *, must: bool = False) -> str | None:
+def _part_text(part: TemplatePart, parameters: Parameters, clock: Clock, *, must: bool = False) -> str | None:
     """A part as text; None where a word that it asks for is another, or a parameter that it `must` have is not there."""
     if isinstance(part, str):
         return part
     if isinstance(part, list):
-        return _first_complete(part, parameters)
+        return _first_complete(part, parameters, clock)
     value = parameters.get(part.name)
     if value is None:
         if must:
@@ -1088,15 +1092,17 @@ def _part_text(part: TemplatePart, parameters: Parameters, *, must: bool = False
             return ""
         return None
     if not isinstance(value, str):
-        return _number_text(value, part.spec)
+        return _number_text(value, part.spec, clock)
     if part.spec in _WORD_FORMATS:
         return _WORD_FORMATS[part.spec](value, parameters)
     return clean(value, _MOST_CHARACTERS)
 
 
-def _number_text(value: float, spec: str) -> str:
+def _number_text(value: float, spec: str, clock: Clock) -> str:
     """A number in its format."""
     try:
+        if spec in _TIMES_OF_DAY:
+            return _time_of_day(value, spec, clock)
         if spec in _NUMBER_FORMATS:
             return _NUMBER_FORMATS[spec](value)
         return f"{value:g}"
@@ -1104,10 +1110,18 @@ def _number_text(value: float, spec: str) -> str:
         return "?"
 
 
-def _first_complete(alternatives: list[list[TemplatePart]], parameters: Parameters) -> str:
+def _time_of_day(wall_s: float, spec: str, clock: Clock) -> str:
+    """A Unix time as its clock gives it; as `minute` without the seconds: `13:13 UTC`."""
+    time_of_day = clock(wall_s)
+    if spec == "minute":
+        return _SECONDS_OF_CLOCK.sub("", time_of_day, count=1)
+    return time_of_day
+
+
+def _first_complete(alternatives: list[list[TemplatePart]], parameters: Parameters, clock: Clock) -> str:
     """The first alternative of which all parameters are there; empty where there is none."""
     for alternative in alternatives:
-        pieces = [_part_text(part, parameters, must=True) for part in alternative]
+        pieces = [_part_text(part, parameters, clock, must=True) for part in alternative]
         if None not in pieces:
             return "".join([piece for piece in pieces if piece])
     return ""

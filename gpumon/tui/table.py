@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import msgspec
 
 from gpumon.readings.columns import DrawnColumn, TextColumn
-from gpumon.readings.format import DASH, cells, counted, left, phrase, ratio, right, short
+from gpumon.readings.format import DASH, cells, clock_utc, counted, left, phrase, ratio, right, short
 from gpumon.readings.format import spans as spans
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.tui.line import Piece, Row
@@ -436,4 +436,7 @@ def local_time_of(rfc3339: str) -> datetime | None:
 
 def clock(wall_s: float) -> str:
     """The local time of day of a Unix time."""
-    return datetime.fromtimestamp(wall_s, timezone.utc).astimezone().strftime("%H:%M:%S")
+    try:
+        return datetime.fromtimestamp(wall_s, timezone.utc).astimezone().strftime("%H:%M:%S")
+    except (ValueError, OverflowError, OSError):  # of a damaged recording: no such local time
+        return clock_utc(wall_s)

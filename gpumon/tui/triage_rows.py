@@ -358,7 +358,7 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
         what=NARROW[verdict.code],
         scope=clean(verdict.scope),
         since=verdict.since,
-        text=clean(verdict_text(verdict), _MOST_TEXT),
+        text=clean(verdict_text(verdict, clock), _MOST_TEXT),
         actions=tuple(clean(text, _MOST_TEXT) for text in action_texts(verdict)),
         evidence=tuple(clean(text, _MOST_TEXT) for text in evidence),
         is_verdict=True,
@@ -407,7 +407,7 @@ def _event_items(events: Sequence[Event], glyphs: Glyphs) -> list[Item]:
     newest: dict[tuple[str, ...], Event] = {}
     times: Counter[tuple[str, ...]] = Counter()
     for event in events:
-        meaning = (event.kind.value, event.key, event.scope, event_text(event))
+        meaning = (event.kind.value, event.key, event.scope, event_text(event, clock))
         first.setdefault(meaning, event)
         newest.pop(meaning, None)  # what happens again goes to the end
         newest[meaning] = event
@@ -422,7 +422,7 @@ def _event_item(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     """The row of an event that came `times` times, for the first time as `first`."""
     glyph, tone = event_mark(event, glyphs)
     if times > 1:
-        text = f"x{times}, first {clock(first.wall_s)}: {event_text(event)}"
+        text = f"x{times}, first {clock(first.wall_s)}: {event_text(event, clock)}"
     else:
         text = event_words(event)
     return Item(
@@ -444,7 +444,7 @@ def event_words(event: Event, at: Callable[[float], str] = clock) -> str:
     since = ""
     if event.since_s:
         since = at(event.since_s)
-    text = event_text(event)
+    text = event_text(event, clock)
     if since and since != at(event.wall_s):
         return f"since {since}: {text}"
     return text
@@ -452,7 +452,7 @@ def event_words(event: Event, at: Callable[[float], str] = clock) -> str:
 
 def _event_key(event: Event) -> str:
     """Key of the row of an event; the same for all that say the same."""
-    return f"event/{event.kind.value}/{event.key}/{event.scope}/{event_text(event)}"
+    return f"event/{event.kind.value}/{event.key}/{event.scope}/{event_text(event, clock)}"
 
 
 def row_key_of(event: Event, snapshot: Snapshot) -> str:
@@ -510,7 +510,7 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
 def _change_text(event: Event) -> str:
     """A change in a few words: of a verdict its name alone."""
     if event.verdict is None:
-        return clean(f"{event.scope} {event_text(event)}", _MOST_TEXT)
+        return clean(f"{event.scope} {event_text(event, clock)}", _MOST_TEXT)
     over = " over" if event.code == "verdict_over" else ""
     return clean(f"{event.scope} {LIMIT_NAMES[event.verdict.code]}{over}", _MOST_TEXT)
 

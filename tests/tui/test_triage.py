@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gpumon.config.themes import load_theme
@@ -13,6 +15,7 @@ from gpumon.readings.snapshot import (
     Confidence,
     Event,
     EventKind,
+    Family,
     FaultShown,
     Kind,
     Level,
@@ -26,7 +29,7 @@ from gpumon.tui.charts.curves import chart_of
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
-from gpumon.tui.triage_rows import STANDS_S, SteadyVerdicts, verdict_key
+from gpumon.tui.triage_rows import STANDS_S, SteadyVerdicts, event_words, verdict_key
 from gpumon.tui.triage_words import EVENTS, glyph_legend
 from gpumon.tui.widgets.triage_pane import TriagePane
 from tests.each_row import each_row
@@ -589,3 +592,22 @@ def test_a_verdict_without_figures_and_hostile_texts_are_painted() -> None:
         lines = body(replace(of, verdicts=(bare, long)), width, 20)
         assert all(cells(line) <= width for line in lines)
         assert lines[0].startswith(" ! host CPU")
+
+
+def test_times_in_verdicts_and_events_are_those_of_the_clock_on_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine hours ahead of UTC, as the title's clock, and without `UTC` behind them."""
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    shown = scenes.snapshot()
+    parameters = {"down": scenes.WALL_S - 3600.0}
+    down = verdicts.of_engine(shown.engines[0], Limit.DOWN, "crashed", family=Family.STATE, parameters=parameters)
+    faded = replace(verdicts.bandwidth(shown.engines[1]), until="2025-10-09T08:50:12.000Z")
+    judged = replace(shown, verdicts=(down, faded))
+    pane = " ".join(body(judged, 200, 30))
+    assert "since 16:53, cause unknown" in pane
+    assert "until 17:50:12" in pane
+    page = flat(page_of(judged, "verdict", verdict_key(faded)))
+    assert "until 17:50:12" in page
+    assert "UTC" not in pane + page
+    began = Event(scenes.WALL_S, EventKind.VERDICT, down.scope, "verdict_began", key=down.key, verdict=down)
+    assert event_words(began) == "down: since 16:53, cause unknown"

@@ -8,7 +8,7 @@ from typing import Final
 from gpumon.efficiency.service import Service
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import clock_utc, left, right, short, wall_of
+from gpumon.readings.format import left, right, short, wall_of
 from gpumon.readings.frame import LastFigures, Phase
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Quantiles, Replicas, Snapshot
@@ -40,7 +40,7 @@ from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.line import Piece
 from gpumon.tui.replica_rows import as_engine, mapped_note
 from gpumon.tui.services import WITHOUT, service_shown
-from gpumon.tui.table import spans
+from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
 
 _NOT_THERE: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
@@ -872,7 +872,7 @@ def _totals(engine: Engine, service: Service, figures: FigureMaker, counted_sinc
     who = "run" if trains else "engine"
     since = "gpumon started"
     if counted_since:
-        since = clock_utc(wall_of(counted_since))
+        since = clock(wall_of(counted_since))
     entries: list[Entry] = [figures.of(*row)._replace(source="") for row in rows]
     entries.append(Sentence(f"counted by the {who} since {since}; restarts of it are handled"))
     return [Section(f"{'trained' if trains else 'tokens'} since {since}", entries, side=1)]

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
-from gpumon.readings.format import clock_utc, counted, left, right, short, wall_of
+from gpumon.readings.format import counted, left, right, short, wall_of
 from gpumon.readings.frame import Phase
 from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Snapshot
@@ -32,7 +32,7 @@ from gpumon.tui.detail.values import above_one, formula, in_words, known, lastin
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.gpu_table import IDLE_BELOW, has_no_use, holds_vram
 from gpumon.tui.process_table import command_text, sm_share
-from gpumon.tui.table import spans
+from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
 
 _MOST_PROCESSES: Final = 32
@@ -357,7 +357,7 @@ def _throttling(gpu: Gpu, counted_since: str, figures: FigureMaker, watch: Watch
     else:
         entries.append(Sentence("the driver keeps no counters of throttled time for this GPU"))
     if counted_since:
-        entries.append(Sentence(f"energy and throttled time counted since {clock_utc(wall_of(counted_since))}"))
+        entries.append(Sentence(f"energy and throttled time counted since {clock(wall_of(counted_since))}"))
     return Section("throttling", entries, side=1)
 
 

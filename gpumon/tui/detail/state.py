@@ -19,6 +19,7 @@ from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.engine_table import STATES, ended_word
 from gpumon.tui.gpu_table import gpu_state
 from gpumon.tui.line import Row
+from gpumon.tui.table import clock
 from gpumon.tui.triage_words import mark, remarked
 
 _MEANINGS: Final = {
@@ -312,7 +313,7 @@ def _limits(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     for verdict in snapshot.verdicts:
         if (verdict.kind, verdict.key) == subject:
             glyph, tone, _ = mark(verdict)
-            entries.append(Fact(f"{glyph} {LIMIT_NAMES[verdict.code]}", verdict_text(verdict), tone=tone))
+            entries.append(Fact(f"{glyph} {LIMIT_NAMES[verdict.code]}", verdict_text(verdict, clock), tone=tone))
             if verdict.level is not Level.OK:
                 entries += [Sentence(f"· {evidence_text(figure)}", indent=_BELOW) for figure in verdict.evidence]
             if verdict.actions:

@@ -14,6 +14,7 @@ from gpumon.tui.charts.curves import CurveTexts, chart_of
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.detail.blocks import Entry, Section, Sentence
 from gpumon.tui.line import Row
+from gpumon.tui.table import clock
 
 _QUESTIONS: Final = {
     Family.STATE: "is it broken?",
@@ -35,7 +36,7 @@ def sections(verdict: Verdict, history: History | None) -> list[Section]:
     entries: list[Entry] = []
     for signal in verdict.unknown:
         entries.append(Sentence(f"? {signal_text(signal)}", "text"))
-    entries = entries or [Sentence(verdict_text(verdict), "text")]
+    entries = entries or [Sentence(verdict_text(verdict, clock), "text")]
     if verdict.confidence is not Confidence.HIGH and not verdict.unknown:
         entries.append(Sentence(_CONFIDENCE[verdict.confidence]))
     sections = [Section(_QUESTIONS[verdict.family], entries)]

@@ -17,6 +17,7 @@ from gpumon.tui.fleet.columns import NO_SENTENCE, gpu_types_text, in_part, row_s
 from gpumon.tui.fold import folded
 from gpumon.tui.line import cells_of
 from gpumon.tui.palette import Palette
+from gpumon.tui.table import clock
 from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
@@ -167,7 +168,7 @@ def _troubles(snapshot: Snapshot) -> Iterator[_Trouble]:
             glyph, tone, _ = mark(verdict)
             name = f" {glyph} {left(NARROW[verdict.code], 13)} "
             scope = f"{clean(verdict.scope, 30)} "
-            yield _Trouble(((name, tone), (scope, "strong")), clean(verdict_text(verdict), 300))
+            yield _Trouble(((name, tone), (scope, "strong")), clean(verdict_text(verdict, clock), 300))
 
 
 def _trouble_lines(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.Row]:

@@ -309,7 +309,7 @@ def _verdict_rows(change: VerdictChange, width: int, *, scoped: bool) -> list[Ro
     verdict = change.verdict
     shares = f" {_share(change.before_ratio):>4} {_share(change.after_ratio):>4} "
     scope = f"{verdict.scope} " if scoped else ""
-    text = f"{scope}{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict)}"
+    text = f"{scope}{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict, clock)}"
     glyph, tone, _ = LEVEL_MARKS[change.level]
     first: Piece = (glyph, tone)
     indent = cells(shares) + cells(glyph) + 1

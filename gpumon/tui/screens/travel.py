@@ -425,7 +425,7 @@ class TimeTravel(Generic[S]):
             known = set()
         for verdict in whole(now).verdicts:
             if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known:
-                text = f"{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict)}"
+                text = f"{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict, clock)}"
                 self._screen.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(text, 200)}", urgent=True)
                 return
 

@@ -8,6 +8,7 @@ from gpumon.efficiency.gpu import with_clearer_reasons
 from gpumon.readings.snapshot import Gpu, Verdict
 from gpumon.triage.render import verdict_text
 from gpumon.tui.gpu_table import judged_state
+from gpumon.tui.table import clock
 from gpumon.tui.view import View
 from gpumon.tui.wall.tiles import Tile
 
@@ -30,5 +31,5 @@ def judged_tile(gpu: Gpu, view: View, urgent: Verdict | None, state: Verdict | N
     word, tone = judged_state(gpu, view.levels, urgent, state)
     reason = ""
     if urgent is not None:
-        reason = verdict_text(urgent)
+        reason = verdict_text(urgent, clock)
     return Tile(gpu, word, tone, host, reason)
