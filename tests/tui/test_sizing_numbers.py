@@ -14,7 +14,7 @@ from gpumon.outputs.sizing_totals import named_totals
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import kinds as numbers
-from gpumon.tui.sizing.answer import need
+from gpumon.tui.sizing.answer import need_rows
 from gpumon.tui.sizing.fields import FIELDS_BY_SECTION, FieldPlace, Input, default_of, typed_value, with_value
 from gpumon.tui.sizing.kinds import NumberKind
 from gpumon.tui.sizing.state import PanelState
@@ -135,7 +135,7 @@ def test_watts_that_were_not_seen_are_marked(tp: int, end: str) -> None:
     seen = msgspec.structs.replace(NIM_70B, power_w=900.0)
     scenario = changed(SEVENTY, seen=seen, tp=tp)
     state = PanelState(KNOWN, scenario)
-    [row] = need(
+    [row] = need_rows(
         Scene(
             state=state,
             focused=True,

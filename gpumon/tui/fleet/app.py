@@ -64,7 +64,7 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
         await self.control.start(self.sink)
 
     def sources(self) -> Sequence[Collecting]:
-        """What has to be stopped at the end: the host that is looked at, and the fleet."""
+        """The host that is looked at, and the fleet: both have to be stopped at the end."""
         if self.host is None:
             return (self.control,)
         return (self.host.control, self.control)

@@ -453,7 +453,7 @@ def _host_notice(row: FleetRow, room: int) -> line.Row:
 
 
 class RowSentence(NamedTuple):
-    """What is wrong with a row, and what to do, in a whole sentence."""
+    """A whole sentence on a row: what is wrong, and what to do."""
 
     glyph: str
     tone: str

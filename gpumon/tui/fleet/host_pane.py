@@ -113,7 +113,7 @@ class HostPane(Pane):
         return lines
 
     def _host_lines(self, host: HostShown, width: int, spare: int) -> Iterator[line.Row]:
-        """What is wrong with a host, then a line for each of its GPUs and of its engines."""
+        """Faults and verdicts of a host, then a line for each of its GPUs and of its engines."""
         snapshot = host.snapshot
         yield from _trouble_lines(snapshot, width, spare)
         if snapshot.gpus:

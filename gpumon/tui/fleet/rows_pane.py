@@ -38,7 +38,7 @@ _GLOB_TO_ANY: Final = str.maketrans(dict.fromkeys("*?[]\"'", "?"))
 
 
 class _TableState(NamedTuple):
-    """What a table of another kind of rows comes back with."""
+    """State that the table of another kind of rows comes back with."""
 
     filter_text: str = ""
     cursor: str = ""

@@ -102,7 +102,7 @@ def _gpu_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
 
 
 def _coverage(total: FleetRow) -> list[_Figure]:
-    """Of how many GPUs each share is known, where it is not of all: `mfu of 41/48`; else `48/48 GPUs`."""
+    """Number of GPUs of which each share is known, where it is not all: `mfu of 41/48`; else `48/48 GPUs`."""
     busy = total.busy_ratio
     mfu = total.mfu_ratio
     mbu = total.mbu_ratio

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.efficiency.service import model_key
@@ -20,44 +20,52 @@ from gpumon.tui.sizing.effects import SOURCES, effect
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field, with_field_names
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
 
-_LIMITS: Final = {
+_LIMIT_TEXTS: Final = {
     LimitKind.TYPED.value: "as typed",
     LimitKind.RANGE.value: "the most that was measured",
     LimitKind.KNEE.value: "the knee of the sweep",
 }
-"""Origin of a capacity that is not called a limit of some kind."""
-_PLANNED_WITH: Final = ("tp", "pp", "weight_precision", "kv_precision")
+"""Origin of a capacity that no limit of the engine sets."""
+_SETTINGS: Final = ("tp", "pp", "weight_precision", "kv_precision")
+"""Fields of a workload whose values in effect are shown."""
+_LABEL_CELLS: Final = 8
+"""Cells of the labels of the need, of the types, and of what is here."""
+_MARGIN: Final = 1
+"""Cells that stay free at the right."""
+_ROUNDING: Final = 1e-6
+"""Requests by which a sum of floats may miss a whole number."""
+_TB_FROM: Final = 9.995e11
+"""Bytes from which memory is shown in TB: they are rounded to 1.00 TB."""
 
 
-def need(scene: Scene) -> list[Row]:
-    """Needed and here: always in view."""
+def need_rows(scene: Scene) -> list[Row]:
+    """GPUs and servers that the plan needs, and those that are here: always in view."""
     answer = scene.state.calculation.answer
-    width = scene.width
     tone = scene.tone
     if answer is None:
         return [((" need   …", "muted"),)]
-    rows = _why_not(scene, answer)
-    if rows and not answer.without:
-        return [((" need   no answer", tone("critical")),), *rows, *_have(scene, answer)]
+    problem_rows = _problem_rows(scene, answer)
+    if problem_rows and not answer.without:
+        return [((" need   no answer", tone("critical")),), *problem_rows, *_have_rows(scene, answer)]
     without = ""
     if answer.without:
         without = f"without {len(answer.without)} of {len(answer.workloads)}: "
-    totals = _side_by_side(_totals(answer), width - 9 - cells(without))
+    totals = ""
+    room = scene.width - _LABEL_CELLS - _MARGIN - cells(without)
+    lines = _side_by_side(_totals(answer), room)
+    if lines:  # the need has one line: totals that would begin another are left out
+        totals = lines[0]
     label = " need   "
     if scene.state.stale:
         label = " was    "
-    needed: Row = (
-        (label, tone("muted")),
-        (without, tone("critical")),
-        (totals[0] if totals else "", tone("strong")),
-    )
-    return [needed, *_types(scene, answer), *rows, *_have(scene, answer)]
+    need: Row = ((label, tone("muted")), (without, tone("critical")), (totals, tone("strong")))
+    return [need, *_types_rows(scene, answer), *problem_rows, *_have_rows(scene, answer)]
 
 
 def _totals(answer: Answer) -> list[str]:
     """GPUs, servers, memory, prices and power of the whole plan, as far as they are known."""
     totals = answer.totals_without if answer.without else answer.totals
-    parts = [_number(totals.gpus, "GPU"), _number(totals.servers, "server"), _memory(totals.memory_bytes)]
+    parts = [_count_text(totals.gpus, "GPU"), _count_text(totals.servers, "server"), _memory_text(totals.memory_bytes)]
     if not isinstance(totals.price_per_hour, Missing):
         parts.append(f"{totals.price_per_hour:,.2f} per hour")
     if not isinstance(totals.power_w, Missing):
@@ -77,12 +85,12 @@ def _power_basis(answer: Answer) -> str:
     return "typed" if sources == {"typed"} else "measured"
 
 
-def _types(scene: Scene, answer: Answer) -> list[Row]:
-    """The need for each of several types of GPU, and the extra cost of the order of the servers."""
+def _types_rows(scene: Scene, answer: Answer) -> list[Row]:
+    """GPUs and servers of each of several types, and what the plan saves by filling the servers in another order."""
     packed = answer.plans.memory_only if answer.packing == "memory" else answer.plans.busy_aware
     parts = []
     for share in packed.by_gpu:
-        servers = _number(float(share.servers), "server")
+        servers = _count_text(float(share.servers), "server")
         parts.append(f"{whole_count(float(share.gpus))} {clean(share.gpu, 40)} in {servers}")
     saving = packed.saving_per_hour
     if not isinstance(saving, Missing) and saving > 0:
@@ -92,19 +100,19 @@ def _types(scene: Scene, answer: Answer) -> list[Row]:
     return _labelled(scene, " of     ", *parts)
 
 
-def _why_not(scene: Scene, answer: Answer) -> list[Row]:
+def _problem_rows(scene: Scene, answer: Answer) -> list[Row]:
     """The reason why a workload has no answer: the one under the cursor, else the first; the others by name."""
     if not answer.problem:
         return []
     under_cursor = _plan_under_cursor(scene)
-    chosen = _first_problem(under_cursor, answer)
-    # Where the cursor is on another row, that row's figures have the lines.
+    plan = _plan_with_problem(under_cursor, answer)
     most = 3
+    # A workload under the cursor that has an answer needs the lines for its own figures.
     if answer.without and under_cursor is not None and not under_cursor.problem:
         most = 1
     tone = scene.tone("critical")
-    rows = wrap_line(clean(with_field_names(_reason(chosen, answer)), 400), scene.width, tone, most=most)
-    others = [_short(name) for name in answer.without if chosen is None or name != chosen.name]
+    rows = wrap_line(clean(with_field_names(_reason(plan, answer)), 400), scene.width, tone, most=most)
+    others = [_short_name(name) for name in answer.without if plan is None or name != plan.name]
     if others:
         rows += wrap_line(clean(f"also without {', '.join(others)}", 400), scene.width, tone, most=2)
     return rows
@@ -118,17 +126,17 @@ def _plan_under_cursor(scene: Scene) -> WorkloadPlan | None:
     return None
 
 
-def _reason(chosen: WorkloadPlan | None, answer: Answer) -> str:
-    """The problem of the chosen workload behind its name; that of the whole plan if none is chosen."""
-    if chosen is None:
+def _reason(plan: WorkloadPlan | None, answer: Answer) -> str:
+    """The problem of a workload behind its name; the problem of the whole answer without a workload."""
+    if plan is None:
         return answer.problem
     if answer.without:
-        return f"without {_short(chosen.name)}: {chosen.problem}"
-    return f"{chosen.name}: {chosen.problem}"
+        return f"without {_short_name(plan.name)}: {plan.problem}"
+    return f"{plan.name}: {plan.problem}"
 
 
-def _first_problem(under_cursor: WorkloadPlan | None, answer: Answer) -> WorkloadPlan | None:
-    """The workload under the cursor if it has a problem, else the first one that has."""
+def _plan_with_problem(under_cursor: WorkloadPlan | None, answer: Answer) -> WorkloadPlan | None:
+    """The workload under the cursor if it has a problem, else the first one that has; None if none has."""
     if under_cursor is not None and under_cursor.problem:
         return under_cursor
     for plan in answer.workloads:
@@ -137,56 +145,56 @@ def _first_problem(under_cursor: WorkloadPlan | None, answer: Answer) -> Workloa
     return None
 
 
-def _short(name: str) -> str:
-    """Without the organisation."""
+def _short_name(name: str) -> str:
+    """The name of a model without its organisation."""
     return name.rpartition("/")[2] or name
 
 
-def _have(scene: Scene, answer: Answer) -> list[Row]:
-    """The GPUs that are here, whether they are enough, and what uses them."""
+def _have_rows(scene: Scene, answer: Answer) -> list[Row]:
+    """The GPUs that are here, whether they are enough, and what else uses them."""
     have = answer.have
     if have is None:
         return []
-    lacks = not isinstance(have.short_gpus, Missing) and have.short_gpus > 0
-    here = "no GPU"
+    gpus = "no GPU"
     if have.gpus:
-        here = _number(float(have.gpus), "GPU")
+        gpus = _count_text(float(have.gpus), "GPU")
     if have.gpu:
-        here += f" {clean(have.gpu, 40)}"
-    text = clean(with_field_names(have.text), 120)
-    tone = scene.tone("warn" if lacks else "ok")
-    row: Row = ((" have   ", scene.tone("muted")), (f"{here}  ", scene.tone("text")))
-    others = scene.state.calculation.here.in_use
-    if others:
-        in_use = _labelled(scene, " " * 8, ", ".join(others))
-    else:
-        in_use = []
-    if cells(here) + cells(text) + 11 <= scene.width:
-        return [(*row, (text, tone)), *in_use]
-    return [row, *wrap_line(text, scene.width, tone, most=2), *in_use]
+        gpus = f"{gpus} {clean(have.gpu, 40)}"
+    gpus = f"{gpus}  "
+    verdict = clean(with_field_names(have.text), 120)
+    tone = scene.tone("ok")
+    if not isinstance(have.short_gpus, Missing) and have.short_gpus > 0:
+        tone = scene.tone("warn")
+    row: Row = ((" have   ", scene.tone("muted")), (gpus, scene.tone("text")))
+    in_use: list[Row] = []
+    if scene.state.calculation.here.in_use:
+        in_use = _labelled(scene, " " * _LABEL_CELLS, ", ".join(scene.state.calculation.here.in_use))
+    if _LABEL_CELLS + cells(gpus) + cells(verdict) + _MARGIN <= scene.width:
+        return [(*row, (verdict, tone)), *in_use]
+    return [row, *wrap_line(verdict, scene.width, tone, most=2), *in_use]
 
 
-def about(scene: Scene) -> list[Row]:
+def about_rows(scene: Scene) -> list[Row]:
     """The facts about the chosen workload, the most important first."""
     state = scene.state
     plan = state.calculation.plan(state.workload_number)
-    rows = [*_other_packing(scene), *_planned_with(scene)]
+    rows = [*_other_packing(scene), *_settings(scene)]
     if plan is None or plan.problem:
         return rows
     return [
         *rows,
-        *_takes(scene, plan),
-        *_limit(scene, plan),
-        *_carries(scene, plan),
+        *_places(scene, plan),
+        *_limits(scene, plan),
+        *_capacity(scene, plan),
         *_load(scene, plan),
-        *_source(scene, plan),
-        *_split(scene, plan),
-        *_degraded(scene, plan),
-        *_runs(scene, plan),
+        *_capacity_source(scene, plan),
+        *_disaggregated(scene, plan),
+        *_after_a_loss(scene, plan),
+        *_running_now(scene, plan),
     ]
 
 
-def _degraded(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+def _after_a_loss(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """The instances that are left once a GPU, or a server, is lost."""
     rows: list[Row] = []
     for degraded in plan.degraded:
@@ -198,8 +206,8 @@ def _degraded(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     return rows
 
 
-def answer_notes(scene: Scene) -> list[Row]:
-    """Warnings, then what one has to know about the chosen workload."""
+def note_rows(scene: Scene) -> list[Row]:
+    """Warnings, then the conditions under which the figures of the chosen workload hold; each text once."""
     answer = scene.state.calculation.answer
     if answer is None:
         return []
@@ -219,19 +227,19 @@ def _other_packing(scene: Scene) -> list[Row]:
     if answer is None or answer.problem:
         return []
     if answer.packing == "memory":
-        mine = answer.plans.memory_only
+        shown = answer.plans.memory_only
         other = answer.plans.busy_aware
-        name = " by memory and busy share "
+        label = " by memory and busy share "
     else:
-        mine = answer.plans.busy_aware
+        shown = answer.plans.busy_aware
         other = answer.plans.memory_only
-        name = " by memory alone "
-    if other.problem or (other.gpus, other.servers) == (mine.gpus, mine.servers):
+        label = " by memory alone "
+    if other.problem or (other.gpus, other.servers) == (shown.gpus, shown.servers):
         return []
-    return _labelled(scene, name, f"{_number(other.gpus, 'GPU')}, {_number(other.servers, 'server')}")
+    return _labelled(scene, label, f"{_count_text(other.gpus, 'GPU')}, {_count_text(other.servers, 'server')}")
 
 
-def _planned_with(scene: Scene) -> list[Row]:
+def _settings(scene: Scene) -> list[Row]:
     """TP, weights and KV cache in effect of the chosen workload, what of it was typed, and its goals."""
     state = scene.state
     if state.workload_number >= len(state.scenario.workload):
@@ -254,7 +262,7 @@ def _settings_in_effect(scene: Scene) -> list[str]:
     """Fields of the chosen workload with their values in effect: `TP 4 typed`; a PP of 1 is not worth saying."""
     state = scene.state
     parts = []
-    for key in _PLANNED_WITH:
+    for key in _SETTINGS:
         place = FieldPlace(WORKLOAD, state.workload_number, field(WORKLOAD, key))
         value, origin = effect(place, state.version, state.calculation)
         if not value or (key == "pp" and value == 1):
@@ -277,25 +285,24 @@ def _own_goals(workload: Workload) -> list[str]:
     return goals
 
 
-def _takes(scene: Scene, plan: WorkloadPlan) -> list[Row]:
-    """GPUs and servers of one of several workloads, and whether it shares these."""
+def _places(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """GPUs and servers that one of several workloads takes, and whether it shares the servers."""
     servers = plan.servers
     shared = plan.servers_shared
     if len(scene.state.scenario.workload) < 2 or isinstance(servers, Missing) or isinstance(shared, Missing):
         return []
-    if shared == servers:
-        whose = "shared"
-    else:
-        whose = f"{whole_count(shared)} of them shared"
-    if shared:
-        whose = f"{whose} with other models*"
-    else:
+    if not shared:
         whose = "of its own"
-    return _labelled(scene, " takes  ", f"{_number(plan.gpus, 'GPU')} in {_number(servers, 'server')}, {whose}")
+    elif shared == servers:
+        whose = "shared with other models*"
+    else:
+        whose = f"{whole_count(shared)} of them shared with other models*"
+    gpus = _count_text(plan.gpus, "GPU")
+    return _labelled(scene, " takes  ", f"{gpus} in {_count_text(servers, 'server')}, {whose}")
 
 
-def _limit(scene: Scene, plan: WorkloadPlan) -> list[Row]:
-    """The first limit and the next one, with where each holds."""
+def _limits(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """The first limit and the next one, with the requests in flight at which each holds."""
     if not plan.limit:
         return []
     text = f"{_limit_with_load(plan, plan.limit)} per instance"
@@ -314,127 +321,161 @@ def _limit_with_load(plan: WorkloadPlan, kind: str) -> str:
     return kind
 
 
-def _carries(scene: Scene, plan: WorkloadPlan) -> list[Row]:
-    """How much more would fit into the same instances."""
-    per_instance = plan.capacity_per_instance
-    instances = plan.instances
-    target = plan.concurrency
-    if isinstance(per_instance, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
+def _capacity(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+    """Requests in flight that the instances here, or else the needed ones, carry, and the room above the target."""
+    running = _running_here(scene)
+    carried = _carried(plan, running)
+    if carried is None:
         return []
-    here, kv_ratio = _running_here(scene)
-    needed = max(0.0, instances - plan.spares)
-    most = per_instance * (here or needed)
-    if not math.isfinite(most) or not math.isfinite(target):
-        return []
-    more = math.floor(most + 1e-6) - math.ceil(target - 1e-6)
-    room = f"{_share(scene, plan, per_instance)}: {_room_for(more)}"
-    if more >= 0 and kv_ratio is not None and kv_ratio >= KV_SHARE:
-        room = f": {_above(more)}, but KV here is {kv_ratio * 100:.0f} % full now"
-    label, verb = _instances_carry(here or round(needed), here=bool(here))
     # A target that is no number of requests in flight would be taken for one of the same unit.
     unit = ""
     if plan.target_kind != "concurrency":
         unit = " in flight"
-    return _labelled(scene, label, f"{verb} {whole_count(most)}{unit}{room}")
+    if carried.surplus >= 0 and running.kv_is_full:
+        room = f": {_surplus_text(carried.surplus)}, but KV here is {running.kv_ratio * 100:.0f} % full now"
+    else:
+        room = f"{_capacity_basis(scene, plan, carried.per_instance)}: {_room_text(carried.surplus)}"
+    place = "here" if running.instances else "needed"
+    if carried.instances == 1:
+        label = f" 1 instance {place} "
+        verb = "carries"
+    else:
+        label = f" {carried.instances:,} instances {place} "
+        verb = "carry"
+    return _labelled(scene, label, f"{verb} {whole_count(carried.requests)}{unit}{room}")
 
 
-def _instances_carry(number: int, *, here: bool) -> tuple[str, str]:
-    """The instances that run here, or are needed, as a label, and the verb that follows."""
-    place = "here" if here else "needed"
-    if number == 1:
-        return f" 1 instance {place} ", "carries"
-    return f" {number:,} instances {place} ", "carry"
+class _Carried(NamedTuple):
+    """Requests in flight that some instances of a workload carry."""
+
+    instances: int
+    per_instance: float
+    requests: float
+    surplus: int
+    """Whole requests above the target; below 0: those that are not carried."""
 
 
-def _above(more: int) -> str:
+def _carried(plan: WorkloadPlan, running: _Running) -> _Carried | None:
+    """The load that the running instances carry, or the needed ones where none runs; None where it is not known."""
+    per_instance = plan.capacity_per_instance
+    instances = plan.instances
+    target = plan.concurrency
+    if isinstance(per_instance, Missing) or isinstance(instances, Missing) or isinstance(target, Missing):
+        return None
+    carrying = running.instances or max(0.0, instances - plan.spares)
+    requests = per_instance * carrying
+    if not math.isfinite(requests) or not math.isfinite(target):
+        return None
+    surplus = math.floor(requests + _ROUNDING) - math.ceil(target - _ROUNDING)
+    return _Carried(round(carrying), per_instance, requests, surplus)
+
+
+def _surplus_text(surplus: int) -> str:
     """Requests in flight that are carried above the target."""
-    if more:
-        return f"{more:,} above the target"
+    if surplus:
+        return f"{surplus:,} above the target"
     return "just the target"
 
 
-def _room_for(more: int) -> str:
+def _room_text(surplus: int) -> str:
     """Requests in flight that fit above the target; below 0 those that do not fit."""
-    if more > 0:
-        return f"room for {more:,} more"
-    if more < 0:
-        return f"short of {-more:,}"
+    if surplus > 0:
+        return f"room for {surplus:,} more"
+    if surplus < 0:
+        return f"short of {-surplus:,}"
     return "no room for more"
 
 
-def _running_here(scene: Scene) -> tuple[int, float | None]:
-    """Instances that run here as they are planned, and how full the fullest KV cache of them is."""
+class _Running(NamedTuple):
+    """Instances of a workload that run here as they are planned."""
+
+    instances: int = 0
+    kv_ratio: float = 0.0
+    """How full the fullest of their KV caches is; 0 where that is not known."""
+
+    @property
+    def kv_is_full(self) -> bool:
+        """Whether a KV cache is as full as requests fill it: the engine lets no more in, whatever the plan says."""
+        return self.kv_ratio >= KV_SHARE
+
+
+def _running_here(scene: Scene) -> _Running:
+    """The instances of the chosen workload that run here on the planned GPU with the planned TP and PP."""
     calculation = scene.state.calculation
     instance = calculation.instance(scene.state.workload_number)
     seen = instance.seen if instance is not None else None
     if instance is None or seen is None or seen.origin is not Origin.LIVE:
-        return 0, None
-    same = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
-    if not same or seen.parallel != (instance.tp, instance.pp):
-        return 0, None
+        return _Running()
+    same_gpu = not seen.gpu or (instance.gpu is not None and seen.gpu == instance.gpu.name)
+    if not same_gpu or seen.parallel != (instance.tp, instance.pp):
+        return _Running()
     model = scene.state.scenario.workload[scene.state.workload_number].model
-    return calculation.here.instances.get(model, 0), calculation.here.kv_ratios.get(model)
+    return _Running(calculation.here.instances.get(model, 0), calculation.here.kv_ratios.get(model, 0.0))
 
 
-def _share(scene: Scene, plan: WorkloadPlan, per_instance: float) -> str:
+def _capacity_basis(scene: Scene, plan: WorkloadPlan, per_instance: float) -> str:
     """The limit that a capacity comes from, and which share of it is planned with: ` (80 % of the KV limit)`."""
-    name = _LIMITS.get(plan.limit, f"the {plan.limit} limit")
+    if plan.limit in _LIMIT_TEXTS:
+        return f" ({_LIMIT_TEXTS[plan.limit]})"
     factor = scene.state.scenario.planning_factor
-    first = next((limit.concurrency for limit in plan.limits if limit.kind.value == plan.limit), 0.0)
-    planned = plan.limit not in _LIMITS and factor < 1.0 and abs(first * factor - per_instance) <= 1.0
-    if planned:
-        return f" ({factor * 100:.3g} % of {name})"
-    return f" ({name})"
+    limit = next((limit.concurrency for limit in plan.limits if limit.kind.value == plan.limit), 0.0)
+    # Fractions of a request are cut off. A capacity that is further off does not come from this share.
+    if factor < 1.0 and abs(limit * factor - per_instance) <= 1.0:
+        return f" ({factor * 100:.3g} % of the {plan.limit} limit)"
+    return f" (the {plan.limit} limit)"
 
 
 def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """Load and latencies of each instance at the target."""
-    parts = [""]
+    running = ""
     if not isinstance(plan.running, Missing):
-        parts[0] = f"{plan.running:.3g} in flight"
+        running = f"{plan.running:.3g} in flight"
+    parts = [running]
     for name, key in (("ITL", "itl"), ("TTFT", "ttft"), ("E2E", "e2e")):
         mean: Reading = getattr(plan, f"{key}_s")
-        slow: Reading = getattr(plan, f"{key}_p95_s", NOT_KNOWN)
+        p95: Reading = getattr(plan, f"{key}_p95_s", NOT_KNOWN)  # E2E has none
         if isinstance(mean, Missing):
             continue
         latency = f"{name} mean {seconds(mean)}"
-        if not isinstance(slow, Missing):
-            latency += f" p95 {seconds(slow)}"
+        if not isinstance(p95, Missing):
+            latency += f" p95 {seconds(p95)}"
         parts.append(latency)
     if not isinstance(plan.tokens_per_s, Missing):
         parts.append(f"all instances {count(plan.tokens_per_s)} tok/s")
     return _labelled(scene, " per instance ", *parts, between="  ")
 
 
-def _runs(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """The engines that serve the model here, beside the plan; nothing where there is none."""
     calculation = scene.state.calculation
-    here = calculation.here.served.get(model_key(plan.model))
-    if here is None:
+    engines = calculation.here.served.get(model_key(plan.model))
+    if engines is None:
         return []
-    runs = running_instances(calculation.instance(scene.state.workload_number), here)
+    runs = running_instances(calculation.instance(scene.state.workload_number), engines)
     return _labelled(scene, " runs now ", runs_text(plan, runs))
 
 
-def _source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+def _capacity_source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """The origin of the capacity, with the memory if the line has room for it."""
-    name = SOURCES[plan.source]
-    if not name:
+    source = SOURCES[plan.source]
+    if not source:
         return []
     band = ""
     if plan.band:
         band = f", {plan.band.text}"
-    text = f"{name}{_measured_on(scene, plan)}{band}"
-    memory = _memory(plan.memory_bytes)
+    text = f"{source}{_measured_on(scene, plan)}{band}"
+    label = " capacity "
+    memory = _memory_text(plan.memory_bytes)
     if memory:
-        longer = f"{text}; {memory} ({plan.memory_source})"
-        if cells(longer) + 10 <= scene.width:
-            text = longer
-    return _labelled(scene, " capacity ", text)
+        with_memory = f"{text}; {memory} ({plan.memory_source})"
+        if cells(label) + cells(with_memory) <= scene.width:
+            text = with_memory
+    return _labelled(scene, label, text)
 
 
 def _measured_on(scene: Scene, plan: WorkloadPlan) -> str:
-    """The engine that was measured, and up to which load if the plan goes beyond."""
+    """The engine that was measured, and up to which load if the plan goes beyond: ` up to 32 on vllm:8000, 48 is
+    extrapolated`."""
     engine = ""
     if plan.seen_name and plan.source is not Source.ROOFLINE:
         engine = f" on {clean(plan.seen_name, 40)}"
@@ -446,16 +487,15 @@ def _measured_on(scene: Scene, plan: WorkloadPlan) -> str:
     return f" up to {whole_count(fitted.high)}{engine}, {planned} is extrapolated"
 
 
-def _split(scene: Scene, plan: WorkloadPlan) -> list[Row]:
+def _disaggregated(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """The same target on pools of prefill and decode, where the scenario asks for it."""
-    split = plan.disaggregated
-    if split is None:
+    pools = plan.disaggregated
+    if pools is None:
         return []
-    if split.problem:
-        basis = ""
-    else:
+    basis = ""
+    if not pools.problem:
         basis = "; not measured"
-    return _labelled(scene, " disaggregated ", clean(f"{split.text}{basis}", 300))
+    return _labelled(scene, " disaggregated ", clean(f"{pools.text}{basis}", 300))
 
 
 def _labelled(scene: Scene, label: str, *parts: str, between: str = "  ") -> list[Row]:
@@ -481,14 +521,17 @@ def _side_by_side(parts: list[str], width: int, between: str = "  ") -> list[str
     return lines
 
 
-def _number(value: Reading, thing: str) -> str:
-    return f"{whole_count(value)} {thing}{'' if value == 1 else 's'}"
+def _count_text(value: Reading, thing: str) -> str:
+    """A number of things: `1 GPU`, `2 GPUs`."""
+    if value == 1:
+        return f"{whole_count(value)} {thing}"
+    return f"{whole_count(value)} {thing}s"
 
 
-def _memory(size: Reading) -> str:
-    """In data sheets' units: 1 GB is 1e9 bytes."""
+def _memory_text(size: Reading) -> str:
+    """Memory in the units of data sheets, in which 1 GB is 1e9 bytes; empty where it is not known."""
     if isinstance(size, Missing):
         return ""
-    if size >= 9.995e11:
+    if size >= _TB_FROM:
         return f"memory {size / 1e12:.2f} TB"
     return f"memory {size / 1e9:.1f} GB"

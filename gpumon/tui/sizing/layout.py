@@ -135,9 +135,9 @@ def _text(scene: Scene) -> _Text:
     if state.calculation.failed:
         about += wrap_line(state.calculation.failed, scene.width, "critical", most=3)
     if not (state.opened and state.stop.section == SERVER):  # the fields of a server are about no workload
-        about += answer.about(scene)
-        notes = answer.answer_notes(scene)
-    return _Text(answer.need(scene), about, notes)
+        about += answer.about_rows(scene)
+        notes = answer.note_rows(scene)
+    return _Text(answer.need_rows(scene), about, notes)
 
 
 def _least_above(scene: Scene) -> int:
