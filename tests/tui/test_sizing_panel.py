@@ -857,7 +857,7 @@ async def test_digits_after_a_goal_s_key_are_the_goal(key: str, goal: str) -> No
         await type_keys(app, pilot, *"350", "enter")
         assert getattr(desk_of(app).present, goal) == 350.0
         assert [target(app, at) for at in range(3)] == [24.0, 27.0, 30.0]
-        assert (desk_of(app).stop.section, desk_of(app).stop.at) == ("workload", 1)
+        assert (desk_of(app).stop.section, desk_of(app).stop.number) == ("workload", 1)
         await type_keys(app, pilot, key, "d")
         assert target(app, 1) == 54.0
         await type_keys(app, pilot, key, "5", "escape")
