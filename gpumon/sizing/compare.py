@@ -289,11 +289,12 @@ def _tensor_parallels(row: Compared) -> list[int]:
 
 
 def _has(figure: ComparedFigure, row: Compared) -> bool:
+    """Whether a row has a figure; of figures of workloads whether one of them has it. A TP of 0 is not known."""
     if not figure.of_workload:
         return not isinstance(getattr(row.totals, figure.key), Missing)
     for workload in row.workloads:
         value = getattr(workload, figure.key)
-        if bool(value) and not isinstance(value, Missing):
+        if not isinstance(value, Missing) and bool(value):
             return True
     return False
 

@@ -10,7 +10,7 @@ from gpumon.sizing.compare import Comparison, compare, gpu_types
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.records import replace
-from tests.sizing.questions import KNOWN, NIM_70B, SEVENTY, changed
+from tests.sizing.questions import GUIDE, KNOWN, NIM_70B, SEVENTY, changed
 
 PRICED = KNOWN._replace(prices={"H100 SXM5 80GB": 2.49, "H200 SXM 141GB": 3.3, "A100 SXM4 80GB": 1.19})
 QWEN = Scenario(
@@ -86,6 +86,15 @@ def test_a_figure_that_no_type_has_is_no_column():
     unpriced = compare(QWEN, KNOWN._replace(prices={}))
     assert not {"$/h", "$/1M tok"}.intersection(figure.title for figure in unpriced.shown)
     assert unpriced.unpriced
+
+
+def test_a_latency_that_is_not_known_is_no_column():
+    comparison = compare(GUIDE, KNOWN, ("H100 PCIe 80GB",))
+    assert not comparison.rows[0].problem
+    assert isinstance(comparison.rows[0].workloads[0].itl_s, Missing)
+    titles = [figure.title for figure in comparison.shown]
+    assert "GPUs" in titles
+    assert "ITL mean" not in titles
 
 
 def test_a_type_that_misses_the_goal_says_so():
