@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from gpumon.sources.last_seen.memory import NO_CAUSE, Cause
+from gpumon.sources.last_seen.departures import NO_CAUSE, Cause
 from gpumon.sources.last_seen.processes import UNIT, oom_kills
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 

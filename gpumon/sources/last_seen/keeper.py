@@ -12,12 +12,15 @@ import msgspec
 
 from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.merge import with_unique_names
+from gpumon.sources.last_seen.around import Around
 from gpumon.sources.last_seen.causes import cause_of
+from gpumon.sources.last_seen.departures import Cause
 from gpumon.sources.last_seen.gpus import LastListed
 from gpumon.sources.last_seen.looks import SERVER_LOOK_S, ServerLooks, Servers
-from gpumon.sources.last_seen.memory import CAUSE_S, Around, Cause, LastSeen
+from gpumon.sources.last_seen.memory import LastSeen
 from gpumon.sources.last_seen.processes import boot_id
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine, Listed, WrittenMemory
+from gpumon.sources.last_seen.seen_engine import CAUSE_S
 from gpumon.sources.last_seen.store import LastSeenStore
 from gpumon.sources.offload import daemon_thread, finished
 

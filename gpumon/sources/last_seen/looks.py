@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from gpumon.sources.family import ProcessRecord
-from gpumon.sources.last_seen.memory import Around
+from gpumon.sources.last_seen.around import Around
 from gpumon.sources.last_seen.processes import ProcessLook, Use, look_at_processes, works
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin, ProcessId
 from gpumon.sources.offload import daemon_thread, finished

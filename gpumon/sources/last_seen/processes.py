@@ -15,7 +15,7 @@ from gpumon.sources.discovery.command_line import shown_command
 from gpumon.sources.driver.names import pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
 from gpumon.sources.family import ProcessRecord
-from gpumon.sources.last_seen.memory import ServerWork
+from gpumon.sources.last_seen.around import ServerWork
 from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, ProcessId
 
 CONTAINER: Final = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)")

@@ -13,7 +13,7 @@ TICKS_PER_S: Final = float(os.sysconf("SC_CLK_TCK"))
 SHOWN_AFTER_END_S: Final = 86400.0
 """Seconds for which an engine that ended, and a GPU that is not listed any more, are shown."""
 SHOWN_AFTER_STOP_S: Final = 600.0
-"""Seconds for which an engine is shown that somebody stopped (`Departure.planned`, by which `_is_over` in memory.py
+"""Seconds for which an engine is shown that somebody stopped (`Departure.planned`, by which `is_over` in departures.py
 chooses between the two)."""
 ProcessId = tuple[int, int]
 """Pid and start in clock ticks since boot: tells a process from a later one with the same pid."""

@@ -13,7 +13,7 @@ import msgspec
 from gpumon.config.schema import Endpoint, Feed
 from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
-from gpumon.sources.last_seen.memory import Around, ServerWork
+from gpumon.sources.last_seen.around import Around, ServerWork
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId
 from gpumon.sources.simulator.gpus import AverageWork, GpuPace, SimulatedGpu, share_time
 from gpumon.sources.simulator.physics import GIB

@@ -16,7 +16,7 @@ from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.sources.family import read_process
 from gpumon.sources.last_seen import causes
 from gpumon.sources.last_seen.causes import NO_CAUSE, cause_of, container_cause, look_up_cause, unit_cause
-from gpumon.sources.last_seen.memory import Cause
+from gpumon.sources.last_seen.departures import Cause
 from gpumon.sources.last_seen.processes import has_ended, look_at_processes, origin_of, unit_of, works
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 from tests.each_row import each_row

@@ -24,8 +24,10 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import WARMING_UP
 from gpumon.readings.quantities import DECODE_TOKENS, KV_USAGE, RUNNING, WAITING
+from gpumon.sources.last_seen.around import Around, ServerWork
+from gpumon.sources.last_seen.departures import Cause
 from gpumon.sources.last_seen.gpus import LastListed
-from gpumon.sources.last_seen.memory import Around, Cause, LastSeen, ServerWork
+from gpumon.sources.last_seen.memory import LastSeen
 from gpumon.sources.last_seen.records import TICKS_PER_S, EngineOrigin, KnownEngine, Listed, WrittenMemory
 from gpumon.sources.last_seen.store import LastSeenStore
 from tests.records import replace

@@ -1,0 +1,47 @@
+"""State of the processes around the engines at a tick, as the memory of engines is given it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from gpumon.sources.last_seen.records import EngineOrigin, ProcessId
+
+
+class ServerWork(NamedTuple):
+    """Work of a server's processes at a moment. None: not readable by this user."""
+
+    read_bytes_per_s: float | None = None
+    cpu_cores: float | None = None
+
+
+class Around(NamedTuple):
+    """Known state of the engines' processes at a tick."""
+
+    servers: Mapping[str, EngineOrigin] = {}
+    """Servers that run now, by the URL at which they are polled."""
+    listening: frozenset[str] = frozenset()
+    """URLs of `servers` at which they listen."""
+    ended: frozenset[ProcessId] = frozenset()
+    """Processes that are gone."""
+    works: Mapping[ProcessId, ServerWork] = {}
+    """Work of servers that do not listen yet."""
+    passing: frozenset[str] = frozenset()
+    """URLs of servers that others start and end at will: the end of such a one is no event."""
+    looks: bool = False
+    """Servers of this host are looked for: one that is remembered and not found has ended."""
+    rebooted: bool = False
+    """This host began anew since the memory was written."""
+    slept_s: float = 0.0
+    """Time for which this host slept since its boot: processes count it in their start, and the monotonic clock does
+    not."""
+
+
+class Tick(NamedTuple):
+    """The moment of a tick, and what was seen around the engines by then."""
+
+    around: Around
+    wall_s: float
+    """Unix time."""
+    now_s: float
+    """Monotonic time."""
