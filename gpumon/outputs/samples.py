@@ -169,7 +169,7 @@ def _figure_samples(thing: Any, table: _FieldTable, labels: SampleLabels) -> Ite
     """A sample for each field that has a finite figure."""
     for field, get in zip(table.fields, _getters(thing.__class__, table.paths), strict=True):
         value = get(thing)
-        if type(value) is Missing or not math.isfinite(value) or (field.whole and value == 0):
+        if type(value) is Missing or not math.isfinite(value) or (field.zero_is_unknown and value == 0):
             continue
         if field.fixed:
             yield ExportedSample(PREFIX + field.sample, {**labels, **field.fixed}, float(value))

@@ -37,8 +37,9 @@ class ComparedSpan(msgspec.Struct, frozen=True):
     """One of the two spans."""
 
     begin: str
-    """RFC 3339; so `end`."""
+    """RFC 3339."""
     end: str
+    """RFC 3339."""
     seconds: float
     covered_s: float
     """Time from the first to the last moment that is known in it."""

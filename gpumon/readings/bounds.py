@@ -13,7 +13,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 
 
 class Bound(NamedTuple):
-    """The largest number of a field that can be true."""
+    """The largest number of a field that can be true; the smallest one is 0."""
 
     most: float
     """In the field's unit."""
@@ -53,18 +53,18 @@ BOUNDS: Final[dict[str, Bound]] = {
     "xgmi_links": Bound(64.0),
     "xgmi_links_up": Bound(64.0, "xgmi_links"),
 }
-"""Figures of one GPU. Nothing is below 0. The margins are for means over other moments than that of the limit."""
+"""Field of one GPU -> its bound. The margins are for means over other moments than that of the limit."""
 _DEPENDENTS: Final = {
     other: tuple(field for field, bound in BOUNDS.items() if bound.relative_to == other)
     for other in {bound.relative_to for bound in BOUNDS.values() if bound.relative_to}
 }
 """Field of a GPU -> those that it bounds."""
-OTHERS: Final[dict[str, float]] = {
+_LARGEST_BY_FIELD: Final[dict[str, float]] = {
     "busy_mean_ratio": 1.0,
     "gpu_count": 65536.0,
     "interval_s": 86400.0,
 }
-"""Largest number of single fields that are no reading of a driver."""
+"""Field that is no reading of a driver -> its largest number."""
 _LARGEST_BY_ENDING: Final = (
     ("flops_per_s", 1e22),
     ("flops_peak_per_s", 1e22),
@@ -82,7 +82,7 @@ _LARGEST_BY_ENDING: Final = (
 )
 """End of a field's name -> largest number of an engine, a host or a sum over many GPUs; the first that fits counts.
 Seconds may be a Unix time of the year 9999."""
-ANY: Final = 1e18
+_LARGEST_OTHER: Final = 1e18
 """Largest number of all else: tokens, requests, parameters of a model. Sums of a million of these stay finite."""
 LARGEST: Final = 1e22
 """Largest of all numbers above, for figures whose unit is not known."""
@@ -91,12 +91,12 @@ LARGEST: Final = 1e22
 @lru_cache(maxsize=1024)
 def largest_number(field: str) -> float:
     """The largest number that a field of this name can have."""
-    if field in OTHERS:
-        return OTHERS[field]
+    if field in _LARGEST_BY_FIELD:
+        return _LARGEST_BY_FIELD[field]
     for ending, largest in _LARGEST_BY_ENDING:
         if field.endswith(ending):
             return largest
-    return ANY
+    return _LARGEST_OTHER
 
 
 def with_dependents(fields: Iterable[str]) -> list[str]:
@@ -119,10 +119,10 @@ def why_impossible(field: str, values: MutableMapping[str, Any]) -> str:
     most: Reading = values.get(bound.relative_to, NOT_SUPPORTED)
     if isinstance(most, Missing) or value <= most * bound.times:
         return ""
-    times = ""
+    factor_text = ""
     if bound.times != 1.0:
-        times = f"{bound.times:g} x "
-    return f"more than {times}its {bound.relative_to.rpartition('_')[0].replace('_', ' ')} of {most:.10g}"
+        factor_text = f"{bound.times:g} x "
+    return f"more than {factor_text}its {bound.relative_to.rpartition('_')[0].replace('_', ' ')} of {most:.10g}"
 
 
 def invalid_reading(value: float, why: str, source: str = "the driver") -> Missing:

@@ -93,12 +93,12 @@ _HIDDEN_AT_ZERO: Final = frozenset(
 )
 """Figures that are left out where both sides are 0."""
 _SAME_SHARE: Final = 0.03
-"""Share of a figure up to which a difference is called none."""
+"""Share of a figure up to which a difference within the noise is called `same`."""
 _SAME_LOAD_RATIOS: Final = (0.95, 1.05)
 """Load ratios between these are called the same."""
 
 
-def _money(value: Reading) -> str:
+def _money_text(value: Reading) -> str:
     """An amount of money; two digits below 0.1."""
     money = number(value)
     if money is None:
@@ -108,7 +108,7 @@ def _money(value: Reading) -> str:
     return f"{money:.2g}"
 
 
-def _ratio(value: Reading) -> str:
+def _ratio_text(value: Reading) -> str:
     """A share as percent, with a decimal below 10 %."""
     share = number(value)
     if share is None:
@@ -118,7 +118,7 @@ def _ratio(value: Reading) -> str:
     return f"{share * 100:.0f}%"
 
 
-def _clock(value: Reading) -> str:
+def _clock_text(value: Reading) -> str:
     """A clock in MHz."""
     clock_hz = number(value)
     if clock_hz is None:
@@ -126,27 +126,29 @@ def _clock(value: Reading) -> str:
     return f"{clock_hz / 1e6:.0f}MHz"
 
 
-def _gibibytes(value: Reading) -> str:
+def _gibibytes_text(value: Reading) -> str:
+    """Bytes in GiB."""
     return f"{human.memory(value)}GiB"
 
 
-def _celsius(value: Reading) -> str:
+def _celsius_text(value: Reading) -> str:
+    """A temperature in degrees Celsius."""
     return f"{human.celsius(value)}°C"
 
 
 _TEXT_BY_UNIT: Final[Mapping[str, Callable[[Reading], str]]] = {
-    "ratio": _ratio,
+    "ratio": _ratio_text,
     "s": human.seconds,
     "per_s": human.figure,
     "number": human.rate,
     "tokens_per_s": human.rate,
     "tokens_per_j": human.figure,
     "bytes_per_s": lambda value: human.amount(value, "B/s"),
-    "bytes": _gibibytes,
+    "bytes": _gibibytes_text,
     "w": human.watts,
-    "c": _celsius,
-    "hz": _clock,
-    "money": _money,
+    "c": _celsius_text,
+    "hz": _clock_text,
+    "money": _money_text,
 }
 
 
@@ -213,11 +215,11 @@ def effect_text(thing: ThingChange) -> str:
     is_judged = False
     for figure in thing.figures:
         is_judged = is_judged or figure.judgement is not Judgement.NOT_JUDGED
-        verdict = is_better(figure)
+        has_improved = is_better(figure)
         words = f"{figure_name(figure)} {difference_text(figure)}"
-        if verdict is True:
+        if has_improved is True:
             better.append(words)
-        elif verdict is False:
+        elif has_improved is False:
             worse.append(words)
     parts = []
     if better:
@@ -255,16 +257,16 @@ def load_text(thing: ThingChange) -> str:
     return f"{text}: latencies are not comparable"
 
 
-def fact_text(change: FactChange, restarted: Callable[[str], str] = str) -> str:
-    """A setting in words: `--max-num-seqs 64 -> 256`. `restarted` writes the time of a start."""
-    inside = ""
+def fact_text(change: FactChange, time_text: Callable[[str], str] = str) -> str:
+    """A setting in words: `--max-num-seqs 64 -> 256`. `time_text` words the time of a restart (RFC 3339)."""
+    addition = ""
     if change.inside:
-        inside = " (within a span)"
+        addition = " (within a span)"
     if change.code == "started":
-        return f"restarted {restarted(change.after)}{inside}"
+        return f"restarted {time_text(change.after)}{addition}"
     if change.code == "option":
-        return f"{_option_text(change)}{inside}"
-    return f"{FACT_NAMES[change.code]} {change.before} {ARROW} {change.after}{inside}"
+        return f"{_option_text(change)}{addition}"
+    return f"{FACT_NAMES[change.code]} {change.before} {ARROW} {change.after}{addition}"
 
 
 def _option_text(change: FactChange) -> str:
@@ -283,13 +285,13 @@ def _value_before_words(value: str) -> str:
     return f"{value} "
 
 
-def changed_figures(things: Sequence[FigureChange]) -> list[FigureChange]:
+def changed_figures(figures: Sequence[FigureChange]) -> list[FigureChange]:
     """The figures that differ by more than the noise."""
-    return [figure for figure in things if figure.judgement is Judgement.CHANGED]
+    return [figure for figure in figures if figure.judgement is Judgement.CHANGED]
 
 
 def is_changed(thing: ThingChange) -> bool:
-    """Whether it is worth a look: seen on one side only, another load, another setting, a figure that changed.
+    """Whether a thing is worth a look: seen on one side only, another load, another setting, a figure that changed.
 
     An engine or a host with figures of which none could be judged is, too: that nothing changed is not known.
     """

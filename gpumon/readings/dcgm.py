@@ -30,7 +30,7 @@ class DcgmMetric(msgspec.Struct, frozen=True):
     most: float
     """Largest number that can be true: DCGM's blanks (2^47, 2^63 and what follows them) lie above."""
     above: float = -1.0
-    """True values are above this: some GPUs print 0 for a temperature that they do not have."""
+    """True values are larger than this: some GPUs print 0 for a temperature that they do not have."""
     profiled: bool = False
     """A mean over the exporter's interval, from the hardware's counters; the others are samples."""
     whole_gpu: bool = False

@@ -67,9 +67,9 @@ class Field(NamedTuple):
     help: str = ""
     """Empty where a field before it has the same name."""
     fixed: Mapping[str, str] = MappingProxyType({})
-    """Labels that tell it from other fields of that name."""
-    whole: bool = False
-    """It is an int whose 0 says that it is not known."""
+    """Labels with the same value at all times, which tell it from other fields of that name."""
+    zero_is_unknown: bool = False
+    """Whether it is an int whose 0 says that it is not known."""
 
 
 HOST_TEXTS: Final = {"name": "name", "driver": "driver", "cuda": "cuda"}
@@ -158,18 +158,21 @@ _LATENCIES: Final = (
     ("queue_s", "queue", "Time in the queue"),
     ("e2e_s", "e2e", "Time of whole requests"),
 )
+"""Field of `Latency`, its word in names, and what it is."""
 _TPOT: Final = ("tpot_s", "tpot", "Mean time per token after the first of each request that ended")
 _GOALS: Final = (
     ("ttft_goal", "ttft", "requests"),
     ("itl_goal", "itl", "tokens"),
     ("tpot_goal", "tpot", "requests"),
 )
-"""Field, latency, and what its share is of."""
+"""Field of `Goodput`, its latency, and what the share is of."""
 _WINDOW: Final = {"window": "60s"}
+"""Label of the quantiles that names their window."""
 _QUANTILES: Final = (("p50", "0.5"), ("p95", "0.95"), ("p99", "0.99"))
+"""Field of `Quantiles`, and its value of the label `quantile`."""
 
 
-def _latencies(owner: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
+def _latency_fields(owner: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
     """Quantiles, their buckets and means of the latencies of an `engine` or a `model`."""
     fields = []
     for attribute, word, text in (*_LATENCIES, *more):
@@ -187,7 +190,7 @@ def _latencies(owner: str, *more: tuple[str, str, str]) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _goals(owner: str) -> tuple[Field, ...]:
+def _goal_fields(owner: str) -> tuple[Field, ...]:
     """Shares within the goals, by what is counted; the least and the largest share that can be true."""
     fields = []
     for attribute, latency, counted in _GOALS:
@@ -201,23 +204,23 @@ def _goals(owner: str) -> tuple[Field, ...]:
     return tuple(fields)
 
 
-def _served() -> tuple[Field, ...]:
+def _served_fields() -> tuple[Field, ...]:
     """Outcomes, lengths and phases of requests, cached tokens by where they came from, and what gpumon has seen."""
     fields = []
     for outcome in ("ended", "stopped", "cut", "aborted", "failed", "rejected"):
-        how = {"outcome": outcome}
+        fixed = {"outcome": outcome}
         text = "Requests of the last 2 min by how they ended."
-        fields.append(Field(f"outcomes.{outcome}", "engine_recent_requests", text, how))
+        fields.append(Field(f"outcomes.{outcome}", "engine_recent_requests", text, fixed))
         text = "Requests by how they ended, by the engine's own counters."
-        fields.append(Field(f"outcomes_since_start.{outcome}", "engine_requests_total", text, how))
-    for attribute, of in (("prompt_tokens", "prompt"), ("answer_tokens", "answer")):
+        fields.append(Field(f"outcomes_since_start.{outcome}", "engine_requests_total", text, fixed))
+    for attribute, kind in (("prompt_tokens", "prompt"), ("answer_tokens", "answer")):
         for figure in ("mean", "p50", "p95"):
             text = "Tokens of the requests that ended in the last 2 min."
-            fields.append(Field(f"{attribute}.{figure}", "engine_length_tokens", text, {"of": of, "figure": figure}))
+            fields.append(Field(f"{attribute}.{figure}", "engine_length_tokens", text, {"of": kind, "figure": figure}))
         for figure in ("p50", "p95", "longest"):
             for bound in ("low", "high"):
                 text = "The bucket of a length; `longest`: since the engine started."
-                fixed = {"of": of, "figure": figure, "bound": bound}
+                fixed = {"of": kind, "figure": figure, "bound": bound}
                 fields.append(Field(f"{attribute}.{figure}_{bound}", "engine_length_bound_tokens", text, fixed))
     for phase in ("e2e", "queue", "transfer", "prefill", "decode", "rest"):
         text = "Mean time of a request's phases in the last 2 min; `e2e` is their sum."
@@ -293,9 +296,9 @@ EXPORTED_ENGINE: Final = (
     Field("answer_tokens_mean", "engine_answer_tokens_mean", "Mean answer of the requests of the last 60 s."),
     Field("cached_ratio", "engine_prompt_cached_ratio", "Share of prompt tokens from the prefix cache, 60 s."),
     Field("itl_mean_s", "engine_itl_mean_10s_seconds", "Mean time per token after the first, over 10 s."),
-    *_latencies("engine", _TPOT),
-    *_goals("engine"),
-    *_served(),
+    *_latency_fields("engine", _TPOT),
+    *_goal_fields("engine"),
+    *_served_fields(),
     Field("tokens_total.prefill_computed", "engine_tokens_total", "Since gpumon started.", {"kind": "prefill"}),
     Field("tokens_total.prefill_cached", "engine_tokens_total", "", {"kind": "cached"}),
     Field("tokens_total.decode", "engine_tokens_total", "", {"kind": "decode"}),
@@ -338,9 +341,9 @@ EXPORTED_ENGINE: Final = (
     Field("own.write_bytes_per_s", "engine_own_memory_bytes_per_second", "", {"direction": "write"}),
     Field("own.flops_ratio", "engine_own_flops_ratio", "The engine's own FLOP/s / gpumon's."),
     Field("own.read_bytes_ratio", "engine_own_read_bytes_ratio", "The engine's own bytes read / gpumon's."),
-    Field("tp", "engine_tensor_parallel", "GPUs that share each layer of one rank.", whole=True),
-    Field("pp", "engine_pipeline_parallel", "Pipeline stages of one instance.", whole=True),
-    Field("ranks", "engine_data_parallel", "Instances of the model on their own GPUs.", whole=True),
+    Field("tp", "engine_tensor_parallel", "GPUs that share each layer of one rank.", zero_is_unknown=True),
+    Field("pp", "engine_pipeline_parallel", "Pipeline stages of one instance.", zero_is_unknown=True),
+    Field("ranks", "engine_data_parallel", "Instances of the model on their own GPUs.", zero_is_unknown=True),
 )
 ENGINE_TEXTS: Final = {
     "kind": "kind",
@@ -380,16 +383,16 @@ BACKEND: Final = (
 )
 MODEL_LABELS: Final = ("model",)
 EXPORTED_MODEL: Final = (
-    Field("answering", "model_replicas_answering", "Engines of one model that give figures.", whole=True),
-    Field("mapped", "model_replicas_mapped", "Those of them that run on GPUs that are known.", whole=True),
+    Field("answering", "model_replicas_answering", "Engines of one model that give figures.", zero_is_unknown=True),
+    Field("mapped", "model_replicas_mapped", "Those of them that run on GPUs that are known.", zero_is_unknown=True),
     Field("running", "model_requests_running", "Requests that all replicas work on."),
     Field("waiting", "model_requests_waiting", "Requests in all replicas' queues."),
     Field("kv_usage_ratio", "model_kv_cache_used_ratio", "Share of the KV cache in use now, mean of the replicas."),
     Field("prefill_tokens_per_s", "model_prefill_tokens_per_second", "Prompt tokens that all replicas compute."),
     Field("decode_tokens_per_s", "model_decode_tokens_per_second", "Tokens that all replicas generate."),
     Field("requests_per_s", "model_requests_per_second", "Requests that ended at any replica."),
-    *_latencies("model"),
-    *_goals("model"),
+    *_latency_fields("model"),
+    *_goal_fields("model"),
     Field("mfu_ratio", "model_mfu_ratio", "Model FLOPs utilization of all replicas' GPUs."),
     Field("mbu_ratio", "model_mbu_ratio", "Model bandwidth utilization of all replicas' GPUs."),
 )
@@ -534,7 +537,7 @@ def _unit_of(name: str) -> str:
     return ""
 
 
-def _metrics() -> tuple[ExportedMetric, ...]:
+def _make_metrics() -> tuple[ExportedMetric, ...]:
     """All families, by name: those of the tables of fields, and the others."""
     metrics: dict[str, ExportedMetric] = {}
     for other in _OTHER_METRICS:
@@ -565,7 +568,7 @@ def _metrics() -> tuple[ExportedMetric, ...]:
     return tuple(sorted(metrics.values(), key=lambda metric: metric.name))
 
 
-EXPORTED_METRICS: Final = _metrics()
+EXPORTED_METRICS: Final = _make_metrics()
 """Every family, by name."""
 SAMPLE_NAMES: Final = frozenset(metric.sample for metric in EXPORTED_METRICS if metric.kind != "histogram")
 """Every name on the wire but those of histograms, which no snapshot is made of."""

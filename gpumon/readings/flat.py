@@ -55,8 +55,8 @@ def make_record(kind: type[RecordT], values: Mapping[str, Any]) -> RecordT:
     types = _part_types(kind)
     if not types:
         return kind(**values)
-    own_fields, parts = _by_part(kind, values)
-    return kind(**own_fields, **{part: types[part](**inside) for part, inside in parts.items()})
+    own_fields, parts = _split_by_part(kind, values)
+    return kind(**own_fields, **{part: types[part](**part_values) for part, part_values in parts.items()})
 
 
 @lru_cache(maxsize=64)
@@ -72,11 +72,11 @@ def _part_types(kind: type[msgspec.Struct]) -> dict[str, type[Part]]:
 
 def replace_fields(record: RecordT, values: Mapping[str, Any]) -> RecordT:
     """The record with other values of fields by flat name. Raises KeyError for a name that it does not have."""
-    own_fields, parts = _by_part(type(record), values)
-    inner = {}
-    for part, inside in parts.items():
-        inner[part] = msgspec.structs.replace(getattr(record, part), **inside)
-    return msgspec.structs.replace(record, **own_fields, **inner)
+    own_fields, parts = _split_by_part(type(record), values)
+    new_parts = {}
+    for part, part_values in parts.items():
+        new_parts[part] = msgspec.structs.replace(getattr(record, part), **part_values)
+    return msgspec.structs.replace(record, **own_fields, **new_parts)
 
 
 @lru_cache(maxsize=64)
@@ -91,13 +91,15 @@ def _part_of_fields(kind: type[msgspec.Struct]) -> dict[str, str]:
     return parts
 
 
-def _by_part(kind: type[msgspec.Struct], values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _split_by_part(
+    kind: type[msgspec.Struct], values: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Fields of the record itself, and those of each of its parts."""
-    part_of = _part_of_fields(kind)
+    part_names = _part_of_fields(kind)
     own_fields: dict[str, Any] = {}
     parts: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        part = part_of[name]
+        part = part_names[name]
         if not part:
             own_fields[name] = value
         elif part in parts:

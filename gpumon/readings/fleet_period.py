@@ -26,11 +26,15 @@ class GroupPeriod(msgspec.Struct, frozen=True):
     unused_gpu_s: Reading = NOT_SUPPORTED
     """GPU-seconds in which no engine on the GPU ran a request, or without one no kernel ran."""
     unused_known_s: float = 0.0
-    """GPU-seconds of which that is known. So the next four."""
+    """GPU-seconds of which it is known whether they were unused."""
     busy_known_s: float = 0.0
+    """GPU-seconds of which `busy_ratio` is the mean."""
     mfu_known_s: float = 0.0
+    """GPU-seconds of which `mfu_ratio` is the mean."""
     mbu_known_s: float = 0.0
+    """GPU-seconds of which `mbu_ratio` is the mean."""
     energy_known_s: float = 0.0
+    """GPU-seconds whose energy is in `energy_j`."""
     priced_s: float = 0.0
     """GPU-seconds of GPUs that have a price."""
     busy_ratio: Reading = NOT_SUPPORTED
@@ -45,7 +49,7 @@ class GroupPeriod(msgspec.Struct, frozen=True):
     cost: Reading = NO_PRICE
     """Price of the GPU-seconds of GPUs that have one."""
     unused_cost: Reading = NO_PRICE
-    """Price of `unused_gpu_s`, likewise."""
+    """Price of the `unused_gpu_s` of GPUs that have one."""
     prefill_computed_tokens: Reading = NOT_EXPOSED
     prefill_cached_tokens: Reading = NOT_EXPOSED
     decode_tokens: Reading = NOT_EXPOSED
@@ -92,8 +96,9 @@ class FleetIncident(msgspec.Struct, frozen=True):
     """Code of the verdict, or name of the alert."""
     level: Level
     begin: str
-    """RFC 3339; so `end`."""
+    """RFC 3339."""
     end: str
+    """RFC 3339."""
     seconds: float
     ended: bool
     source: str
@@ -130,8 +135,9 @@ class FleetPeriod(msgspec.Struct, frozen=True):
     """A stretch of a fleet, or of one recorded host."""
 
     begin: str
-    """RFC 3339; so `end`."""
+    """RFC 3339."""
     end: str
+    """RFC 3339."""
     seconds: float
     measured_s: float
     """Time in which at least one host told something."""

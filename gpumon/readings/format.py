@@ -55,7 +55,22 @@ _WORDS: dict[Reason, tuple[str, str]] = {
 }
 """Texts of a missing value: in a column of 4 or 5 cells, and in one of 11."""
 
-_SUFFIXES = ("", "k", "M", "G", "T", "P", "E")
+_SUFFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
+"""Decimal prefixes, each a thousand times the one before."""
+_POWER_UNITS: Final = ((9999.5, 1.0, "W"), (999_500.0, 1e3, "kW"), (999_500_000.0, 1e6, "MW"))
+"""Watts below which a unit is written (rounded, they fit its cells), the watts in it, and its letters."""
+_AGE_UNITS: Final = ((59.5, 1.0, "s"), (3570.0, 60.0, "m"), (84600.0, 3600.0, "h"), (8.6e7, 86400.0, "d"))
+"""Seconds below which a unit is written (rounded, they are below one of the next), the seconds in it, its letter."""
+_NARROW_TEXT: Final = re.compile("[ -~·°×–…─-▟⠀-⣿]*")
+"""Text of which each character takes one column: ASCII and what tables and charts are drawn with."""
+_PORT_AT_END: Final = re.compile(r":[0-9]{1,5}$")
+"""The port at the end of an engine's name."""
+_LEAST_SERVER_CELLS: Final = 3
+"""Fewest cells before the port that still say something."""
+_MODEL_SIZE: Final = re.compile(r"(?<![0-9A-Za-z.])\d+(?:\.\d+)?(?:x\d+)?[Bb](?![0-9A-Za-z])")
+"""The size in the name of a model: `70B`, `0.6B`, `8x7B`, but not the `A3B` that it has active."""
+_LEAST_FAMILY_CHARACTERS: Final = 3
+"""Fewest characters before the size that still say something."""
 
 
 def short(missing: Missing, width: int = 5) -> str:
@@ -162,7 +177,7 @@ def two_digits(value: Reading) -> str:
 
 
 def counted(number: int, word: str) -> str:
-    """How many of a thing: `1 host`, `3 hosts`."""
+    """A number with the word for what it counts: `1 host`, `3 hosts`."""
     if number == 1:
         return f"1 {word}"
     return f"{number} {word}s"
@@ -325,9 +340,9 @@ def watts(value: Reading) -> str:
         return short(value)
     if not 0.0 <= value < math.inf:
         return DASH
-    for most, unit, letters in ((9999.5, 1.0, "W"), (999_500.0, 1e3, "kW"), (999_500_000.0, 1e6, "MW")):
-        if value < most:
-            return f"{value / unit:.0f}{letters}"
+    for limit_w, unit_w, letters in _POWER_UNITS:
+        if value < limit_w:
+            return f"{value / unit_w:.0f}{letters}"
     return ">1GW"
 
 
@@ -351,9 +366,9 @@ def age(duration_s: float) -> str:
     """How long ago, in at most 4 cells: `14s`, `3m`, `2h`, `5d`."""
     if not 0.0 <= duration_s < math.inf:
         return DASH
-    for limit, length, unit in ((59.5, 1.0, "s"), (3570.0, 60.0, "m"), (84600.0, 3600.0, "h"), (8.6e7, 86400.0, "d")):
-        if duration_s < limit:
-            return f"{duration_s / length:.0f}{unit}"
+    for limit_s, unit_s, letter in _AGE_UNITS:
+        if duration_s < limit_s:
+            return f"{duration_s / unit_s:.0f}{letter}"
     return ">3y"
 
 
@@ -371,14 +386,10 @@ def period(duration_s: float) -> str:
     return f"{length:.0f} {unit}"
 
 
-_NARROW: Final = re.compile("[ -~·°×–…─-▟⠀-⣿]*")
-"""Text of which each character takes one column: ASCII and what tables and charts are drawn with."""
-
-
 @lru_cache(maxsize=4096)
 def cells(text: str) -> int:
     """Columns that a text takes in a terminal: wide (CJK, emoji) characters take 2, combining marks none."""
-    if _NARROW.fullmatch(text):
+    if _NARROW_TEXT.fullmatch(text):
         return len(text)
     return sum(_cells_of(character) for character in text)
 
@@ -408,30 +419,18 @@ def cut(text: str, width: int) -> str:
     return "".join(characters) + ELLIPSIS
 
 
-_PORT: Final = re.compile(r":[0-9]{1,5}$")
-"""The port at the end of an engine's name."""
-_LEAST_SERVER: Final = 3
-"""Fewest cells before the port that still say something."""
-
-
 def engine_name(name: str, width: int) -> str:
     """The name of an engine in at most `width` cells: the port at its end stays, as it tells servers of a kind apart.
 
     `vllm_router:30001` is `vllm_…:30001` in 12 cells.
     """
-    port = _PORT.search(name)
+    port = _PORT_AT_END.search(name)
     if port is None or cells(name) <= width:
         return cut(name, width)
     room = width - len(port[0])
-    if room < _LEAST_SERVER:
+    if room < _LEAST_SERVER_CELLS:
         return cut(name, width)
     return cut(name[: port.start()], room) + port[0]
-
-
-_SIZE: Final = re.compile(r"(?<![0-9A-Za-z.])\d+(?:\.\d+)?(?:x\d+)?[Bb](?![0-9A-Za-z])")
-"""The size in the name of a model: `70B`, `0.6B`, `8x7B`, but not the `A3B` that it has active."""
-_LEAST_FAMILY: Final = 3
-"""Fewest characters before the size that still say something."""
 
 
 def model_name(model: str, width: int) -> str:
@@ -442,13 +441,13 @@ def model_name(model: str, width: int) -> str:
     if cells(model) <= width:
         return model
     name = model.rstrip("/").rpartition("/")[2]
-    size = _SIZE.search(name)
+    size = _MODEL_SIZE.search(name)
     if cells(name) <= width or size is None or size.end() < width or not name.isascii():
         return cut(name, width)
     if size.end() == width:
         return name[:width]
     room = width - 1 - len(size[0])
-    if room < _LEAST_FAMILY:
+    if room < _LEAST_FAMILY_CHARACTERS:
         return cut(name, width)
     return f"{name[:room].rstrip('-._')}{ELLIPSIS}{size[0]}"
 

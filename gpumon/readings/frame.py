@@ -183,7 +183,7 @@ class GpuProcess(msgspec.Struct, frozen=True, array_like=True, gc=False):
     started_s: float = 0.0
     """Unix time; 0 where it is not known."""
     children_cpu_ratio: Reading = NOT_EXPOSED
-    """Time on the host's cores of the processes that it started (compilers), likewise."""
+    """Time on the host's cores of the processes that it started (compilers): 1 is one core."""
     container_name: str = ""
     """Name of the container, where Docker tells it. Text from outside, too."""
 

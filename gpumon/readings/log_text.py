@@ -11,9 +11,9 @@ from gpumon.readings.text import clean
 
 STRUCK: Final = "***"
 """Stands for what is not shown."""
-MOST_LINE: Final = 4096
+MOST_LINE_CHARACTERS: Final = 4096
 """Most characters of a line that are looked at; a line that goes on is cut there."""
-MOST_SHOWN: Final = 1000
+_MOST_SHOWN: Final = 1000
 """Most characters of a line that are shown."""
 
 _ESCAPES: Final = re.compile(
@@ -52,8 +52,10 @@ _UNQUOTED: Final = frozenset(
     ("prompt", "prompts", "input", "inputs", "output", "outputs", "text", "texts", "content", "contents", "generated")
 )
 """Names of values that are prompts or answers without quotes as well; they last to the end of their record."""
-_OBJECTS: Final = re.compile(r"\b(?:obj=\w{1,64}\((?:rid=(?:'[^']{0,128}'|\"[^\"]{0,128}\"|None), )?|out=(?=[\[{]))")
-"""Requests and answers as SGLang logs them: their texts are not escaped, so that all behind these is left out."""
+_OBJECT_BEGINNINGS: Final = re.compile(
+    r"\b(?:obj=\w{1,64}\((?:rid=(?:'[^']{0,128}'|\"[^\"]{0,128}\"|None), )?|out=(?=[\[{]))"
+)
+"""Beginnings of requests and answers as SGLang logs them. Their texts are not escaped: all behind these is left out."""
 _SECRETS: Final = re.compile(
     r"(?P<key>api[_-]?keys?|secret|passw(?:or)?d|passphrase|authorization|credentials?|private[_-]?key"
     r"|(?:hf|access|auth|refresh|api|bearer)[_-]?token"
@@ -74,9 +76,11 @@ _TOKENS: Final = re.compile(
 _HARMLESS: Final = re.compile(r"(?:None|null|[Tt]rue|[Ff]alse|-?\d[\d.,_%]{0,32})(?=[\s,;)\]}]|\Z)")
 """Values that are nobody's text."""
 _CLOSING_OF: Final = {"[": "]", "{": "}", "(": ")"}
-_BARE: Final = re.compile(r"[^\s,;)\]}\"']+")
+"""Opening bracket -> closing one."""
+_BARE_VALUE: Final = re.compile(r"[^\s,;)\]}\"']+")
 """A value without quotes."""
 _SCHEME: Final = re.compile(r"(?:Bearer|Basic)\s+")
+"""Word of an `Authorization` header before its key."""
 _NO_VALUE: Final = re.compile(r"(?:None|null)\b")
 _QUOTE: Final = re.compile(r"[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"'])")
 
@@ -122,17 +126,17 @@ class LogView(NamedTuple):
     place: str = ""
     """Place of the log, in words. Text from outside, safe to show."""
     lines: Sequence[LogLine] = ()
-    open: int = 0
+    unfinished: int = 0
     """How many of the last lines have no end yet: 0 or 1."""
     dropped: int = 0
     """Lines before these that were read and are not kept any more."""
-    anew: int = 0
+    generation: int = 0
     """Grows whenever the lines are others: the log was truncated, or another one is read."""
     fault: str = ""
     """Why it cannot be read; empty where it can."""
     command: str = ""
     """Command that shows it."""
-    places: int = 1
+    logs: int = 1
     """How many logs the engine has."""
 
 
@@ -162,7 +166,7 @@ class LogReader:
 
     def line(self, text: str) -> LogLine:
         """One line, without its end; of one that was written over and over (a progress bar) its last state."""
-        *overwritten, last = text[:MOST_LINE].rstrip("\r\n").split("\r")
+        *overwritten, last = text[:MOST_LINE_CHARACTERS].rstrip("\r\n").split("\r")
         for state in overwritten:
             self._read_state(state)  # a prompt may begin in it
         return self._read_state(last)
@@ -181,12 +185,12 @@ class LogReader:
             self._level = own_level
         masked, ends_inside = masked_line(plain)
         self._is_masking = ends_inside
-        return LogLine(clean(masked.rstrip(), MOST_SHOWN), self._level, is_record)
+        return LogLine(clean(masked.rstrip(), _MOST_SHOWN), self._level, is_record)
 
 
 def begins_record(text: str) -> bool:
     """Whether a line begins a record of a log."""
-    return _RECORD.match(without_escapes(text[:MOST_LINE])) is not None
+    return _RECORD.match(without_escapes(text[:MOST_LINE_CHARACTERS])) is not None
 
 
 def without_escapes(text: str) -> str:
@@ -206,7 +210,7 @@ def _level_of(text: str) -> LogLevel:
 def masked_line(text: str) -> tuple[str, bool]:
     """The line with `***` in the place of prompts, answers and keys; and whether it ends inside of one."""
     text = without_keys(text)
-    behind = _OBJECTS.search(text)
+    behind = _OBJECT_BEGINNINGS.search(text)
     if behind is not None:
         return text[: behind.end()] + STRUCK, True
     pieces: list[str] = []
@@ -253,7 +257,7 @@ def _end_of_secret(text: str, begin: int) -> int:
     value = _value_end(text, begin, unquoted=False)
     if value is not None:
         return value.end
-    bare = _BARE.match(text, begin)
+    bare = _BARE_VALUE.match(text, begin)
     if bare is None:
         return begin
     return bare.end()

@@ -24,41 +24,41 @@ def merge_dcgm(gpus: Sequence[GpuReading], host_name: str) -> tuple[GpuReading, 
     one: its label says so, or other GPUs of that label are NVML's. Where NVML lists none at all, all are taken. Hosts
     and their GPUs keep the order in which they are given; an index that is taken already moves behind the others.
     """
-    others = [gpu for gpu in gpus if gpu.source == DCGM]
-    if not others:
+    dcgm_gpus = [gpu for gpu in gpus if gpu.source == DCGM]
+    if not dcgm_gpus:
         return tuple(gpus)
     nvml_gpus = [gpu for gpu in gpus if gpu.source != DCGM]
     by_identity: dict[tuple[str, str], GpuReading] = {}
-    for gpu in others:
+    for gpu in dcgm_gpus:
         by_identity.update(dict.fromkeys(_identities(gpu), gpu))
     joined = [_with_dcgm(gpu, by_identity) for gpu in nvml_gpus]
-    for remote in _by_remote_host(others, _local_labels(nvml_gpus, others, host_name)):
-        joined += _renumbered(joined, remote)
+    for remote in _by_remote_host(dcgm_gpus, _local_labels(nvml_gpus, dcgm_gpus, host_name)):
+        joined += _renumber(joined, remote)
     return tuple(joined)
 
 
-def _by_remote_host(others: Sequence[GpuReading], local: set[str]) -> Iterable[list[GpuReading]]:
+def _by_remote_host(dcgm_gpus: Sequence[GpuReading], local_labels: set[str]) -> Iterable[list[GpuReading]]:
     """DCGM's readings of GPUs that are not this host's, those of one host together."""
     hosts: dict[str, list[GpuReading]] = {}
-    for gpu in others:
-        if gpu.host not in local:
+    for gpu in dcgm_gpus:
+        if gpu.host not in local_labels:
             hosts.setdefault(gpu.host, []).append(gpu)
     return hosts.values()
 
 
-def _local_labels(nvml_gpus: Sequence[GpuReading], others: Sequence[GpuReading], host_name: str) -> set[str]:
+def _local_labels(nvml_gpus: Sequence[GpuReading], dcgm_gpus: Sequence[GpuReading], host_name: str) -> set[str]:
     """Host labels of DCGM's readings that mean this host; none where NVML lists no GPU."""
     if not nvml_gpus:
         return set()
     own_identities = {identity for gpu in nvml_gpus for identity in _identities(gpu)}
     labels = set()
-    for gpu in others:
+    for gpu in dcgm_gpus:
         if own_identities.intersection(_identities(gpu)) or _is_same_host(gpu.host, host_name):
             labels.add(gpu.host)
     return labels
 
 
-def _renumbered(joined: Sequence[GpuReading], remote: Sequence[GpuReading]) -> Sequence[GpuReading]:
+def _renumber(joined: Sequence[GpuReading], remote: Sequence[GpuReading]) -> Sequence[GpuReading]:
     """The GPUs of another host, with indices behind those that are taken where one of theirs is."""
     used_indices = {gpu.index for gpu in joined}
     if used_indices.isdisjoint(gpu.index for gpu in remote):
@@ -97,7 +97,7 @@ def _with_figures_of(gpu: GpuReading, dcgm: GpuReading) -> GpuReading:
     figures = {}
     for field in fields:
         figure = getattr(dcgm, field)
-        if _is_wanted(gpu, field) and not isinstance(figure, Missing):
+        if _lacks_figure(gpu, field) and not isinstance(figure, Missing):
             figures[field] = figure
     if not figures:
         return gpu
@@ -114,7 +114,7 @@ def _with_figures_of(gpu: GpuReading, dcgm: GpuReading) -> GpuReading:
     )
 
 
-def _is_wanted(gpu: GpuReading, field: str) -> bool:
+def _lacks_figure(gpu: GpuReading, field: str) -> bool:
     """Whether NVML has no figure, and is not about to have one."""
     value = getattr(gpu, field)
     return isinstance(value, Missing) and value.reason is not Reason.WARMING_UP
@@ -123,23 +123,26 @@ def _is_wanted(gpu: GpuReading, field: str) -> bool:
 def disambiguate_engines(
     parts: Iterable[tuple[Sequence[EngineReading], Sequence[Fault]]],
 ) -> tuple[tuple[EngineReading, ...], tuple[Fault, ...]]:
-    """The engines of all sources, each with a name of its own, and the sources' faults under those names."""
+    """The engines of all sources, each with a name of its own, and the sources' faults under those names.
+
+    `parts`: engines and faults of each source; a fault on an engine has its name as its source.
+    """
     parts = tuple(parts)
     readings: list[EngineReading] = []
     for engines, _ in parts:
         readings += engines
-    named = with_unique_names(readings)
-    renamed: list[Fault] = []
+    named_engines = with_unique_names(readings)
+    all_faults: list[Fault] = []
     start = 0
     for engines, faults in parts:
         end = start + len(engines)
-        renamed += _faults_renamed(faults, engines, named[start:end])
+        all_faults += _rename_faults(faults, engines, named_engines[start:end])
         start = end
-    return named, tuple(renamed)
+    return named_engines, tuple(all_faults)
 
 
 def with_unique_names(readings: Iterable[EngineReading]) -> tuple[EngineReading, ...]:
-    """The readings, each with a name of its own: those of one name get host and path into theirs, then a number."""
+    """The readings, each with a name of its own: of one name each gets its host and path into it, then a number."""
     engines = tuple(readings)
     counts = Counter(engine.name for engine in engines)
     if len(counts) == len(engines):
@@ -160,7 +163,7 @@ def with_unique_names(readings: Iterable[EngineReading]) -> tuple[EngineReading,
     return tuple(named)
 
 
-def _faults_renamed(
+def _rename_faults(
     faults: Sequence[Fault], before: Sequence[EngineReading], after: Sequence[EngineReading]
 ) -> tuple[Fault, ...]:
     """One source's faults under the names that its engines have now; a name that became several stays as it was."""

@@ -18,12 +18,13 @@ class GoalPeriod(msgspec.Struct, frozen=True):
     count: Reading = NOT_EXPOSED
     """Requests, or tokens, that were observed."""
     within_low: Reading = NOT_EXPOSED
-    """At least so many of them were within the goal; `within_high`: at most. They are equal where the goal is the bound
-    of a bucket."""
+    """At least so many of them were within the goal."""
     within_high: Reading = NOT_EXPOSED
+    """At most so many were. Equal to `within_low` where the goal is the bound of a bucket."""
     low_ratio: Reading = NOT_EXPOSED
-    """`within_low / count`; `high_ratio` likewise."""
+    """`within_low / count`."""
     high_ratio: Reading = NOT_EXPOSED
+    """`within_high / count`."""
     goal_s: Reading = NOT_EXPOSED
 
 
@@ -56,7 +57,7 @@ class GpuPeriod(msgspec.Struct, frozen=True):
     energy_j: Reading = NOT_SUPPORTED
     """From the driver's counter."""
     cost: Reading = NO_PRICE
-    """Price of its hours, in the currency of the config; so `idle_cost`."""
+    """Price of its hours, in the currency of the config."""
     idle_cost: Reading = NO_PRICE
     """The share of `cost` for the time in which no kernel ran."""
     energy_cost: Reading = NO_ENERGY_PRICE
@@ -121,8 +122,9 @@ class Period(msgspec.Struct, frozen=True):
     """A stretch of a recording."""
 
     begin: str
-    """RFC 3339; so `end`."""
+    """RFC 3339."""
     end: str
+    """RFC 3339."""
     seconds: float
     covered_s: float
     """Time of which there are frames; the rest is missing and enters no mean."""
@@ -148,9 +150,11 @@ class Period(msgspec.Struct, frozen=True):
     """The longest of the most urgent ones first, at most 200."""
     incidents_left_out: int = 0
     busy_known_s: float = 0.0
-    """Time over which `busy_ratio` is a mean: that in which it was known. So the next two."""
+    """Seconds of which `busy_ratio` is the mean: those in which it was known."""
     mfu_known_s: float = 0.0
+    """Seconds of which `mfu_ratio` is the mean."""
     mbu_known_s: float = 0.0
+    """Seconds of which `mbu_ratio` is the mean."""
     energy_cost: Reading = NO_ENERGY_PRICE
     unused_gpu_s: Reading = NOT_SUPPORTED
     """GPU-seconds: the sum of `unused_s`."""

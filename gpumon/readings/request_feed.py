@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpumon.readings.frame import EngineKind
-from gpumon.readings.log_text import MOST_LINE, LogReader, without_escapes
+from gpumon.readings.log_text import MOST_LINE_CHARACTERS, LogReader, without_escapes
 from gpumon.readings.request_lines import LoggedRequest, TimeOrigin, forms_of, request_of, stamp_of
 
 MOST_FEED_REQUESTS: Final = 500
@@ -33,7 +33,7 @@ class RequestView(NamedTuple):
     failed_polls: int = 0
     lines: int = 0
     """Lines that were read."""
-    anew: int = 0
+    generation: int = 0
     """Grows whenever counting begins anew: the log was truncated, or another one is read."""
     fault: str = ""
     """Why the log cannot be read; empty where it can."""
@@ -41,7 +41,7 @@ class RequestView(NamedTuple):
     """Command that shows the log."""
     silence: str = ""
     """Why the log has no request lines, or may have none, and what brings them; empty: nothing is known."""
-    places: int = 1
+    logs: int = 1
     """How many logs the engine has."""
 
 
@@ -62,15 +62,15 @@ class RequestFeed:
         self._lines = 0
         self._view = RequestView()
 
-    def take(self, lines: Sequence[str], stamps: Sequence[str] = (), read: str = "") -> None:
-        """Take complete lines. `stamps`: the time that a runtime wrote before each, or nothing. `read`: the time now,
-        if the lines were written since the last call; empty if they may be of any time."""
-        for place, line in enumerate(lines):
+    def take(self, lines: Sequence[str], stamps: Sequence[str] = (), read_time: str = "") -> None:
+        """Take complete lines. `stamps`: the time that a runtime wrote before each, or nothing. `read_time`: the time
+        now, if the lines were written since the last call; empty if they may be of any time."""
+        for index, line in enumerate(lines):
             self._lines += 1
             stamp = ""
-            if place < len(stamps):
-                stamp = stamps[place]
-            request = self._read_request(line, stamp_of(stamp), read)
+            if index < len(stamps):
+                stamp = stamps[index]
+            request = self._read_request(line, stamp_of(stamp), read_time)
             if request is not None:
                 self._keep(request)
         if lines:
@@ -91,7 +91,7 @@ class RequestFeed:
             lines=self._lines,
         )
 
-    def _read_request(self, line: str, stamp: str, read: str) -> LoggedRequest | None:
+    def _read_request(self, line: str, stamp: str, read_time: str) -> LoggedRequest | None:
         """The request that a line is about, with the best time that there is for it."""
         plain = without_escapes(_both_ends(line.rstrip("\r\n").rpartition("\r")[2]))
         if self._reader.goes_on_in(plain):
@@ -108,8 +108,8 @@ class RequestFeed:
         if stamp:
             self._newest_time = stamp
             return request._replace(time=stamp, clock=TimeOrigin.LINE)
-        if read:
-            return request._replace(time=read, clock=TimeOrigin.READ)
+        if read_time:
+            return request._replace(time=read_time, clock=TimeOrigin.READ)
         if self._newest_time:
             return request._replace(time=self._newest_time, clock=TimeOrigin.AFTER)
         return request
@@ -129,6 +129,6 @@ class RequestFeed:
 
 def _both_ends(line: str) -> str:
     """Both ends of a line that is too long: the status stands behind the query, and nobody hides by a long one."""
-    if len(line) <= MOST_LINE:
+    if len(line) <= MOST_LINE_CHARACTERS:
         return line
-    return line[: MOST_LINE - _END_CHARACTERS] + line[-_END_CHARACTERS:]
+    return line[: MOST_LINE_CHARACTERS - _END_CHARACTERS] + line[-_END_CHARACTERS:]

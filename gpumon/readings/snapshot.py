@@ -201,8 +201,9 @@ class Quantiles(msgspec.Struct, frozen=True, gc=False):
     p99: Reading = NOT_EXPOSED
     mean: Reading = NOT_EXPOSED
     p95_low: Reading = NOT_EXPOSED
-    """Lower bound of the bucket that p95 fell in: the true p95 lies between this and `p95_high`. So p50 and p99."""
+    """Lower bound of the bucket that p95 fell in: the true p95 lies between this and `p95_high`."""
     p95_high: Reading = NOT_EXPOSED
+    """Upper bound of that bucket."""
     first_bound_s: Reading = NOT_EXPOSED
     p50_low: Reading = NOT_EXPOSED
     p50_high: Reading = NOT_EXPOSED
@@ -358,7 +359,7 @@ class Load(Part, frozen=True, gc=False):
     prompt_tokens_mean: Reading = NOT_EXPOSED
     """Mean prompt of the requests that ended in the last 60 s, cached tokens included."""
     answer_tokens_mean: Reading = NOT_EXPOSED
-    """Mean answer of those requests."""
+    """Mean answer of the requests that ended in the last 60 s."""
     cached_ratio: Reading = NOT_EXPOSED
     """Share of the prompt tokens of the last 60 s that came from the prefix cache."""
     window: Window | None = None
@@ -480,14 +481,17 @@ class Lengths(Group, frozen=True, gc=False):
     p50: Reading = NOT_EXPOSED
     p95: Reading = NOT_EXPOSED
     p50_low: Reading = NOT_EXPOSED
-    """Lower bound of the bucket that p50 fell in. So p95."""
+    """Lower bound of the bucket that p50 fell in."""
     p50_high: Reading = NOT_EXPOSED
+    """Upper bound of that bucket."""
     p95_low: Reading = NOT_EXPOSED
+    """Lower bound of the bucket that p95 fell in."""
     p95_high: Reading = NOT_EXPOSED
+    """Upper bound of that bucket."""
     longest_low: Reading = NOT_EXPOSED
-    """The longest since the engine started is above this, the lower bound of its bucket."""
+    """The longest since the engine started has more tokens than this: the lower bound of its bucket."""
     longest_high: Reading = NOT_EXPOSED
-    """And at most this long."""
+    """The longest since the engine started has at most so many tokens."""
 
 
 class Phases(Group, frozen=True, gc=False):

@@ -56,14 +56,17 @@ class TopologyGpu(msgspec.Struct, frozen=True):
     nvlinks: Reading = 0.0
     """Its NVLinks or XGMI links, active or not."""
     nvlinks_active: Reading = 0.0
+    """Number of those that are active."""
     nvlinks_to_switch: int = 0
     """Active NVLinks that lead to an NVSwitch."""
     persistence: Reading = NOT_SUPPORTED
-    """Persistence mode: 1 on, 0 off. So `ecc` and `mig`."""
+    """Persistence mode: 1 on, 0 off."""
     ecc: Reading = NOT_SUPPORTED
+    """1 on, 0 off."""
     ecc_corrected: Reading = NOT_SUPPORTED
     ecc_uncorrected: Reading = NOT_SUPPORTED
     mig: Reading = NOT_SUPPORTED
+    """1 on, 0 off."""
     slices: tuple[str, ...] = ()
     """Names of its MIG slices."""
 

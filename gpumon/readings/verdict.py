@@ -240,12 +240,12 @@ class RaisedAlert(msgspec.Struct, frozen=True, gc=False):
     since: str
     """RFC 3339: since when the condition (or the verdict) has held, which is before the alert was raised."""
     value: Reading = NOT_EXPOSED
-    """The figure when it was raised; none of a verdict."""
+    """The figure when the alert was raised; missing for alerts on verdicts."""
     bell: bool = False
     """Whether the alert rings the terminal's bell."""
     title: bool = False
     """Whether the alert marks the title line."""
     level: str = ""
-    """Level of the verdict when the alert was raised; empty for alerts on a figure. So `action`."""
+    """Level of the verdict when the alert was raised; empty for alerts on a figure."""
     action: str = ""
-    """Action to try next."""
+    """Action to try next; empty for alerts on a figure."""

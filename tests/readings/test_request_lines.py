@@ -213,7 +213,7 @@ def test_the_time_of_a_line(text: str, stamp: str) -> None:
 
 def feed_of(*lines: str, kind: EngineKind = EngineKind.VLLM, read: str = "") -> RequestFeed:
     feed = RequestFeed(kind)
-    feed.take(lines, read=read)
+    feed.take(lines, read_time=read)
     return feed
 
 
@@ -245,9 +245,9 @@ def test_health_checks_and_scrapes_are_counted_apart() -> None:
 def test_a_time_is_that_of_the_line_else_of_reading_else_of_a_line_before() -> None:
     feed = RequestFeed(EngineKind.VLLM)
     feed.take([ACCESS, "INFO 11-26 18:00:00 Engine 000: Running: 3 reqs", ACCESS])
-    feed.take([ACCESS], read="18:00:07")
-    feed.take([ACCESS], ["2025-11-26T18:00:08.1Z"], read="18:00:09")
-    feed.take([f"[2025-11-26 18:00:10] {ACCESS}"], ["2025-11-26T18:00:11Z"], read="18:00:12")
+    feed.take([ACCESS], read_time="18:00:07")
+    feed.take([ACCESS], ["2025-11-26T18:00:08.1Z"], read_time="18:00:09")
+    feed.take([f"[2025-11-26 18:00:10] {ACCESS}"], ["2025-11-26T18:00:11Z"], read_time="18:00:12")
     feed.take([ACCESS])
     assert [(request.time, request.clock) for request in feed.view().newest] == [
         ("11-26 18:00:10", TimeOrigin.AFTER),

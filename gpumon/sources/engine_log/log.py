@@ -34,7 +34,7 @@ class EngineLogReader:
         self._lines: list[LogLine] = []
         self._rest: tuple[LogLine, ...] = ()
         self._dropped = 0
-        self._anew = 0
+        self._generation = 0
         self._shown: tuple[LogLine, ...] = ()
 
     async def read(self) -> LogView | None:
@@ -58,12 +58,12 @@ class EngineLogReader:
         return LogView(
             place=followed.place.words,
             lines=self._shown,
-            open=len(self._rest),
+            unfinished=len(self._rest),
             dropped=self._dropped,
-            anew=self._anew,
+            generation=self._generation,
             fault=followed.added.fault,
             command=followed.place.command,
-            places=followed.places,
+            logs=followed.places,
         )
 
     def _begin_anew(self) -> None:
@@ -73,7 +73,7 @@ class EngineLogReader:
         self._rest = ()
         self._shown = ()
         self._dropped = 0
-        self._anew += 1
+        self._generation += 1
 
     def _take(self, added: Added) -> None:
         """Take what was read."""

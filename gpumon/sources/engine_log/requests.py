@@ -26,7 +26,7 @@ class EngineRequestsReader:
         self._in_thread = OneRead(self._read)
         self._kind = kind
         self._feed = RequestFeed(kind)
-        self._anew = 0
+        self._generation = 0
         self._asked = NO_ORIGIN.id
         """The process whose command line was looked at."""
         self._silence = ""
@@ -47,16 +47,16 @@ class EngineRequestsReader:
         self._take(followed.added)
         return self._feed.view()._replace(
             place=followed.place.words,
-            anew=self._anew,
+            generation=self._generation,
             fault=followed.added.fault,
             command=followed.place.command,
             silence=self._silence_now() or ACCESS_LOG_HINTS.get(self._kind, ""),
-            places=followed.places,
+            logs=followed.places,
         )
 
     def _begin_anew(self) -> None:
         self._feed = RequestFeed(self._kind)
-        self._anew += 1
+        self._generation += 1
 
     def _take(self, added: Added) -> None:
         """Take complete lines: a line that has no end yet may be of a longer one."""

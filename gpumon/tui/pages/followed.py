@@ -31,7 +31,7 @@ class FollowedRead(Protocol):
         """Command that shows the log."""
 
     @property
-    def places(self) -> int:
+    def logs(self) -> int:
         """How many logs the engine has."""
 
 
@@ -135,7 +135,7 @@ class FollowedPage(Pane, Generic[ReadT]):
 
     def side(self, step: int) -> bool:
         """Another log of the same engine: standard error beside standard output."""
-        if self._source is None or self._shown is None or self._shown.places < 2:
+        if self._source is None or self._shown is None or self._shown.logs < 2:
             return False
         self._source.turn(step)
         self._read_soon()

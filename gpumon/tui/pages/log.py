@@ -65,7 +65,7 @@ class LogPage(FollowedPage[LogView]):
         errors = self._rows_of_log.errors
         if errors:
             parts.append(f"{counted(len(errors), 'error')}: {key('log.error')}")
-        if self._shown is not None and self._shown.places > 1:
+        if self._shown is not None and self._shown.logs > 1:
             parts.append(f"{key('left')} {key('right')}: its other log")
         if self.follows:
             parts.append("follows")
@@ -152,7 +152,7 @@ class LogRows:
 
     def take(self, view: LogView) -> int:
         """Take what was read; returns how many rows at the beginning are gone."""
-        is_other = view.anew != self._view.anew
+        is_other = view.generation != self._view.generation
         self._view = view
         if is_other:
             self._begin(self._line_cells)
@@ -188,7 +188,7 @@ class LogRows:
         """Make the rows of complete lines that have none yet."""
         if not self._line_cells:
             return
-        complete = len(self._view.lines) - self._view.open
+        complete = len(self._view.lines) - self._view.unfinished
         for line in islice(self._view.lines, len(self._heights), complete):
             is_error = line.level is LogLevel.ERROR
             if is_error and not self._is_in_error:

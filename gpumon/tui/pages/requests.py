@@ -77,7 +77,7 @@ class RequestsPage(FollowedPage[RequestView]):
 
     def arrived(self, reading: RequestView) -> None:
         """Let go of rows of another log."""
-        if self._held is not None and self._held.anew != reading.anew:
+        if self._held is not None and self._held.generation != reading.generation:
             self._held = None
             self._top = 0
 
@@ -89,7 +89,7 @@ class RequestsPage(FollowedPage[RequestView]):
         """The order of the rows, and whether new ones come in."""
         key = self.view.keymap.first
         parts = []
-        if self._shown is not None and self._shown.places > 1:
+        if self._shown is not None and self._shown.logs > 1:
             parts.append(f"{key('left')} {key('right')}: its other log")
         parts.append("errors first" if self.errors_first else "by time")
         if self._held is not None:
