@@ -13,7 +13,7 @@ STRUCK: Final = "***"
 """Stands for what is not shown."""
 MOST_LINE_CHARACTERS: Final = 4096
 """Most characters of a line that are looked at; a line that goes on is cut there."""
-_MOST_SHOWN: Final = 1000
+MOST_SHOWN_CHARACTERS: Final = 1000
 """Most characters of a line that are shown."""
 
 _ESCAPES: Final = re.compile(
@@ -185,7 +185,7 @@ class LogReader:
             self._level = own_level
         masked, ends_inside = masked_line(plain)
         self._is_masking = ends_inside
-        return LogLine(clean(masked.rstrip(), _MOST_SHOWN), self._level, is_record)
+        return LogLine(clean(masked.rstrip(), MOST_SHOWN_CHARACTERS), self._level, is_record)
 
 
 def begins_record(text: str) -> bool:

@@ -8,7 +8,14 @@ import string
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.readings.log_text import MOST_SHOWN, LogLevel, LogReader, begins_record, masked_line, without_escapes
+from gpumon.readings.log_text import (
+    MOST_SHOWN_CHARACTERS,
+    LogLevel,
+    LogReader,
+    begins_record,
+    masked_line,
+    without_escapes,
+)
 from tests.each_row import each_row
 
 SECRET = "swordfish"
@@ -121,7 +128,7 @@ def test_a_line_that_is_too_long_ends_inside_of_its_prompt() -> None:
     first = reader.line("INFO prompt: '" + "x" * 10_000_000)
     assert first.text == "INFO prompt: ***"
     assert reader.line("swordfish'").text.strip() == "***"
-    assert len(LogReader().line("INFO " + "y " * 100_000).text) == MOST_SHOWN
+    assert len(LogReader().line("INFO " + "y " * 100_000).text) == MOST_SHOWN_CHARACTERS
 
 
 @given(st.text(string.printable + "\\'\"[]{}", max_size=60))
