@@ -8,9 +8,9 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.tracks import Track
+from gpumon.efficiency.tracks import RATE_S, Track
 from gpumon.readings import quantities as q
-from gpumon.readings.frame import EngineKind, HistogramReading
+from gpumon.readings.frame import Advance, EngineKind, HistogramReading
 from gpumon.readings.goals import ASSUMED_ITL_S, ASSUMED_TTFT_S, Goals
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Goodput, WithinGoal
@@ -21,6 +21,11 @@ _WITH_MEAN_ITL: Final = frozenset({EngineKind.TGI, EngineKind.TENSORRT_LLM})
 """Kinds whose ITL histogram has one mean per request, not a gap per token."""
 _OTHER_GOALS: Final = Missing(Reason.NOT_SUPPORTED, "the engines have other goals")
 _IDLE: Final = Missing(Reason.IDLE)
+_NO_TOKEN: Final = Missing(Reason.IDLE, "no token comes while requests run or wait: they may all be late")
+_TOKEN_COUNTERS: Final = (q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
+"""Counters of which one moves while an engine works."""
+_FULL_WINDOW: Final = 0.8
+"""Share of a window's length that the polls have to cover: they come a second late now and then."""
 NO_GOAL: Final = Missing(Reason.NOT_GIVEN, "[goals] has no such goal")
 
 
@@ -61,10 +66,33 @@ def derive_goodput(track: Track, goals: Goals) -> Goodput:
     kind = EngineKind.UNKNOWN
     if track.reading is not None:
         kind = track.reading.kind
+    stands_still = _stands_still(track, max(RATE_S, bounds.ttft_s))
     shares = {}
     for field, quantity, goal_s in bounds.of(kind):
-        shares[field] = _within_goal(track, quantity, goal_s)
+        share = _within_goal(track, quantity, goal_s)
+        if stands_still and not isinstance(share.count, Missing):
+            # The share of those that ended before says nothing of those that have waited ever since.
+            share = WithinGoal(_NO_TOKEN, _NO_TOKEN, goal_s, 0.0)
+        shares[field] = share
     return Goodput(**shares, ttft_goal_assumed=bounds.ttft_assumed, itl_goal_assumed=bounds.itl_assumed)
+
+
+def _stands_still(track: Track, seconds: float) -> bool:
+    """Whether requests have run or waited in the last `seconds` without a break, and no token was counted."""
+    if track.moves(q.DECODE_TOKENS) is not Advance.LIVE:
+        return False
+    window = track.short
+    if seconds > window.seconds:
+        window = track.window(seconds)
+    if window.length_s < _FULL_WINDOW * seconds or window.rate(q.DECODE_TOKENS) != 0.0:
+        return False
+    for counter in _TOKEN_COUNTERS:
+        rate = window.rate(counter)
+        if not isinstance(rate, Missing) and rate > 0.0:
+            return False
+    running = window.samples(q.RUNNING)
+    waiting = window.samples(q.WAITING)
+    return (bool(running) and min(running) > 0.0) or (bool(waiting) and min(waiting) > 0.0)
 
 
 def no_goodput(why: Missing) -> Goodput:

@@ -92,3 +92,36 @@ def poll(at_s: float, requests: float, of: str = q.TTFT, kind: EngineKind = Engi
     """A poll of an engine that has observed so many of a latency."""
     rank = RankReading("0", {}, {q.RUNNING: 1.0}, {of: observed(requests, requests, requests)})
     return EngineReading("e", "http://h:1", EndpointState.OK, at_s, kind=kind, ranks=(rank,))
+
+
+def working_poll(at_s: float, *, done: float, running: float = 4.0) -> EngineReading:
+    """A poll of an engine that has answered so many requests, each with 100 tokens."""
+    counters = {q.DECODE_TOKENS: 100.0 * done, q.PREFILL_COMPUTED: 1000.0 * done}
+    gauges = {q.RUNNING: running, q.WAITING: 0.0}
+    rank = RankReading("0", counters, gauges, {q.TTFT: observed(done, done, done)})
+    return EngineReading("e", "http://h:1", EndpointState.OK, at_s, kind=EngineKind.VLLM, ranks=(rank,))
+
+
+def share_after(stall_s: int, goals: Goals, **later: float) -> WithinGoal:
+    """The share within the TTFT goal, `stall_s` after an engine has answered its last request."""
+    track = Track()
+    for at in range(0, 60, 2):
+        track.add(working_poll(float(at), done=float(at)), 1e9 + at)
+    for at in range(60, 60 + stall_s + 1, 2):
+        track.add(working_poll(float(at), done=60.0, **later), 1e9 + at)
+    return derive_goodput(track, goals).ttft_goal
+
+
+@each_row(("stall_s", "ttft_s", "known"), [(6, 1.0, True), (14, 1.0, False), (90, 1.0, False), (14, 30.0, True)])
+def test_an_engine_without_tokens_keeps_no_goal_while_requests_run(stall_s: int, ttft_s: float, known: bool) -> None:
+    """What ended before says nothing of what has run since; a first token may take as long as its goal."""
+    share = share_after(stall_s, Goals(ttft_s=ttft_s))
+    if known:
+        assert share.low_ratio == 1.0
+    else:
+        assert isinstance(share.low_ratio, Missing)
+        assert (share.low_ratio.reason, share.count) == (Reason.IDLE, 0.0)
+
+
+def test_an_engine_without_requests_keeps_the_share_of_the_last_minutes() -> None:
+    assert share_after(30, Goals(ttft_s=1.0), running=0.0).low_ratio == 1.0
