@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Final, NamedTuple
@@ -17,20 +17,22 @@ from gpumon.sizing.scenario import MOST_SERVER_GPUS, Packing
 
 DRAWN_SERVERS: Final = 256
 """Servers that are drawn GPU by GPU; all others are only counted."""
-_UNITS: Final = 10**12
-"""A GPU's memory, and its time, in whole numbers: sums are exact, in whatever order."""
-_ROOM: Final = _UNITS + _UNITS // 10**9
-"""Instances that fill a GPU exactly fit, whatever floats make of it."""
-CROWD: Final = 1000
+_UNITS_PER_GPU: Final = 10**12
+"""Parts into which the memory and the time of a GPU are divided: sums of whole numbers are exact in any order."""
+_CAPACITY: Final = _UNITS_PER_GPU + _UNITS_PER_GPU // 10**9
+"""Units that a GPU holds. A billionth more than there are: instances that fill it exactly fit in spite of rounding."""
+_MOST_PER_GPU: Final = 1000
 """Instances that one GPU holds at most; an 80 GB GPU has no room for the contexts of more."""
-_MOST_TRIED: Final = 600
+_MOST_CONTENTS: Final = 600
 """Contents of a GPU that are looked at for the best one: what a keystroke has time for."""
 _MOST_COLUMNS: Final = 80
+"""Contents that are added to a relaxed problem at most, for the same reason."""
 _MOST_KINDS: Final = 24
 """Most kinds of instances: of more the relaxed problem takes too long for a keystroke."""
-_MOST_SOLVED: Final = 6
-"""Relaxed problems; what is left then is put in decreasing size."""
+_MOST_RELAXED_PROBLEMS: Final = 6
+"""Relaxed problems that are solved one after the other; what is left then is put in decreasing size."""
 _ROUNDING: Final = 1e-9
+"""Share by which a sum of floats may be off."""
 
 
 class InstanceBlock(msgspec.Struct, frozen=True):
@@ -66,13 +68,18 @@ class ServerShape(msgspec.Struct, frozen=True):
             size = min(self.domain, self.gpus)
         else:
             size = self.gpus
-        whole, rest = divmod(self.gpus, size)
-        return (size,) * whole + ((rest,) if rest else ())
+        whole_domains, rest = divmod(self.gpus, size)
+        sizes = [size] * whole_domains
+        if rest:
+            sizes.append(rest)
+        return tuple(sizes)
 
-    def stages(self, block: InstanceBlock) -> int:
-        """Parts in which an instance is placed: its pipeline stages where one server is too small for all of them."""
-        spread = sum(size // block.tp for size in self.domains) * block.tp < block.gpus
-        return block.gpus // block.tp if spread else 1
+    def parts_of(self, block: InstanceBlock) -> int:
+        """Parts in which an instance is placed: 1, or its pipeline stages where one server cannot hold all of them."""
+        tp_groups = sum(size // block.tp for size in self.domains)
+        if tp_groups * block.tp >= block.gpus:
+            return 1
+        return block.gpus // block.tp
 
 
 class WorkloadPlacement(msgspec.Struct):
@@ -88,9 +95,9 @@ class WorkloadPlacement(msgspec.Struct):
     instances: int = 0
     """Number of placed instances."""
     unplaced: int = 0
-    """Instances that have none."""
+    """Instances without a place."""
     problem: str = ""
-    """Why."""
+    """Why some have no place; empty where all have one."""
 
 
 class Placement(msgspec.Struct, frozen=True):
@@ -99,16 +106,17 @@ class Placement(msgspec.Struct, frozen=True):
     servers: tuple[PlacedServer, ...] = ()
     """Drawn GPU by GPU, the fullest first and equal ones together; at most `DRAWN_SERVERS`."""
     servers_used: int = 0
-    """All, with those that are not drawn."""
+    """Servers with at least one instance, those that are not drawn included."""
     servers_by_shape: tuple[int, ...] = ()
+    """`servers_used` of each shape, in the order of the shapes."""
     gpus: int = 0
-    """With at least one instance."""
+    """GPUs with at least one instance."""
     least_gpus: int = 0
-    """No placement of the instances that are placed has fewer."""
+    """No placement of the instances that are placed takes fewer GPUs."""
     least_servers: int = 0
-    """The same for servers, in whatever order the shapes are filled."""
+    """No placement of them takes fewer servers, in whatever order the shapes are filled."""
     workloads: dict[int, WorkloadPlacement] = {}
-    """By index; those with a block."""
+    """Index of a workload -> its placement, for those with a block."""
 
 
 class GpuRun(msgspec.Struct):
@@ -122,13 +130,86 @@ class ServerRow(NamedTuple):
     """Equal servers of one shape."""
 
     shape: int
+    """Index of the shape."""
     slots: tuple[GpuSlot, ...]
     times: int
+    """Number of these servers."""
 
     @property
-    def used(self) -> int:
-        """GPUs with an instance."""
+    def used_gpus(self) -> int:
+        """GPUs of one server with an instance."""
         return sum(bool(slot.workloads) for slot in self.slots)
+
+
+class _FilledShape(NamedTuple):
+    """Servers of one shape, filled as far as there are any."""
+
+    blocks: Sequence[InstanceBlock]
+    """The instances that have a place on them."""
+    rows: list[ServerRow]
+    servers_needed: int
+    """Servers that all instances would take."""
+
+
+class _FilledServer(NamedTuple):
+    """A server with instances of several GPUs."""
+
+    slots: list[GpuSlot]
+    parts: dict[int, int]
+    """Workload -> its instances, or pipeline stages, on the server."""
+    free_gpus: list[int]
+
+
+class SlotKind(NamedTuple):
+    """Instances of one GPU that take equally much of it."""
+
+    memory: int
+    """Memory of one instance, in `_UNITS_PER_GPU`."""
+    busy_time: int
+    """Busy share of one instance, in `_UNITS_PER_GPU`."""
+    instances: int
+
+
+SlotContent = tuple[tuple[int, int], ...]
+"""(index of the kind, instances of it) on one GPU."""
+ContentRun = tuple[SlotContent, int]
+"""A content, and how many GPUs have it."""
+
+
+class _PackedGpus(NamedTuple):
+    """Contents of GPUs that hold all instances."""
+
+    runs: Sequence[ContentRun]
+    least_gpus: int
+    """No packing takes fewer GPUs."""
+
+
+class _RelaxedSolution(NamedTuple):
+    """The fewest GPUs where parts of a GPU are allowed."""
+
+    columns: list[SlotContent]
+    shares: list[float]
+    """How many GPUs have each content; not whole."""
+    is_proven: bool
+    """Whether no solution takes fewer: the search for a better content was not cut short."""
+
+
+class _ValuedContent(NamedTuple):
+    """The content of a GPU that is worth most."""
+
+    content: SlotContent
+    value: float
+    is_proven: bool
+    """Whether none is worth more: the search was not cut short."""
+
+
+_SIZE_ORDERS: Final[tuple[Callable[[SlotKind], tuple[int, int]], ...]] = (
+    lambda kind: (-kind.memory - kind.busy_time, 0),
+    lambda kind: (-max(kind.memory, kind.busy_time), -kind.memory - kind.busy_time),
+    lambda kind: (-kind.memory, -kind.busy_time),
+    lambda kind: (-kind.busy_time, -kind.memory),
+)
+"""Orders by size, the largest first: by memory and busy time in sum, by the scarcer one, by memory, by busy time."""
 
 
 def place(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], packing: Packing) -> Placement:
@@ -141,95 +222,93 @@ def place(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], packin
 
     Limited shapes (`count`) are filled first, those that fewer blocks fit before others, then the rest in their order.
     """
-    busy = packing == "busy"
-    stands = dict[int, WorkloadPlacement]()
-    left = dict[int, InstanceBlock]()
+    by_busy_share = packing == "busy"
+    placements = dict[int, WorkloadPlacement]()
+    remaining = dict[int, InstanceBlock]()
     for block in blocks:
-        if block.count > 0:
-            stands[block.workload] = _unplaced(block)
-            if not stands[block.workload].problem:
-                left[block.workload] = block
-    sound = list(left.values())
+        if block.count <= 0:
+            continue
+        problem = _block_problem(block)
+        if problem:
+            placements[block.workload] = WorkloadPlacement(unplaced=block.count, problem=problem)
+        else:
+            placements[block.workload] = WorkloadPlacement(instances=block.count)
+            remaining[block.workload] = block
+    valid_blocks = list(remaining.values())
     rows = list[ServerRow]()
-    wanted = dict[int, int]()
-    for index in _turns(sound, shapes):
-        fitting = [block for block in left.values() if not misfit(block, shapes[index])]
-        placed, filled, wanted[index] = _fill_shape(fitting, index, shapes[index], busy)
-        rows += filled
-        left = _remaining(left, placed)
-    for block in left.values():
-        stand = stands[block.workload]
-        stand.problem = _reason(block, stand.instances, shapes, wanted)
-        stand.instances -= block.count
-        stand.unplaced = block.count
-    return _placement(rows, _with_place(sound, stands), shapes, busy, stands)
+    servers_needed = dict[int, int]()
+    for index in _filling_order(valid_blocks, shapes):
+        fitting = [block for block in remaining.values() if not _misfit(block, shapes[index])]
+        filled = _fill_shape(fitting, index, shapes[index], by_busy_share)
+        servers_needed[index] = filled.servers_needed
+        rows += filled.rows
+        remaining = _without_placed(remaining, filled.blocks)
+    for block in remaining.values():
+        placement = placements[block.workload]
+        placement.problem = _unplaced_reason(block, placement.instances, shapes, servers_needed)
+        placement.instances -= block.count
+        placement.unplaced = block.count
+    return _placement(rows, _placed_blocks(valid_blocks, placements), shapes, by_busy_share, placements)
 
 
-def _with_place(blocks: Iterable[InstanceBlock], stands: Mapping[int, WorkloadPlacement]) -> list[InstanceBlock]:
+def _placed_blocks(blocks: Iterable[InstanceBlock], placements: Mapping[int, WorkloadPlacement]) -> list[InstanceBlock]:
     """The blocks with the instances that have a place, without those that have none."""
     placed = []
     for block in blocks:
-        count = stands[block.workload].instances
+        count = placements[block.workload].instances
         if count:
             placed.append(msgspec.structs.replace(block, count=count))
     return placed
 
 
-def _unplaced(block: InstanceBlock) -> WorkloadPlacement:
-    """A block before it is placed; with a problem where it makes no sense."""
-    problem = _unsound(block)
-    if problem:
-        return WorkloadPlacement(unplaced=block.count, problem=problem)
-    return WorkloadPlacement(instances=block.count)
-
-
-def _turns(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape]) -> list[int]:
+def _filling_order(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape]) -> list[int]:
     """Indices of the shapes in the order in which they are filled."""
 
-    def turn(index: int) -> tuple[bool, int]:
+    def order_key(index: int) -> tuple[bool, int]:
         if not shapes[index].count:
             return True, 0
         # What fits one limited shape alone has its room before others.
-        return False, sum(bool(misfit(block, shapes[index])) for block in blocks)
+        return False, sum(bool(_misfit(block, shapes[index])) for block in blocks)
 
-    return sorted(range(len(shapes)), key=turn)
-
-
-def _fill_shape(
-    blocks: Sequence[InstanceBlock], index: int, shape: ServerShape, busy: bool
-) -> tuple[Sequence[InstanceBlock], list[ServerRow], int]:
-    """The instances that have a place on servers of a shape, these servers, and how many all instances would take."""
-    rows = _fill(blocks, index, shape, busy)
-    wanted = _servers_in(rows)
-    while shape.count and _servers_in(rows) > shape.count:
-        blocks = _kept(blocks, rows, shape)
-        rows = _fill(blocks, index, shape, busy)
-    return blocks, rows, wanted
+    return sorted(range(len(shapes)), key=order_key)
 
 
-def _servers_in(rows: Iterable[ServerRow]) -> int:
+def _fill_shape(blocks: Sequence[InstanceBlock], index: int, shape: ServerShape, by_busy_share: bool) -> _FilledShape:
+    """Fill the servers of a shape, which may be too few for all instances."""
+    rows = _fill_servers(blocks, index, shape, by_busy_share)
+    servers_needed = _server_count(rows)
+    # Fewer instances may be packed otherwise, and take more servers again: until they fit.
+    while shape.count and _server_count(rows) > shape.count:
+        blocks = _blocks_on_first_servers(blocks, rows, shape)
+        rows = _fill_servers(blocks, index, shape, by_busy_share)
+    return _FilledShape(blocks, rows, servers_needed)
+
+
+def _server_count(rows: Iterable[ServerRow]) -> int:
     """Number of servers in these rows."""
     return sum(row.times for row in rows)
 
 
-def _remaining(left: Mapping[int, InstanceBlock], placed: Iterable[InstanceBlock]) -> dict[int, InstanceBlock]:
+def _without_placed(
+    remaining: Mapping[int, InstanceBlock], placed: Iterable[InstanceBlock]
+) -> dict[int, InstanceBlock]:
     """Blocks by workload without the instances that have a place now."""
-    remaining = dict(left)
+    unplaced = dict(remaining)
     for block in placed:
-        count = left[block.workload].count - block.count
+        count = remaining[block.workload].count - block.count
         if count:
-            remaining[block.workload] = msgspec.structs.replace(left[block.workload], count=count)
+            unplaced[block.workload] = msgspec.structs.replace(remaining[block.workload], count=count)
         else:
-            del remaining[block.workload]
-    return remaining
+            del unplaced[block.workload]
+    return unplaced
 
 
 def domain_problem(tp: int, domain: int) -> str:
-    """Why a TP group stands in no NVLink domain of so many GPUs."""
+    """The reason why a TP group fits no NVLink domain of so many GPUs."""
     return f"TP {tp} takes {tp} GPUs of one NVLink domain, which has {counted(domain, 'GPU')}"
 
 
-def misfit(block: InstanceBlock, shape: ServerShape) -> str:
+def _misfit(block: InstanceBlock, shape: ServerShape) -> str:
     """Why the shape holds no instance of the block; empty if it does."""
     if shape.gpus < 1 or not shape.memory_bytes > 0:
         return "the server has no GPU, or none whose memory is known"
@@ -248,62 +327,66 @@ def misfit(block: InstanceBlock, shape: ServerShape) -> str:
     return ""
 
 
-def _unsound(block: InstanceBlock) -> str:
+def _block_problem(block: InstanceBlock) -> str:
     """Why a block makes no sense; empty if it does."""
-    if block.count <= 0:
-        return ""
     if block.gpus < 1 or block.tp < 1 or block.gpus % block.tp:
         return f"{block.gpus} GPUs of an instance are not TP {block.tp} times PP"
-    sound = math.isfinite(block.memory_bytes) and block.memory_bytes > 0
-    return "" if sound else "the memory of an instance is not known"
+    if not math.isfinite(block.memory_bytes) or block.memory_bytes <= 0:
+        return "the memory of an instance is not known"
+    return ""
 
 
-def _kept(blocks: Sequence[InstanceBlock], rows: Sequence[ServerRow], shape: ServerShape) -> list[InstanceBlock]:
-    """Whole instances of each block on as many servers as there are, the fullest ones."""
-    kept = Counter[int]()
-    places = shape.count
+def _blocks_on_first_servers(
+    blocks: Sequence[InstanceBlock], rows: Sequence[ServerRow], shape: ServerShape
+) -> list[InstanceBlock]:
+    """Whole instances of each block on the first rows, the fullest, as far as there are servers of the shape."""
+    gpus = Counter[int]()
+    servers_left = shape.count
     for row in rows:
-        taken = min(row.times, places)
-        places -= taken
-        for workload, gpus in _gpus_of(row).items():
-            kept[workload] += gpus * taken
+        taken = min(row.times, servers_left)
+        servers_left -= taken
+        for workload, number in _instance_gpus(row).items():
+            gpus[workload] += number * taken
     whole = []
     for block in blocks:
-        count = kept[block.workload] // block.gpus
+        count = gpus[block.workload] // block.gpus
         if count:
             whole.append(msgspec.structs.replace(block, count=count))
     return whole
 
 
-def _gpus_of(row: ServerRow) -> Counter[int]:
-    """GPUs of each workload on a server; one that instances share counts for each of them."""
+def _instance_gpus(row: ServerRow) -> Counter[int]:
+    """Workload -> GPUs of all its instances on a server; a GPU that several of them share counts for each."""
     gpus = Counter[int]()
     for slot in row.slots:
         gpus.update(slot.workloads)
     return gpus
 
 
-def _fill(blocks: Sequence[InstanceBlock], index: int, shape: ServerShape, busy: bool) -> list[ServerRow]:
+def _fill_servers(
+    blocks: Sequence[InstanceBlock], index: int, shape: ServerShape, by_busy_share: bool
+) -> list[ServerRow]:
     """Servers for all blocks, the fullest first: instances of several GPUs, then shared GPUs in what is free there."""
-    single, large = _by_size_of_instance(blocks)
-    bins = _shared_gpus(single, shape, busy)
-    large.sort(key=lambda block: (-block.gpus // shape.stages(block), -block.tp))
-    left = {block.workload: block.count * shape.stages(block) for block in large}
+    single, large = _split_by_gpus(blocks)
+    shared_gpus = _shared_gpus(single, shape, by_busy_share)
+    # The largest parts first; of equal ones those with the larger TP groups, which fewer NVLink domains have room for.
+    large.sort(key=lambda block: (-block.gpus // shape.parts_of(block), -block.tp))
+    parts_left = {block.workload: block.count * shape.parts_of(block) for block in large}
     rows: list[ServerRow] = []
-    while any(left.values()):
-        slots, taken, free = _server(large, left, shape)
-        times = min(left[workload] // number for workload, number in taken.items())
-        for workload, number in taken.items():
-            left[workload] -= times * number
-        rows += _filled_up(index, slots, free, times, bins)
-    while bins:
-        every = list(range(shape.gpus))
-        most = sum(run.times for run in bins)
-        rows += _filled_up(index, [GpuSlot()] * shape.gpus, every, most, bins)
-    return sorted(rows, key=lambda row: -row.used)
+    while any(parts_left.values()):
+        server = _fill_server(large, parts_left, shape)
+        times = min(parts_left[workload] // number for workload, number in server.parts.items())
+        for workload, number in server.parts.items():
+            parts_left[workload] -= times * number
+        rows += _rows_with_shared_gpus(index, server.slots, server.free_gpus, times, shared_gpus)
+    if shared_gpus:  # not for a shape that nothing fits, whose GPUs may be any number
+        empty = [GpuSlot()] * shape.gpus
+        most_servers = sum(run.times for run in shared_gpus)
+        rows += _rows_with_shared_gpus(index, empty, list(range(shape.gpus)), most_servers, shared_gpus)
+    return sorted(rows, key=lambda row: -row.used_gpus)
 
 
-def _by_size_of_instance(blocks: Iterable[InstanceBlock]) -> tuple[list[InstanceBlock], list[InstanceBlock]]:
+def _split_by_gpus(blocks: Iterable[InstanceBlock]) -> tuple[list[InstanceBlock], list[InstanceBlock]]:
     """Blocks whose instances take one GPU, and those whose instances take several."""
     single = []
     large = []
@@ -315,42 +398,40 @@ def _by_size_of_instance(blocks: Iterable[InstanceBlock]) -> tuple[list[Instance
     return single, large
 
 
-def _shared_gpus(alone: Sequence[InstanceBlock], shape: ServerShape, busy: bool) -> list[GpuRun]:
+def _shared_gpus(single: Sequence[InstanceBlock], shape: ServerShape, by_busy_share: bool) -> list[GpuRun]:
     """GPUs with instances of one GPU each, the fullest first."""
-    contents, _ = _shared(_sizes(alone, shape, busy))
     runs = []
-    for content, times in contents:
-        runs.append(GpuRun(_slot(content, alone), times))
+    for content, times in _pack_gpus(_slot_kinds(single, shape, by_busy_share)).runs:
+        runs.append(GpuRun(_slot(content, single), times))
     return sorted(runs, key=lambda run: -run.slot.memory_bytes)
 
 
-def _server(
-    blocks: Sequence[InstanceBlock], left: Mapping[int, int], shape: ServerShape
-) -> tuple[list[GpuSlot], dict[int, int], list[int]]:
-    """One server with as many instances of several GPUs as it holds, the largest first, each TP group in the fullest
-    NVLink domain that has room: its slots, how many instances (or stages) of each workload, and the free GPUs."""
-    rooms = _rooms(shape)
+def _fill_server(blocks: Sequence[InstanceBlock], parts_left: Mapping[int, int], shape: ServerShape) -> _FilledServer:
+    """One server with as many instances of several GPUs as it holds, in the order of `blocks`, each TP group in the
+    fullest NVLink domain that has room."""
+    rooms = _free_gpus_by_domain(shape)
     slots = [GpuSlot()] * shape.gpus
-    items = dict[int, int]()
+    parts = dict[int, int]()
     group = -1
     for block in blocks:
-        stages = shape.stages(block)
+        parts_per_instance = shape.parts_of(block)
+        tp_groups = block.gpus // parts_per_instance // block.tp
         taken = 0
-        groups = block.gpus // stages // block.tp
-        while taken < left[block.workload] and sum(len(room) // block.tp for room in rooms) >= groups:
-            # Stages of one pipeline that is spread over servers are one instance here, too.
-            group += taken % stages == 0
+        while taken < parts_left[block.workload] and sum(len(room) // block.tp for room in rooms) >= tp_groups:
+            # The stages of one spread pipeline that follow each other on a server have one number, as an instance has.
+            if taken % parts_per_instance == 0:
+                group += 1
             slot = GpuSlot((block.workload,), block.memory_bytes / block.gpus, block.busy_ratio or 0.0, group)
-            for _ in range(groups):
+            for _ in range(tp_groups):
                 _take_room(rooms, block.tp, slots, slot)
             taken += 1
         if taken:
-            items[block.workload] = taken
-    return slots, items, list(chain.from_iterable(rooms))
+            parts[block.workload] = taken
+    return _FilledServer(slots, parts, list(chain.from_iterable(rooms)))
 
 
-def _rooms(shape: ServerShape) -> list[list[int]]:
-    """GPUs of each NVLink domain of a server."""
+def _free_gpus_by_domain(shape: ServerShape) -> list[list[int]]:
+    """Indices of the GPUs of each NVLink domain of an empty server."""
     rooms = list[list[int]]()
     start = 0
     for size in shape.domains:
@@ -360,212 +441,220 @@ def _rooms(shape: ServerShape) -> list[list[int]]:
 
 
 def _take_room(rooms: Sequence[list[int]], tp: int, slots: list[GpuSlot], slot: GpuSlot) -> None:
-    """Put a TP group into the fullest domain that has room for it."""
+    """Put a TP group into the fullest domain that has room for it: changes `rooms` and `slots`."""
     room = min((room for room in rooms if len(room) >= tp), key=len)
     for gpu in room[:tp]:
         slots[gpu] = slot
     del room[:tp]
 
 
-def _filled_up(
-    index: int, slots: list[GpuSlot], free: list[int], times: int, bins: list[GpuRun]
-) -> Iterator[ServerRow]:
-    """So many equal servers of a shape, with GPUs off the front of `bins` in what is free on them."""
-    bare = len(free) == len(slots)
-    while times > 0 and (bins or not bare):
-        same = times
-        if bins and free:
-            same = min(times, bins[0].times // len(free)) or 1
-        drawn = list(slots)
-        for gpu in free:
-            if bins:
-                drawn[gpu] = bins[0].slot
-                bins[0].times -= same
-                del bins[: not bins[0].times]
-        yield ServerRow(index, tuple(drawn), same)
-        times -= same
+def _rows_with_shared_gpus(
+    index: int, slots: list[GpuSlot], free_gpus: list[int], times: int, shared_gpus: list[GpuRun]
+) -> list[ServerRow]:
+    """`times` servers with these slots, their free GPUs filled off the front of `shared_gpus`, which it changes.
+
+    Of servers without any other instance only as many as the shared GPUs take.
+    """
+    is_empty = len(free_gpus) == len(slots)
+    rows = []
+    while times > 0 and (shared_gpus or not is_empty):
+        equal = times
+        if shared_gpus and free_gpus:
+            # Servers are equal while the first run fills them; where it does not fill one, that one is mixed.
+            equal = min(times, shared_gpus[0].times // len(free_gpus)) or 1
+        filled = list(slots)
+        for gpu in free_gpus:
+            if shared_gpus:
+                run = shared_gpus[0]
+                filled[gpu] = run.slot
+                run.times -= equal
+                if not run.times:
+                    del shared_gpus[0]
+        rows.append(ServerRow(index, tuple(filled), equal))
+        times -= equal
+    return rows
 
 
-def _slot(content: SlotContent, alone: Sequence[InstanceBlock]) -> GpuSlot:
+def _slot(content: SlotContent, single: Sequence[InstanceBlock]) -> GpuSlot:
     """A GPU with instances of one GPU each. An unknown busy share counts as nothing in the sum."""
     workloads = list[int]()
-    memory = list[float]()
-    busy = list[float]()
+    memory_bytes = list[float]()
+    busy_ratios = list[float]()
     for kind, number in content:
-        block = alone[kind]
+        block = single[kind]
         workloads += [block.workload] * number
-        memory.append(block.memory_bytes * number)
-        busy.append((block.busy_ratio or 0.0) * number)
-    return GpuSlot(tuple(sorted(workloads)), sum(memory), sum(busy))
+        memory_bytes.append(block.memory_bytes * number)
+        busy_ratios.append((block.busy_ratio or 0.0) * number)
+    return GpuSlot(tuple(sorted(workloads)), sum(memory_bytes), sum(busy_ratios))
 
 
 # Shared GPUs: which instances of one GPU stand together.
 
-SlotContent = tuple[tuple[int, int], ...]
-"""(kind, how many of it) on one GPU."""
-SlotKind = tuple[int, int, int]
-"""Memory and busy time of a GPU that an instance takes, and how many instances there are."""
 
+def _slot_kinds(single: Iterable[InstanceBlock], shape: ServerShape, by_busy_share: bool) -> tuple[SlotKind, ...]:
+    """The blocks in units of a GPU of the shape, rounded up, so that no sum is above the limit.
 
-def _sizes(alone: Iterable[InstanceBlock], shape: ServerShape, busy: bool) -> tuple[SlotKind, ...]:
-    """Rounded up, so that no sum is above the limit."""
+    Without `by_busy_share` no instance takes busy time. One whose busy share is unknown or above 1 takes a whole GPU.
+    """
     kinds = []
-    for block in alone:
-        size = min(max(math.ceil(block.memory_bytes / shape.memory_bytes * _UNITS), _UNITS // CROWD), _ROOM)
-        ratio = block.busy_ratio if busy else 0.0
-        if ratio is None or not ratio <= 1:
-            kinds.append((_ROOM, _ROOM, block.count))
+    for block in single:
+        memory = math.ceil(block.memory_bytes / shape.memory_bytes * _UNITS_PER_GPU)
+        memory = min(max(memory, _UNITS_PER_GPU // _MOST_PER_GPU), _CAPACITY)
+        if by_busy_share:
+            busy_ratio = block.busy_ratio
         else:
-            kinds.append((size, max(0, math.ceil(ratio * _UNITS)), block.count))
+            busy_ratio = 0.0
+        if busy_ratio is None or not busy_ratio <= 1:
+            kinds.append(SlotKind(_CAPACITY, _CAPACITY, block.count))
+        else:
+            kinds.append(SlotKind(memory, max(0, math.ceil(busy_ratio * _UNITS_PER_GPU)), block.count))
     return tuple(kinds)
 
 
 @lru_cache(maxsize=64)
-def _shared(kinds: tuple[SlotKind, ...]) -> tuple[tuple[tuple[SlotContent, int], ...], int]:
-    """Contents of GPUs with how many hold each, and a number of GPUs that no packing is below.
+def _pack_gpus(kinds: tuple[SlotKind, ...]) -> _PackedGpus:
+    """Contents of GPUs that hold all instances, on as few GPUs as are found.
 
     Column generation (Gilmore and Gomory 1961): the relaxed problem over the contents that pay, whole parts of it
     taken, the rest solved anew. On 150 random mixes of 6 to 20 models it was at most one GPU above the relaxed optimum.
     """
-    counts = {kind: count for kind, (_, _, count) in enumerate(kinds) if count}
-    least = max(_least_by(kinds, 0), _least_by(kinds, 1))
-    packed = _decreasing(kinds, counts)
-    fewest = _gpus_in(packed)
-    if fewest == least or len(counts) > _MOST_KINDS:
-        return packed, least
-    columns, shares, exact = _relaxed(kinds, counts)
-    if exact:
-        least = max(least, math.ceil(sum(shares) * (1 - _ROUNDING) - _ROUNDING))
-        if fewest == least:
-            return packed, least
-    solved = _solved(kinds, counts, columns, shares)
-    if _gpus_in(solved) < fewest:
-        return tuple(solved), least
-    return packed, least
+    counts = {index: kind.instances for index, kind in enumerate(kinds) if kind.instances}
+    least_gpus = max(
+        _divide_up(sum(kind.memory * kind.instances for kind in kinds), _CAPACITY),
+        _divide_up(sum(kind.busy_time * kind.instances for kind in kinds), _CAPACITY),
+    )
+    by_size = _pack_by_size(kinds, counts)
+    fewest = _gpus_in(by_size)
+    if fewest == least_gpus or len(counts) > _MOST_KINDS:
+        return _PackedGpus(by_size, least_gpus)
+    relaxed = _solve_relaxed(kinds, counts)
+    if relaxed.is_proven:
+        least_gpus = max(least_gpus, math.ceil(sum(relaxed.shares) * (1 - _ROUNDING) - _ROUNDING))
+        if fewest == least_gpus:
+            return _PackedGpus(by_size, least_gpus)
+    by_relaxation = _pack_by_relaxation(kinds, counts, relaxed)
+    if _gpus_in(by_relaxation) < fewest:
+        return _PackedGpus(by_relaxation, least_gpus)
+    return _PackedGpus(by_size, least_gpus)
 
 
-def _solved(
-    kinds: Sequence[SlotKind], counts: dict[int, int], columns: Sequence[SlotContent], shares: Sequence[float]
-) -> list[tuple[SlotContent, int]]:
+def _pack_by_relaxation(
+    kinds: Sequence[SlotKind], counts: dict[int, int], relaxed: _RelaxedSolution
+) -> list[ContentRun]:
     """Whole parts of a relaxed solution, and of the solutions anew for what is left; the last rest by its sizes."""
-    solved: list[tuple[SlotContent, int]] = []
-    counts = _take(_whole_parts(kinds, counts, columns, shares), counts, solved)
-    for _ in range(_MOST_SOLVED - 1):
+    runs: list[ContentRun] = []
+    counts = _add_runs(_whole_parts(kinds, counts, relaxed), counts, runs)
+    for _ in range(_MOST_RELAXED_PROBLEMS - 1):
         if not counts:
             break
-        columns, shares, _ = _relaxed(kinds, counts)
-        counts = _take(_whole_parts(kinds, counts, columns, shares), counts, solved)
-    solved += _decreasing(kinds, counts)
-    return solved
+        relaxed = _solve_relaxed(kinds, counts)
+        counts = _add_runs(_whole_parts(kinds, counts, relaxed), counts, runs)
+    runs += _pack_by_size(kinds, counts)
+    return runs
 
 
-def _least_by(kinds: Sequence[SlotKind], by: int) -> int:
-    """GPUs that all instances take by memory (0) or by busy time (1), rounded up."""
-    return -(-sum(kind[by] * kind[2] for kind in kinds) // _ROOM)
+def _divide_up(number: int, by: int) -> int:
+    """The quotient, rounded up."""
+    return -(-number // by)
 
 
-def _gpus_in(packed: Iterable[tuple[SlotContent, int]]) -> int:
+def _gpus_in(runs: Iterable[ContentRun]) -> int:
     """The number of GPUs of a packing."""
-    return sum(times for _, times in packed)
+    return sum(times for _, times in runs)
 
 
-def _whole_parts(
-    kinds: Sequence[SlotKind], counts: Mapping[int, int], columns: Sequence[SlotContent], shares: Sequence[float]
-) -> list[tuple[SlotContent, int]]:
+def _whole_parts(kinds: Sequence[SlotKind], counts: Mapping[int, int], relaxed: _RelaxedSolution) -> list[ContentRun]:
     """The whole GPUs of a relaxed solution; where there are none, the content with the largest share, filled up."""
+    columns = relaxed.columns
+    shares = relaxed.shares
     whole = []
     for content, share in zip(columns, shares, strict=True):
         whole.append((content, math.floor(share + _ROUNDING)))
     if any(times for _, times in whole):
         return whole
+    # Rounded, so that of shares that differ by rounding alone the content with more kinds is taken.
     largest = max(range(len(shares)), key=lambda column: (round(shares[column], 6), len(columns[column])))
-    return [(_topped(kinds, _by_size(kinds, counts, _ORDERS[0]), columns[largest]), 1)]
+    return [(_fill_up(kinds, _sort_by_size(kinds, counts, _SIZE_ORDERS[0]), columns[largest]), 1)]
 
 
-def _by_size(
-    kinds: Sequence[SlotKind], counts: Mapping[int, int], size: Callable[[SlotKind], tuple[int, int]]
+def _sort_by_size(
+    kinds: Sequence[SlotKind], counts: Mapping[int, int], order_key: Callable[[SlotKind], tuple[int, int]]
 ) -> dict[int, int]:
     """The counts, the largest kind first."""
-    return {kind: counts[kind] for kind in sorted(counts, key=lambda kind: size(kinds[kind]))}
+    return {kind: counts[kind] for kind in sorted(counts, key=lambda kind: order_key(kinds[kind]))}
 
 
-def _take(
-    whole: Iterable[tuple[SlotContent, int]], counts: Mapping[int, int], packed: list[tuple[SlotContent, int]]
-) -> dict[int, int]:
-    """Add contents to `packed` as far as instances are left; returns the instances that are left then."""
+def _add_runs(new: Iterable[ContentRun], counts: Mapping[int, int], runs: list[ContentRun]) -> dict[int, int]:
+    """Add contents to `runs` as far as instances are left; returns the instances that are left then."""
     left = dict(counts)
-    for content, share in whole:
-        times = min(share, *(left[kind] // number for kind, number in content))
+    for content, wanted in new:
+        times = min(wanted, *(left[kind] // number for kind, number in content))
         if times > 0:
-            packed.append((content, times))
+            runs.append((content, times))
             for kind, number in content:
                 left[kind] -= number * times
     return {kind: count for kind, count in left.items() if count}
 
 
-_ORDERS: Final[tuple[Callable[[SlotKind], tuple[int, int]], ...]] = (
-    lambda kind: (-kind[0] - kind[1], 0),
-    lambda kind: (-max(kind[:2]), -kind[0] - kind[1]),
-    lambda kind: (-kind[0], -kind[1]),
-    lambda kind: (-kind[1], -kind[0]),
-)
-"""Orders by size, the largest first: by the sum of both, the scarcer one, memory, busy time."""
-
-
-def _decreasing(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[tuple[SlotContent, int], ...]:
+def _pack_by_size(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> list[ContentRun]:
     """GPUs filled one after the other, the largest instances first; of the orders the one that takes fewest."""
-    packings = [_in_order(kinds, _by_size(kinds, counts, size)) for size in _ORDERS]
+    packings = [_pack_in_order(kinds, _sort_by_size(kinds, counts, order_key)) for order_key in _SIZE_ORDERS]
     return min(packings, key=_gpus_in)
 
 
-def _in_order(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[tuple[SlotContent, int], ...]:
+def _pack_in_order(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> list[ContentRun]:
     """GPUs filled one after the other with the kinds in the order of `counts`."""
     left = dict(counts)
-    packed = list[tuple[SlotContent, int]]()
+    runs = list[ContentRun]()
     while left:
-        content = _topped(kinds, left, ())
+        content = _fill_up(kinds, left, ())
         times = min(left[kind] // number for kind, number in content)
-        left = _take([(content, times)], left, packed)
-    return tuple(packed)
+        left = _add_runs([(content, times)], left, runs)
+    return runs
 
 
-def _topped(kinds: Sequence[SlotKind], counts: Mapping[int, int], content: SlotContent) -> SlotContent:
+def _fill_up(kinds: Sequence[SlotKind], counts: Mapping[int, int], content: SlotContent) -> SlotContent:
     """The content as far as instances are left, and of all others as many as fit, in the order of `counts`."""
-    held = {kind: min(number, counts[kind]) for kind, number in content}
-    memory, share = (_ROOM - sum(kinds[kind][by] * number for kind, number in held.items()) for by in (0, 1))
+    numbers = {kind: min(number, counts[kind]) for kind, number in content}
+    memory_left = _CAPACITY - sum(kinds[kind].memory * number for kind, number in numbers.items())
+    time_left = _CAPACITY - sum(kinds[kind].busy_time * number for kind, number in numbers.items())
     for kind, count in counts.items():
-        more = _most(kinds[kind], count - held.get(kind, 0), memory, share)
+        more = _fitting_number(kinds[kind], count - numbers.get(kind, 0), memory_left, time_left)
         if more:
-            held[kind] = held.get(kind, 0) + more
-            memory = memory - more * kinds[kind][0]
-            share = share - more * kinds[kind][1]
-    return tuple(held.items())
+            numbers[kind] = numbers.get(kind, 0) + more
+            memory_left -= more * kinds[kind].memory
+            time_left -= more * kinds[kind].busy_time
+    return tuple(numbers.items())
 
 
-def _relaxed(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> tuple[list[SlotContent], list[float], bool]:
-    """Contents of GPUs, what share of a GPU has each where parts of GPUs are allowed, and whether that is proven to be
-    the least: revised simplex over contents that are added while one is worth more than a GPU."""
+def _solve_relaxed(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> _RelaxedSolution:
+    """The fewest GPUs for these counts where parts of GPUs are allowed.
+
+    Revised simplex: a row for each kind, a column for each content; `inverse` is that of the basis. It begins with GPUs
+    of one kind each. The prices of the kinds are those at which each GPU of the basis is worth 1; while some content is
+    worth more, it takes the place of a column.
+    """
     order = list(counts)
     columns: list[SlotContent] = []
     inverse = [[0.0] * len(order) for _ in order]
     for row, kind in enumerate(order):
-        most = _most(kinds[kind], counts[kind], _ROOM, _ROOM)
+        most = _fitting_number(kinds[kind], counts[kind], _CAPACITY, _CAPACITY)
         columns.append(((kind, most),))
         inverse[row][row] = 1.0 / most
     shares = [counts[kind] * inverse[row][row] for row, kind in enumerate(order)]
     for _ in range(_MOST_COLUMNS):
         prices = {kind: sum(line[column] for line in inverse) for column, kind in enumerate(order)}
-        content, value, exact = _best(kinds, counts, prices)
-        if value <= 1.0 + _ROUNDING:
-            return columns, shares, exact
-        enters = _entering(inverse, order, content)
-        leaves = _leaving(shares, enters)
-        columns[leaves] = content
-        _pivot(inverse, shares, enters, leaves)
-    return columns, shares, False
+        best = _best_content(kinds, counts, prices)
+        if best.value <= 1.0 + _ROUNDING:
+            return _RelaxedSolution(columns, shares, best.is_proven)
+        entering = _entering_column(inverse, order, best.content)
+        leaving_row = _leaving_row(shares, entering)
+        columns[leaving_row] = best.content
+        _pivot(inverse, shares, entering, leaving_row)
+    return _RelaxedSolution(columns, shares, is_proven=False)
 
 
-def _entering(inverse: Sequence[Sequence[float]], order: Sequence[int], content: SlotContent) -> list[float]:
+def _entering_column(inverse: Sequence[Sequence[float]], order: Sequence[int], content: SlotContent) -> list[float]:
     """The column of a new content in the present basis."""
     numbers = dict(content)
     terms = []
@@ -578,123 +667,118 @@ def _entering(inverse: Sequence[Sequence[float]], order: Sequence[int], content:
     return entering
 
 
-def _leaving(shares: Sequence[float], enters: Sequence[float]) -> int:
+def _leaving_row(shares: Sequence[float], entering: Sequence[float]) -> int:
     """The row whose content falls to nothing first as the new one grows."""
-    rows = [row for row, step in enumerate(enters) if step > _ROUNDING]
-    return min(rows, key=lambda row: shares[row] / enters[row])
+    rows = [row for row, step in enumerate(entering) if step > _ROUNDING]
+    return min(rows, key=lambda row: shares[row] / entering[row])
 
 
-def _pivot(inverse: list[list[float]], shares: list[float], enters: Sequence[float], leaves: int) -> None:
+def _pivot(inverse: list[list[float]], shares: list[float], entering: Sequence[float], leaving_row: int) -> None:
     """Put the new column in place of the row that leaves: changes `inverse` and `shares`."""
-    pivot = enters[leaves]
-    share = shares[leaves] / pivot
-    line = [value / pivot for value in inverse[leaves]]
-    for row, step in enumerate(enters):
-        if row != leaves and step:
+    pivot = entering[leaving_row]
+    share = shares[leaving_row] / pivot
+    line = [value / pivot for value in inverse[leaving_row]]
+    for row, step in enumerate(entering):
+        if row != leaving_row and step:
             inverse[row] = [old - step * new for old, new in zip(inverse[row], line, strict=True)]
             shares[row] = max(0.0, shares[row] - step * share)
-    inverse[leaves] = line
-    shares[leaves] = share
+    inverse[leaving_row] = line
+    shares[leaving_row] = share
 
 
-def _most(kind: SlotKind, count: int, memory: int, share: int) -> int:
-    """How many of `count` fit."""
-    size, time, _ = kind
-    return min(count, memory // size, share // time if time else count)
+def _fitting_number(kind: SlotKind, count: int, memory: int, busy_time: int) -> int:
+    """How many of `count` instances fit what is left of a GPU."""
+    by_memory = min(count, memory // kind.memory)
+    if kind.busy_time:
+        return min(by_memory, busy_time // kind.busy_time)
+    return by_memory
 
 
-def _best(
-    kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]
-) -> tuple[SlotContent, float, bool]:
-    """The content of most value, that value, and whether none has more: depth first, bounded by value per room."""
-    order = _by_value(kinds, counts, prices)
-    per_memory, per_share = _values_per_room(kinds, order, prices)
-    best: tuple[float, SlotContent] = (0.0, ())
+def _best_content(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]) -> _ValuedContent:
+    """The content that is worth most at these prices: searched depth first, bounded by the value of the room left."""
+    order = _sort_by_value(kinds, counts, prices)
+    per_memory, per_time = _values_per_room(kinds, order, prices)
+    best = _ValuedContent((), 0.0, is_proven=True)
     tried = 0
 
-    def look(place: int, memory: int, share: int, value: float, content: SlotContent) -> None:
+    def search(position: int, memory_left: int, time_left: int, value: float, content: SlotContent) -> None:
+        """Try all numbers of the kind at `position` of the order, the largest first, beside `content`."""
         nonlocal best, tried
         tried += 1
-        if value > best[0] + _ROUNDING:
-            best = (value, content)
-        if place == len(order):
+        if value > best.value + _ROUNDING:
+            best = best._replace(content=content, value=value)
+        if position == len(order):
             return
-        kind = order[place]
-        size, time, _ = kinds[kind]
-        for number in range(_most(kinds[kind], counts[kind], memory, share), -1, -1):
-            if tried > _MOST_TRIED:
+        kind = order[position]
+        size = kinds[kind]
+        for number in range(_fitting_number(size, counts[kind], memory_left, time_left), -1, -1):
+            if tried > _MOST_CONTENTS:
                 return
-            room = memory - number * size
-            free = share - number * time
-            worth = value + number * prices[kind]
-            by_share = per_share[place + 1] * free if per_share[place + 1] < math.inf else math.inf
-            more = min(per_memory[place + 1] * room, by_share)
-            if (number and worth > best[0] + _ROUNDING) or worth + more > best[0] + _ROUNDING:
-                look(place + 1, room, free, worth, (*content, (kind, number)) if number else content)
+            next_memory = memory_left - number * size.memory
+            next_time = time_left - number * size.busy_time
+            next_value = value + number * prices[kind]
+            by_time = math.inf  # not a product: infinity times no time left is not a number
+            if per_time[position + 1] < math.inf:
+                by_time = per_time[position + 1] * next_time
+            most_more = min(per_memory[position + 1] * next_memory, by_time)
+            is_better = number > 0 and next_value > best.value + _ROUNDING
+            if is_better or next_value + most_more > best.value + _ROUNDING:
+                next_content = content
+                if number:
+                    next_content = (*content, (kind, number))
+                search(position + 1, next_memory, next_time, next_value, next_content)
 
-    look(0, _ROOM, _ROOM, 0.0, ())
-    return best[1], best[0], tried <= _MOST_TRIED
+    search(0, _CAPACITY, _CAPACITY, 0.0, ())
+    return best._replace(is_proven=tried <= _MOST_CONTENTS)
 
 
-def _by_value(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]) -> list[int]:
+def _sort_by_value(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]) -> list[int]:
     """The kinds that have a value, that of most value for its size first."""
     valued = [kind for kind in counts if prices[kind] > 0]
-    return sorted(valued, key=lambda kind: -prices[kind] / sum(kinds[kind][:2]))
+    return sorted(valued, key=lambda kind: -prices[kind] / (kinds[kind].memory + kinds[kind].busy_time))
 
 
 def _values_per_room(
     kinds: Sequence[SlotKind], order: Sequence[int], prices: Mapping[int, float]
 ) -> tuple[list[float], list[float]]:
-    """Most value per memory and per busy time among the kinds from each place of the order on."""
+    """Most value per memory and per busy time among the kinds from each position of the order on; 0 at its end."""
     per_memory = [0.0] * (len(order) + 1)
-    per_share = [0.0] * (len(order) + 1)
-    for place in range(len(order) - 1, -1, -1):
-        size, time, _ = kinds[order[place]]
-        price = prices[order[place]]
-        per_memory[place] = max(per_memory[place + 1], price / size)
-        per_share[place] = max(per_share[place + 1], price / time if time else math.inf)
-    return per_memory, per_share
+    per_time = [0.0] * (len(order) + 1)
+    for position in range(len(order) - 1, -1, -1):
+        kind = kinds[order[position]]
+        price = prices[order[position]]
+        if kind.busy_time:
+            price_per_time = price / kind.busy_time
+        else:
+            price_per_time = math.inf
+        per_memory[position] = max(per_memory[position + 1], price / kind.memory)
+        per_time[position] = max(per_time[position + 1], price_per_time)
+    return per_memory, per_time
 
 
-# What comes of it.
+# The result: servers and GPUs of all and of each workload, the least that any placement takes, and what has no place.
 
 
 def _placement(
     rows: Sequence[ServerRow],
     blocks: Sequence[InstanceBlock],
     shapes: Sequence[ServerShape],
-    busy: bool,
-    stands: dict[int, WorkloadPlacement],
+    by_busy_share: bool,
+    placements: dict[int, WorkloadPlacement],
 ) -> Placement:
-    """`blocks`: with the instances that are placed."""
+    """The placement of these rows; `blocks` are those with the instances that are placed. Completes `placements`."""
     drawn = list[PlacedServer]()
     by_shape = [0] * len(shapes)
     gpus = 0
-    used = dict[int, ServerShape]()
+    used_shapes = dict[int, ServerShape]()
     by_workload = {block.workload: block for block in blocks}
     for row in rows:
         by_shape[row.shape] += row.times
         drawn += [PlacedServer(row.shape, row.slots)] * min(row.times, DRAWN_SERVERS - len(drawn))
-        gpus += row.used * row.times
-        used[row.shape] = shapes[row.shape]
-        held = Counter[int]()
-        for slot in row.slots:
-            held.update(set(slot.workloads))
-        for workload, number in _gpus_of(row).items():
-            block = by_workload[workload]
-            stand = stands[workload]
-            stand.gpus += held[workload] * row.times
-            stand.servers += row.times
-            stand.shared_servers += row.times * (len(held) > 1)
-            stages = shapes[row.shape].stages(block)
-            parts = number * stages // block.gpus
-            # Of spread pipelines each stage may belong to another instance.
-            if stages > 1:
-                lost = min(parts, block.count, (parts + stages - 2) // stages + 1)
-            else:
-                lost = parts
-            stand.most_on_a_server = max(stand.most_on_a_server, lost)
-    least_gpus, least_servers = _least(blocks, list(used.values()), busy)
+        gpus += row.used_gpus * row.times
+        used_shapes[row.shape] = shapes[row.shape]
+        _count_row(row, shapes[row.shape], by_workload, placements)
+    least_gpus, least_servers = _lower_bounds(blocks, list(used_shapes.values()), by_busy_share)
     return Placement(
         servers=tuple(drawn),
         servers_used=sum(by_shape),
@@ -702,67 +786,100 @@ def _placement(
         gpus=gpus,
         least_gpus=least_gpus,
         least_servers=least_servers,
-        workloads=dict(sorted(stands.items())),
+        workloads=dict(sorted(placements.items())),
     )
 
 
-def _least(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], busy: bool) -> tuple[int, int]:
-    """Bounds of GPUs and servers on the shapes that are used. Of several shapes each GPU counts as the largest."""
+def _count_row(
+    row: ServerRow,
+    shape: ServerShape,
+    blocks: Mapping[int, InstanceBlock],
+    placements: Mapping[int, WorkloadPlacement],
+) -> None:
+    """Count the servers of a row in the placements of the workloads that stand on them."""
+    used_gpus = Counter[int]()
+    for slot in row.slots:
+        used_gpus.update(set(slot.workloads))
+    for workload, instance_gpus in _instance_gpus(row).items():
+        block = blocks[workload]
+        placement = placements[workload]
+        placement.gpus += used_gpus[workload] * row.times
+        placement.servers += row.times
+        if len(used_gpus) > 1:
+            placement.shared_servers += row.times
+        parts_per_instance = shape.parts_of(block)
+        lost = instance_gpus * parts_per_instance // block.gpus
+        if parts_per_instance > 1:
+            # So many stages in a row belong to at most so many pipelines, where the first and the last are cut.
+            lost = min(lost, block.count, (lost + parts_per_instance - 2) // parts_per_instance + 1)
+        placement.most_on_a_server = max(placement.most_on_a_server, lost)
+
+
+def _lower_bounds(
+    blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], by_busy_share: bool
+) -> tuple[int, int]:
+    """GPUs and servers that any placement takes on the shapes that are used. Each GPU counts as the largest of them."""
     if not shapes:
         return 0, 0
     largest = max(shapes, key=lambda shape: shape.memory_bytes)
-    single, large = _by_size_of_instance(blocks)
-    gpus = _shared(_sizes(single, largest, busy))[1]
+    single, large = _split_by_gpus(blocks)
+    gpus = _pack_gpus(_slot_kinds(single, largest, by_busy_share)).least_gpus
     gpus += sum(block.count * block.gpus for block in large)
-    left = gpus
+    gpus_left = gpus
     servers = 0
     for shape in sorted(shapes, key=lambda shape: -shape.gpus):
-        held = min(-(-left // shape.gpus), shape.count or left)
-        servers += held
-        left = max(0, left - held * shape.gpus)
+        most_servers = shape.count or gpus_left
+        taken = min(_divide_up(gpus_left, shape.gpus), most_servers)
+        servers += taken
+        gpus_left = max(0, gpus_left - taken * shape.gpus)
     if len(shapes) == 1:
-        servers = max(servers, _least_by_groups(large, shapes[0]))
+        servers = max(servers, _least_servers_by_groups(large, shapes[0]))
     return gpus, servers
 
 
-def _least_by_groups(large: Sequence[InstanceBlock], shape: ServerShape) -> int:
-    """Servers by the sizes of instances and of TP groups: no two of more than half a room share one."""
-    spans = []
+def _least_servers_by_groups(large: Sequence[InstanceBlock], shape: ServerShape) -> int:
+    """Servers that the sizes of instances and of TP groups take: no two of more than half a room share one."""
+    parts = []
+    tp_groups = []
     for block in large:
-        spans.append((block.gpus // shape.stages(block), block.count * shape.stages(block)))
-    groups = [(block.tp, block.count * block.gpus // block.tp) for block in large]
-    return max(_least_in(spans, (shape.gpus,)), _least_in(groups, shape.domains))
+        per_instance = shape.parts_of(block)
+        parts.append((block.gpus // per_instance, block.count * per_instance))
+        tp_groups.append((block.tp, block.count * block.gpus // block.tp))
+    return max(_least_servers(parts, (shape.gpus,)), _least_servers(tp_groups, shape.domains))
 
 
-def _least_in(sizes: Sequence[tuple[int, int]], rooms: Sequence[int]) -> int:
-    """Servers with these rooms that hold so many (size, how many), by the larger ones of each size."""
+def _least_servers(sizes: Sequence[tuple[int, int]], rooms: Sequence[int]) -> int:
+    """Servers with these rooms that so many groups take: (GPUs of a group, how many groups)."""
     servers = 0
     for size, _ in sizes:
-        wanted = sum(number for other, number in sizes if other >= size)
+        as_large = sum(number for other, number in sizes if other >= size)
         per_server = max(1, sum(room // size for room in rooms))
-        servers = max(servers, -(-wanted // per_server))
+        servers = max(servers, _divide_up(as_large, per_server))
     return servers
 
 
-def _reason(block: InstanceBlock, count: int, shapes: Sequence[ServerShape], wanted: Mapping[int, int]) -> str:
-    """Why so many instances as the block has left of `count` have no place."""
+def _unplaced_reason(
+    block: InstanceBlock, count: int, shapes: Sequence[ServerShape], servers_needed: Mapping[int, int]
+) -> str:
+    """Why the instances that are left in the block, of `count`, have no place."""
     if not shapes:
         return "there is no shape of server"
-    misfits = dict[str, None]()
+    misfits = dict[str, None]()  # a set that keeps the order of the shapes
     fitting = list[ServerShape]()
     for shape in shapes:
-        reason = misfit(block, shape)
-        if reason:
-            misfits[reason] = None
+        misfit = _misfit(block, shape)
+        if misfit:
+            misfits[misfit] = None
         else:
             fitting.append(shape)
     if not fitting:
         return "; ".join(misfits)
+    # All that fit are limited: one that is not would have had room for all.
     text = f"{block.count} of {count} instances have no place: "
     last = fitting[-1]
     if block.gpus > max(shape.count * shape.gpus for shape in fitting):
         return text + f"each takes {block.gpus} GPUs, and there are {last.count} servers of {last.gpus}"
     if len(shapes) == 1:
-        there = "is" if last.count == 1 else "are"
-        return text + f"{wanted[0]} servers are needed, there {there} {last.count}"
+        verb = "is" if last.count == 1 else "are"
+        return text + f"{servers_needed[0]} servers are needed, there {verb} {last.count}"
     return text + f"the servers that fit them are full ({sum(shape.count for shape in fitting)})"
