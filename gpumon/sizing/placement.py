@@ -213,7 +213,7 @@ _SIZE_ORDERS: Final[tuple[Callable[[SlotKind], tuple[int, int]], ...]] = (
 
 
 def place(blocks: Sequence[InstanceBlock], shapes: Sequence[ServerShape], packing: Packing) -> Placement:
-    """As few servers as are found; the same question always has the same answer.
+    """Place instances on as few servers as are found; the same question always has the same answer.
 
     An instance of several GPUs has them alone; each TP group lies in one NVLink domain of one server. Its PP stages
     stay in one server where that can hold them, else they are spread over servers of one shape. Instances of one GPU
