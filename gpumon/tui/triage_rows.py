@@ -29,7 +29,7 @@ from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, local_time_of, spans
-from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, event_mark, mark
+from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, event_mark, is_question, mark
 
 STANDS_S: Final = 10.0
 """Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
@@ -363,7 +363,7 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
         evidence=tuple(clean(text, _MOST_TEXT) for text in evidence),
         is_verdict=True,
         level=verdict.level,
-        quiet=verdict.level is Level.OK or verdict.code is Limit.UNKNOWN,
+        quiet=verdict.level is Level.OK or is_question(verdict),
     )
 
 

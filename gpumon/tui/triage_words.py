@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Event, EventKind, Kind, Level, Limit, Snapshot, Verdict
-from gpumon.triage.marks import MARKS, URGENCY, urgent_by_gpu, urgent_by_key
+from gpumon.triage.marks import MARKS, URGENCY, URGENT, urgent_by_gpu, urgent_by_key
 from gpumon.triage.render import BRIEF
 from gpumon.tui.palette import Glyphs
 
@@ -47,10 +47,15 @@ _RANKS: Final = {kind: rank for rank, kind in enumerate(EVENTS)}
 
 
 def mark(verdict: Verdict) -> LevelMark:
-    """How the urgency of a verdict is shown."""
-    if verdict.code is Limit.UNKNOWN:
+    """How the urgency of a verdict is shown: by its level, or as a question."""
+    if is_question(verdict):
         return _UNKNOWN
     return LEVEL_MARKS[verdict.level]
+
+
+def is_question(verdict: Verdict) -> bool:
+    """Whether a verdict says no more than that signals are missing: nobody suffers as far as is known."""
+    return verdict.code is Limit.UNKNOWN and verdict.level not in URGENT
 
 
 def event_mark(event: Event, glyphs: Glyphs) -> tuple[str, str]:

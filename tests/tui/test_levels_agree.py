@@ -12,6 +12,7 @@ from gpumon.triage.marks import MARKS, states_by_key
 from gpumon.tui import engine_table, gpu_table
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
+from gpumon.tui.triage_words import mark
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 from tests.each_row import each_row
@@ -48,6 +49,17 @@ def test_the_row_of_the_triage_pane_and_the_text_are_too(level: Level) -> None:
     assert any(
         line.startswith(f"{MARKS[level].glyph}  {MARKS[level].word}") for line in brief(snapshot, 120).split("\n")
     )
+
+
+@each_row(("level", "glyph"), [(Level.CRITICAL, "✗"), (Level.WARN, "!"), (Level.NOTE, "?")])
+def test_late_answers_without_a_known_cause_have_the_mark_by_which_they_are_counted(level: Level, glyph: str) -> None:
+    """They are counted as critical or warning; only a note is a mere question."""
+    of = scenes.snapshot()
+    unknown = verdicts.of_engine(of.engines[1], Limit.UNKNOWN, "", level=level)
+    snapshot = replace(of, verdicts=(unknown,), faults=())
+    assert mark(unknown).glyph == glyph
+    rows = pane_of(snapshot).in_view(80, 6)[0]
+    assert next(row[0] for row in rows if "unknown" in text(row))[0].strip() == glyph
 
 
 @each_row("level", [Level.CRITICAL, Level.WARN])
