@@ -48,7 +48,7 @@ def test_changes_of_one_place_in_a_row_are_one_step() -> None:
 def test_changes_are_counted_from_what_was_saved() -> None:
     undo = UndoList(of(1))
     undo.put(of(2))
-    undo.settle()
+    undo.mark_saved()
     assert undo.changes == 0
     undo.move(-1)
     assert undo.changes == 1
@@ -73,10 +73,10 @@ def test_any_walk_leads_where_a_plain_list_would(walk: list[str]) -> None:
 def test_only_targets_that_nobody_typed_follow_what_runs() -> None:
     two = Scenario(workload=(Workload("m", 8.0), Workload("m", 8.0)))
     newest = Newest((), {"m": 9.0})
-    assert targets(Version.of(two, runs=True).with_typed_targets({1}).followed(newest)) == [9.0, 8.0]
-    assert targets(Version.of(two, runs=False).followed(newest)) == [8.0, 8.0]
+    assert targets(Version.of(two, runs=True).with_typed_targets({1}).with_newest(newest)) == [9.0, 8.0]
+    assert targets(Version.of(two, runs=False).with_newest(newest)) == [8.0, 8.0]
     unchanged = Version.of(two, runs=True)
-    assert unchanged.followed(Newest((), {"other": 9.0})) is unchanged
+    assert unchanged.with_newest(Newest((), {"other": 9.0})) is unchanged
 
 
 def test_a_recorded_load_is_a_target_in_flight_or_a_second_and_stays() -> None:
@@ -111,8 +111,8 @@ def test_more_servers_are_filled_behind_those_that_are_here() -> None:
     assert not answer.problem
     assert answer.plans.busy_aware.by_gpu[0].servers == 2
     assert len(answer.workloads[0].on) == 2
-    assert state.turn(-1)
-    assert state.turn(-1)
+    assert state.undo_or_redo(-1)
+    assert state.undo_or_redo(-1)
     assert servers(state) == [("H100 SXM 80GB", 8, 0)]
 
 

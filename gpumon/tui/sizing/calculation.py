@@ -47,83 +47,90 @@ class Here(NamedTuple):
 class Calculation:
     """The answer to a scenario; worked out only where something that it depends on changed."""
 
-    def __init__(self, catalogues: Catalogues, configured: bool = False) -> None:
+    def __init__(self, catalogues: Catalogues, *, has_configured_servers: bool = False) -> None:
         self.catalogues = catalogues
-        self._given = catalogues
-        self._prices: dict[str, float] = {}
+        """The catalogues with the prices that were typed."""
+        self._catalogues_without_typed_prices = catalogues
+        self._typed_prices: dict[str, float] = {}
         """Catalogue name of a GPU -> price that was typed for it since the panel was opened first."""
-        self.configured = configured
-        """Whether the servers at the start are those of the settings."""
+        self.has_configured_servers = has_configured_servers
+        """Whether the servers at the start are those of the settings, not those of this machine."""
         self.here = Here()
         self.answer: Answer | None = None
-        self.failed = ""
-        """A bug of ours that kept the newest scenario from being answered."""
+        """The newest answer; None before the first one."""
+        self.failure = ""
+        """The bug of ours that kept the newest scenario from being answered; empty: there was none."""
         self._scenario: Scenario | None = None
-        self._planned: DetailedPlan | None = None
+        """The scenario that was asked last; None: it has to be asked again."""
+        self._detailed_plan: DetailedPlan | None = None
         self._comparison: Comparison | None = None
-        self._comparison_before: Comparison | None = None
+        """The comparison of the present scenario; None until somebody looks at it."""
+        self._last_comparison: Comparison | None = None
+        """An older comparison, from which the next one takes what did not change."""
         self._simulations: dict[int, Simulation] = {}
+        """Number of a workload -> its simulation, of those that somebody looked at."""
 
     def use(self, catalogues: Catalogues, here: Here) -> bool:
         """Take over what is known and what is here; returns whether the answer depends on what changed."""
-        changed = catalogues != self._given or here.gpus != self.here.gpus
+        changed = catalogues != self._catalogues_without_typed_prices or here.gpus != self.here.gpus
         self.here = here
         if changed:
-            self._given = catalogues
-            self._with_prices()
+            self._catalogues_without_typed_prices = catalogues
+            self._put_typed_prices()
         return changed
 
     def typed_price(self, gpu: str) -> float | None:
         """Price that was typed for a type of GPU, by any of its names; None where none was."""
-        return self._prices.get(self.catalogues.gpu_name(gpu))
+        return self._typed_prices.get(self.catalogues.gpu_name(gpu))
 
     def keep_price(self, gpu: str, price: float | None) -> None:
         """Keep a price that was typed for a type of GPU, also for comparisons; None: forget it."""
         name = self.catalogues.gpu_name(gpu)
-        self._prices.pop(name, None)
-        if price is not None:
-            self._prices[name] = price
-        self._with_prices()
+        if price is None:
+            self._typed_prices.pop(name, None)
+        else:
+            self._typed_prices[name] = price
+        self._put_typed_prices()
 
-    def _with_prices(self) -> None:
-        """Typed prices stand above those of the settings."""
-        self.catalogues = self._given._replace(prices={**self._given.prices, **self._prices})
+    def _put_typed_prices(self) -> None:
+        """Put the typed prices above those of the settings, and have the scenario asked again."""
+        catalogues = self._catalogues_without_typed_prices
+        self.catalogues = catalogues._replace(prices={**catalogues.prices, **self._typed_prices})
         self._scenario = None
 
     def ask(self, scenario: Scenario) -> None:
-        """Answer a scenario; where that fails the last answer stays, and `failed` says so."""
+        """Answer a scenario; where that fails the last answer stays, and `failure` says so."""
         if scenario is self._scenario:
             return
         try:
-            self._planned = detailed_plan(scenario, self.catalogues, self.here.gpus, self._planned)
+            self._detailed_plan = detailed_plan(scenario, self.catalogues, self.here.gpus, self._detailed_plan)
         except Exception as error:  # whatever was typed, the panel and what it showed stay
-            self.failed = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
+            self.failure = clean(f"sizing failed, please report: {type(error).__name__}: {error}", 200)
         else:
-            self.answer = self._planned.answer
-            self.failed = ""
+            self.answer = self._detailed_plan.answer
+            self.failure = ""
         self._scenario = scenario
         self._comparison = None
         self._simulations = {}
 
     def instance(self, workload: int) -> Instance | None:
-        """One workload's instance as the answer has it; None where there is none."""
-        if self._planned is not None and not self.failed:
-            demands = self._planned.demands
-        else:
-            demands = ()
+        """The instance of one workload, by its number, as the answer has it; None where there is none."""
+        if self._detailed_plan is None or self.failure:
+            return None
+        demands = self._detailed_plan.demands
         if 0 <= workload < len(demands):
             return demands[workload].instance
         return None
 
     def plan(self, workload: int) -> WorkloadPlan | None:
-        """The answer for one workload; None for one that was added since."""
+        """The answer for one workload, by its number; None for one that was added since."""
         workloads = self.answer.workloads if self.answer is not None else ()
         if 0 <= workload < len(workloads):
             return workloads[workload]
         return None
 
     def servers_of(self, gpu: str) -> int:
-        """Servers with a type of GPU that the plan takes."""
+        """Number of servers with a type of GPU that the plan takes."""
         if self.answer is None:
             return 0
         plans = self.answer.plans
@@ -134,19 +141,19 @@ class Calculation:
     def comparison(self) -> Comparison:
         """The same question on other types of GPU."""
         if self._comparison is None:
-            asked = self._scenario if not self.failed else None
-            before = self._comparison_before
-            if asked is None:
+            if self._scenario is None or self.failure:
                 self._comparison = Comparison()
             else:
-                self._comparison = compare(asked, self.catalogues, None, self.answer, before)
-            self._comparison_before = self._comparison
+                self._comparison = compare(
+                    self._scenario, self.catalogues, now=self.answer, before=self._last_comparison
+                )
+            self._last_comparison = self._comparison
         return self._comparison
 
     def simulation(self, workload: int) -> Simulation | None:
         """One instance of a workload at its share of the target, simulated; None where there is no answer."""
-        plan = self._planned
-        if plan is None or self.failed or not 0 <= workload < len(plan.demands):
+        plan = self._detailed_plan
+        if plan is None or self.failure or not 0 <= workload < len(plan.demands):
             return None
         if workload not in self._simulations:
             self._simulations[workload] = sketch(plan.demands[workload], plan.scenario, self.catalogues)

@@ -304,7 +304,7 @@ class Dialogs:
         state = panel.state
         written, text = await files.save_scenario(state.calculation.catalogues.with_profiles(state.present), name)
         if written:
-            state.undo.settle()
+            state.undo.mark_saved()
         panel.update()
         if written:
             panel.monitor.say(text)

@@ -11,6 +11,7 @@ from gpumon.tui.line import Piece
 from gpumon.tui.sizing.fields import FieldPlace, with_value
 
 _MOST_TYPED: Final = 40
+"""Most characters of a typed number."""
 
 
 class Edit:
@@ -22,9 +23,9 @@ class Edit:
         self.scenario: Scenario | None = None
         """The scenario with what is typed so far; None while that is no value."""
         self.reason = ""
-        """Why it is no value."""
+        """Why it is no value; empty while it is one."""
         self.key_note = ""
-        """Note on the last key, if it could do nothing while this is being typed."""
+        """Note on the last key, if it could do nothing while this is being typed; else empty."""
         self.read(before)
 
     def take(self, key: str, character: str | None) -> bool:
@@ -56,9 +57,10 @@ class Edit:
             self.reason = ""
 
     def pieces(self, width: int) -> list[Piece]:
-        """The text with its cursor in `width` cells; of one that is too long, its end."""
+        """The text with its cursor in `width` cells; the end of a text that is too long."""
         shown = ""
         if width > 1:
-            shown = self.text[-max(0, width - 1) :]
+            shown = self.text[-(width - 1) :]
+        tone = "warn@" if self.reason else "strong@"
         blank = " " * max(0, width - cells(shown) - 1)
-        return [(shown, "warn@" if self.reason else "strong@"), (" ", "badge_paused"), (blank, "strong@")]
+        return [(shown, tone), (" ", "badge_paused"), (blank, "strong@")]

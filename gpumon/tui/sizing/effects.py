@@ -19,6 +19,7 @@ from gpumon.tui.sizing.versions import Version
 FROZEN_S: Final = 30.0
 """Seconds without an engine's figures from which its row says how old they are."""
 SEEN: Final = {Origin.LIVE: "measured", Origin.SWEEP: "sweep", Origin.TABLE: "table"}
+"""Words for where figures of an instance were seen."""
 SOURCES: Final = {
     Source.MEASURED: "measured",
     Source.SWEEP: "sweep",
@@ -27,12 +28,24 @@ SOURCES: Final = {
     Source.TYPED: "typed",
     Source.NONE: "",
 }
-_STARTED: Final = {
+"""Words for where a capacity comes from."""
+_FILLED_IN: Final = {
     WORKLOAD: ("target",),
     SERVER: ("gpu", "gpus"),
     GOALS_SECTION: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
 }
-"""Fields that are filled in from what runs, and from the settings."""
+"""Section -> its fields that are filled in from what runs, and from the settings, when the panel is opened."""
+
+
+_INSTANCE_FIELDS: Final = {
+    "prompt_tokens": ("prompt_tokens", "not known"),
+    "answer_tokens": ("answer_tokens", "not known"),
+    "prefix_hit_ratio": ("hit_ratio", "none known"),
+    "tp": ("tp", "fewest GPUs"),
+    "pp": ("pp", "default"),
+    "prefill_tokens_per_s": ("prefill_tokens_per_s", "roofline"),
+}
+"""Field -> attribute of the instance, and the origin of a value that was not measured."""
 
 
 class Effect(NamedTuple):
@@ -43,53 +56,55 @@ class Effect(NamedTuple):
 
 
 def effect(place: FieldPlace, version: Version, calculation: Calculation) -> Effect:
-    """The value that a place has in a version of the scenario."""
-    typed = typed_value(version.scenario, place)
-    if typed not in (None, ""):
-        return Effect(typed, _origin(place, version, calculation, typed))
+    """The value that a place has in a version of the scenario, and its origin."""
+    value = typed_value(version.scenario, place)
+    if value not in (None, ""):
+        return Effect(value, _origin(place, version, calculation, value))
     if place.section == GOALS_SECTION:
         return Effect(None, "no goal" if place.field.key.endswith("_p95_ms") else "not asked")
     if place.section == SERVER:
-        return _of_server(place, version.scenario, calculation)
-    return _of_workload(place, version.scenario, calculation)
+        return _server_effect(place, version.scenario, calculation)
+    return _workload_effect(place, version.scenario, calculation)
 
 
 def _origin(place: FieldPlace, version: Version, calculation: Calculation, value: Value) -> str:
-    """Source of a value that the scenario has."""
-    started = _started(place, version, calculation.configured)
-    if started:
-        return started
+    """Origin of a value that the scenario has."""
+    filled_in_from = _filled_in_from(place, version, has_configured_servers=calculation.has_configured_servers)
+    if filled_in_from:
+        return filled_in_from
     if value == default_of(place) and not place.field.optional:
         return "default"
     return "typed"
 
 
-def _started(place: FieldPlace, version: Version, configured: bool) -> str:
-    """Source of a value that nobody changed since the panel was filled in; empty where it was changed."""
+def _filled_in_from(place: FieldPlace, version: Version, *, has_configured_servers: bool) -> str:
+    """Origin of a value that nobody changed since the panel was filled in; empty where somebody did."""
     now = holder(version.scenario, place.section, place.number)
-    if now is None or place.field.key not in _STARTED[place.section]:
+    if now is None or place.field.key not in _FILLED_IN[place.section]:
         return ""
     if isinstance(now, Workload):
         if version.follows:
-            return version.follows[place.number].target_of(now)
+            return version.follows[place.number].target_source(now)
         return ""
-    if version.started is None or not _is_as_it_was(place, version.started, now):
+    if version.started is None or not _is_unchanged(place, version.started, now):
         return ""
-    if place.section == SERVER and not configured:
+    if place.section == SERVER and not has_configured_servers:
         return "detected"
     return "config"
 
 
-def _is_as_it_was(place: FieldPlace, started: Scenario, now: Scenario | Server) -> bool:
-    """Whether a value is that of the start; the number of GPUs of another type is another one."""
+def _is_unchanged(place: FieldPlace, started: Scenario, now: Scenario | Server) -> bool:
+    """Whether a value is that of the start; the same number of GPUs of another type is another value."""
     before = holder(started, place.section, place.number)
     if before is None or getattr(before, place.field.key) != getattr(now, place.field.key):
         return False
-    return not isinstance(before, Server) or not isinstance(now, Server) or before.gpu == now.gpu
+    if isinstance(before, Server) and isinstance(now, Server):
+        return before.gpu == now.gpu
+    return True
 
 
-def _of_server(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> Effect:
-    """A value of a server that the scenario leaves open."""
+def _server_effect(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> Effect:
+    """The value of a field of a server that the scenario leaves open."""
     if place.field.key == "gpu_power_w":
         return Effect(None, "measured, else the board's limit")
     if place.field.key != "price_per_gpu_hour" or place.number >= len(scenario.server):
@@ -98,10 +113,10 @@ def _of_server(place: FieldPlace, scenario: Scenario, calculation: Calculation) 
     return Effect(price, "no price" if price is None else "config")
 
 
-def _of_workload(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> Effect:
-    """A value of a workload that the scenario leaves open: goals and spares have one for all workloads."""
+def _workload_effect(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> Effect:
+    """The value of a field of a workload that the scenario leaves open."""
     key = place.field.key
-    if hasattr(scenario, key):
+    if hasattr(scenario, key):  # goals and spares, which have a value for all workloads, too
         value = getattr(scenario, key)
         if value is None:
             return Effect(None, "no goal")
@@ -109,31 +124,32 @@ def _of_workload(place: FieldPlace, scenario: Scenario, calculation: Calculation
     instance = calculation.instance(place.number)
     if instance is None:
         return Effect(None, "")
-    return _looked_up(instance, calculation.plan(place.number), scenario).get(key, Effect(None, ""))
+    return _looked_up_effects(instance, calculation.plan(place.number), scenario).get(key, Effect(None, ""))
 
 
-def _looked_up(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, Effect]:
-    """Values of a workload that nobody typed: of the engine that was seen, of the plan, or of the formulas."""
+def _looked_up_effects(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, Effect]:
+    """Field of a workload -> its value where nobody typed one: of the engine that was seen, of the plan, or of the
+    formulas."""
     seen = instance.seen
     measured = ""
-    most = Effect(None, "no limit known")
+    max_num_seqs = Effect(None, "no limit known")
     if seen is not None:
         measured = SEEN[seen.origin]
         if seen.max_num_seqs is not None:
-            most = Effect(seen.max_num_seqs, measured)
+            max_num_seqs = Effect(seen.max_num_seqs, measured)
     return {
-        **_of_plan(plan, measured),
-        **_of_instance(instance, measured),
-        **_precisions(instance, measured),
-        "itl_tail_ratio": _itl_tail(instance, measured),
-        "kv_pool_tokens": _kv_pool(instance, scenario, measured),
-        "max_num_seqs": most,
+        **_plan_effects(plan, measured),
+        **_instance_effects(instance, measured),
+        **_precision_effects(instance, measured),
+        "itl_tail_ratio": _itl_tail_effect(instance, measured),
+        "kv_pool_tokens": _kv_pool_effect(instance, scenario, measured),
+        "max_num_seqs": max_num_seqs,
         "profile": Effect(None, "none"),
     }
 
 
-def _of_plan(plan: WorkloadPlan | None, measured: str) -> dict[str, Effect]:
-    """Capacity, memory and busy share as the answer has them."""
+def _plan_effects(plan: WorkloadPlan | None, measured: str) -> dict[str, Effect]:
+    """Capacity, memory and busy share as the answer has them; `measured`: the word for what was seen."""
     capacity: Reading = NOT_KNOWN
     memory: Reading = NOT_KNOWN
     busy: Reading = NOT_KNOWN
@@ -146,49 +162,39 @@ def _of_plan(plan: WorkloadPlan | None, measured: str) -> dict[str, Effect]:
         source = SOURCES[plan.source]
         memory_source = plan.memory_source
     return {
-        "capacity_per_instance": _planned(capacity, 1.0, source),
-        "memory_gb": _planned(memory, 1e9, memory_source),
-        "busy_ratio": _planned(busy, 1.0, measured, "not known: a GPU of its own"),
+        "capacity_per_instance": _reading_effect(capacity, source),
+        "memory_gb": _reading_effect(memory, memory_source, unit=1e9),
+        "busy_ratio": _reading_effect(busy, measured, unknown="not known: a GPU of its own"),
     }
 
 
-def _planned(value: Reading, unit: float, origin: str, unknown: str = "not known") -> Effect:
+def _reading_effect(value: Reading, origin: str, *, unit: float = 1.0, unknown: str = "not known") -> Effect:
+    """A reading divided by the unit of its field; where it is missing, `unknown` is said instead of its origin."""
     if isinstance(value, Missing):
         return Effect(None, unknown)
     return Effect(value / unit, origin)
 
 
-_OF_INSTANCE: Final = {
-    "prompt_tokens": ("prompt_tokens", "not known", "not known"),
-    "answer_tokens": ("answer_tokens", "not known", "not known"),
-    "prefix_hit_ratio": ("hit_ratio", "none known", "not known"),
-    "tp": ("tp", "fewest GPUs", "not known"),
-    "pp": ("pp", "default", "not known"),
-    "prefill_tokens_per_s": ("prefill_tokens_per_s", "roofline", "not known"),
-}
-"""Field -> attribute of the instance, the origin of a value that was not measured, and the words for none."""
-
-
-def _of_instance(instance: Instance, measured: str) -> dict[str, Effect]:
+def _instance_effects(instance: Instance, measured: str) -> dict[str, Effect]:
     """Values of the instance; each was measured if what was seen has the same."""
     effects = dict[str, Effect]()
-    for key, (attribute, otherwise, unknown) in _OF_INSTANCE.items():
+    for key, (attribute, otherwise) in _INSTANCE_FIELDS.items():
         value = getattr(instance, attribute)
         if value is None:
-            effects[key] = Effect(None, unknown)
-        elif _has(instance.seen, key, value):
+            effects[key] = Effect(None, "not known")
+        elif _was_seen(instance.seen, key, value):
             effects[key] = Effect(value, measured)
         else:
             effects[key] = Effect(value, otherwise)
     return effects
 
 
-def _has(seen: Observed | None, key: str, value: float) -> bool:
-    """Whether the running instance has this value."""
+def _was_seen(seen: Observed | None, key: str, value: float) -> bool:
+    """Whether the engine that was seen has this value."""
     return seen is not None and bool(getattr(seen, key) == value)
 
 
-def _precisions(instance: Instance, measured: str) -> dict[str, Effect]:
+def _precision_effects(instance: Instance, measured: str) -> dict[str, Effect]:
     """Number formats of weights and KV cache: of what was seen, else as the model was published."""
     llm = instance.llm
     published = {
@@ -197,24 +203,26 @@ def _precisions(instance: Instance, measured: str) -> dict[str, Effect]:
     }
     effects = dict[str, Effect]()
     for key, precision in published.items():
-        running = getattr(instance.seen, key, "")
-        if running:
-            effects[key] = Effect(running, measured)
+        seen_precision = getattr(instance.seen, key, "")
+        if seen_precision:
+            effects[key] = Effect(seen_precision, measured)
         else:
             effects[key] = Effect(precision.value if precision is not None else None, "as published")
     return effects
 
 
-def _itl_tail(instance: Instance, measured: str) -> Effect:
+def _itl_tail_effect(instance: Instance, measured: str) -> Effect:
+    """The p95 of the ITL over its mean."""
     tail = instance.itl_tail
     if not tail.known:
         return Effect(instance.itl_tail_ratio, "not known: the mean")
     if tail.mean_s is not None:
-        measured = f"{measured}, by load"
+        return Effect(instance.itl_tail_ratio, f"{measured}, by load")
     return Effect(instance.itl_tail_ratio, measured)
 
 
-def _kv_pool(instance: Instance, scenario: Scenario, measured: str) -> Effect:
+def _kv_pool_effect(instance: Instance, scenario: Scenario, measured: str) -> Effect:
+    """Tokens that the KV cache of an instance holds."""
     pool = kv_pool_tokens(instance, scenario)
     if pool is None:
         return Effect(None, "not known")
@@ -222,21 +230,21 @@ def _kv_pool(instance: Instance, scenario: Scenario, measured: str) -> Effect:
     return Effect(tokens, measured if source == "seen" else source)
 
 
-def ages(scenario: Scenario, now_s: float) -> dict[int, str]:
-    """Workloads that stand on figures of an engine that has none now -> how old they are."""
-    old = dict[int, str]()
+def ages_of_frozen(scenario: Scenario, now_s: float) -> dict[int, str]:
+    """Number of a workload that stands on figures of an engine that has none now -> how old these are."""
+    ages = dict[int, str]()
     for number, workload in enumerate(scenario.workload):
         seen = workload.seen
         if seen is None or seen.origin is not Origin.LIVE or workload.profile or not seen.time:
             continue
         age_s = _age_s(seen.time, now_s)
         if age_s > FROZEN_S:
-            old[number] = age(age_s)
-    return old
+            ages[number] = age(age_s)
+    return ages
 
 
 def _age_s(time: str, now_s: float) -> float:
-    """Seconds since a time in ISO 8601; a text that is none is as old as can be."""
+    """Seconds from a time in ISO 8601 to `now_s` (Unix time); a text that is no time is as old as the epoch."""
     try:
         return now_s - datetime.fromisoformat(time.replace("Z", "+00:00")).timestamp()
     except ValueError:

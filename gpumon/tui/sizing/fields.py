@@ -35,27 +35,29 @@ R = TypeVar("R", bound=Struct)
 GOALS_SECTION: Final = "goals"
 SERVER: Final = "server"
 WORKLOAD: Final = "workload"
-"""Sections: what a row is about. Of servers and workloads there are several."""
+"""Sections: the kinds of rows. There may be several rows of servers and of workloads."""
 
 
 class Input(NamedTuple):
-    """One value of one section. Numbers have a `kind`, the rest `choices`."""
+    """One field of a section. Numbers have a `kind`, the others `choices`."""
 
     key: str
-    """As the struct has it."""
+    """The struct's name of the field."""
     name: str
+    """The name that is shown."""
     means: str
+    """An explanation, for the foot."""
     kind: NumberKind | None = None
     choices: Callable[[Catalogues], Sequence[str]] = lambda _: ()
     optional: bool = False
-    """It may be left open: then it is looked up, or does not matter."""
+    """Whether it may be left open: then it is looked up, or does not matter."""
     start: float = 1.0
-    """First value of stepping while nothing is known of it."""
-    per_kind: bool = False
-    """The kind of the target decides its sign."""
+    """The first value of stepping while none is known."""
+    is_target: bool = False
+    """Whether its unit is that of the kind of target."""
 
     def read(self, text: str) -> Value:
-        """A typed text as the value; None where it is left open. Raises ValueError with the reason."""
+        """The value of a typed text; None where it is left open. Raises ValueError with the reason."""
         if not text.strip():
             if self.optional:
                 return None
@@ -99,10 +101,14 @@ class FieldPlace(NamedTuple):
 
 
 def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server | Workload | None:
-    """The struct that has the fields of a section; None where it is gone."""
+    """The struct with the fields of a row of the panel; None where there is no such row any more."""
     if section == GOALS_SECTION:
         return scenario
-    rows: Sequence[Server | Workload] = scenario.server if section == SERVER else scenario.workload
+    rows: Sequence[Server | Workload]
+    if section == SERVER:
+        rows = scenario.server
+    else:
+        rows = scenario.workload
     if 0 <= number < len(rows):
         return rows[number]
     return None
@@ -135,17 +141,19 @@ def _with_changed(rows: tuple[R, ...], place: FieldPlace, value: Value) -> tuple
 
 
 def default_of(place: FieldPlace) -> Value:
-    """The value where nobody changed it."""
+    """The value that the field of a place has before anybody changes it."""
     blank = {GOALS_SECTION: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
     value: Value = getattr(blank, place.field.key)
     return value
 
 
-def _gpus(catalogues: Catalogues) -> Sequence[str]:
+def _gpu_names(catalogues: Catalogues) -> Sequence[str]:
+    """Names of all known types of GPU."""
     return tuple(sorted({spec.name for spec in catalogues.gpus.by_short.values()}))
 
 
 def _latency_goals(whose: str) -> tuple[Input, ...]:
+    """The fields of the three latency goals; `whose`: the end of their explanations."""
     return (
         Input("itl_p95_ms", "ITL p95", f"Most time between two tokens, {whose}", GOAL, optional=True, start=40.0),
         Input("ttft_p95_ms", "TTFT p95", f"Most time to the first token, {whose}", GOAL, optional=True, start=1e3),
@@ -155,11 +163,9 @@ def _latency_goals(whose: str) -> tuple[Input, ...]:
 
 GOAL_FIELDS: Final = (
     *_latency_goals("as 19 of 20 requests see it. Empty: no goal."),
-    Input(
-        *("planning_factor", "planning factor"),
-        "Share of a worked-out capacity that is planned with; typed and swept capacities are used as they are.",
-        SHARE,
-    ),
+    Input("planning_factor", "planning factor",
+          "Share of a worked-out capacity that is planned with; typed and swept capacities are used as they are.",
+          SHARE),
     Input("packing", "packing", "busy: instances share a GPU by memory and busy share; memory: by memory alone.",
           choices=lambda _: ("busy", "memory")),
     Input("usable_memory_ratio", "usable memory", "Share of a GPU's memory that engines may take.", SHARE),
@@ -167,7 +173,8 @@ GOAL_FIELDS: Final = (
     Input("spare_servers", "spare servers", "More than needed.", NUMBER),
 )  # fmt: skip
 SERVER_FIELDS: Final = (
-    Input("gpu", "GPU type", "Type of the GPUs in the servers. The list has all that gpumon knows.", choices=_gpus),
+    Input("gpu", "GPU type", "Type of the GPUs in the servers. The list has all that gpumon knows.",
+          choices=_gpu_names),
     Input("gpus", "GPUs per server", "GPUs in one server.", COUNT),
     Input("price_per_gpu_hour", "price per GPU hour", "In your currency.", MONEY, optional=True, start=2.0),
     Input("price_per_hour", "host price per hour", "Price of a server without its GPUs.", MONEY),
@@ -178,7 +185,7 @@ SERVER_FIELDS: Final = (
           optional=True, start=500.0),
 )  # fmt: skip
 WORKLOAD_FIELDS: Final = (
-    Input("target", "target", "Load to plan for.", REQUESTS, per_kind=True),
+    Input("target", "target", "Load to plan for.", REQUESTS, is_target=True),
     Input("target_kind", "target is", "Requests in flight, users who think between questions, or requests a second.",
           choices=lambda _: ("concurrency", "users", "requests_per_s")),
     Input("think_s", "think time", "Seconds between an answer and the next question of a user.", SECONDS),
@@ -212,22 +219,22 @@ WORKLOAD_FIELDS: Final = (
 )  # fmt: skip
 FIELDS_BY_SECTION: Final = {GOALS_SECTION: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
 SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}
-"""Unit of a target, as it is shown; requests in flight need no word."""
-
-
+"""Kind of a target -> the unit that is shown behind it; requests in flight need no word."""
 TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "requests per s"}
-"""Kind of a target, in words that fit a cell."""
-_LABELS: Final = {
+"""Kind of a target -> its name as a choice."""
+_NAMES_BY_KEY: Final = {
     field.key: field.name for fields in FIELDS_BY_SECTION.values() for field in fields if "_" in field.key
 }
-_KEYS: Final = re.compile(rf"\b(?:{'|'.join(sorted(_LABELS, key=len, reverse=True))})\b")
+"""Key of a field -> its name, for keys that are no word of a sentence."""
+_KEYS: Final = re.compile(rf"\b(?:{'|'.join(sorted(_NAMES_BY_KEY, key=len, reverse=True))})\b")
+"""Any of these keys; the longer ones come first, as some begin with another one."""
 
 
 def with_field_names(text: str) -> str:
-    """A message with the names that fields have here in place of those that files have."""
-    return _KEYS.sub(lambda match: _LABELS[match[0]], text)
+    """A message with the names that fields have in the panel in place of their keys in files."""
+    return _KEYS.sub(lambda match: _NAMES_BY_KEY[match[0]], text)
 
 
 def field(section: str, key: str) -> Input:
-    """One field by its key."""
+    """The field of a section with a key."""
     return next(candidate for candidate in FIELDS_BY_SECTION[section] if candidate.key == key)

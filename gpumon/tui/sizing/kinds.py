@@ -8,53 +8,63 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 _NUMBER: Final = re.compile(r"([+-]?(?:[0-9]+(?:[.,][0-9]*)?|[.,][0-9]+))(?:e([+-]?[0-9]+))?\s*(\D*)", re.IGNORECASE)
+"""A number with a point or a comma, its power of ten, and its unit."""
 _THOUSANDS: Final = {"k": 1e3, "m": 1e6}
-_MOST: Final = 1e15
+_LARGEST_NUMBER: Final = 1e15
+"""Numbers above this are refused: no load, size or price is as large."""
 _MOST_POWER: Final = 30
-"""Powers of ten beyond which a number is taken for infinite, or for 0."""
+"""Powers of ten beyond which a number is taken for infinite, or for 0: larger ones overflow."""
+_DIGITS: Final = 12
+"""Digits of a value that are kept: 0.1 + 0.2 is 0.3."""
+_TOLERANCE: Final = 1e-9
+"""How near to a whole number of steps a value counts as one."""
+_LEAST_TENTH: Final = 1e-9
+"""Tenths of a number below which it is stepped by 1, as 0 is."""
 
 
 class NumberKind(NamedTuple):
-    """One way of writing numbers. `unit` is the factor from what is typed to the unit of the field."""
+    """One way of writing numbers."""
 
-    name: str
+    example: str
     """An example of what may be typed."""
     sign: str = ""
-    """Shown behind the number."""
+    """The unit that is shown behind the number."""
     unit: float = 1.0
+    """Factor from the number that is typed and shown to the field's value: 0.01 for percent."""
     units: Mapping[str, float] = {}
-    """Unit that may be typed behind it -> its factor, in the unit that is typed."""
+    """Unit that may be typed behind the number -> its factor to the unit that is shown."""
     whole: bool = False
+    """Whether fractions are refused."""
     least: float = 0.0
-    open: bool = False
-    """`least` itself is not allowed."""
+    """Least value of the field."""
+    above_least: bool = False
+    """Whether `least` itself is not allowed."""
     most: float = math.inf
+    """Largest value of the field."""
     step: float = 0.0
-    """Fixed step, as typed; 0: a tenth, rounded."""
+    """Fixed step, as typed; 0: about a tenth of the number."""
 
     @property
     def allowed(self) -> str:
         """The values that are allowed and an example: `above 0 % up to 100 %, such as 80, in percent`."""
-        low = self.shown(self.least)
-        if self.most < math.inf:
-            if self.open:
-                begin = f"above {low}"
-            else:
-                begin = f"from {low}"
-            numbers = f"{begin} up to {self.shown(self.most)}"
+        has_end = self.most < math.inf
+        least = self.shown(self.least)
+        if self.above_least:
+            begin = f"above {least}"
+        elif has_end:
+            begin = f"from {least}"
         else:
-            if self.open:
-                numbers = f"above {low}"
-            else:
-                numbers = f"{low} or more"
+            begin = f"{least} or more"
+        end = ""
+        if has_end:
+            end = f" up to {self.shown(self.most)}"
+        whole = ""
         if self.whole:
             whole = "whole numbers, "
-        else:
-            whole = ""
-        return f"{whole}{numbers}, {self.name}"
+        return f"{whole}{begin}{end}, {self.example}"
 
     def read(self, text: str) -> float:
-        """A typed text as the field's value. Raises ValueError with the reason in a few words."""
+        """The field's value of a typed text. Raises ValueError with the reason in a few words."""
         text = text.strip()
         parts = _NUMBER.fullmatch(text)
         if parts is None:
@@ -63,16 +73,18 @@ class NumberKind(NamedTuple):
         if unit and unit not in self.units and unit != self.sign.lower():
             raise ValueError(f"{text} is no number")
         number = float(parts[1].replace(",", "."))
-        value = _times_power(number, int(parts[2] or 0)) * self.units.get(unit, 1.0)
-        if value > _MOST:
+        power = int(parts[2] or 0)
+        typed = _times_power(number, power) * self.units.get(unit, 1.0)
+        if typed > _LARGEST_NUMBER:
             raise ValueError("that is too large a number")
-        return self._checked(value)
+        return self._value_of(typed)
 
-    def _checked(self, typed: float) -> float:
+    def _value_of(self, typed: float) -> float:
+        """The field's value of a typed number. Raises ValueError if it is not allowed."""
         value = typed * self.unit
         if self.whole and value != math.floor(value):
             raise ValueError("must be a whole number")
-        if self.open and value <= self.least:
+        if self.above_least and value <= self.least:
             raise ValueError(f"must be above {self.shown(self.least)}")
         if value < self.least:
             raise ValueError(f"must be at least {self.shown(self.least)}")
@@ -80,11 +92,11 @@ class NumberKind(NamedTuple):
             raise ValueError(f"must be at most {self.shown(self.most)}")
         if self.whole:
             return int(value)
-        return float(f"{value:.12g}")
+        return _rounded(value)
 
     def typed(self, value: float) -> str:
-        """A value as it may be typed: nothing is rounded away."""
-        return f"{value / self.unit:.12g}"
+        """A value as it may be typed, with all digits that are kept."""
+        return f"{value / self.unit:.{_DIGITS}g}"
 
     def shown(self, value: float) -> str:
         """A value as a person reads it."""
@@ -100,16 +112,23 @@ class NumberKind(NamedTuple):
     def stepped(self, value: float, direction: int) -> float:
         """The next round value above (1) or below (-1); the value itself where there is none that is allowed."""
         number = value / self.unit
-        step = self.step or max(round_step(number), 1.0 if self.whole else 0.0)
-        here = number / step
+        step = self.step or round_step(number)
+        if self.whole:
+            step = max(step, 1.0)
+        steps = number / step
         if direction > 0:
-            steps = math.floor(here + 1e-9) + 1
+            next_steps = math.floor(steps + _TOLERANCE) + 1
         else:
-            steps = math.ceil(here - 1e-9) - 1
+            next_steps = math.ceil(steps - _TOLERANCE) - 1
         try:
-            return self._checked(float(f"{steps * step:.12g}"))
+            return self._value_of(_rounded(next_steps * step))
         except ValueError:
             return value
+
+
+def _rounded(value: float) -> float:
+    """A value without the digits that only the arithmetic of floats has."""
+    return float(f"{value:.{_DIGITS}g}")
 
 
 def _times_power(number: float, power: int) -> float:
@@ -120,11 +139,12 @@ def _times_power(number: float, power: int) -> float:
 
 
 def round_step(number: float) -> float:
-    """About a tenth of a number: 1, 2 or 5 times a power of ten. From 1 on never less than 1."""
+    """About a tenth of a number: 1, 2 or 5 times a power of ten; for numbers from 1 on at least 1."""
     tenth = abs(number) / 10.0
-    if tenth < 1e-9:
+    if tenth < _LEAST_TENTH:
         return 1.0
-    power = 10.0 ** math.floor(math.log10(tenth) + 1e-9)
+    power = 10.0 ** math.floor(math.log10(tenth) + _TOLERANCE)
+    # The smallest that is no less than three quarters of the tenth: 60 is stepped by 5, 70 by 10.
     step = next(power * factor for factor in (1.0, 2.0, 5.0, 10.0) if power * factor >= tenth * 0.75)
     if abs(number) >= 1.0:
         return max(1.0, step)
@@ -135,12 +155,12 @@ REQUESTS: Final = NumberKind("such as 512 or 1.5k", units=_THOUSANDS)
 CAPACITY: Final = NumberKind("such as 24", units=_THOUSANDS, least=1.0)
 COUNT: Final = NumberKind("such as 4", whole=True, least=1.0)
 NUMBER: Final = NumberKind("such as 0 or 1", whole=True)
-TOKENS: Final = NumberKind("such as 2000 or 4k", units=_THOUSANDS, open=True)
+TOKENS: Final = NumberKind("such as 2000 or 4k", units=_THOUSANDS, above_least=True)
 SECONDS: Final = NumberKind("such as 30, in seconds", "s", units={"ms": 1e-3, "min": 60.0})
-GOAL: Final = NumberKind("such as 40, in ms, or 1.5 s", "ms", units={"s": 1e3}, open=True)
-GB: Final = NumberKind("such as 44.8, in GB (1e9)", "GB", units={"tb": 1e3, "gib": 1.073741824}, open=True)
-SHARE: Final = NumberKind("such as 80, in percent", "%", unit=0.01, open=True, most=1.0, step=5.0)
+GOAL: Final = NumberKind("such as 40, in ms, or 1.5 s", "ms", units={"s": 1e3}, above_least=True)
+GB: Final = NumberKind("such as 44.8, in GB (1e9)", "GB", units={"tb": 1e3, "gib": 1.073741824}, above_least=True)
+SHARE: Final = NumberKind("such as 80, in percent", "%", unit=0.01, above_least=True, most=1.0, step=5.0)
 ANY_SHARE: Final = NumberKind("such as 20, in percent", "%", unit=0.01, most=1.0, step=5.0)
 MONEY: Final = NumberKind("such as 2.49 an hour")
-WATTS: Final = NumberKind("such as 650, in W", "W", units={"kw": 1e3}, open=True)
+WATTS: Final = NumberKind("such as 650, in W", "W", units={"kw": 1e3}, above_least=True)
 RATIO: Final = NumberKind("such as 1.2", least=1.0)

@@ -132,8 +132,8 @@ def _text(scene: Scene) -> _Text:
     state = scene.state
     about = list[Row]()
     notes = list[Row]()
-    if state.calculation.failed:
-        about += wrap_line(state.calculation.failed, scene.width, "critical", most=3)
+    if state.calculation.failure:
+        about += wrap_line(state.calculation.failure, scene.width, "critical", most=3)
     if not (state.opened and state.stop.section == SERVER):  # the fields of a server are about no workload
         about += answer.about_rows(scene)
         notes = answer.note_rows(scene)
@@ -219,7 +219,7 @@ def _foot(scene: Scene, first: str) -> list[Row]:
         field = state.place.field
         how = "← → or Enter for the list."
         if field.kind is not None:
-            how = f"Type a number, {field.kind.name}."
+            how = f"Type a number, {field.kind.example}."
         return wrap_line(f"{field.means} {how}", scene.width, "muted", most=2)
     parts = [first, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
     if len(state.stop.places()) > 1:

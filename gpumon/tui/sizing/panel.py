@@ -17,7 +17,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.dialogs import Dialogs, SizingScreen
-from gpumon.tui.sizing.effects import ages
+from gpumon.tui.sizing.effects import ages_of_frozen
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.layout import PICTURES, PanelPage, panel_page
 from gpumon.tui.sizing.state import PanelState
@@ -65,7 +65,9 @@ class SizingPanel(Pane):
         """The panel without its looks; at first with what runs here."""
         if self._state is None:
             configured = bool(scenario_of_settings(self.view.config).server)
-            self._state = PanelState(self.monitor.control.catalogues(), self._as_it_runs(), configured)
+            self._state = PanelState(
+                self.monitor.control.catalogues(), self._as_it_runs(), has_configured_servers=configured
+            )
             self.look()
         return self._state
 
@@ -117,7 +119,7 @@ class SizingPanel(Pane):
             state.answer()
         seen = self.monitor.control.calibration
         state.renew(Newest(seen.observed(), live_targets(snapshot, seen.in_flight())))
-        self._ages = ages(state.present, snapshot.wall_s)
+        self._ages = ages_of_frozen(state.present, snapshot.wall_s)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule and all below it."""
@@ -204,7 +206,7 @@ class SizingPanel(Pane):
 
     def _no_command(self, character: str | None) -> str:
         field = self.state.place.field
-        example = field.kind.name if field.kind is not None else ""
+        example = field.kind.example if field.kind is not None else ""
         return f"{field.name}: {character} is no number; type one {example}; {self.view.keymap.first('back')}: the rows"
 
     def _take_digit(self, character: str | None) -> None:
@@ -236,8 +238,8 @@ class SizingPanel(Pane):
                 state.remove,
                 f"{state.place.field.name}: nothing was typed here, so there is nothing to remove",
             ),
-            "undo": (partial(state.turn, -1), "nothing to undo"),
-            "redo": (partial(state.turn, 1), "nothing to redo"),
+            "undo": (partial(state.undo_or_redo, -1), "nothing to undo"),
+            "redo": (partial(state.undo_or_redo, 1), "nothing to redo"),
             "peak": (self._dialogs.plan_for, ""),
             "reset": (self._reset, "no engine runs here: nothing to go back to"),
             "view": (self._next_picture, ""),
@@ -258,7 +260,7 @@ class SizingPanel(Pane):
     def changed(self) -> None:
         """Show what is another now."""
         if self.snapshot is not None:
-            self._ages = ages(self.state.present, self.snapshot.wall_s)
+            self._ages = ages_of_frozen(self.state.present, self.snapshot.wall_s)
         self._scrolled_lines = 0
         self.update()
         self.monitor.show_keys()
@@ -279,7 +281,7 @@ class SizingPanel(Pane):
 
     def side(self, step: int) -> bool:
         """The value beside, or another choice."""
-        self._do(partial(self.state.side, step))
+        self._do(partial(self.state.move_sideways, step))
         return True
 
     def change(self, step: int) -> bool:

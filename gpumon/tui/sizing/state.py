@@ -24,13 +24,14 @@ from gpumon.tui.sizing.fields import (
 )
 from gpumon.tui.sizing.versions import Newest, UndoList, Version
 
-_CELLS: Final = {
+_ROW_FIELDS: Final = {
     GOALS_SECTION: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
     SERVER: ("gpus", "gpu", "price_per_gpu_hour"),
     WORKLOAD: ("target",),
 }
-"""Values that can be changed in the row itself; the cursor comes to the first."""
+"""Section -> keys of the fields that can be changed in the row itself; the cursor comes to the first."""
 _BEGINS_A_NUMBER: Final = "0123456789.,"
+"""Characters with which a number is typed: a letter or a minus may be a command."""
 
 
 class Stop(NamedTuple):
@@ -40,39 +41,41 @@ class Stop(NamedTuple):
     number: int
     """Which of the servers, or of the workloads; 0 for the goals."""
 
-    def places(self, *, every: bool = False) -> list[FieldPlace]:
-        """The fields that the row shows, or all of it."""
+    def places(self, *, all_fields: bool = False) -> list[FieldPlace]:
+        """The fields that the row shows, or all fields of its section."""
         fields = FIELDS_BY_SECTION[self.section]
-        if not every:
-            fields = tuple(field(self.section, key) for key in _CELLS[self.section])
-        return [FieldPlace(self.section, self.number, column) for column in fields]
+        if not all_fields:
+            fields = tuple(field(self.section, key) for key in _ROW_FIELDS[self.section])
+        return [FieldPlace(self.section, self.number, row_field) for row_field in fields]
 
 
-def stops(scenario: Scenario) -> list[Stop]:
-    """Goals, server shapes, workloads; there is a row for a server even where none is given."""
-    servers = [Stop(SERVER, place) for place in range(max(1, len(scenario.server)))]
-    workloads = [Stop(WORKLOAD, place) for place in range(len(scenario.workload))]
+def stops_of(scenario: Scenario) -> list[Stop]:
+    """Rows of the goals, the servers and the workloads; there is a row for a server even where none is given."""
+    servers = [Stop(SERVER, number) for number in range(max(1, len(scenario.server)))]
+    workloads = [Stop(WORKLOAD, number) for number in range(len(scenario.workload))]
     return [Stop(GOALS_SECTION, 0), *servers, *workloads]
 
 
 class PanelState:
     """The scenario, the cursor and the text that is typed. Every change of the question is answered at once."""
 
-    def __init__(self, catalogues: Catalogues, scenario: Scenario, configured: bool = False) -> None:
+    def __init__(self, catalogues: Catalogues, scenario: Scenario, *, has_configured_servers: bool = False) -> None:
+        """`has_configured_servers`: the scenario's servers are those of the settings."""
         self.undo = UndoList(Version.of(scenario, runs=True))
-        self.calculation = Calculation(catalogues, configured)
+        self.calculation = Calculation(catalogues, has_configured_servers=has_configured_servers)
         self.edit: Edit | None = None
         self.opened = False
         """Whether all fields of the row under the cursor are shown, instead of all rows."""
         self.cell = 0
-        """Which value of the row the cursor is on; of the opened row which field."""
+        """Number of the value that the cursor is on in its row; of the field in an opened one."""
         self.newest = Newest()
         """Newest figures of the engines."""
         self.version = self.undo.version
         """The question: the present version with the text that is typed, if that is a value."""
-        self.stops = stops(scenario)
+        self.stops = stops_of(scenario)
         """The rows that the cursor goes to."""
         self._row = 0
+        """Number of the row under the cursor, among `stops`."""
         self._last_workload = 0
         """Number of the workload that the cursor was on last."""
         self._left_row: int | None = None
@@ -82,7 +85,7 @@ class PanelState:
 
     @property
     def scenario(self) -> Scenario:
-        """The scenario of what is asked now."""
+        """The scenario that is asked: with the text that is typed, if that is a value."""
         return self.version.scenario
 
     @property
@@ -93,11 +96,11 @@ class PanelState:
     @property
     def stale(self) -> bool:
         """Whether the answer is an older one: what is typed is no value yet, or its answer failed."""
-        return (self.edit is not None and self.edit.scenario is None) or bool(self.calculation.failed)
+        return (self.edit is not None and self.edit.scenario is None) or bool(self.calculation.failure)
 
     @property
     def row(self) -> int:
-        """The cursor's row."""
+        """Number of the row under the cursor, among `stops`."""
         return min(self._row, len(self.stops) - 1)
 
     @property
@@ -108,7 +111,7 @@ class PanelState:
     @property
     def place(self) -> FieldPlace:
         """The field under the cursor."""
-        places = self.stop.places(every=self.opened)
+        places = self.stop.places(all_fields=self.opened)
         return places[max(0, min(self.cell, len(places) - 1))]
 
     @property
@@ -119,15 +122,16 @@ class PanelState:
         return max(0, min(self._last_workload, len(self.present.workload) - 1))
 
     def answer(self) -> None:
-        """Answer what is asked now."""
+        """Answer the present scenario with what is being typed."""
         self.version = self.undo.version
         if self.edit is not None and self.edit.scenario is not None:
-            self.version = self._with(self.edit.place, self.edit.scenario)
-        self.stops = stops(self.present)
+            self.version = self._version_with(self.edit.place, self.edit.scenario)
+        self.stops = stops_of(self.present)
         self.calculation.ask(self.scenario)
 
     def put(self, change: Scenario | Version, place: FieldPlace | None = None) -> bool:
-        """Go on with another version, or another scenario of the same workloads; returns whether it is another."""
+        """Go on with another version, or another scenario of the same workloads; returns whether it differs from the
+        present one. `place`: the only value that changed; None: there may be several."""
         if isinstance(change, Version):
             version = change
         else:
@@ -137,17 +141,18 @@ class PanelState:
         self.answer()
         return changed
 
-    def _with(self, place: FieldPlace, scenario: Scenario) -> Version:
-        """The version with another value in one place. A typed target follows no engine, even if it is the same."""
+    def _version_with(self, place: FieldPlace, scenario: Scenario) -> Version:
+        """The version of a scenario with a typed value in one place. A typed target follows no engine, even if it is
+        the same."""
         version = self.undo.version._replace(scenario=scenario)
         if place.section == WORKLOAD and place.field.key == "target":
             return version.with_typed_targets({place.number})
         return version
 
     def renew(self, newest: Newest) -> None:
-        """Take over what was measured since, and the targets that nobody typed."""
+        """Take over what was measured since, and the new targets where nobody typed one."""
         self.newest = newest
-        version = self.undo.version.followed(newest)
+        version = self.undo.version.with_newest(newest)
         if version is self.undo.version:
             return
         self.undo.version = version
@@ -158,20 +163,24 @@ class PanelState:
     # The cursor.
 
     def move(self, lines: int) -> bool:
-        """Another row or field; what is typed is taken first. Returns whether it could be."""
+        """Move the cursor by some rows, or fields of an opened one. What is typed is taken first; returns whether it
+        could be."""
         if not self.accept_typing():
             return False
         self.undo.seal()
         if self.opened:
-            self.cell = self._cell_within(self.cell + lines)
+            self.cell = self._nearest_cell(self.cell + lines)
         else:
             self.go_to(self.row + lines)
         return True
 
     def go_to(self, row: int | None = None) -> None:
-        """Put the cursor on a row; by default on the first workload's, or that of the first server without one."""
+        """Put the cursor on a row, by its number among `stops`; by default on the first workload's, or, without one, on
+        that of the first server."""
         if row is None:
-            row = next((place for place, stop in enumerate(self.stops) if stop.section == WORKLOAD), 1)
+            first_server = 1
+            workloads = (number for number, stop in enumerate(self.stops) if stop.section == WORKLOAD)
+            row = next(workloads, first_server)
         self._row = max(0, min(len(self.stops) - 1, row))
         self._left_row = None
         self.cell = 0
@@ -183,7 +192,7 @@ class PanelState:
         self.close()
         left = self.row if self._left_row is None else self._left_row
         self.go_to(self.stops.index(Stop(GOALS_SECTION, 0)))
-        self.cell = _CELLS[GOALS_SECTION].index(key)
+        self.cell = _ROW_FIELDS[GOALS_SECTION].index(key)
         self._left_row = left
         return self.place
 
@@ -194,28 +203,29 @@ class PanelState:
         self.go_to(self._left_row)
         return True
 
-    def side(self, step: int) -> None:
-        """The value beside; where there is none, a step of the value. What is typed is taken, and not stepped."""
-        typed = self.edit is not None
-        several = not self.opened and len(self.stop.places()) > 1
+    def move_sideways(self, step: int) -> None:
+        """Move the cursor to the value beside; where there is none, step the value. What is typed is taken, and not
+        stepped."""
+        was_typing = self.edit is not None
+        has_neighbours = not self.opened and len(self.stop.places()) > 1
         if not self.accept_typing():
             return
-        if several:
-            self.cell = self._cell_within(self.cell + step)
-        elif not typed:
+        if has_neighbours:
+            self.cell = self._nearest_cell(self.cell + step)
+        elif not was_typing:
             self.step(step)
 
-    def _cell_within(self, cell: int) -> int:
-        """A value of the row, the first or last one for a number beyond."""
-        return max(0, min(len(self.stop.places(every=self.opened)) - 1, cell))
+    def _nearest_cell(self, cell: int) -> int:
+        """Number of a value of the row: the first or last one for a number beyond."""
+        return max(0, min(len(self.stop.places(all_fields=self.opened)) - 1, cell))
 
     def open(self) -> None:
-        """All fields of the row under the cursor."""
-        self.cell = _position(self.stop.places(every=True), self.place)
+        """Show all fields of the row under the cursor."""
+        self.cell = _position(self.stop.places(all_fields=True), self.place)
         self.opened = True
 
     def close(self) -> bool:
-        """All rows again; returns whether fields were shown."""
+        """Show all rows again; returns whether fields were shown."""
         if not self.opened:
             return False
         place = self.place
@@ -226,41 +236,44 @@ class PanelState:
     # What is being typed.
 
     def type(self, key: str, character: str | None) -> bool:
-        """A key that may be part of a number; returns whether it was."""
+        """Take a key that is part of a number, and begin to edit with it; returns whether it was one."""
         if self.edit is None:
-            back = key == "backspace"
-            digit = character is not None and character in _BEGINS_A_NUMBER
-            if not (back or digit) or not self.begin(empty=not back):
+            is_backspace = key == "backspace"
+            is_digit = character is not None and character in _BEGINS_A_NUMBER
+            if not (is_backspace or is_digit):
+                return False
+            if not self.begin(empty=not is_backspace):  # backspace edits the number that is there
                 return False
         assert self.edit is not None
         if not self.edit.take(key, character):
             return False
-        self._read()
+        self._read_typed()
         return True
 
     def paste(self, text: str) -> None:
         """Take a pasted text where a number is typed, or begins."""
-        begins = text[:1] != "" and text[0] in f"{_BEGINS_A_NUMBER}-"
-        if self.edit is None and not (begins and self.begin(empty=True)):
-            return
+        if self.edit is None:
+            is_number = text[:1] != "" and text[0] in f"{_BEGINS_A_NUMBER}-"
+            if not is_number or not self.begin(empty=True):
+                return
         assert self.edit is not None
         self.edit.add(text)
-        self._read()
+        self._read_typed()
 
     def begin(self, *, empty: bool = False) -> bool:
-        """Edit what stands under the cursor; returns whether that is a number."""
+        """Edit the number under the cursor, from an `empty` text or from its value; returns whether there is one."""
         place = self.place
-        if place.field.kind is None or not self._there(place):
+        if place.field.kind is None or not self._exists(place):
             return False
-        if empty:
-            text = ""
-        else:
+        text = ""
+        if not empty:
             text = place.field.typed(typed_value(self.scenario, place))
         self.edit = Edit(place, self.present, text)
         self.answer()
         return True
 
-    def _read(self) -> None:
+    def _read_typed(self) -> None:
+        """Read the text that is typed, and answer with it if it is a value."""
         assert self.edit is not None
         self.edit.read(self.present)
         self.answer()
@@ -287,9 +300,9 @@ class PanelState:
     # Changes of one value.
 
     def step(self, direction: int) -> None:
-        """The next value up (1) or down (-1): of numbers a tenth, of choices the next one."""
+        """Step the value under the cursor up (1) or down (-1): a number by about a tenth, a choice to the next one."""
         place = self.place
-        if not self.accept_typing() or not self._there(place):
+        if not self.accept_typing() or not self._exists(place):
             return
         if place.field.kind is None:
             self.put_value(place, self._next_choice(place, direction))
@@ -319,17 +332,18 @@ class PanelState:
         return number
 
     def put_value(self, place: FieldPlace, value: Value) -> bool:
-        """Change one value; changes of the same one in a row are one step back. Returns whether it is another."""
+        """Change one value; changes of the same one in a row are undone at once. Returns whether it is another."""
         if place.section == SERVER and place.field.key == "gpu":
             return self.use_gpu(str(value), place)
-        return self.put(self._with(place, with_value(self.present, place, value)), place)
+        return self.put(self._version_with(place, with_value(self.present, place, value)), place)
 
-    def _there(self, place: FieldPlace) -> bool:
-        """Whether there is something that has this value: a server may not be given."""
+    def _exists(self, place: FieldPlace) -> bool:
+        """Whether the place has a value: a scenario without servers has a row for one."""
         return place.section != SERVER or place.number < len(self.present.server)
 
     def remove(self) -> bool:
-        """Remove the workload or further server under the cursor; of any other value, what was typed there."""
+        """Remove the workload or further server under the cursor, else what was typed under the cursor; returns whether
+        there was something."""
         if not self.accept_typing():
             return False
         place = self.place
@@ -339,33 +353,36 @@ class PanelState:
         if not self.opened and place.section == SERVER and len(servers) > 1:
             others = (*servers[: place.number], *servers[place.number + 1 :])
             return self.put(replace(self.present, server=others))
-        if not self._there(place) or place.field.key == "gpu":
+        if not self._exists(place) or place.field.key == "gpu":
             return False
         if place.field.key == "price_per_gpu_hour":
             self.calculation.keep_price(servers[place.number].gpu, None)
-        return self.put(self._with(place, with_value(self.present, place, _untyped(place))))
+        return self.put(self._version_with(place, with_value(self.present, place, _untyped(place))))
 
     def use_gpu(self, name: str, place: FieldPlace | None = None) -> bool:
-        """Another type of GPU in the server under the cursor; from another row in all servers.
+        """Put another type of GPU into the server under the cursor, or, from a row of another kind, into all servers;
+        returns whether that changed something.
 
         Price and power were of the old type; a price that was typed for the new one comes back.
         """
         servers = list(self.present.server)
-        types = {server.gpu for server in servers}
         if self.stop.section == SERVER:
-            chosen = [self.stop.number]
+            numbers = [self.stop.number]
         else:
-            # Of several types the plan would be one on so many servers of each: it is one on any number of them.
+            # With one type for all, servers of several types become one shape, of which there may be any number.
+            types = {server.gpu for server in servers}
             if len(types) >= 2:
                 servers = [replace(servers[0], count=0)]
-            chosen = list(range(len(servers)))
-        for number in chosen:
+            numbers = list(range(len(servers)))
+        for number in numbers:
             if number < len(servers) and servers[number].gpu != name:
-                servers[number] = self._retyped(servers[number], name)
-        return self.put(replace(self.present, server=tuple(servers) or (Server(name),)), place)
+                servers[number] = self._with_gpu(servers[number], name)
+        if not servers:
+            servers = [Server(name)]
+        return self.put(replace(self.present, server=tuple(servers)), place)
 
-    def _retyped(self, server: Server, name: str) -> Server:
-        """A server with another type of GPU."""
+    def _with_gpu(self, server: Server, name: str) -> Server:
+        """A server with another type of GPU; its typed price is kept for the old type."""
         calculation = self.calculation
         if server.price_per_gpu_hour is not None:
             calculation.keep_price(server.gpu, server.price_per_gpu_hour)
@@ -378,16 +395,16 @@ class PanelState:
         """Go on with a whole other scenario, of a file or of what runs here."""
         self.opened = False
         self.put(version)
-        self.undo.settle()
+        self.undo.mark_saved()
         self.go_to()
 
-    def turn(self, step: int) -> bool:
-        """Undo (-1) or redo (1); returns whether there was something. What follows the engines is as it runs now."""
+    def undo_or_redo(self, step: int) -> bool:
+        """Undo (-1) or redo (1) a change; returns whether there was one. What follows the engines is as it runs now."""
         self.edit = None
-        turned = self.undo.move(step)
-        self.undo.version = self.undo.version.followed(self.newest)
+        has_moved = self.undo.move(step)
+        self.undo.version = self.undo.version.with_newest(self.newest)
         self.answer()
-        return turned
+        return has_moved
 
 
 def _position(places: list[FieldPlace], place: FieldPlace) -> int:

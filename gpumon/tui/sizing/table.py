@@ -358,7 +358,7 @@ def _short_name(workload: Workload) -> str:
 def fields_page(scene: Scene, room: int) -> Lines:
     """All fields of the opened row in `room` lines; where not all fit, those around the cursor."""
     stop = scene.state.stop
-    places = scene.state.stop.places(every=True)
+    places = scene.state.stop.places(all_fields=True)
     chosen = min(scene.state.cell, len(places) - 1)
     title = f" {_name_of(scene, stop)}: field {chosen + 1} of {len(places)}"
     rows: Lines = []
@@ -411,6 +411,6 @@ def _value_text(scene: Scene, place: FieldPlace, value: Value) -> str:
     row = holder(scene.state.scenario, place.section, place.number)
     if place.field.key == "target_kind":
         return TARGETS[text]
-    if place.field.per_kind and isinstance(row, Workload):
+    if place.field.is_target and isinstance(row, Workload):
         return f"{text} {SIGNS.get(row.target_kind, '')}".rstrip()
     return text

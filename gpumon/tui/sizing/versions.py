@@ -23,34 +23,39 @@ class Newest(NamedTuple):
 
     observed: Sequence[Observed] = ()
     targets: Mapping[str, float] = MappingProxyType({})
-    """Served model name -> requests in flight to plan for (`live.targets`); none for one that falls silent."""
+    """Served model name -> requests in flight to plan for (`live.live_targets`); a model that falls silent is not in
+    it."""
 
 
 class Follows(NamedTuple):
-    """The part of a workload that nobody typed."""
+    """The part of a workload that nobody typed, and that goes on with the engines."""
 
     figures: bool = False
     """Whether its figures are those of its engines, and go on with them."""
     target: str = ""
     """Source of its target: `AS_IT_RUNS`, or a name for the p95 of the past; empty: it was typed."""
 
-    def target_of(self, workload: Workload) -> str:
-        """The source of its target; engines count requests in flight, so any other target was typed."""
-        return self.target if workload.target_kind == "concurrency" else ""
+    def target_source(self, workload: Workload) -> str:
+        """The source of a workload's target; empty: it was typed."""
+        if workload.target_kind == "concurrency":
+            return self.target
+        return ""  # engines count requests in flight: a target of another kind was typed
 
-    def updated(self, workload: Workload, newest: Newest) -> Workload:
-        """The workload with the newest figures; the same one where nothing is new."""
-        return self._with_figures(self._with_target(workload, newest), newest)
+    def with_newest(self, workload: Workload, newest: Newest) -> Workload:
+        """The workload with the newest target and figures; the same object where nothing is new."""
+        return self._with_newest_figures(self._with_newest_target(workload, newest), newest)
 
-    def _with_target(self, workload: Workload, newest: Newest) -> Workload:
+    def _with_newest_target(self, workload: Workload, newest: Newest) -> Workload:
+        """The workload with the newest target, if its target follows what runs."""
         target = newest.targets.get(workload.model, workload.target)
-        if self.target_of(workload) != AS_IT_RUNS or target == workload.target:
+        if self.target_source(workload) != AS_IT_RUNS or target == workload.target:
             return workload
         return replace(workload, target=target)
 
-    def _with_figures(self, workload: Workload, newest: Newest) -> Workload:
-        live = workload.seen is None or workload.seen.origin is Origin.LIVE
-        if not self.figures or not live or workload.profile:
+    def _with_newest_figures(self, workload: Workload, newest: Newest) -> Workload:
+        """The workload with the newest figures of its engines, if its figures follow them."""
+        is_live = workload.seen is None or workload.seen.origin is Origin.LIVE
+        if not self.figures or not is_live or workload.profile:
             return workload
         seen = best_profile(workload.model, newest.observed, workload.seen)
         if seen is None or seen == workload.seen:
@@ -59,41 +64,45 @@ class Follows(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A scenario, and what of it nobody typed: a value that is only the same was typed."""
+    """A scenario, and what of it nobody typed. A typed value counts as typed even if it is the one that was there."""
 
     scenario: Scenario
     follows: tuple[Follows, ...] = ()
     """One for each workload."""
     started: Scenario | None = None
-    """The scenario of what ran, without workloads: servers and goals that are the same were not typed; None: a file."""
+    """The scenario of what ran at the start, without workloads: servers and goals that are the same were not typed.
+    None: the scenario is of a file."""
 
     @classmethod
     def of(cls, scenario: Scenario, *, runs: bool, target: str = AS_IT_RUNS) -> Version:
-        """The version of what runs here, with targets of that source; or of a file."""
+        """The version of what runs here, with targets of the source `target`; not `runs`: of a file."""
         if not runs:
             return cls(scenario, (Follows(),) * len(scenario.workload))
         follows = Follows(figures=True, target=target)
         return cls(scenario, (follows,) * len(scenario.workload), replace(scenario, workload=()))
 
-    def with_typed_targets(self, chosen: Collection[int]) -> Version:
-        """The version in which somebody typed the targets of these workloads."""
+    def with_typed_targets(self, numbers: Collection[int]) -> Version:
+        """The version in which somebody typed the targets of the workloads of these numbers."""
         follows = list(self.follows)
-        for number in chosen:
+        for number in numbers:
             follows[number] = follows[number]._replace(target="")
         return self._replace(follows=tuple(follows))
 
-    def followed(self, newest: Newest) -> Version:
-        """The version with the newest figures; the same one where nothing is new.
+    def with_newest(self, newest: Newest) -> Version:
+        """The version with the newest targets and figures; the same object where nothing is new.
 
         An engine that is not among the newest changes nothing: its row keeps what was seen last.
         """
         workloads = self.scenario.workload
-        updated = tuple(
-            follows.updated(workload, newest) for workload, follows in zip(workloads, self.follows, strict=True)
-        )
-        if all(new is old for new, old in zip(updated, workloads, strict=True)):
+        updated = []
+        is_new = False
+        for workload, follows in zip(workloads, self.follows, strict=True):
+            new_workload = follows.with_newest(workload, newest)
+            updated.append(new_workload)
+            is_new = is_new or new_workload is not workload
+        if not is_new:
             return self
-        return self._replace(scenario=replace(self.scenario, workload=updated))
+        return self._replace(scenario=replace(self.scenario, workload=tuple(updated)))
 
     def with_workload(self, workload: Workload, follows: Follows) -> Version:
         """The version with one more workload, the last one."""
@@ -115,57 +124,59 @@ class UndoList:
 
     def __init__(self, version: Version) -> None:
         self._versions = [version]
-        self._at = 0
-        self._saved = 0
-        """The version that was saved, loaded, or is as it runs."""
+        self._position = 0
+        """Position of the version that is worked on."""
+        self._saved_position = 0
+        """Position of the version that was saved, loaded, or is as it runs; below 0: it was dropped."""
         self._place: FieldPlace | None = None
         """The place that the last version changed; None where the next change is a version of its own."""
 
     @property
     def version(self) -> Version:
         """The version that is worked on."""
-        return self._versions[self._at]
+        return self._versions[self._position]
 
     @version.setter
     def version(self, version: Version) -> None:
         """Replace the version that is worked on; this is no step that can be undone."""
-        self._versions[self._at] = version
+        self._versions[self._position] = version
 
     @property
     def changes(self) -> int:
         """Versions between this one and the one that was saved, loaded, or is as it runs."""
-        return abs(self._at - self._saved)
+        return abs(self._position - self._saved_position)
 
     def put(self, version: Version, place: FieldPlace | None = None) -> bool:
-        """Go on with another version; returns whether it is another."""
+        """Go on with another version; returns whether it differs from the present one. `place`: the only value that
+        changed; None: there may be several."""
         if version == self.version:
             return False
-        same_place = place is not None and place == self._place and self._at > 0
-        if same_place:
-            kept = self._at
+        is_same_place = place is not None and place == self._place and self._position > 0
+        if is_same_place:
+            kept = self._position
         else:
-            kept = self._at + 1
+            kept = self._position + 1
         versions = [*self._versions[:kept], version]
         dropped = max(0, len(versions) - MOST_STEPS - 1)
         self._versions = versions[dropped:]
-        self._saved -= dropped
+        self._saved_position -= dropped
         self._place = place
-        self._at = len(self._versions) - 1
+        self._position = len(self._versions) - 1
         return True
 
     def seal(self) -> None:
-        """The next change is a version of its own, whatever its place."""
+        """Make the next change a version of its own, whatever its place."""
         self._place = None
 
     def move(self, step: int) -> bool:
-        """Undo (-1) or redo (1); returns whether there is something."""
+        """Undo (-1) or redo (1) one version; returns whether there was one."""
         self.seal()
-        if not 0 <= self._at + step < len(self._versions):
+        if not 0 <= self._position + step < len(self._versions):
             return False
-        self._at += step
+        self._position += step
         return True
 
-    def settle(self) -> None:
-        """From this version on changes are counted."""
-        self._saved = self._at
+    def mark_saved(self) -> None:
+        """Count changes from the present version on."""
+        self._saved_position = self._position
         self.seal()
