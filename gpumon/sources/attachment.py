@@ -33,9 +33,9 @@ from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.sources.probe import IDENTITY
 from gpumon.specs.hints import SPEC_HINTS, STORAGE_HINTS, hints_of
-from gpumon.specs.left_out import DRAFTS_LEFT_OUT
 from gpumon.specs.llm import LlmSpec
 from gpumon.specs.llm_hints import left_out_by
+from gpumon.specs.not_modelled import SPECULATIVE_DRAFTS
 
 _LookKey = tuple[str, str, tuple[tuple[str, str], ...], str, int]
 """A model as it was looked up: name, root, what the engine says of it, its URL, and the process whose view counts."""
@@ -288,7 +288,7 @@ def with_extra_work(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | No
         return None
     notes = left_out_by(reading.info)
     if any(rank.counters.get(DRAFTS, 0.0) > 0.0 for rank in reading.ranks):
-        notes = (*notes, DRAFTS_LEFT_OUT)
+        notes = (*notes, SPECULATIVE_DRAFTS)
     not_modelled = tuple(dict.fromkeys((*llm.not_modelled, *notes)))
     if len(not_modelled) == len(llm.not_modelled):
         return llm

@@ -60,8 +60,8 @@ from gpumon.specs.layers import (
     zamba_block,
     zamba_link,
 )
-from gpumon.specs.left_out import AUDIO, TEXT
 from gpumon.specs.llm import Reach
+from gpumon.specs.not_modelled import AUDIO, TEXT
 
 Layer = tuple[str, ...]
 """The blocks of one layer, by name."""
@@ -699,7 +699,7 @@ _ATTENTION: Final[dict[str, Builder]] = {
 _LATENT: Final[dict[str, Builder]] = {
     _FULL: Latent(),
     SPARSE: Latent(indexed=True),
-    "borrowed": Latent(indexed=True, borrowed=True),
+    "borrowed": Latent(indexed=True, shares_indexer=True),
 }
 
 
@@ -1033,7 +1033,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "hy_v4": _family(
         {
             SPARSE: Latent("wide", indexed=True),
-            "borrowed": Latent("wide", indexed=True, borrowed=True),
+            "borrowed": Latent("wide", indexed=True, shares_indexer=True),
             "mixed": residual_streams,
         },
         fixed_pattern=_indexed,

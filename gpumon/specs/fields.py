@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _SHOWN_CHARACTERS = 40
+"""Characters of a value that an error quotes."""
 _MOST_ITEMS = 100_000
-"""Most items of a list. A list with one entry per layer is searched once per layer."""
+"""Most items of a list: one that has an entry per layer is searched once per layer."""
 
 
 class FieldError(ValueError):

@@ -36,6 +36,45 @@ class SmRate(msgspec.Struct, frozen=True):
     """Format -> multiple of the FP16 rate on professional cards and on GeForce."""
 
 
+def _fp4(professional: float, geforce: float) -> dict[Precision, tuple[float, float]]:
+    """Multiples of both FP4 formats."""
+    return dict.fromkeys((Precision.MXFP4, Precision.NVFP4), (professional, geforce))
+
+
+# Format -> multiples of the FP16 rate on professional cards and on GeForce.
+_INT8 = {Precision.INT8: (2.0, 4.0)}
+_FP8 = {Precision.FP8: (2.0, 2.0)}
+# On GeForce Blackwell FP8 is measured near four times FP16 with FP32 accumulation, twice the whitepaper's figure.
+_FP8_BLACKWELL = {Precision.FP8: (2.0, 4.0)}
+
+_RATES: Final[dict[str, SmRate]] = {
+    "6.0": SmRate(architecture="Pascal", fp16=256, geforce=256, lanes=64, bf16=False),
+    "6.1": SmRate(architecture="Pascal", fp16=0, geforce=0, lanes=128, bf16=False),
+    "7.0": SmRate(architecture="Volta", fp16=1024, geforce=1024, lanes=64, bf16=False),
+    "7.5": SmRate(architecture="Turing", fp16=1024, geforce=512, lanes=64, bf16=False, multiples=_INT8),
+    "8.0": SmRate(architecture="Ampere", fp16=2048, geforce=2048, lanes=64, multiples=_INT8),
+    "8.6": SmRate(architecture="Ampere", fp16=1024, geforce=512, lanes=128, multiples=_INT8),
+    "8.7": SmRate(architecture="Ampere", fp16=2048, geforce=2048, lanes=128, multiples=_INT8),
+    "8.9": SmRate(architecture="Ada Lovelace", fp16=1024, geforce=512, lanes=128, multiples=_INT8 | _FP8),
+    "9.0": SmRate(architecture="Hopper", fp16=4096, geforce=4096, lanes=128, multiples=_INT8 | _FP8),
+    "10.0": SmRate(
+        architecture="Blackwell", fp16=8192, geforce=8192, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
+    ),
+    "10.3": SmRate(architecture="Blackwell Ultra", fp16=8192, geforce=8192, lanes=128, multiples=_FP8 | _fp4(6.0, 6.0)),
+    "11.0": SmRate(
+        architecture="Blackwell", fp16=8192, geforce=8192, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
+    ),
+    "12.0": SmRate(
+        architecture="Blackwell", fp16=1024, geforce=512, lanes=128, multiples=_INT8 | _FP8_BLACKWELL | _fp4(4.0, 8.0)
+    ),
+    "12.1": SmRate(
+        architecture="Blackwell", fp16=1024, geforce=1024, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
+    ),
+}
+"""Compute capability -> rates: 1024 Volta, professional Turing and GA10x/AD10x/GB20x, 512 their GeForce versions,
+2048 GA100, 4096 GH100, 8192 GB100 and Thor; each holds against the catalogue's rows (`tests/specs/test_gpus.py`)."""
+
+
 def why_never_derived(name: str) -> str:
     """Why the peaks of a GPU of this name are not to be derived; empty where they are."""
     if _SHARED_GPU.search(name):
@@ -88,10 +127,10 @@ def _derived_flops(facts: GpuFacts, rate: SmRate | None) -> tuple[dict[Precision
     if is_geforce:
         per_clock = rate.geforce
     how = f"{sms:.0f} SM x {per_clock} FLOP/clock x {clock_hz / 1e9:.2f} GHz"
-    return _flops(rate, per_clock, sms * clock_hz, is_geforce=is_geforce), how
+    return _flops_by_format(rate, per_clock, sms * clock_hz, is_geforce=is_geforce), how
 
 
-def _flops(rate: SmRate, per_clock: int, cycles_per_s: float, *, is_geforce: bool) -> dict[Precision, float]:
+def _flops_by_format(rate: SmRate, per_clock: int, cycles_per_s: float, *, is_geforce: bool) -> dict[Precision, float]:
     """FLOP/s by number format; `cycles_per_s` are those of all SMs."""
     flops = {Precision.FP32: cycles_per_s * rate.lanes * 2.0}  # 2: a multiplication and an addition
     if not per_clock:
@@ -105,42 +144,3 @@ def _flops(rate: SmRate, per_clock: int, cycles_per_s: float, *, is_geforce: boo
             multiple = geforce
         flops[precision] = flops[Precision.FP16] * multiple
     return flops
-
-
-def _fp4(professional: float, geforce: float) -> dict[Precision, tuple[float, float]]:
-    """Multiples of both FP4 formats."""
-    return dict.fromkeys((Precision.MXFP4, Precision.NVFP4), (professional, geforce))
-
-
-# Format -> multiples of the FP16 rate on professional cards and on GeForce.
-_INT8 = {Precision.INT8: (2.0, 4.0)}
-_FP8 = {Precision.FP8: (2.0, 2.0)}
-# On GeForce Blackwell FP8 is measured near four times FP16 with FP32 accumulation, twice the whitepaper's figure.
-_FP8_BLACKWELL = {Precision.FP8: (2.0, 4.0)}
-
-_RATES: Final[dict[str, SmRate]] = {
-    "6.0": SmRate(architecture="Pascal", fp16=256, geforce=256, lanes=64, bf16=False),
-    "6.1": SmRate(architecture="Pascal", fp16=0, geforce=0, lanes=128, bf16=False),
-    "7.0": SmRate(architecture="Volta", fp16=1024, geforce=1024, lanes=64, bf16=False),
-    "7.5": SmRate(architecture="Turing", fp16=1024, geforce=512, lanes=64, bf16=False, multiples=_INT8),
-    "8.0": SmRate(architecture="Ampere", fp16=2048, geforce=2048, lanes=64, multiples=_INT8),
-    "8.6": SmRate(architecture="Ampere", fp16=1024, geforce=512, lanes=128, multiples=_INT8),
-    "8.7": SmRate(architecture="Ampere", fp16=2048, geforce=2048, lanes=128, multiples=_INT8),
-    "8.9": SmRate(architecture="Ada Lovelace", fp16=1024, geforce=512, lanes=128, multiples=_INT8 | _FP8),
-    "9.0": SmRate(architecture="Hopper", fp16=4096, geforce=4096, lanes=128, multiples=_INT8 | _FP8),
-    "10.0": SmRate(
-        architecture="Blackwell", fp16=8192, geforce=8192, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
-    ),
-    "10.3": SmRate(architecture="Blackwell Ultra", fp16=8192, geforce=8192, lanes=128, multiples=_FP8 | _fp4(6.0, 6.0)),
-    "11.0": SmRate(
-        architecture="Blackwell", fp16=8192, geforce=8192, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
-    ),
-    "12.0": SmRate(
-        architecture="Blackwell", fp16=1024, geforce=512, lanes=128, multiples=_INT8 | _FP8_BLACKWELL | _fp4(4.0, 8.0)
-    ),
-    "12.1": SmRate(
-        architecture="Blackwell", fp16=1024, geforce=1024, lanes=128, multiples=_INT8 | _FP8 | _fp4(4.0, 4.0)
-    ),
-}
-"""Compute capability -> rates: 1024 Volta, professional Turing and GA10x/AD10x/GB20x, 512 their GeForce versions,
-2048 GA100, 4096 GH100, 8192 GB100 and Thor; each holds against the catalogue's rows (`tests/specs/test_gpus.py`)."""

@@ -18,8 +18,8 @@ from gpumon.specs.precision import Precision
 
 _MIB = 2.0**20
 _GIB = 2.0**30
-_MEMORY_TOLERANCE = 0.10
-_BANDWIDTH_TOLERANCE = 0.05
+_MEMORY_TOLERANCE: Final = 0.10
+_BANDWIDTH_TOLERANCE: Final = 0.05
 """Shares by which the driver's figure may differ from the row without a note."""
 _UNKNOWN: Final = "?"
 """In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
@@ -74,7 +74,7 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         rows = self.by_name.get(_nvml_key(facts.name), ())
         total = facts.memory_total_bytes
         if not rows:
-            return self._announced(facts) or derive_spec(facts)
+            return self._find_announced(facts) or derive_spec(facts)
         if total is None:
             note = ""
             if len(rows) > 1:
@@ -111,11 +111,11 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
         near = _nearest(key, self.by_short)
         raise ValueError(f"unknown GPU type {short_name[:80]!r}; near names: {', '.join(near[:8])}")
 
-    def with_own(self, own: Iterable[OwnPeaks]) -> GpuCatalogue:
+    def with_own(self, own_peaks: Iterable[OwnPeaks]) -> GpuCatalogue:
         """This catalogue with the user's figures above its own, and with a row for each name that it lacks."""
         by_name = dict(self.by_name)
         by_short = dict(self.by_short)
-        for peaks in own:
+        for peaks in own_peaks:
             key = _nvml_key(peaks.name)
             known_rows = by_name.get(key) or (_row_of_own(peaks),)
             rows = tuple(_with_own_peaks(row, peaks) for row in known_rows)
@@ -123,7 +123,7 @@ class GpuCatalogue(msgspec.Struct, frozen=True):
             by_short |= {_short_key(row.name): row for row in rows}
         return GpuCatalogue(by_name, by_short)
 
-    def _announced(self, facts: GpuFacts) -> GpuSpec | None:
+    def _find_announced(self, facts: GpuFacts) -> GpuSpec | None:
         """The row of an architecture whose GPUs' names are not known yet, where the SM count is that of the row."""
         architecture = facts.architecture or _UNNAMED_BY_CAPABILITY.get(facts.compute_capability, 0)
         row = self.by_short.get(_UNNAMED_ROWS.get(architecture, ""))
@@ -227,7 +227,7 @@ def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:
         memory_bytes=_memory_bytes(row, line),
         flops_per_s=flops,
         verified=not row.get("unverified"),
-        note=_note(row),
+        note=_joined_notes(row),
         tdp_w=_read_number(row, line, "tdp_w"),
         link_bytes_per_s=_link_bytes_per_s(row, line),
         sm_count=_read_number(row, line, "sm_count"),
@@ -275,7 +275,7 @@ def _link_bytes_per_s(row: Mapping[str, str | None], line: int) -> float:
     return nvlink or _PCIE_BYTES_PER_S.get(row.get("pcie_gen") or "", 0.0)
 
 
-def _note(row: Mapping[str, str | None]) -> str:
+def _joined_notes(row: Mapping[str, str | None]) -> str:
     """The notes of a row, and what speaks against its figures, as one text."""
     notes = []
     note = row.get("notes")

@@ -310,6 +310,7 @@ def encoder_window_attention(fields: Fields) -> Block:
     return block._replace(attention=(attention,))
 
 
+# Builders without a choice, beside the functions above and below.
 grouped: Final = Grouped()
 windowed: Final = Grouped(Reach.WINDOW)
 encoder: Final = Grouped(Reach.ENCODER)
@@ -327,7 +328,7 @@ class Latent(msgspec.Struct, frozen=True):
     """Gate of the output: `wide`, `head`, or the field that switches a wide one."""
     indexed: bool = False
     """Looks at the `index_topk` tokens that an indexer picks (DeepSeek-V3.2)."""
-    borrowed: bool = False
+    shares_indexer: bool = False
     """The indexer is that of another layer."""
     window: bool = False
     """Sees the last `sliding_window` tokens."""
@@ -366,7 +367,7 @@ class Latent(msgspec.Struct, frozen=True):
             reach=reach,
             limit=limit,
         )
-        if not self.indexed or self.borrowed:
+        if not self.indexed or self.shares_indexer:
             return Block(params, (attention,))
         return Block({**params, INDEXER: _indexer(fields, query_rank or hidden)}, (attention, _index_keys(fields)))
 

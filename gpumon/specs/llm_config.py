@@ -12,8 +12,8 @@ import msgspec
 from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
 from gpumon.specs.fields import Fields, RefusedError, json_text
 from gpumon.specs.layers import EXPERTS, HEAD, Block, Routed, hidden_size, key_dim, query_heads
-from gpumon.specs.left_out import AUDIO, VISION
 from gpumon.specs.llm import MODEL_FORMAT_BYTES, Attention, LlmSpec, State, merge_layers
+from gpumon.specs.not_modelled import AUDIO, VISION
 from gpumon.specs.precision import Precision
 from gpumon.specs.quantization import as_saved, weight_format
 from gpumon.specs.weight_format import LlmParts, WeightFormat, unquantised, with_weights
@@ -65,7 +65,7 @@ _FIELDS_NOT_MODELLED: Final = ("cross_attention_layers", "ssm_cfg", "feed_forwar
 which call themselves BERT)."""
 
 _WIDE_TYPES: Final = ("float32", "f32", "float")
-"""Serving engines load such checkpoints at 16 bit unless told otherwise."""
+"""32-bit types: serving engines load such checkpoints at 16 bit unless told otherwise."""
 _PRECISION_BY_TYPE: Final = {
     "bfloat16": Precision.BF16,
     "bf16": Precision.BF16,
@@ -95,10 +95,10 @@ def llm_from_config(
     name: str,
     source: str,
     weights: Mapping[str, float] | None = None,
-    at_load: WeightFormat | None = None,
+    format_at_load: WeightFormat | None = None,
 ) -> LlmSpec:
     """The spec of the LLM that `config` describes; arguments and errors are those of `describe_llm`."""
-    return describe_llm(config, name, source, weights, at_load).spec
+    return describe_llm(config, name, source, weights, format_at_load).spec
 
 
 def describe_llm(
@@ -106,13 +106,13 @@ def describe_llm(
     name: str,
     source: str,
     weights: Mapping[str, float] | None = None,
-    at_load: WeightFormat | None = None,
+    format_at_load: WeightFormat | None = None,
 ) -> Described:
     """The LLM that `config` describes.
 
     `weights` are the bytes on disk by safetensors type (`{"": total}` where only the total is known); what the
-    dimensions give must agree with them. `at_load` is how the engine stores weights that the checkpoint has at 16 bit.
-    Parameters are those of matrix products and look-up tables, without biases and norms (below 0.8 %).
+    dimensions give must agree with them. `format_at_load` is how the engine stores weights that the checkpoint has at
+    16 bit. Parameters are those of matrix products and look-up tables, without biases and norms (below 0.8 %).
     Raises ValueError that names the field, where one is missing, absurd, or describes what is not modelled;
     RefusedError (one of them) where the architecture or the format is not known, or the files say otherwise.
     """
@@ -126,9 +126,9 @@ def describe_llm(
     layers = layer_blocks(fields, architecture, count)
     blocks = _count_blocks(fields, architecture, layers)
     parts = _model_parts(fields, architecture, blocks, count)
-    stored = _stored_weights(fields, blocks, weights, at_load)
-    if weights and at_load is None:
-        saved = _stored_weights(fields, blocks, weights, at_load, saved=True)
+    stored = _stored_weights(fields, blocks, weights, format_at_load)
+    if weights and format_at_load is None:
+        saved = _stored_weights(fields, blocks, weights, format_at_load, saved=True)
         parts = _parts_in_files(fields, architecture, parts, saved, weights, count, has_encoders=bool(notes))
     attention = _attention(blocks)
     narrowed = ""
@@ -244,7 +244,7 @@ def _count_blocks(fields: Fields, architecture: Architecture, layers: Sequence[L
     tables = {key.lstrip("0"): table for key, table in (fields.table("per_layer_config") or {}).items()}
     overrides = []
     for layer in range(len(layers)):
-        overrides.append(_overrides(fields, architecture, layer, tables.get(str(layer or ""))))
+        overrides.append(_fields_of_layer(fields, architecture, layer, tables.get(str(layer or ""))))
     counted: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     for names, layer_fields in zip(layers, overrides, strict=True):
         for name in names:
@@ -264,7 +264,9 @@ def _count_blocks(fields: Fields, architecture: Architecture, layers: Sequence[L
     return blocks
 
 
-def _overrides(fields: Fields, architecture: Architecture, layer: int, table: object) -> tuple[tuple[str, int], ...]:
+def _fields_of_layer(
+    fields: Fields, architecture: Architecture, layer: int, table: object
+) -> tuple[tuple[str, int], ...]:
     """Fields that this layer has of its own: transformers' `per_layer_config`, and numbers listed by layer."""
     overrides: dict[str, int] = {}
     if architecture.by_layer:
@@ -301,7 +303,7 @@ def _model_parts(
     tables = embedding
     if has_head:
         head = embedding
-        if _has_tied_head(fields, architecture):
+        if _is_head_tied(fields, architecture):
             tables = 0.0
     tables += sum(fields.integer(name, default=0, low=0) for name in architecture.positions) * width
     if architecture.tables:
@@ -356,12 +358,13 @@ def _has_head(fields: Fields) -> bool:
     return not names
 
 
-def _has_tied_head(fields: Fields, architecture: Architecture) -> bool:
+def _is_head_tied(fields: Fields, architecture: Architecture) -> bool:
     """Whether the LM head is the look-up table."""
     return fields.flag(*_TIED_FIELDS, default=architecture.tied)
 
 
 def _vocabulary(fields: Fields) -> int:
+    """Rows of the look-up table and of the LM head."""
     return fields.integer("padded_vocab_size", "vocab_size", "n_vocab")
 
 
@@ -381,18 +384,18 @@ def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
 
 def _states(blocks: Mapping[_BuiltBlock, int]) -> tuple[State, ...]:
     """The states of all layers, alike ones merged."""
-    counted: dict[State, int] = {}
+    counts: dict[State, int] = {}
     for block, count in blocks.items():
         for state in block.states:
-            counted[state] = counted.get(state, 0) + count
-    return tuple(msgspec.structs.replace(state, layers=count) for state, count in counted.items())
+            counts[state] = counts.get(state, 0) + count
+    return tuple(msgspec.structs.replace(state, layers=count) for state, count in counts.items())
 
 
 def _stored_weights(
     fields: Fields,
     blocks: Mapping[_BuiltBlock, int],
     weights: Mapping[str, float] | None,
-    at_load: WeightFormat | None,
+    format_at_load: WeightFormat | None,
     *,
     saved: bool = False,
 ) -> WeightFormat:
@@ -405,9 +408,9 @@ def _stored_weights(
         if saved:
             config = as_saved(config)
         return weight_format(config, base, _layers_by_part(blocks), fields.text("expert_dtype"))
-    if at_load is None:
+    if format_at_load is None:
         return unquantised(base)
-    return msgspec.structs.replace(at_load, base=base)
+    return msgspec.structs.replace(format_at_load, base=base)
 
 
 def _layers_by_part(blocks: Mapping[_BuiltBlock, int]) -> dict[str, int]:
@@ -456,7 +459,7 @@ def _parts_in_files(
     config speaks of (Qwen3-Embedding-8B): then it has none.
     """
     expected = parts.stored_bytes(stored)
-    head = parts.head * stored.of(HEAD).bytes_per_weight
+    head = parts.head * stored.storage_of(HEAD).bytes_per_weight
     drafts = fields.integer(*_DRAFT_LAYERS, default=0, low=0)
     # A draft layer is at most twice as large as the others, with a look-up table and a head of its own, at 16 bit.
     tables = parts.tables * MODEL_FORMAT_BYTES
@@ -464,17 +467,17 @@ def _parts_in_files(
     most = expected * (1.0 + _SIZE_TOLERANCE) + most_drafts
     if has_encoders:
         most = math.inf
-    held = _bytes_at_16_bit(fields, stored, weights)
-    for total in held:
+    totals = _bytes_at_16_bit(fields, stored, weights)
+    for total in totals:
         if expected * (1.0 - _SIZE_TOLERANCE) <= total <= most:
             return parts
-        if _has_tied_head(fields, architecture) and _agrees(total, expected + head):
+        if _is_head_tied(fields, architecture) and _agrees(total, expected + head):
             return parts
         if fields.raw(*_TIED_FIELDS) is False and _agrees(total, expected - head):
             return msgspec.structs.replace(parts, head=0.0)
     raise RefusedError(
-        f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {held[0] / 1e9:.3f} GB "
-        f"({held[0] / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here",
+        f"config.json gives {expected / 1e9:.3f} GB of weights, and the files hold {totals[0] / 1e9:.3f} GB "
+        f"({totals[0] / expected - 1.0:+.1%}): the architecture or the format is not the one that is known here",
         "config.json: the size of the weights",
     )
 

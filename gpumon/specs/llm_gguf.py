@@ -11,8 +11,8 @@ import msgspec
 from gpumon.specs import hints as hint_keys
 from gpumon.specs.fields import FieldError, Fields, json_text
 from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
-from gpumon.specs.left_out import AUDIO, VISION
 from gpumon.specs.llm import Attention, LlmSpec, Reach, State, grouped_attention, latent_attention, merge_layers
+from gpumon.specs.not_modelled import AUDIO, VISION
 from gpumon.specs.precision import Precision
 from gpumon.specs.weight_words import of_bits
 
@@ -60,7 +60,7 @@ _IGNORED_WINDOW: Final = frozenset(("phi3",))
 """llama.cpp lets all their layers see everything, whatever the file says (llama.cpp pull request 13676)."""
 
 
-class _Sum:
+class _TensorSum:
     """Parameters and bytes of some tensors together."""
 
     def __init__(self) -> None:
@@ -72,12 +72,14 @@ class _Sums:
     """Sums over the tensors by what a step does with them."""
 
     def __init__(self) -> None:
-        self.looked_up = _Sum()
-        self.resident = _Sum()
+        self.looked_up = _TensorSum()
+        """Look-up tables, of which a token takes a row."""
+        self.resident = _TensorSum()
         """Matrices that every token is multiplied with."""
-        self.experts = _Sum()
+        self.experts = _TensorSum()
         """Matrices of all routed experts."""
-        self.vectors = _Sum()
+        self.vectors = _TensorSum()
+        """Norms, biases and the like."""
         self.params_by_type: dict[int, float] = {}
         """ggml type -> parameters of the matrices in it."""
 
@@ -93,7 +95,7 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     model.check(header)
     layers = model.integer(_KEYS[hint_keys.LAYERS], high=2000)
     drafts = model.integer("nextn_predict_layers", default=0, low=0, high=layers)
-    tensors = _sorted_tensors(header, layers - drafts)
+    tensors = _sort_tensors(header, layers - drafts)
     experts = model.integer(_KEYS[hint_keys.EXPERTS], default=0, low=0, high=65_536)
     sums = _sum_tensors(tensors.language_model, has_experts=experts > 0)
     vocab = _vocabulary(fields, tensors.language_model)
@@ -112,10 +114,10 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
         head_dim=1,
     )
     spec = _with_layers(model, spec, tensors.blocks)
-    used = 0
+    experts_per_token = 0
     if experts:
-        used = model.integer(_KEYS[hint_keys.EXPERTS_PER_TOKEN], high=experts)
-    spec = _with_weights(spec, sums, experts, used)
+        experts_per_token = model.integer(_KEYS[hint_keys.EXPERTS_PER_TOKEN], high=experts)
+    spec = _with_weights(spec, sums, experts, experts_per_token)
     return msgspec.structs.replace(spec, not_modelled=tuple(dict.fromkeys(tensors.encoders)))
 
 
@@ -129,23 +131,23 @@ class _Tensors(NamedTuple):
     """Parts of the file that are left out: a note for each tensor of an encoder."""
 
 
-def _sorted_tensors(header: GgufHeader, layers: int) -> _Tensors:
+def _sort_tensors(header: GgufHeader, layers: int) -> _Tensors:
     """The tensors of the language model's first `layers` layers; what lies behind them drafts tokens."""
     tensors = _Tensors([], {}, [])
     for tensor in header.tensors:
-        encoder = _encoder(tensor)
-        place = _BLOCK.match(tensor.name)
+        encoder = _encoder_of(tensor)
+        block = _BLOCK.match(tensor.name)
         if encoder:
             tensors.encoders.append(encoder)
-        elif place is None:
+        elif block is None:
             tensors.language_model.append(tensor)
-        elif int(place[1]) < layers:
+        elif int(block[1]) < layers:
             tensors.language_model.append(tensor)
-            tensors.blocks.setdefault(int(place[1]), set()).add(place[2])
+            tensors.blocks.setdefault(int(block[1]), set()).add(block[2])
     return tensors
 
 
-def _encoder(tensor: Tensor) -> str:
+def _encoder_of(tensor: Tensor) -> str:
     """The encoder that a tensor belongs to; empty where it is the language model's."""
     for begin, note in _ENCODERS.items():
         if tensor.name.startswith(begin):
@@ -211,7 +213,7 @@ def _sum_tensors(tensors: Sequence[Tensor], *, has_experts: bool) -> _Sums:
     for tensor in tensors:
         if tensor.name.endswith("attn_kv_b.weight") and tensor.name.replace("kv_b", "k_b") in names:
             continue  # MLA: the file has this matrix once more, split into the two that are used
-        total = _sum_of(sums, tensor, is_tied=is_tied)
+        total = _sum_for(sums, tensor, is_tied=is_tied)
         if total is sums.experts and not has_experts:
             raise ValueError(f"GGUF header: tensor {tensor.name[:80]!a} without an expert_count")
         total.params += tensor.elements
@@ -221,7 +223,7 @@ def _sum_tensors(tensors: Sequence[Tensor], *, has_experts: bool) -> _Sums:
     return sums
 
 
-def _sum_of(sums: _Sums, tensor: Tensor, *, is_tied: bool) -> _Sum:
+def _sum_for(sums: _Sums, tensor: Tensor, *, is_tied: bool) -> _TensorSum:
     """The sum that a tensor belongs to, by its name and shape; `is_tied`: the LM head is the look-up table."""
     name = tensor.name
     if name.startswith(_LOOK_UP_TABLES) or (name == "token_embd.weight" and not is_tied):
@@ -233,8 +235,8 @@ def _sum_of(sums: _Sums, tensor: Tensor, *, is_tied: bool) -> _Sum:
     return sums.resident
 
 
-def _with_weights(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpec:
-    """The spec with parameters and bytes; a token goes through `used` of the `experts` of a layer."""
+def _with_weights(spec: LlmSpec, sums: _Sums, experts: int, experts_per_token: int) -> LlmSpec:
+    """The spec with parameters and bytes; `experts` are those of one layer."""
     expert_params = 0.0
     expert_bytes = 0.0
     if experts:
@@ -251,9 +253,9 @@ def _with_weights(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpe
         spec,
         source=f"{spec.source} (mostly {main_type}, {bits:.2f} bits per weight)",
         params=sums.looked_up.params + matrix_params + sums.vectors.params,
-        matmul_params=sums.resident.params + used * expert_params,
+        matmul_params=sums.resident.params + experts_per_token * expert_params,
         experts=experts,
-        experts_per_token=used,
+        experts_per_token=experts_per_token,
         expert_params=expert_params,
         precision=precision,
         weight_only=main_type not in _PRECISIONS,
@@ -267,13 +269,13 @@ def _with_weights(spec: LlmSpec, sums: _Sums, experts: int, used: int) -> LlmSpe
 def _with_layers(model: _ModelFields, spec: LlmSpec, blocks: Mapping[int, set[str]]) -> LlmSpec:
     """The spec with what its layers look back at and keep. Raises ValueError where they are not modelled."""
     attending = [layer for layer in sorted(blocks) if _has_attention(blocks[layer])]
-    linear = [layer for layer in sorted(blocks) if _has_tensor(blocks[layer], "ssm_")]
+    recurrent = [layer for layer in sorted(blocks) if _has_tensor(blocks[layer], "ssm_")]
     for part in ("time_mix_", "cross_attn_"):
         if _any_has_tensor(blocks, part):
             raise model.file_fields.error(f"blk.*.{part}*", "are layers that are not modelled")
-    if not attending and not linear:
+    if not attending and not recurrent:
         raise model.file_fields.error("blk.*", "has no layer with attention")
-    spec = msgspec.structs.replace(spec, states=_states(model, linear))
+    spec = msgspec.structs.replace(spec, states=_states(model, recurrent))
     if _any_has_tensor(blocks, "attn_k_b."):
         return _with_latent_attention(model, spec, len(attending))
     return _with_grouped_attention(model, spec, attending)
@@ -295,25 +297,25 @@ def _any_has_tensor(blocks: Mapping[int, set[str]], begin: str) -> bool:
     return any(_has_tensor(parts, begin) for parts in blocks.values())
 
 
-def _states(model: _ModelFields, linear: Sequence[int]) -> tuple[State, ...]:
-    """The recurrent state of linear layers, which llama.cpp keeps at 32 bit: inner x state size, or KDA's heads."""
-    if not linear:
+def _states(model: _ModelFields, layers: Sequence[int]) -> tuple[State, ...]:
+    """The recurrent state of these layers, which llama.cpp keeps at 32 bit: inner x state size, or KDA's heads."""
+    if not layers:
         return ()
     has_kda = model.raw("kda.head_dim") is not None
     kind = "mamba2"
-    flops_per_element = 5.0
+    flops_per_element = 5.0  # as in `layers.Mamba2` and `layers.gated_delta_net`
     if has_kda or model.architecture.startswith("qwen3"):
         kind = "delta net"
         flops_per_element = 7.0
     if has_kda:
-        heads = max(model.by_layer(_KEYS[hint_keys.HEADS], max(linear) + 1))
+        heads = max(model.by_layer(_KEYS[hint_keys.HEADS], max(layers) + 1))
         elements = float(heads * model.integer("kda.head_dim", high=65_536) ** 2)
     else:
         inner = model.integer("ssm.inner_size", high=10_000_000)
         elements = float(inner * model.integer("ssm.state_size", high=65_536))
     state = State(
         kind=kind,
-        layers=len(linear),
+        layers=len(layers),
         elements=elements,
         flops=flops_per_element * elements,
         bytes_per_element=4.0,
@@ -328,9 +330,9 @@ def _with_latent_attention(model: _ModelFields, spec: LlmSpec, attending: int) -
     key = model.integer("attention.key_length_mla", high=65_536)
     value = model.integer("attention.value_length_mla", high=65_536)
     heads = model.integer(_KEYS[hint_keys.HEADS], high=100_000)
-    top = model.integer("attention.indexer.top_k", default=0, low=0)
+    top_k = model.integer("attention.indexer.top_k", default=0, low=0)
     reach = Reach.FULL
-    if top:
+    if top_k:
         reach = Reach.TOP
     latent = latent_attention(
         attending,
@@ -340,10 +342,10 @@ def _with_latent_attention(model: _ModelFields, spec: LlmSpec, attending: int) -
         key_dim=key,
         value_dim=value,
         reach=reach,
-        limit=top,
+        limit=top_k,
     )
     attentions = [latent]
-    if top:
+    if top_k:
         index_heads = model.integer("attention.indexer.head_count")
         index_dim = model.integer("attention.indexer.key_length")
         flops = 2.0 * index_heads * index_dim

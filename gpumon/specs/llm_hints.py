@@ -10,10 +10,10 @@ import msgspec
 
 from gpumon.specs import hints as hint_keys
 from gpumon.specs.layers import MLP, STATE_BYTES
-from gpumon.specs.left_out import ADAPTERS, AUDIO, DRAFTS_LEFT_OUT, VISION
 from gpumon.specs.llm import CONVOLUTION, LIGHTNING, MODEL_FORMAT_BYTES, LlmSpec, State, grouped_attention
 from gpumon.specs.llm_names import llm_name
 from gpumon.specs.llms import LlmCatalogue, LlmRow
+from gpumon.specs.not_modelled import ADAPTERS, AUDIO, SPECULATIVE_DRAFTS, VISION
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.weight_format import LlmParts, WeightFormat, with_weights
 from gpumon.specs.weight_words import of_bits, says_nothing, weights_named
@@ -31,6 +31,10 @@ _LARGEST_COUNTS: Final = {
     hint_keys.EXPERTS_PER_TOKEN: 65_536,
 }
 """Hint -> the largest value that makes sense."""
+_MOST_DIGITS = 19
+"""Digits of a dimension that are read at all."""
+_MOST_NUMBER_CHARACTERS = 40
+"""Characters of a number in words that are read at all."""
 _LARGEST_NUMBER = 1e15
 """Most parameters, and most bytes of weights, that make sense."""
 _LEAST_BITS = 1.0
@@ -89,8 +93,8 @@ class _EngineWords(NamedTuple):
     """Dimensions by hint."""
     params: float
     """0 where it does not say."""
-    exact: bool
-    """`params` is a count and not a size in words."""
+    is_exact: bool
+    """Whether `params` is a count and no size in words."""
     weight_bytes: float
     """0 where it does not say."""
     weights: WeightFormat | None
@@ -145,13 +149,13 @@ def with_state_dtypes(llm: LlmSpec, hints: Mapping[str, str]) -> LlmSpec:
     states of Mamba and gated delta nets, which without a word of their own have that of the convolutions. The state of
     Kimi delta attention is always of 32 bit.
     """
-    states = tuple(_with_dtype(state, hints) for state in llm.states)
+    states = tuple(_with_format(state, hints) for state in llm.states)
     if states == llm.states:
         return llm
     return msgspec.structs.replace(llm, states=states)
 
 
-def _with_dtype(state: State, hints: Mapping[str, str]) -> State:
+def _with_format(state: State, hints: Mapping[str, str]) -> State:
     """A state with its format as the engine words it."""
     convolution = _bytes_of_state(hints.get(hint_keys.CONVOLUTION_DTYPE, ""))
     size: float | None = None
@@ -174,7 +178,7 @@ def _bytes_of_state(word: str) -> float | None:
 def left_out_by(hints: Mapping[str, str]) -> tuple[str, ...]:
     """Work of an engine beside the model's forward pass, that no figure counts."""
     notes = []
-    for key, note in ((hint_keys.SPECULATION, DRAFTS_LEFT_OUT), (hint_keys.LORA, ADAPTERS)):
+    for key, note in ((hint_keys.SPECULATION, SPECULATIVE_DRAFTS), (hint_keys.LORA, ADAPTERS)):
         if not says_nothing(hints.get(key, "")) and hints[key].strip() != "0":
             notes.append(note)
     modalities = hints.get(hint_keys.MODALITIES, "").lower()
@@ -200,28 +204,28 @@ def _read_hints(hints: Mapping[str, str]) -> _EngineWords:
     counts: dict[str, int] = {}
     for key, most in _LARGEST_COUNTS.items():
         text = hints.get(key, "").strip()
-        if text.isascii() and text.isdecimal() and len(text) < 20 and 0 < int(text) <= most:
+        if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and 0 < int(text) <= most:
             counts[key] = int(text)
-    params = _number(hints.get(hint_keys.PARAMS, ""))
-    exact = True
+    params = _read_number(hints.get(hint_keys.PARAMS, ""))
+    is_exact = True
     if not params:
-        params = _number(hints.get(hint_keys.PARAMETER_SIZE, ""))
-        exact = False
+        params = _read_number(hints.get(hint_keys.PARAMETER_SIZE, ""))
+        is_exact = False
     weights, word = _stated_format(hints)
     return _EngineWords(
         counts=counts,
         params=params,
-        exact=exact,
-        weight_bytes=_number(hints.get(hint_keys.WEIGHT_BYTES, "")),
+        is_exact=is_exact,
+        weight_bytes=_read_number(hints.get(hint_keys.WEIGHT_BYTES, "")),
         weights=weights,
         precision=word,
     )
 
 
-def _number(text: str) -> float:
+def _read_number(text: str) -> float:
     """A number in words (`8030261248`, `8.0B`); 0 where it is none, or makes no sense."""
     match = _SIZE.fullmatch(text.strip())
-    if match is None or len(text) > 40:
+    if match is None or len(text) > _MOST_NUMBER_CHARACTERS:
         return 0.0
     value = float(match["number"]) * _UNITS[(match["unit"] or "").upper()]
     if 1.0 <= value <= _LARGEST_NUMBER:
@@ -276,16 +280,16 @@ def _contradiction(row: LlmRow, words: _EngineWords) -> str:
     spec = row.spec
     for key, row_count in _row_counts(spec).items():
         engine_count = words.counts.get(key, row_count)
-        spare = 0
+        allowed_excess = 0
         if key == hint_keys.LAYERS:
-            spare = _DRAFT_LAYERS
-        if not row_count <= engine_count <= row_count + spare:
+            allowed_excess = _DRAFT_LAYERS
+        if not row_count <= engine_count <= row_count + allowed_excess:
             return f"the engine says {key} {engine_count}, the row {row_count}"
     vocab = words.counts.get(hint_keys.VOCAB, spec.vocab)
     if abs(vocab - spec.vocab) > _PADDED_VOCAB * spec.vocab:
         return f"the engine says {hint_keys.VOCAB} {vocab}, the row {spec.vocab}"
     tolerance = _SIZE_TOLERANCE
-    if words.exact:
+    if words.is_exact:
         tolerance = _COUNT_TOLERANCE
     if words.params and abs(words.params / spec.params - 1.0) > tolerance:
         return f"the engine says {words.params / 1e9:.2f}e9 parameters, the row {spec.params / 1e9:.2f}e9"
@@ -308,7 +312,7 @@ def _row_counts(spec: LlmSpec) -> dict[str, int]:
 def _row_by_figures(words: _EngineWords, llms: LlmCatalogue) -> LlmRow | None:
     """The row with exactly these parameters, width and vocabulary; None where rows of different shape have them."""
     counts = words.counts
-    if not words.exact or not words.params or hint_keys.HIDDEN not in counts or hint_keys.VOCAB not in counts:
+    if not words.is_exact or not words.params or hint_keys.HIDDEN not in counts or hint_keys.VOCAB not in counts:
         return None
     rows = [row for row in llms.rows if _has_figures(row, words)]
     if len({_shape(row.spec) for row in rows}) == 1:
@@ -380,7 +384,7 @@ def _with_bytes(row: LlmRow, spec: LlmSpec, words: _EngineWords) -> LlmSpec:
         spec = _with_source_note(spec, f"{total / 1e9:.2f} GB as the engine says")
         return msgspec.structs.replace(spec, stored_bytes=total)
     params = spec.params
-    if words.exact and words.params:
+    if words.is_exact and words.params:
         params = words.params
     bits = 8.0 * total / params
     if not _LEAST_BITS <= bits <= _MOST_BITS:
@@ -404,7 +408,7 @@ def _with_source_note(spec: LlmSpec, note: str) -> LlmSpec:
 
 def _spec_of_words(hints: Mapping[str, str], words: _EngineWords, name: str) -> tuple[LlmSpec | None, list[str]]:
     """A spec of the engine's words alone, or what they lack."""
-    lacking = _lacking(hints, words)
+    lacking = _lacking_hints(hints, words)
     if lacking:
         return None, lacking
     weights = words.weights
@@ -416,14 +420,14 @@ def _spec_of_words(hints: Mapping[str, str], words: _EngineWords, name: str) -> 
     return msgspec.structs.replace(with_weights(spec, parts, weights), stored_bytes=words.weight_bytes), []
 
 
-def _lacking(hints: Mapping[str, str], words: _EngineWords) -> list[str]:
+def _lacking_hints(hints: Mapping[str, str], words: _EngineWords) -> list[str]:
     """Hints that an engine would have to give besides for its words alone to describe the model."""
     lacking = [key for key in (hint_keys.LAYERS, hint_keys.HIDDEN, hint_keys.HEADS) if key not in words.counts]
     if not words.params:
         lacking.append(hint_keys.PARAMS)
     if not words.weight_bytes and not _tells_bits(hints, words.weights):
         lacking.append(f"{hint_keys.WEIGHT_BYTES} or a {hint_keys.WEIGHT_PRECISION} that tells the bits")
-    architecture = _architecture(hints.get(hint_keys.ARCHITECTURE, ""))
+    architecture = _architecture_name(hints.get(hint_keys.ARCHITECTURE, ""))
     if architecture not in _EQUAL_LAYERS:
         if architecture:
             lacking_layers = f"the layers of {architecture[:40]!a}"
@@ -464,7 +468,7 @@ def _uniform_spec(counts: Mapping[str, int], name: str) -> LlmSpec:
     )
 
 
-def _architecture(word: str) -> str:
+def _architecture_name(word: str) -> str:
     """The name of an architecture: `llama` for `LlamaForCausalLM`."""
     text = word.strip().lower()
     return text.removesuffix("forcausallm").removesuffix("model") or text

@@ -13,7 +13,7 @@ from gpumon.specs.layers import ATTENTION, EXPERTS, HEAD, INDEXER, MLP, SHARED, 
 from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, integer_bytes, quantised_linear
 
-_LAYER = re.compile(r"(?:layers|blocks|h)\.(\d+)(?:\.|\*|$)")
+_LAYER_NUMBER: Final = re.compile(r"(?:layers|blocks|h)\.(\d+)(?:\.|\*|$)")
 _INTEGER_FORMATS: Final = {
     8: Precision.INT8,
     6: Precision.INT8,
@@ -90,6 +90,9 @@ _MODELOPT_WORDS: Final = (
     _ModelOptWord("W8A16", Precision.INT8, weight_only=True),
 )
 _KV_WORDS: Final = (("FP8", Precision.FP8), ("NVFP4", Precision.NVFP4), ("INT8", Precision.INT8))
+"""Beginning of ModelOpt's word for the KV cache -> its format."""
+_KV_FORMATS_BY_BITS: Final = {8: Precision.FP8, 4: Precision.NVFP4}
+"""`num_bits` of compressed-tensors' scheme for the KV cache -> its format; 16 bits are the weights' own."""
 
 
 def weight_format(
@@ -105,24 +108,24 @@ def weight_format(
     try:
         fields = Fields(config, where="quantization_config")
         read_method = _reader_of_method(fields)
-        read = read_method(fields)
+        weights = read_method(fields)
         named = [*_targeted_modules(fields), *_modules_of_table(fields)]
         ignored = fields.items(*_IGNORED_LISTS) or []
         if expert_format:
             experts = _format_of_word(fields, "expert_dtype", expert_format)
-            if read.of(EXPERTS).precision is Precision.FP8:
+            if weights.storage_of(EXPERTS).precision is Precision.FP8:
                 # Activations are quantised for the whole checkpoint: FP8 x FP4 in DeepGEMM's kernels.
                 experts = experts._replace(activations=Precision.FP8)
             named.append((EXPERTS, experts))
     except ValueError as error:
         raise RefusedError(str(error), getattr(error, "key", "")) from None
-    parts = _with_named_modules(dict(read.parts), named, base, layers)
+    parts = _with_named_modules(dict(weights.parts), named, base, layers)
     wide = WeightStorage(base, BYTES_PER_ELEMENT[base])
     for part, share in _shares_of_parts([str(pattern) for pattern in ignored], layers).items():
         if part in parts:
             parts[part] = _mix_formats({wide: share, parts[part]: 1.0 - share})
     narrow_parts = {part: stored for part, stored in parts.items() if stored != wide}
-    return msgspec.structs.replace(read, base=base, parts=narrow_parts)
+    return msgspec.structs.replace(weights, base=base, parts=narrow_parts)
 
 
 def as_saved(config: Mapping[str, object]) -> Mapping[str, object]:
@@ -185,11 +188,12 @@ def _reader_of_method(fields: Fields) -> Callable[[Fields], WeightFormat]:
     return reader
 
 
-def _fp8(_fields: Fields) -> WeightFormat:
+def _read_fp8(_fields: Fields) -> WeightFormat:
+    """The format of FP8 checkpoints: all linear layers."""
     return quantised_linear(Precision.FP8)
 
 
-def _awq_or_gptq(fields: Fields) -> WeightFormat:
+def _read_integer_groups(fields: Fields) -> WeightFormat:
     """The format of AWQ, GPTQ and AutoRound: integers in groups, widened before the arithmetic."""
     bits = fields.integer("bits", "w_bit", "wbits", low=2, high=8)
     if bits not in _INTEGER_FORMATS:
@@ -203,7 +207,7 @@ def _awq_or_gptq(fields: Fields) -> WeightFormat:
     return WeightFormat(dict.fromkeys(parts, stored))
 
 
-def _bitsandbytes(fields: Fields) -> WeightFormat:
+def _read_bitsandbytes(fields: Fields) -> WeightFormat:
     """The format of bitsandbytes: 8 bit, or NF4."""
     if fields.flag("load_in_8bit", "_load_in_8bit"):
         return quantised_linear(Precision.INT8)
@@ -215,16 +219,16 @@ def _bitsandbytes(fields: Fields) -> WeightFormat:
     return quantised_linear(Precision.INT4, weight_only=True, bytes_per_weight=0.5 + scales)
 
 
-def _modelopt(fields: Fields) -> WeightFormat:
+def _read_modelopt(fields: Fields) -> WeightFormat:
     """The format of NVIDIA ModelOpt, which may name one for each module instead."""
     algorithm = fields.text("quant_algo")
-    kv = _kv_cache(fields)
+    kv_precision = _kv_precision(fields)
     if algorithm.upper() == "MIXED_PRECISION":
         if not fields.table("quantized_layers"):
             raise fields.error("quantized_layers", "is missing or empty, and quant_algo is MIXED_PRECISION")
-        return WeightFormat(kv_precision=kv)
+        return WeightFormat(kv_precision=kv_precision)
     stored = _format_of_word(fields, "quant_algo", algorithm)
-    return WeightFormat(dict.fromkeys(LINEAR, stored), kv_precision=kv)
+    return WeightFormat(dict.fromkeys(LINEAR, stored), kv_precision=kv_precision)
 
 
 def _format_of_word(fields: Fields, name: str, word: str) -> WeightStorage:
@@ -239,28 +243,28 @@ def _format_of_word(fields: Fields, name: str, word: str) -> WeightStorage:
 def _modules_of_table(fields: Fields) -> list[tuple[str, WeightStorage]]:
     """ModelOpt's table of modules with a format each."""
     named_words = []
-    for name, how in (fields.table("quantized_layers") or {}).items():
-        if not isinstance(how, dict):
-            raise fields.error("quantized_layers", f"of {json_text(name)}: {json_text(how)} is not an object")
-        algorithm = Fields(how, where=f"quantization_config.quantized_layers.{name}").text("quant_algo")
+    for name, entry in (fields.table("quantized_layers") or {}).items():
+        if not isinstance(entry, dict):
+            raise fields.error("quantized_layers", f"of {json_text(name)}: {json_text(entry)} is not an object")
+        algorithm = Fields(entry, where=f"quantization_config.quantized_layers.{name}").text("quant_algo")
         if algorithm:
             named_words.append((name, _format_of_word(fields, "quant_algo", algorithm)))
     return named_words
 
 
-def _compressed_tensors(fields: Fields) -> WeightFormat:
+def _read_compressed_tensors(fields: Fields) -> WeightFormat:
     """The format of compressed-tensors: the narrowest of the groups that are of all linear layers."""
-    kv = _kv_cache(fields)
+    kv_precision = _kv_precision(fields)
     groups = fields.table("config_groups")
-    if fields.text("format") == "dense" or (kv is not None and groups == {}):
-        return WeightFormat(kv_precision=kv)
+    if fields.text("format") == "dense" or (kv_precision is not None and groups == {}):
+        return WeightFormat(kv_precision=kv_precision)
     if not groups:
         raise fields.error("config_groups", "is missing or empty")
-    everywhere = [group.stored for group in _groups(groups) if not group.targets]
+    everywhere = [group.stored for group in _read_groups(groups) if not group.targets]
     parts = {}
     if everywhere:
         parts = dict.fromkeys(LINEAR, min(everywhere, key=lambda stored: stored.bytes_per_weight))
-    return WeightFormat(parts, kv_precision=kv)
+    return WeightFormat(parts, kv_precision=kv_precision)
 
 
 def _targeted_modules(fields: Fields) -> list[tuple[str, WeightStorage]]:
@@ -269,7 +273,7 @@ def _targeted_modules(fields: Fields) -> list[tuple[str, WeightStorage]]:
         return []  # ModelOpt says the same there, once more
     groups = fields.table("config_groups") or {}
     targeted = []
-    for group in _groups(groups):
+    for group in _read_groups(groups):
         for target in group.targets:
             targeted.append((target, group.stored))
     return targeted
@@ -283,35 +287,38 @@ class _Group(NamedTuple):
     stored: WeightStorage
 
 
-def _groups(groups: Mapping[str, object]) -> list[_Group]:
+def _read_groups(groups: Mapping[str, object]) -> list[_Group]:
     """The groups of compressed-tensors. Raises FieldError."""
-    read = []
+    read_groups = []
     for name, group in groups.items():
-        listed = None
+        entries = None
         if isinstance(group, dict):
-            listed = group.get("targets")
+            entries = group.get("targets")
         targets = []
-        if isinstance(listed, list) and "Linear" not in listed:
-            targets = [str(target) for target in listed]
-        read.append(_Group(targets, _format_of_group(name, group)))
-    return read
+        if isinstance(entries, list) and "Linear" not in entries:
+            targets = [str(entry) for entry in entries]
+        read_groups.append(_Group(targets, _format_of_group(name, group)))
+    return read_groups
 
 
-def _kv_cache(fields: Fields) -> Precision | None:
-    """The KV cache's format, in ModelOpt's words or by the bits of its scheme; None where neither asks for one."""
-    word = fields.text("kv_cache_quant_algo").upper()
+def _kv_precision(fields: Fields) -> Precision | None:
+    """Format of the KV cache: by ModelOpt's word, else by the bits of compressed-tensors' scheme.
+
+    None where neither asks for one: then the engine chooses.
+    """
+    word = fields.text("kv_cache_quant_algo")
+    by_bits = None
     scheme = fields.raw("kv_cache_scheme")
-    if isinstance(scheme, str):
-        word = word or scheme.upper()
-        scheme = None
-    table = None
-    if scheme is not None:
-        table = fields.table("kv_cache_scheme")
-    bits = 16
-    if table:
+    if isinstance(scheme, str):  # some files have ModelOpt's word there
+        word = word or scheme
+    elif scheme is not None:
+        table = fields.table("kv_cache_scheme") or {}
         bits = Fields(table, where="kv_cache_scheme").integer("num_bits", default=16, high=16)
-    named = (precision for begin, precision in _KV_WORDS if word.startswith(begin))
-    return next(named, {8: Precision.FP8, 4: Precision.NVFP4}.get(bits))
+        by_bits = _KV_FORMATS_BY_BITS.get(bits)
+    for beginning, precision in _KV_WORDS:
+        if word.upper().startswith(beginning):
+            return precision
+    return by_bits
 
 
 def _format_of_group(name: str, group: object) -> WeightStorage:
@@ -353,7 +360,7 @@ def _shares_of_parts(names: Iterable[str], layers: Mapping[str, int]) -> dict[st
     for name in names:
         if any(word in name for word in _NOT_QUANTISED):
             continue
-        layer = _LAYER.search(name)
+        layer = _LAYER_NUMBER.search(name)
         if layer is not None and int(layer[1][:6]) >= layer_count:
             continue  # of a draft head
         number = ""  # all layers
@@ -387,23 +394,26 @@ def _is_whole_layer(name: str) -> bool:
 
 def part_of(name: str) -> str:
     """The part of a model that a module's name speaks of; empty where it is none that is quantised."""
-    ended = f"{name}$"
-    return next((part for words, part in _PART_WORDS if any(word in ended for word in words)), "")
+    name_with_end = f"{name}$"
+    for words, part in _PART_WORDS:
+        if any(word in name_with_end for word in words):
+            return part
+    return ""
 
 
 _METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
-    "fp8": _fp8,
-    "fbgemm-fp8": _fp8,
-    "compressed-tensors": _compressed_tensors,
-    "awq": _awq_or_gptq,
-    "awq-marlin": _awq_or_gptq,
-    "gptq": _awq_or_gptq,
-    "gptq-marlin": _awq_or_gptq,
-    "auto-round": _awq_or_gptq,
-    "intel/auto-round": _awq_or_gptq,
+    "fp8": _read_fp8,
+    "fbgemm-fp8": _read_fp8,
+    "compressed-tensors": _read_compressed_tensors,
+    "awq": _read_integer_groups,
+    "awq-marlin": _read_integer_groups,
+    "gptq": _read_integer_groups,
+    "gptq-marlin": _read_integer_groups,
+    "auto-round": _read_integer_groups,
+    "intel/auto-round": _read_integer_groups,
     # OpenAI's gpt-oss: only the experts are narrow, attention, router, embeddings and head stay BF16.
     "mxfp4": lambda _: quantised_linear(Precision.MXFP4).only((EXPERTS,)),
-    "modelopt": _modelopt,
-    "modelopt-fp4": _modelopt,
-    "bitsandbytes": _bitsandbytes,
+    "modelopt": _read_modelopt,
+    "modelopt-fp4": _read_modelopt,
+    "bitsandbytes": _read_bitsandbytes,
 }

@@ -40,8 +40,8 @@ class WeightFormat(msgspec.Struct, frozen=True):
     kv_precision: Precision | None = None
     """Format of the KV cache where the checkpoint asks for one; else the engine uses `base`."""
 
-    def of(self, part: str) -> WeightStorage:
-        """How a part is stored."""
+    def storage_of(self, part: str) -> WeightStorage:
+        """The format that a part is stored in."""
         return self.parts.get(part) or WeightStorage(self.base, BYTES_PER_ELEMENT[self.base])
 
     @property
@@ -79,7 +79,7 @@ def integer_bytes(bits: int, group: int, zero_point: bool) -> float:
     per_weight = bits / 8.0
     if group <= 0:
         return per_weight
-    per_group = 2.0
+    per_group = 2.0  # bytes of the scale
     if zero_point:
         per_group += per_weight
     return per_weight + per_group / group
@@ -99,7 +99,7 @@ class LlmParts(msgspec.Struct, frozen=True):
     experts: int = 0
     experts_per_token: int = 0
     repeated: Mapping[str, float] = {}
-    """Parameters of `multiplied` that are not stored again, by part: blocks that several layers use (Zamba)."""
+    """Part -> parameters of `multiplied` that are not stored again: blocks that several layers use (Zamba)."""
 
     @property
     def total(self) -> float:
@@ -115,14 +115,14 @@ class LlmParts(msgspec.Struct, frozen=True):
     def stored_bytes(self, weights: WeightFormat) -> float:
         """Bytes of all weights in this format."""
         base = BYTES_PER_ELEMENT[weights.base]
-        repeated_bytes = sum(count * weights.of(part).bytes_per_weight for part, count in self.repeated.items())
+        repeated_bytes = sum(count * weights.storage_of(part).bytes_per_weight for part, count in self.repeated.items())
         return self.read_bytes(weights) - repeated_bytes + self.tables * base
 
     def read_bytes(self, weights: WeightFormat) -> float:
         """Bytes of all matmul weights, every expert included."""
-        resident = sum(count * weights.of(part).bytes_per_weight for part, count in self.multiplied.items())
-        head = self.head * weights.of(HEAD).bytes_per_weight
-        return resident + head + self.experts * self.expert * weights.of(EXPERTS).bytes_per_weight
+        resident = sum(count * weights.storage_of(part).bytes_per_weight for part, count in self.multiplied.items())
+        head = self.head * weights.storage_of(HEAD).bytes_per_weight
+        return resident + head + self.experts * self.expert * weights.storage_of(EXPERTS).bytes_per_weight
 
 
 def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSpec:
@@ -131,12 +131,12 @@ def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSp
     params_by_format: dict[WeightStorage, float] = {}
     for part, count in per_token.items():
         # Parts whose scales alone differ are of one format.
-        stored = weights.of(part)._replace(bytes_per_weight=0.0)
+        stored = weights.storage_of(part)._replace(bytes_per_weight=0.0)
         params_by_format[stored] = params_by_format.get(stored, 0.0) + count
     most = max(params_by_format, key=lambda stored: params_by_format[stored])
     attention_bytes = 0.0
     for part in (ATTENTION, STATE, INDEXER):
-        attention_bytes += parts.multiplied.get(part, 0.0) * weights.of(part).bytes_per_weight
+        attention_bytes += parts.multiplied.get(part, 0.0) * weights.storage_of(part).bytes_per_weight
     return msgspec.structs.replace(
         spec,
         params=parts.total,
@@ -150,7 +150,7 @@ def with_weights(spec: LlmSpec, parts: LlmParts, weights: WeightFormat) -> LlmSp
         activations=most.activations,
         kv_precision=weights.kv_precision or weights.base,
         read_bytes=parts.read_bytes(weights),
-        expert_read_bytes=parts.expert * weights.of(EXPERTS).bytes_per_weight,
+        expert_read_bytes=parts.expert * weights.storage_of(EXPERTS).bytes_per_weight,
         attention_read_bytes=attention_bytes,
         stored_bytes=0.0,  # it follows from the rest
     )

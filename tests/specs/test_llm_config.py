@@ -419,7 +419,7 @@ def test_a_pattern_of_words_is_one_of_letters() -> None:
 
 def test_weights_that_are_narrowed_at_load() -> None:
     exact, table = read(LLAMA), 128256 * 4096
-    spec = llm_from_config(LLAMA, "model", "test", at_load=quantised_linear(Precision.FP8))
+    spec = llm_from_config(LLAMA, "model", "test", format_at_load=quantised_linear(Precision.FP8))
     assert (spec.precision, spec.kv_precision) == (Precision.FP8, Precision.BF16)
     assert spec.read_bytes == exact.matmul_params - table + 2 * table
 

@@ -327,7 +327,7 @@ def test_words_of_formats(word: str, bits: float) -> None:
     weights = weights_named(word)
     assert weights is not None
     assert weights.narrowest.bytes_per_weight * 8 == pytest.approx(bits)
-    assert weights.of("mlp") == weights.of("experts") == weights.narrowest
+    assert weights.storage_of("mlp") == weights.storage_of("experts") == weights.narrowest
 
 
 def test_words_that_tell_nothing() -> None:

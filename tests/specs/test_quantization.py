@@ -82,21 +82,21 @@ def test_activations_of_fp4_weights(config: dict[str, Any], activations: Precisi
 
 def test_experts_in_fp4_of_an_fp8_checkpoint_take_fp8_activations() -> None:
     config = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    experts = weight_format(config, Precision.BF16, LAYERS, "fp4").of("experts")
+    experts = weight_format(config, Precision.BF16, LAYERS, "fp4").storage_of("experts")
     assert (experts.precision, experts.activations) == (Precision.MXFP4, Precision.FP8)
 
 
 @each_row(("config", "precision", "weight_only", "bits"), CASES)
 def test_formats(config: dict[str, Any], precision: str, weight_only: bool, bits: float) -> None:
     weights = weight_format(config, Precision.BF16, LAYERS)
-    stored = weights.of("experts")
+    stored = weights.storage_of("experts")
     assert stored == weights.narrowest
     assert stored.precision is Precision(precision)
     assert stored.weight_only is weight_only
     assert stored.bytes_per_weight * 8 == pytest.approx(bits, abs=0.002)
     assert weights.base is Precision.BF16
     for part in ("router", "head", ""):
-        assert weights.of(part) == WeightStorage(Precision.BF16, 2.0)
+        assert weights.storage_of(part) == WeightStorage(Precision.BF16, 2.0)
 
 
 def test_kv_cache_of_the_checkpoint() -> None:
@@ -134,29 +134,29 @@ def test_layers_that_are_left_wide_count_by_their_share() -> None:
     ignore = [f"model.layers.{i}.self_attn.o_proj" for i in range(8)]
     ignore += [f"model.layers.{i}.mlp.down_proj" for i in range(3)]
     weights = weight_format({**group(4, "float", 16, 4), "ignore": ignore}, Precision.BF16, LAYERS)
-    assert weights.of("attention") == WeightStorage(
+    assert weights.storage_of("attention") == WeightStorage(
         Precision.NVFP4, (24 * 4.5 + 8 * 16) / 32 / 8, activations=Precision.NVFP4
     )
-    assert weights.of("mlp") == WeightStorage(Precision.BF16, (4.5 + 3 * 16) / 4 / 8)
-    assert weights.of("experts") == WeightStorage(Precision.NVFP4, 4.5 / 8, activations=Precision.NVFP4)
+    assert weights.storage_of("mlp") == WeightStorage(Precision.BF16, (4.5 + 3 * 16) / 4 / 8)
+    assert weights.storage_of("experts") == WeightStorage(Precision.NVFP4, 4.5 / 8, activations=Precision.NVFP4)
 
 
 def test_layers_that_bitsandbytes_skips() -> None:
     """unsloth's dynamic checkpoints name the MLPs of single layers."""
     config = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_use_double_quant": True}
     skipped = {**config, "llm_int8_skip_modules": ["lm_head", "router", "model.layers.1.mlp"]}
-    narrow = weight_format(config, Precision.BF16, LAYERS).of("mlp").bytes_per_weight
+    narrow = weight_format(config, Precision.BF16, LAYERS).storage_of("mlp").bytes_per_weight
     weights = weight_format(skipped, Precision.BF16, LAYERS)
-    assert weights.of("mlp").bytes_per_weight == pytest.approx((3 * narrow + 2.0) / 4)
-    assert weights.of("attention").bytes_per_weight == narrow
+    assert weights.storage_of("mlp").bytes_per_weight == pytest.approx((3 * narrow + 2.0) / 4)
+    assert weights.storage_of("attention").bytes_per_weight == narrow
 
 
 def test_whole_layers_that_are_left_wide() -> None:
     """The first layers of a checkpoint in BF16: of each part as many as named, at most all."""
     ignore = [f"model.layers.{i}" for i in range(4)]
     weights = weight_format({**group(8, "float", None, 8), "ignore": ignore}, Precision.BF16, LAYERS)
-    assert weights.of("attention").bytes_per_weight == pytest.approx((28 * 1.0 + 4 * 2.0) / 32)
-    assert weights.of("mlp") == WeightStorage(Precision.BF16, 2.0)
+    assert weights.storage_of("attention").bytes_per_weight == pytest.approx((28 * 1.0 + 4 * 2.0) / 32)
+    assert weights.storage_of("mlp") == WeightStorage(Precision.BF16, 2.0)
     assert "mlp" not in weights.parts
 
 
@@ -169,7 +169,7 @@ def test_gpt_oss_narrows_its_experts_only_and_gptq_may_narrow_the_head() -> None
 def test_of_mixed_formats_for_all_layers_the_narrowest_holds_most_weights() -> None:
     mixed = group(8, "float", None, 8)
     mixed["config_groups"]["group_1"] = group(4, "float", 16, 4)["config_groups"]["group_0"]
-    assert weight_format(mixed, Precision.BF16, LAYERS).of("mlp").precision is Precision.NVFP4
+    assert weight_format(mixed, Precision.BF16, LAYERS).storage_of("mlp").precision is Precision.NVFP4
 
 
 def test_groups_that_name_their_modules_hold_for_these() -> None:
@@ -191,17 +191,17 @@ def test_modelopts_modules_with_a_format_each() -> None:
     how["model.layers.5.mlp.gate"] = {"quant_algo": None}
     mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": how}
     weights = weight_format(mixed, Precision.BF16, LAYERS)
-    assert weights.of("attention") == WeightStorage(Precision.FP8, (16 * 8 + 8 * 4.5 + 8 * 16) / 32 / 8)
-    assert weights.of("experts") == WeightStorage(Precision.NVFP4, 4.5 / 8)
-    assert weights.of("head") == WeightStorage(Precision.FP8, 1.0)
+    assert weights.storage_of("attention") == WeightStorage(Precision.FP8, (16 * 8 + 8 * 4.5 + 8 * 16) / 32 / 8)
+    assert weights.storage_of("experts") == WeightStorage(Precision.NVFP4, 4.5 / 8)
+    assert weights.storage_of("head") == WeightStorage(Precision.FP8, 1.0)
     assert set(weights.parts) == {"attention", "experts", "head"}
 
 
 def test_the_configs_own_word_for_its_experts() -> None:
     """DeepSeek-V4: FP8 but for the experts, which are `fp4` (MXFP4)."""
     weights = weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "fp4")
-    assert weights.of("attention").precision is Precision.FP8
-    assert weights.of("experts") == WeightStorage(Precision.MXFP4, 4.25 / 8, activations=Precision.FP8)
+    assert weights.storage_of("attention").precision is Precision.FP8
+    assert weights.storage_of("experts") == WeightStorage(Precision.MXFP4, 4.25 / 8, activations=Precision.FP8)
     with pytest.raises(RefusedError, match="expert_dtype 'int3' is not known"):
         weight_format({"quant_method": "fp8"}, Precision.BF16, LAYERS, "int3")
 
@@ -264,7 +264,7 @@ EIGHT_BITS: dict[str, object] = {"dynamic": False, "num_bits": 8, "type": "float
 )
 def test_the_format_of_the_kv_cache(config: dict[str, object], weights: Precision, cache: Precision | None) -> None:
     found = weight_format(config, Precision.BF16, LAYERS)
-    assert (found.of("mlp").precision, found.kv_precision) == (weights, cache)
+    assert (found.storage_of("mlp").precision, found.kv_precision) == (weights, cache)
 
 
 def test_a_scheme_of_the_kv_cache_that_makes_no_sense_is_named() -> None:
