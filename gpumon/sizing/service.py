@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NOT_GIVEN, Degraded, LimitKind
@@ -14,97 +14,111 @@ from gpumon.sizing.pools import WorkloadPart
 from gpumon.sizing.search import Demand
 from gpumon.sizing.servers import weighted_sum
 
-_ROOM: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
+_ROOM_LIMITS: Final = (LimitKind.KV, LimitKind.MAX_NUM_SEQS, LimitKind.PREFILL, LimitKind.KNEE)
 """Limits beyond which requests wait."""
-_STEPS: Final = 60
+_HALVINGS: Final = 60
 """Halvings of the range that a load is searched in: doubles have 53 bits."""
-_NO_END: Final = 1e9
+_ENDLESS_QUEUE: Final = 1e9
 """Times its planned load at which the queue of an instance is taken to grow without end."""
-
+_IDLE_LOAD: Final = 1e-9
+"""Requests in flight that stand for none where a time is divided by them."""
+_ROUNDING: Final = 1.0 + 1e-9
+"""Factor above a limit up to which a load is at the limit: searched loads are exact to fewer digits."""
 
 _Figure = Callable[[Instance, float], "float | None"]
-"""Figure of an instance under a load of so many requests."""
-_Load = tuple[Instance, float]
-"""An instance, and its requests in flight."""
+"""Figure of an instance under a load of so many requests; None where it is not known."""
+
+
+class _InstanceLoad(NamedTuple):
+    """A load that each instance of one type of GPU carries."""
+
+    demand: Demand
+    """Needs of the workload on that type."""
+    in_flight: float
+    """Requests in flight of one instance."""
 
 
 def at_target(parts: Sequence[WorkloadPart]) -> dict[str, Reading]:
-    """Load, latency, throughput and power with none of the instances lost.
+    """Load, latency, throughput and power with none of the instances lost, by the fields of a `WorkloadPlan`.
 
     Latencies are those of the type of GPU that is slowest; over several types the load is shared by capacity.
     """
-    running = running_of(parts, [0] * len(parts))
-    amounts = []
     loads = []
+    amounts = []
     watts = []
-    for part, load in zip(parts, running, strict=True):
-        amounts.append(part.number * load)
-        loads.append((part.demand.instance, load))
+    for part, in_flight in zip(parts, running_of(parts, [0] * len(parts)), strict=True):
+        loads.append(_InstanceLoad(part.demand, in_flight))
+        amounts.append(part.number * in_flight)
+        gpu_power_w, _ = part.demand.instance.gpu_power_w(in_flight)
         # GPUs that several instances share are counted once.
-        watts.append((_given(part.demand.instance.gpu_power_w(load)[0]), part.placement.gpus))
-    numbers = [part.number for part in parts]
-    in_flight = sum(amounts)
+        watts.append((_reading(gpu_power_w), part.placement.gpus))
+    counts = [part.number for part in parts]
+    concurrency = sum(amounts)
     if len(parts) == 1:
-        mean = running[0]
+        mean_load = loads[0].in_flight  # exactly: the mean may differ in its last digit
     else:
-        mean = in_flight / sum(numbers)
+        mean_load = concurrency / sum(counts)
     return {
-        "concurrency": in_flight,
-        "running": mean,
+        "concurrency": concurrency,
+        "running": mean_load,
         "itl_s": _slowest(Instance.itl_s, loads),
         "ttft_s": _slowest(Instance.ttft_s, loads),
         "itl_p95_s": _slowest(Instance.itl_p95_s, loads),
         "ttft_p95_s": _slowest(Instance.ttft_p95_s, loads),
         "e2e_s": _slowest(_response_s, loads),
-        "tokens_per_s": _summed(_tokens_per_s, loads, numbers),
-        "requests_per_s": _summed(_requests_per_s, loads, numbers),
+        "tokens_per_s": _sum_of_instances(_tokens_per_s, loads, counts),
+        "requests_per_s": _sum_of_instances(_requests_per_s, loads, counts),
         "power_w": weighted_sum(watts),
     }
 
 
-def _slowest(figure: _Figure, loads: Iterable[_Load]) -> Reading:
+def _slowest(latency_s: _Figure, loads: Iterable[_InstanceLoad]) -> Reading:
     """The longest latency of the types of GPU; not given where one of them is not known."""
-    return _longest(_given(figure(instance, load)) for instance, load in loads)
+    return _longest(_reading(latency_s(demand.instance, in_flight)) for demand, in_flight in loads)
 
 
-def _summed(figure: _Figure, loads: Iterable[_Load], numbers: Iterable[int]) -> Reading:
-    """Sum over all instances, of each type as many as `numbers` say."""
+def _sum_of_instances(figure: _Figure, loads: Iterable[_InstanceLoad], counts: Iterable[int]) -> Reading:
+    """Sum of a figure over all instances. `counts`: instances of each type of GPU."""
     amounts = []
-    for (instance, load), number in zip(loads, numbers, strict=True):
-        amounts.append((_given(figure(instance, load)), number))
+    for (demand, in_flight), count in zip(loads, counts, strict=True):
+        amounts.append((_reading(figure(demand.instance, in_flight)), count))
     return weighted_sum(amounts)
 
 
-def _response_s(instance: Instance, load: float) -> float | None:
+def _response_s(instance: Instance, in_flight: float) -> float | None:
     """Time from the arrival of a request to its last token; of one alone where there is no load."""
-    return instance.response_s(max(load, 1e-9))
+    return instance.response_s(max(in_flight, _IDLE_LOAD))
 
 
 def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float]:
-    """Requests in flight of each instance of each part after so many of it are lost; infinite where the rest cannot
-    serve the target. Over several types of GPU each carries the same share of the load that it is planned with."""
-    numbers = [part.number - gone for part, gone in zip(parts, lost, strict=True)]
+    """Requests in flight of each instance of each part after so many instances of it are lost.
+
+    Over several types of GPU each instance carries the same share of the load that it is planned with. Infinite where
+    the rest cannot serve the target.
+    """
+    left = [part.number - lost_count for part, lost_count in zip(parts, lost, strict=True)]
     if len(parts) == 1:
-        return [parts[0].demand.running(numbers[0])]
+        return [parts[0].demand.running(left[0])]
     target = parts[0].demand.workload.target
 
-    def served(share: float) -> float:
+    def served_at(share: float) -> float:
+        """Part of the target that is served with so large a share of the planned loads."""
         amounts = []
-        for part, number in zip(parts, numbers, strict=True):
-            if number:
-                amounts.append(number * part.demand.target_served(share * part.demand.planned))
+        for part, count in zip(parts, left, strict=True):
+            if count:
+                amounts.append(count * part.demand.target_served(share * part.demand.planned))
         return sum(amounts)
 
     low = 0.0
     high = 1.0
-    while served(high) < target:
+    while served_at(high) < target:
         low = high
         high *= 2.0
-        if high >= _NO_END:
+        if high >= _ENDLESS_QUEUE:
             return [math.inf] * len(parts)
-    for _ in range(_STEPS):
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
-        if served(middle) < target:
+        if served_at(middle) < target:
             low = middle
         else:
             high = middle
@@ -113,163 +127,198 @@ def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float
 
 def degraded_of(parts: Sequence[WorkloadPart]) -> tuple[Degraded, ...]:
     """With one instance less, and without the server that carries most: the worst that one fault does, until a spare
-    server has loaded what was on it."""
-    cases = [_without(parts, "instance", _largest(parts, [1] * len(parts)))]
-    on_a_server = [part.placement.most_on_a_server for part in parts]
-    if max(on_a_server) > 1:
-        cases.append(_without(parts, "server", _largest(parts, on_a_server)))
+    server has loaded what was on it. A server with a single instance is no case of its own."""
+    cases = [_after_fault(parts, "instance", _worst_loss(parts, [1] * len(parts)))]
+    on_one_server = [part.placement.most_on_a_server for part in parts]
+    if max(on_one_server) > 1:
+        cases.append(_after_fault(parts, "server", _worst_loss(parts, on_one_server)))
     return tuple(cases)
 
 
-def _largest(parts: Sequence[WorkloadPart], numbers: Sequence[int]) -> list[int]:
-    """Instances lost of each part: these numbers of the part where they carry most, none of the others."""
-    worst = max(range(len(parts)), key=lambda index: parts[index].demand.planned * numbers[index])
-    lost = [0] * len(numbers)
-    lost[worst] = numbers[worst]
+def _worst_loss(parts: Sequence[WorkloadPart], counts: Sequence[int]) -> list[int]:
+    """Instances lost of each part, if a fault takes `counts` of one part: of the part where these carry most, and none
+    of the others."""
+    worst = max(range(len(parts)), key=lambda index: parts[index].demand.planned * counts[index])
+    lost = [0] * len(counts)
+    lost[worst] = counts[worst]
     return lost
 
 
-def _without(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int]) -> Degraded:
-    """Survivors carry the whole load: that of the type of GPU that is farthest beyond its room is named, and latencies
-    are those of the slowest type."""
+def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int]) -> Degraded:
+    """The workload after a fault (`instance` or `server`): the instances that are left carry the whole load.
+
+    The load is that of the type of GPU that is farthest beyond its room; latencies are those of the slowest type.
+    """
     left = sum(part.number for part in parts) - sum(lost)
     if left < 1:
         return Degraded(fault, 0, text="no replica left, requests fail until it is back")
-    loads = _loads(parts, lost)
-    demand, load = max(loads, key=lambda pair: pair[1] / _fit(pair[0]))
-    queue = _queues(demand, load)
+    loads = _loads_after(parts, lost)
+    worst = max(loads, key=lambda load: load.in_flight / _room(load.demand))
+    queues = _queues(worst)
     # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
-    if math.isinf(load) or (queue and demand.workload.target_kind == "requests_per_s"):
+    is_rate = worst.demand.workload.target_kind == "requests_per_s"
+    if math.isinf(worst.in_flight) or (queues and is_rate):
         return Degraded(fault, left, text="the rest cannot serve this rate: the queue grows without end")
-    in_flight = []
+    # Requests that wait slow down no token, so that the ITL is that of those for which there is room.
     running = []
-    for survivor, own in loads:
-        in_flight.append((survivor.instance, own))
-        running.append((survivor.instance, min(own, _fit(survivor))))
+    for load in loads:
+        running.append(load._replace(in_flight=min(load.in_flight, _room(load.demand))))
     ttft_p95_s: Reading = NOT_GIVEN
-    if not queue:
-        ttft_p95_s = _slowest(Instance.ttft_p95_s, in_flight)
+    if not queues:
+        ttft_p95_s = _slowest(Instance.ttft_p95_s, loads)
     return Degraded(
         fault,
         left,
-        load,
-        text=_degraded_text(loads, demand, load),
+        worst.in_flight,
+        text=_degraded_text(loads, worst),
         itl_s=_slowest(Instance.itl_s, running),
         itl_p95_s=_slowest(Instance.itl_p95_s, running),
-        ttft_s=_longest(_ttft_s(survivor, own) for survivor, own in loads),
+        ttft_s=_longest(map(_ttft_s, loads)),
         ttft_p95_s=ttft_p95_s,
     )
 
 
-def _loads(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[tuple[Demand, float]]:
-    """Requests in flight of each instance that is left, by type of GPU."""
+def _loads_after(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[_InstanceLoad]:
+    """Loads of the instances that are left, by type of GPU."""
     loads = []
-    for part, running, gone in zip(parts, running_of(parts, lost), lost, strict=True):
-        if part.number > gone:
-            loads.append((part.demand, running))
+    for part, in_flight, lost_count in zip(parts, running_of(parts, lost), lost, strict=True):
+        if part.number > lost_count:
+            loads.append(_InstanceLoad(part.demand, in_flight))
     return loads
 
 
-def _degraded_text(loads: Sequence[tuple[Demand, float]], demand: Demand, load: float) -> str:
-    """The load of each instance, and the goals that it costs, the queue, or the range that it leaves."""
-    text = f"{load:,.1f}".removesuffix(".0") + " per instance"
-    queue = _queues(demand, load)
-    if queue:
-        text += f", room for {_fit(demand):,.0f}"
-    missed: dict[str, None] = {}
-    for survivor, own in loads:
-        for kind in _missed(survivor, own):
-            missed[f"the {kind.value} goal"] = None
-    if missed:
-        return f"{' and '.join(missed)} would be missed: {text}"
-    if queue:
+def _degraded_text(loads: Iterable[_InstanceLoad], worst: _InstanceLoad) -> str:
+    """The worst load of an instance, and the goals that the loads cost, the queue, or the range that it leaves."""
+    text = f"{worst.in_flight:,.1f}".removesuffix(".0") + " per instance"
+    queues = _queues(worst)
+    if queues:
+        text += f", room for {_room(worst.demand):,.0f}"
+    missed_goals: dict[str, None] = {}  # in order, each once
+    for load in loads:
+        for kind in _missed_goals(load):
+            missed_goals[f"the {kind.value} goal"] = None
+    if missed_goals:
+        return f"{' and '.join(missed_goals)} would be missed: {text}"
+    if queues:
         return f"requests queue: {text}"
-    if any(limit.kind is LimitKind.RANGE and load > limit.concurrency for limit in demand.limits):
-        return f"more than was measured: {text}"
+    for limit in worst.demand.limits:
+        if limit.kind is LimitKind.RANGE and worst.in_flight > limit.concurrency:
+            return f"more than was measured: {text}"
     return f"within all limits: {text}"
 
 
-def _longest(values: Iterable[Reading]) -> Reading:
+def _longest(latencies_s: Iterable[Reading]) -> Reading:
     """The longest of some latencies; not given where one of them is not known."""
-    longest = 0.0
-    for value in values:
-        if isinstance(value, Missing):
+    longest_s = 0.0
+    for latency_s in latencies_s:
+        if isinstance(latency_s, Missing):
             return NOT_GIVEN
-        longest = max(longest, value)
-    return longest
+        longest_s = max(longest_s, latency_s)
+    return longest_s
 
 
-def _fit(demand: Demand) -> float:
-    """Requests that one instance lets run: where it has no room, more wait and do not slow those down that run. A typed
-    capacity is the user's word for it."""
-    most: dict[LimitKind, float] = {}
-    for limit in demand.limits:
-        most.setdefault(limit.kind, limit.concurrency)
-    if LimitKind.TYPED in most:
-        return most[LimitKind.TYPED]
-    return min((most[kind] for kind in _ROOM if kind in most), default=math.inf)
+def _room(demand: Demand) -> float:
+    """Requests that one instance lets run: where it has no room, more wait and do not slow those down that run.
+
+    A typed capacity is the user's word for it. Infinite where nothing bounds them.
+    """
+    bounds = {limit.kind: limit.concurrency for limit in demand.limits}
+    if LimitKind.TYPED in bounds:
+        return bounds[LimitKind.TYPED]
+    return min((bounds[kind] for kind in _ROOM_LIMITS if kind in bounds), default=math.inf)
 
 
-def _queues(demand: Demand, load: float) -> bool:
-    """Whether an instance has less room than its load."""
-    return load > _fit(demand) * (1 + 1e-9)
+def _queues(load: _InstanceLoad) -> bool:
+    """Whether an instance has less room than its load, so that requests wait."""
+    return load.in_flight > _room(load.demand) * _ROUNDING
 
 
-def _ttft_s(demand: Demand, load: float) -> Reading:
+def _ttft_s(load: _InstanceLoad) -> Reading:
     """Mean TTFT, with the time that requests wait for room."""
-    running = min(load, _fit(demand))
-    if _queues(demand, load):
-        return _waiting_s(demand, load, running)
-    return _given(demand.instance.ttft_s(running))
+    if _queues(load):
+        return _queued_ttft_s(load)
+    running = min(load.in_flight, _room(load.demand))
+    return _reading(load.demand.instance.ttft_s(running))
 
 
-def _missed(demand: Demand, load: float) -> Iterator[LimitKind]:
-    """Goals that `load` in flight cost: tokens come as fast as those that run allow, the rest waits."""
-    running = min(load, _fit(demand))
-    ttft_s = _ttft_s(demand, load)
-    asked = demand.instance.workload
-    most = {limit.kind: limit.concurrency * (1 + 1e-9) for limit in demand.limits}
-    response_s = demand.instance.response_s(running)
-    e2e_s = response_s * load / running if response_s else None
-    if isinstance(ttft_s, Missing):
-        first_s = None
-    else:
-        first_s = ttft_s
-    for kind, held, mean_s, goal_ms in (
-        (LimitKind.ITL, running, None, None),
-        (LimitKind.TTFT, load, first_s, asked.ttft_p95_ms),
-        (LimitKind.E2E, load, e2e_s, asked.e2e_p95_ms),
-    ):
-        late = mean_s is not None and goal_ms is not None and mean_s * 1e3 > goal_ms * (1 + 1e-9)
-        if kind in most and (held > most[kind] or late):
-            yield kind
-
-
-def _waiting_s(demand: Demand, load: float, running: float) -> Reading:
+def _queued_ttft_s(load: _InstanceLoad) -> Reading:
     """Mean TTFT with more in flight than run, by Little's law: time in the system less decoding."""
-    of = demand.instance
-    answer = of.answer_tokens
-    itl_s = of.itl_s(running)
-    response_s = of.response_s(running)
+    instance = load.demand.instance
+    running = min(load.in_flight, _room(load.demand))
+    answer = instance.answer_tokens
+    itl_s = instance.itl_s(running)
+    response_s = instance.response_s(running)
     if not answer or not itl_s or not response_s:
         return NOT_GIVEN
-    return queued_ttft_s(load, running / response_s, answer, itl_s)
+    return queued_ttft_s(load.in_flight, running / response_s, answer, itl_s)
 
 
-def _given(value: float | None) -> Reading:
-    return NOT_GIVEN if value is None else value
+class _GoalUnderLoad(NamedTuple):
+    """A latency goal, and what it is held against: the load that counts for its limit, and the mean latency."""
+
+    kind: LimitKind
+    in_flight: float
+    """Requests that count for the limit of this kind."""
+    mean_s: float | None = None
+    """Mean latency at the load, where it may miss the goal by itself; None: not known, or the limit decides alone."""
+    goal_ms: float | None = None
 
 
-def _requests_per_s(instance: Instance, running: float) -> float | None:
-    response_s = instance.response_s(max(running, 1e-9))
-    return running / response_s if response_s else None
+def _missed_goals(load: _InstanceLoad) -> Iterator[LimitKind]:
+    """Goals that a load costs: tokens come as fast as those that run allow, the rest waits."""
+    demand = load.demand
+    workload = demand.instance.workload
+    running = min(load.in_flight, _room(demand))
+    ttft_s = _ttft_s(load)
+    mean_ttft_s = None
+    if not isinstance(ttft_s, Missing):
+        mean_ttft_s = ttft_s
+    response_s = demand.instance.response_s(running)
+    e2e_s = None
+    if response_s:
+        e2e_s = response_s * load.in_flight / running
+    limits = {limit.kind: limit.concurrency * _ROUNDING for limit in demand.limits}
+    # The limits of TTFT and E2E leave out the time that requests wait, so that the latency itself is looked at, too.
+    for goal in (
+        _GoalUnderLoad(LimitKind.ITL, running),
+        _GoalUnderLoad(LimitKind.TTFT, load.in_flight, mean_ttft_s, workload.ttft_p95_ms),
+        _GoalUnderLoad(LimitKind.E2E, load.in_flight, e2e_s, workload.e2e_p95_ms),
+    ):
+        if goal.kind not in limits:  # without a goal, or with one that is not used
+            continue
+        is_late = False
+        if goal.mean_s is not None and goal.goal_ms is not None:
+            is_late = goal.mean_s * 1e3 > goal.goal_ms * _ROUNDING
+        if is_late or goal.in_flight > limits[goal.kind]:
+            yield goal.kind
 
 
-def _tokens_per_s(instance: Instance, running: float) -> float | None:
-    """A request that still computes its prompt is in flight, too, but yields none yet."""
+def _reading(value: float | None) -> Reading:
+    """A figure; not given where it is None."""
+    if value is None:
+        return NOT_GIVEN
+    return value
+
+
+def _requests_per_s(instance: Instance, in_flight: float) -> float | None:
+    """Requests per second of an instance; None where its response time is not known."""
+    response_s = _response_s(instance, in_flight)
+    if not response_s:
+        return None
+    return in_flight / response_s
+
+
+def _tokens_per_s(instance: Instance, in_flight: float) -> float | None:
+    """Output tokens per second of an instance; None where they are not known.
+
+    A request that still computes its prompt is in flight, too, but yields none yet: without the lengths of answers it
+    is taken to yield them.
+    """
     answer = instance.answer_tokens
-    response_s = instance.response_s(running)
+    response_s = instance.response_s(in_flight)
     if answer and response_s:
-        return running * answer / response_s
-    itl_s = instance.itl_s(running)
-    return running / itl_s if itl_s else None
+        return in_flight * answer / response_s
+    itl_s = instance.itl_s(in_flight)
+    if not itl_s:
+        return None
+    return in_flight / itl_s
