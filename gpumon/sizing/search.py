@@ -15,8 +15,8 @@ from gpumon.sizing.capacity import (
     OPERATING_POINTS,
     binding,
     limits_of,
+    most_seen_running,
     planned_load,
-    ran_together,
     unknown_model,
 )
 from gpumon.sizing.instance import Instance, resolve
@@ -338,7 +338,7 @@ def _corrected_bytes(
     # A larger KV pool than by the formula was measured: the constants beside it are too large by that.
     excess_bytes = max(0.0, instance.pool_shift_ratio or 0.0) * gpu.memory_bytes
     size_bytes -= instance.gpus * min(memory.overhead_bytes(llm, instance.gpus, instance.startup), excess_bytes)
-    if planned <= ran_together(instance):
+    if planned <= most_seen_running(instance):
         # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong.
         size_bytes = min(size_bytes, instance.gpus * gpu.memory_bytes * scenario.usable_memory_ratio)
     return size_bytes

@@ -11,7 +11,7 @@ import msgspec
 from gpumon.sizing import memory
 from gpumon.sizing.accuracy import REACHED, EngineEfficiency
 from gpumon.sizing.answer import Source
-from gpumon.sizing.capacity import kv_pool_tokens, unknown_model
+from gpumon.sizing.capacity import kv_pool_of, unknown_model
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix
 from gpumon.sizing.placement import domain_problem
@@ -223,18 +223,18 @@ def _limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) 
 
 def _kv_blocks(instance: Instance, scenario: Scenario, mix: Mix) -> int:
     """Blocks of the KV cache, as requests of this mix fill them. Raises ValueError where its size is not known."""
-    pool = kv_pool_tokens(instance, scenario)
-    if pool is None or not math.isfinite(pool[0]):
+    pool = kv_pool_of(instance, scenario)
+    if pool is None or not math.isfinite(pool.tokens):
         raise ValueError("the size of the KV cache is not known: give --kv-tokens (kv_pool_tokens)")
-    pool_tokens, _ = pool
-    context = mix.prompt_tokens + mix.answer_tokens
-    # A request may take fewer tokens of the pool than it has: window attention keeps the last ones alone.
-    request_tokens = context
+    context_tokens = mix.prompt_tokens + mix.answer_tokens
+    # A request may take fewer tokens of the pool than it has: window attention keeps the last ones alone. A simulation
+    # counts all of its tokens, in a pool that is larger by the same factor.
+    request_tokens = context_tokens
     if instance.llm is not None:
-        request_tokens = memory.request_tokens(instance.llm, context, instance.tp)
+        request_tokens = memory.request_tokens(instance.llm, context_tokens, instance.tp)
     if request_tokens <= 0.0:
         return 0
-    return max(0, int(pool_tokens * context / request_tokens / BLOCK))
+    return max(0, int(pool.tokens * context_tokens / request_tokens / BLOCK))
 
 
 def default_bounds(gpu: GpuSpec | None) -> DefaultBounds:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import age
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.answer import NOT_KNOWN, Source, WorkloadPlan
-from gpumon.sizing.capacity import kv_pool_tokens
+from gpumon.sizing.capacity import kv_pool_of
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
@@ -223,11 +223,10 @@ def _itl_tail_effect(instance: Instance, measured: str) -> Effect:
 
 def _kv_pool_effect(instance: Instance, scenario: Scenario, measured: str) -> Effect:
     """Tokens that the KV cache of an instance holds."""
-    pool = kv_pool_tokens(instance, scenario)
+    pool = kv_pool_of(instance, scenario)
     if pool is None:
         return Effect(None, "not known")
-    tokens, source = pool
-    return Effect(tokens, measured if source == "seen" else source)
+    return Effect(pool.tokens, measured if pool.source == "seen" else pool.source)
 
 
 def ages_of_frozen(scenario: Scenario, now_s: float) -> dict[int, str]:
