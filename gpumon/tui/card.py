@@ -13,7 +13,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Evidence, Verdict
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.charts.grid import Style
-from gpumon.tui.detail.blocks import laid_out
+from gpumon.tui.detail.blocks import lay_out
 from gpumon.tui.detail.verdict import ChartPlace, EvidenceCharts, sections
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Line, LineSlot, Row
@@ -38,7 +38,7 @@ def card(verdict: Verdict, snapshot: Snapshot, history: History | None, palette:
         ((f" {glyph} {word}  {verdict.scope}: {LIMIT_NAMES[verdict.code]}", tone),),
         ((f" {snapshot.host.name} · {clock(snapshot.wall_s)}{simulated}", "muted"),),
         (),
-        *laid_out(sections(verdict, history), WIDTH),
+        *lay_out(sections(verdict, history), WIDTH),
     ]
     if history is not None:
         style = Style(view.config.screen.span_s, palette.glyphs, levels_in(view))

@@ -9,7 +9,7 @@ from gpumon.readings.format import cells
 from gpumon.readings.snapshot import Goodput, Snapshot, WithinGoal
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.detail.cell import Explained, explain_cell
-from gpumon.tui.detail.things import of_kind
+from gpumon.tui.detail.things import things_of_kind
 from gpumon.tui.engine_table import TABLE as ENGINES
 from gpumon.tui.explained_columns import FACTS, FIELDS_BY_PANE, explained_columns
 from gpumon.tui.gpu_table import TABLE as GPUS
@@ -40,7 +40,7 @@ def pane_of(app: MonitorApp, name: str) -> ListPane[object]:
 def test_each_column_of_figures_is_explained_by_its_page(kind: str) -> None:
     snapshot = scenes.SCENES["live"]()
     assert FIELDS_BY_PANE[kind].keys() <= COLUMNS[kind]
-    first = next(iter(of_kind(snapshot, kind)))
+    first = next(iter(things_of_kind(snapshot, kind)))
     for column in FIELDS_BY_PANE[kind]:
         cell = explain_cell((kind, first), column, snapshot, View(Config()))
         assert cell.text, column
@@ -57,7 +57,7 @@ def test_the_cursor_stands_on_every_column_but_names(kind: str, rest: set[str]) 
 @each_row("kind", COLUMNS)
 def test_columns_of_words_are_explained_by_their_facts(kind: str) -> None:
     snapshot = scenes.SCENES["live"]()
-    first = next(iter(of_kind(snapshot, kind)))
+    first = next(iter(things_of_kind(snapshot, kind)))
     for column, name in FACTS[kind].items():
         cell = explain_cell((kind, first), column, snapshot, View(Config()))
         assert cell.text.startswith(f"{name}: "), column

@@ -20,7 +20,7 @@ from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail import gpu as gpu_page
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Figure, Section, folded
-from gpumon.tui.detail.engine import interval
+from gpumon.tui.detail.engine import bucket_text
 from gpumon.tui.detail.why import Subject, explain
 from tests.each_row import each_row
 from tests.tui import scenes
@@ -217,12 +217,12 @@ def test_few_observations_leave_the_mean() -> None:
 
 
 def test_buckets_of_quantiles() -> None:
-    assert interval(0.025, 0.05) == "25–50 ms"
-    assert interval(5.0, 10.0) == "5–10 s"
-    assert interval(0.75, 1.0) == "0.75–1 s"
-    assert interval(0.0, 0.3) == "below 300 ms"
-    assert interval(40.0, Missing(Reason.INVALID)) == "above 40 s"
-    assert interval(Missing(Reason.FEW), Missing(Reason.FEW)) == ""
+    assert bucket_text(0.025, 0.05) == "25–50 ms"
+    assert bucket_text(5.0, 10.0) == "5–10 s"
+    assert bucket_text(0.75, 1.0) == "0.75–1 s"
+    assert bucket_text(0.0, 0.3) == "below 300 ms"
+    assert bucket_text(40.0, Missing(Reason.INVALID)) == "above 40 s"
+    assert bucket_text(Missing(Reason.FEW), Missing(Reason.FEW)) == ""
     text = flat(page_of(full_snapshot(), "engine", full_engine().url))
     assert "TTFT 150.0 ms 140.0 ms 210.0 ms 400.0 ms buckets p50 100–250 ms · p95 100–250 ms · p99 250–500 ms" in text
     assert "queue 50.00 ms <300 ms <300 ms <300 ms" in text
@@ -324,13 +324,13 @@ def test_a_process_on_several_gpus() -> None:
 
 
 def test_age_and_units() -> None:
-    assert values.lasting(0.44) == "0.4 s"
-    assert values.lasting(14.2) == "14 s"
-    assert values.lasting(600.0) == "10 min"
-    assert values.lasting(9000.0) == "2.5 h"
-    assert values.lasting(4 * 86400.0) == "4 days"
-    assert values.shown_time_of("no time", NOW_S) is None
-    moment = values.wall_time(NOW_S - 3 * 86400.0, NOW_S)
+    assert values.duration_text(0.44) == "0.4 s"
+    assert values.duration_text(14.2) == "14 s"
+    assert values.duration_text(600.0) == "10 min"
+    assert values.duration_text(9000.0) == "2.5 h"
+    assert values.duration_text(4 * 86400.0) == "4 days"
+    assert values.shown_time_of_rfc3339("no time", NOW_S) is None
+    moment = values.shown_time(NOW_S - 3 * 86400.0, NOW_S)
     assert moment.clock == time.strftime("%d %b %H:%M", time.localtime(NOW_S - 3 * 86400.0))
     assert math.isclose(moment.ago_s, 3 * 86400.0)
 

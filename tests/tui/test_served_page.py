@@ -10,7 +10,7 @@ from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot, WithinGoal
 from gpumon.tui.detail import engine as engine_page
-from gpumon.tui.detail.blocks import laid_out
+from gpumon.tui.detail.blocks import lay_out
 from gpumon.tui.marked import Marked
 from gpumon.tui.view import View
 from tests.accuracy.replay import replays
@@ -39,7 +39,7 @@ def page(engine: Engine, view: View | None = None, wall_s: float | None = None) 
     if wall_s is not None:
         snapshot = msgspec.structs.replace(snapshot, wall_s=wall_s)
     sections = engine_page.sections(engine, snapshot, view or View(Config()))
-    return ["".join(text for text, _ in row).rstrip() for row in laid_out(sections, 120)]
+    return ["".join(text for text, _ in row).rstrip() for row in lay_out(sections, 120)]
 
 
 def section(lines: list[str], title: str) -> list[str]:

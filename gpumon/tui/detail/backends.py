@@ -12,7 +12,7 @@ from gpumon.readings.missing import Missing, number
 from gpumon.readings.snapshot import Backend, Engine
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
-from gpumon.tui.detail.values import formula
+from gpumon.tui.detail.values import formula_text
 
 _MOST: Final = 32
 """Backends that have a line."""
@@ -27,7 +27,7 @@ _LEFT_OUT: Final = {
 """Figures of a kind of front end that gpumon does not show, and why."""
 
 
-def backends(engine: Engine) -> list[Section]:
+def backend_sections(engine: Engine) -> list[Section]:
     """The backends of a front end; no section where it names none."""
     if not engine.backends:
         return []
@@ -45,12 +45,12 @@ def backends(engine: Engine) -> list[Section]:
 def _line(backend: Backend, kind: EngineKind) -> Entry:
     """Figures that a front end has of one backend, and the name under which that is polled."""
     parts = [
-        formula("{}", (backend.requests_per_s, _requests)),
-        formula("running {}", (backend.running, values.whole)),
-        formula("waiting {}", (backend.waiting, values.whole)),
+        formula_text("{}", (backend.requests_per_s, _requests)),
+        formula_text("running {}", (backend.running, values.whole)),
+        formula_text("waiting {}", (backend.waiting, values.whole)),
     ]
     if number(backend.failures_per_s):
-        parts.append(formula("{} failed", (backend.failures_per_s, _requests)))
+        parts.append(formula_text("{} failed", (backend.failures_per_s, _requests)))
     is_out = backend.ready == 0.0
     tone = "text"
     if is_out:

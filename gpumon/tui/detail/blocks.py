@@ -118,9 +118,9 @@ class FigureMaker:
         self, name: str, field: str, write: Write, basis: str = MEASURED, formula: str = "", tone: str = "text"
     ) -> Figure:
         """The figure of a field, by its flat name; `formula` is what follows `=`, with the numbers put in."""
-        return self.of(value_of(self._thing, field), name, field, write, basis, formula, tone)
+        return self.of_reading(value_of(self._thing, field), name, field, write, basis, formula, tone)
 
-    def of(
+    def of_reading(
         self,
         reading: Reading,
         name: str,
@@ -147,9 +147,7 @@ class FigureMaker:
         return [self(name, field, write, basis) for name, field, write in rows]
 
 
-def laid_out(
-    sections: Sequence[Section], width: int, *, old: bool = False, heights: Heights | None = None
-) -> list[Row]:
+def lay_out(sections: Sequence[Section], width: int, *, old: bool = False, heights: Heights | None = None) -> list[Row]:
     """All sections, side by side where `width` allows; `old` dims every figure.
 
     `heights` are the lines that each entry took so far: it takes no fewer, so that nothing below moves when a number
@@ -171,7 +169,7 @@ def laid_out(
     return rows
 
 
-def stands_at(row: Row, place: str) -> bool:
+def is_at_place(row: Row, place: str) -> bool:
     """Whether a line begins a figure of this name, or a section of this title, in one of its columns."""
     figure = " " * _INDENT + left(place, _NAME)
     for text, tone in row:
@@ -183,7 +181,7 @@ def stands_at(row: Row, place: str) -> bool:
 _OLD: Final = {"text": "muted", "accent": "muted"}
 
 
-def there_only(sections: Sequence[Section]) -> list[Section]:
+def without_missing(sections: Sequence[Section]) -> list[Section]:
     """The sections of a thing without figures: only what is known of it all the same."""
     kept = []
     for section in sections:
@@ -196,7 +194,7 @@ def there_only(sections: Sequence[Section]) -> list[Section]:
     return kept
 
 
-def applying(sections: Sequence[Section], without: frozenset[str]) -> list[Section]:
+def without_fields(sections: Sequence[Section], without: frozenset[str]) -> list[Section]:
     """The sections without missing figures of those fields, and without those that only had such figures."""
     kept = []
     for section in sections:

@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Fact, Figure, Section
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.served import column_note
-from gpumon.tui.detail.things import ShownKey, Thing, of_kind
+from gpumon.tui.detail.things import ShownKey, Thing, things_of_kind
 from gpumon.tui.engine_table import waste_bound, wasted_gpus
 from gpumon.tui.explained_columns import (
     FACTS,
@@ -45,7 +45,7 @@ class Explained(NamedTuple):
 
 def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> Explained:
     """The figure of a cell with its formula, or with its meaning and source; why it is missing, where it is."""
-    thing = of_kind(snapshot, key[0]).get(key[1])
+    thing = things_of_kind(snapshot, key[0]).get(key[1])
     if thing is None:
         return Explained("")
     fact = FACTS.get(key[0], {}).get(column, "")

@@ -10,7 +10,7 @@ from gpumon.readings.prices import HOUR_S
 from gpumon.readings.snapshot import Engine, Gpu
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import DERIVED, Entry, FigureMaker, Section, Sentence
-from gpumon.tui.detail.values import formula
+from gpumon.tui.detail.values import formula_text
 from gpumon.tui.replica_rows import is_sums
 
 _CURRENCY: Final = Sentence("in your currency, by [prices] of the config; energy is that of GPUs only")
@@ -19,14 +19,14 @@ _UNPRICED: Final = Section("cost", [Sentence("no price: set gpu_hour and kwh of 
 _WITHOUT_PRICE: Final = frozenset((Reason.NO_PRICE, Reason.NO_ENERGY_PRICE, Reason.NOT_EXPOSED))
 
 
-def gpu_costs(gpu: Gpu, figures: FigureMaker) -> Section:
+def gpu_cost_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """Price per hour, unused time and energy of a GPU."""
     if _is_unpriced(gpu.cost_per_hour) and _is_unpriced(gpu.energy_cost):
         return _UNPRICED
     return Section("cost", _entries(gpu, figures, []), side=1)
 
 
-def engine_costs(engine: Engine, figures: FigureMaker) -> Section:
+def engine_cost_section(engine: Engine, figures: FigureMaker) -> Section:
     """The same of an engine's GPUs, or of those of replicas together, and the price of their tokens."""
     costs = engine.costs
     if _is_unpriced(costs.cost_per_hour) and _is_unpriced(costs.energy_cost):
@@ -54,11 +54,11 @@ def _entries(thing: Gpu | Engine, figures: FigureMaker, per_tokens: list[Entry])
     hours = divide(unused_s, HOUR_S)
     unused = ""
     if isinstance(thing, Gpu) or not is_sums(thing):
-        unused = formula("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
+        unused = formula_text("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
     return [
         figures("per hour", "cost_per_hour", values.money_per_hour, DERIVED),
         *per_tokens,
-        figures.of(hours, "unused time", "unused_s", values.hours, DERIVED),
+        figures.of_reading(hours, "unused time", "unused_s", values.hours, DERIVED),
         figures("unused cost", "unused_cost", values.money, DERIVED, unused),
         figures("energy", "energy_j", values.kilowatt_hours),
         figures("energy cost", "energy_cost", values.money, DERIVED),

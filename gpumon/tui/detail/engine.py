@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.engine_down import ended_text
 from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import served, values
-from gpumon.tui.detail.backends import backends
+from gpumon.tui.detail.backends import backend_sections
 from gpumon.tui.detail.blocks import (
     CATALOGUE,
     DERIVED,
@@ -30,12 +30,12 @@ from gpumon.tui.detail.blocks import (
     Section,
     Sentence,
     Why,
-    applying,
+    without_fields,
 )
-from gpumon.tui.detail.costs import engine_costs
+from gpumon.tui.detail.costs import engine_cost_section
 from gpumon.tui.detail.state import engine_word
 from gpumon.tui.detail.things import container_of, is_blank
-from gpumon.tui.detail.values import above_one, formula, in_words, known, lasting
+from gpumon.tui.detail.values import duration_text, figure_text, formula_text, is_above_one, known_numbers
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.line import Piece
 from gpumon.tui.replica_rows import as_engine, mapped_note
@@ -117,20 +117,20 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     subject = Subject(is_blank(engine), url=engine.url, gpus_source=engine.hardware.gpus_source, kind=engine.kind)
     figures = FigureMaker(engine, engine.sources, explain(subject._replace(trains=service is Service.TRAINING)))
     if service is Service.ROUTING:
-        return applying(_of_front_end(engine, snapshot, view, figures), WITHOUT[service])
+        return without_fields(_of_front_end(engine, snapshot, view, figures), WITHOUT[service])
     every = [
         *_end(engine, snapshot),
-        *served.since_mark(engine, view.marked, snapshot, figures),
+        *served.sections_since_mark(engine, view.marked, snapshot, figures),
         _identity(engine, snapshot, service, figures),
         _load(engine, view, service, figures),
         _rates(engine, figures),
-        *latencies(engine, view, figures.explain, WITHOUT[service]),
-        *served.goals(engine, figures),
-        *served.outcomes(engine, figures),
-        *served.lengths(engine),
-        *served.phases(engine),
-        *served.speculation(engine),
-        *served.cached_by(engine, figures),
+        *latency_sections(engine, view, figures.explain, WITHOUT[service]),
+        *served.goal_sections(engine, figures),
+        *served.outcome_sections(engine, figures),
+        *served.length_sections(engine),
+        *served.phase_sections(engine),
+        *served.speculation_sections(engine),
+        *served.cache_sections(engine, figures),
     ]
     if service is Service.OTHER:
         shares = (("MFU", "mfu_ratio", values.percent), ("MBU", "mbu_ratio", values.percent))
@@ -139,16 +139,16 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         every += [_mfu(engine, figures), _mbu(engine, service, figures)]
     every += [
         _energy(engine, service, figures),
-        engine_costs(engine, figures),
+        engine_cost_section(engine, figures),
         *_checks(engine, snapshot),
         *_own_estimate(engine, figures),
         *_ranks(engine),
         *_totals(engine, service, figures, snapshot.counted_since),
-        *served.since_start_section(engine, figures),
+        *served.sections_since_start(engine, figures),
         *_since_start(engine, figures),
         *_advances(engine),
     ]
-    return applying(every, WITHOUT[service])
+    return without_fields(every, WITHOUT[service])
 
 
 def _of_front_end(engine: Engine, snapshot: Snapshot, view: View, figures: FigureMaker) -> list[Section]:
@@ -169,11 +169,11 @@ def _of_front_end(engine: Engine, snapshot: Snapshot, view: View, figures: Figur
         *_end(engine, snapshot),
         Section("front end", entries),
         Section("requests", load),
-        *backends(engine),
-        *latencies(engine, view, figures.explain, WITHOUT[Service.ROUTING]),
-        *served.goals(engine, figures),
-        *served.outcomes(engine, figures),
-        *served.lengths(engine),
+        *backend_sections(engine),
+        *latency_sections(engine, view, figures.explain, WITHOUT[Service.ROUTING]),
+        *served.goal_sections(engine, figures),
+        *served.outcome_sections(engine, figures),
+        *served.length_sections(engine),
         *_since_start(engine, figures),
         *_advances(engine),
     ]
@@ -206,10 +206,10 @@ def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> lis
     together = as_engine(replicas, own)
     return [
         Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), note]),
-        *latencies(together, view, figures.explain),
-        *served.goals(together, figures),
+        *latency_sections(together, view, figures.explain),
+        *served.goal_sections(together, figures),
         Section("each replica", [entry for engine in own for entry in _replica(engine, snapshot)], side=1),
-        engine_costs(together, figures),
+        engine_cost_section(together, figures),
     ]
 
 
@@ -232,10 +232,10 @@ def _replica(engine: Engine, snapshot: Snapshot) -> list[Entry]:
 
 def _in_brief(before: str, decode: Reading, running: Reading, waiting: Reading, kv: Reading, more: str = "") -> str:
     parts = (
-        formula(before + "{}", (decode, values.token_rate)),
-        formula("running {}", (running, values.whole)),
-        formula("waiting {}", (waiting, values.whole)),
-        formula("KV {}", (kv, values.percent)),
+        formula_text(before + "{}", (decode, values.token_rate)),
+        formula_text("running {}", (running, values.whole)),
+        formula_text("waiting {}", (waiting, values.whole)),
+        formula_text("KV {}", (kv, values.percent)),
         more,
     )
     return " · ".join(part for part in parts if part) or "no figures yet"
@@ -245,12 +245,12 @@ def _end(engine: Engine, snapshot: Snapshot) -> list[Section]:
     """How it ended, and the commands for its log and its start; nothing of one that runs."""
     sections = []
     for departure in engine.departure:
-        ended = values.wall_time(departure.wall_s, snapshot.wall_s)
-        served = values.wall_time(departure.served_wall_s, snapshot.wall_s)
+        ended = values.shown_time(departure.wall_s, snapshot.wall_s)
+        served = values.shown_time(departure.served_wall_s, snapshot.wall_s)
         entries: list[Entry] = [
-            Fact("ended", f"{ended.clock}, {values.lasting(ended.ago_s)} ago", tone="warn"),
+            Fact("ended", f"{ended.clock}, {values.duration_text(ended.ago_s)} ago", tone="warn"),
             Fact("how", ended_text(departure)),
-            Fact("answered last", f"{served.clock}, {values.lasting(served.ago_s)} ago"),
+            Fact("answered last", f"{served.clock}, {values.duration_text(served.ago_s)} ago"),
             Fact("log", departure.log or "not known: it ran in no systemd unit and no container that can be seen"),
         ]
         if departure.figures != LastFigures():
@@ -329,7 +329,7 @@ def _hardware(engine: Engine, service: Service, figures: FigureMaker) -> list[En
         entries.append(Fact("GPUs", f"{spans(hardware.gpus)} ({len(hardware.gpus)} in all)", source))
     elif hardware.gpu_type:
         source = f"found via: {hardware.gpus_source or 'config'}"
-        count = formula("{} x ", (hardware.gpu_count, values.whole))
+        count = formula_text("{} x ", (hardware.gpu_count, values.whole))
         entries.append(Fact("GPUs", f"{count}{hardware.gpu_type}", source))
     if isinstance(hardware.gpu_count, Missing):
         entries.append(figures("number of GPUs", "gpu_count", values.whole))
@@ -345,7 +345,7 @@ def _load(engine: Engine, view: View, service: Service, figures: FigureMaker) ->
     load = engine.load
     used = ""
     tone = "text"
-    pair = known(load.kv_usage_ratio, load.kv_pool_tokens)
+    pair = known_numbers(load.kv_usage_ratio, load.kv_pool_tokens)
     if pair:
         used = f"{pair[0] * pair[1]:,.0f} of {pair[1]:,.0f} tokens"
     if not isinstance(load.kv_usage_ratio, Missing) and load.kv_usage_ratio >= view.levels.kv_warn:
@@ -371,11 +371,11 @@ def _load(engine: Engine, view: View, service: Service, figures: FigureMaker) ->
 
 def _batch(engine: Engine) -> str:
     rates = engine.rates
-    numbers = known(rates.decode_tokens_per_s, rates.steps_per_s, rates.batch)
+    numbers = known_numbers(rates.decode_tokens_per_s, rates.steps_per_s, rates.batch)
     if numbers is None or numbers[1] <= 0.0 or numbers[2] <= 0.0:
         return ""
     per_sequence = numbers[0] / numbers[1] / numbers[2]
-    text = formula("{} / {}", (rates.decode_tokens_per_s, values.token_rate), (rates.steps_per_s, values.rate))
+    text = formula_text("{} / {}", (rates.decode_tokens_per_s, values.token_rate), (rates.steps_per_s, values.rate))
     if abs(per_sequence - 1.0) < 0.005:
         return text
     return f"{text} / {per_sequence:.2f} tokens per step and sequence"
@@ -401,11 +401,11 @@ def _rates(engine: Engine, figures: FigureMaker) -> Section:
         figures("preemptions", "preemptions_per_s", values.rate),
     ]
     entries += _sometimes(engine, figures)
-    pair = known(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)
+    pair = known_numbers(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)
     if pair and sum(pair) > 0.0:
-        share = in_words(values.percent(pair[1] / sum(pair)))
+        share = figure_text(values.percent(pair[1] / sum(pair)))
         entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
-    pair = known(rates.preemptions_per_s)
+    pair = known_numbers(rates.preemptions_per_s)
     if pair and pair[0] > 0.0:
         entries.append(Sentence("! preemptions: the KV cache is too small, requests are computed again", "warn"))
     return Section("rates", entries)
@@ -421,9 +421,13 @@ def _sometimes(engine: Engine, figures: FigureMaker) -> list[Entry]:
     return entries
 
 
-def latencies(engine: Engine, view: View, explain: Explain, without: frozenset[str] = frozenset()) -> list[Section]:
-    """A table of mean and quantiles; below each row the buckets and the metric. No rows of fields that are `without`
-    and missing, and no section without rows."""
+def latency_sections(
+    engine: Engine, view: View, explain: Explain, without: frozenset[str] = frozenset()
+) -> list[Section]:
+    """A table of mean and quantiles, with the buckets and the metric below each row; no section without rows.
+
+    A latency among the fields `without` has no row where it is missing.
+    """
     rows = _latencies(engine, without | _SOME)
     if not rows:
         return []
@@ -496,7 +500,7 @@ def _row(name: str, quantiles: Quantiles, goal_s: float | None) -> tuple[Piece, 
     for part, value, _, high in _parts(quantiles):
         pieces.append(_cell(value, high, quantiles.first_bound_s, goal_s if part == "p95" else None))
     if goal_s is not None:
-        pieces.append((f"  goal {in_words(values.seconds(goal_s))}", "muted"))
+        pieces.append((f"  goal {figure_text(values.seconds(goal_s))}", "muted"))
     return tuple(pieces)
 
 
@@ -515,12 +519,12 @@ def _cell(
     """A mean, or a quantile: where it fell in the first or the last bucket only a bound of it is known."""
     if isinstance(reading, Missing):
         return right(short(reading, 5), _LATENCY_CELL), "muted"
-    text = in_words(values.seconds(reading))
+    text = figure_text(values.seconds(reading))
     over = goal_s is not None and reading > goal_s
     if _is_open(high):
         text = f">{_bound(reading)}"
         over = goal_s is not None and reading >= goal_s
-    elif (first := known(first_bound_s)) and reading <= first[0]:
+    elif (first := known_numbers(first_bound_s)) and reading <= first[0]:
         text = f"<{_bound(first[0])}"
     return right(text, _LATENCY_CELL), "warn" if over else "text"
 
@@ -533,12 +537,12 @@ def _is_open(high: Reading) -> bool:
 def _buckets(quantiles: Quantiles) -> str:
     """Between which bounds each quantile lies: `p50 10–25 ms · p95 50–75 ms`."""
     there = (
-        (part, interval(low, high)) for part, value, low, high in _parts(quantiles) if not isinstance(value, Missing)
+        (part, bucket_text(low, high)) for part, value, low, high in _parts(quantiles) if not isinstance(value, Missing)
     )
     return " · ".join(f"{part} {text}" for part, text in there if text)
 
 
-def interval(low: Reading, high: Reading) -> str:
+def bucket_text(low: Reading, high: Reading) -> str:
     """The bounds of a bucket in seconds; the last one is open, and the first begins at 0."""
     if isinstance(low, Missing):
         return ""
@@ -560,7 +564,7 @@ def _bound(value: float) -> str:
 
 
 def _coarse(quantiles: Quantiles) -> bool:
-    numbers = known(quantiles.p95, quantiles.p95_low, quantiles.p95_high)
+    numbers = known_numbers(quantiles.p95, quantiles.p95_low, quantiles.p95_high)
     return numbers is not None and numbers[2] - numbers[1] > _EXACT * numbers[0]
 
 
@@ -568,27 +572,22 @@ def _mfu(engine: Engine, figures: FigureMaker) -> Section:
     """Model FLOPs utilisation: what the tokens needed, of what the GPUs can do."""
     efficiency = engine.efficiency
     rates = engine.rates
-    flops = values.flops
+    flops = values.flop_rate
     precision = ""
     if efficiency.precision:
         precision = f" {efficiency.precision} dense"
     peak = _of_gpus(engine, efficiency.peak_flops_per_s, flops, precision)
     whole = ""
     if peak:
-        done = formula("{}", (efficiency.flops_per_s, flops))
-        parts = formula(
+        done = formula_text("{}", (efficiency.flops_per_s, flops))
+        parts = formula_text(
             "(prefill {} + decode {})", (efficiency.prefill_flops_per_s, flops), (efficiency.decode_flops_per_s, flops)
         )
         whole = ""
         if done:
             whole = f"{parts or done} / ({peak})"
-    attention = known(efficiency.flops_per_decode_token, engine.dimensions.active_params, engine.load.context_tokens)
-    token = ""
-    if attention is not None:
-        all_, active, context = attention
-        rest = in_words(values.flop(max(0.0, all_ - 2.0 * active)))
-        token = f"2 x {in_words(values.parameters(active))} + {rest} attention over {context:,.0f} tokens"
-    decode = (rates.decode_tokens_per_s, values.token_rate), (efficiency.flops_per_decode_token, values.flop)
+    flops_of_token = _flops_of_token_formula(engine)
+    decode = (rates.decode_tokens_per_s, values.token_rate), (efficiency.flops_per_decode_token, values.flop_count)
     trained = _per_token(rates.trained_tokens_per_s, efficiency.flops_per_s, "per token")
     prefill = _per_token(rates.prefill_tokens_per_s, efficiency.prefill_flops_per_s, "per token on average")
     entries: list[Entry] = [
@@ -597,11 +596,11 @@ def _mfu(engine: Engine, figures: FigureMaker) -> Section:
         figures("MFU of decode", "mfu_decode_ratio", values.percent, DERIVED),
         figures("FLOP/s", "flops_per_s", flops, DERIVED, trained),
         figures("prefill FLOP/s", "prefill_flops_per_s", flops, DERIVED, prefill),
-        figures("decode FLOP/s", "decode_flops_per_s", flops, DERIVED, formula("{} x {}", *decode)),
-        figures("FLOPs per token", "flops_per_decode_token", values.flop, DERIVED, token),
+        figures("decode FLOP/s", "decode_flops_per_s", flops, DERIVED, formula_text("{} x {}", *decode)),
+        figures("FLOPs per token", "flops_per_decode_token", values.flop_count, DERIVED, flops_of_token),
         figures("peak FLOP/s", "peak_flops_per_s", flops, ESTIMATED, peak),
     ]
-    if above_one(efficiency.mfu_ratio):
+    if is_above_one(efficiency.mfu_ratio):
         text = "! above 100 %: the dimensions of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
     if efficiency.peak_unverified:
@@ -609,22 +608,34 @@ def _mfu(engine: Engine, figures: FigureMaker) -> Section:
     return Section("MFU: arithmetic", entries, side=1)
 
 
+def _flops_of_token_formula(engine: Engine) -> str:
+    """Two FLOPs for each parameter in use, plus attention over the context; empty where an operand is missing."""
+    params = engine.dimensions.active_params
+    numbers = known_numbers(engine.efficiency.flops_per_decode_token, params, engine.load.context_tokens)
+    if numbers is None:
+        return ""
+    flops, active_params, context_tokens = numbers
+    attention = figure_text(values.flop_count(max(0.0, flops - 2.0 * active_params)))
+    weights = figure_text(values.parameters(active_params))
+    return f"2 x {weights} + {attention} attention over {context_tokens:,.0f} tokens"
+
+
 def _per_token(tokens_per_s: Reading, flops_per_s: Reading, words: str) -> str:
-    parts = known(tokens_per_s, flops_per_s)
+    parts = known_numbers(tokens_per_s, flops_per_s)
     if parts is None or parts[0] <= 0.0:
         return ""
-    return f"{in_words(values.token_rate(parts[0]))} x {in_words(values.flop(parts[1] / parts[0]))} {words}"
+    return f"{figure_text(values.token_rate(parts[0]))} x {figure_text(values.flop_count(parts[1] / parts[0]))} {words}"
 
 
 def _of_gpus(engine: Engine, peak: Reading, write: values.Write, after: str = "") -> str:
     """A peak as number of GPUs x peak of one; the sum itself where the number is not known."""
-    sum_ = known(peak)
+    sum_ = known_numbers(peak)
     if sum_ is None:
         return ""
-    count = known(engine.hardware.gpu_count)
+    count = known_numbers(engine.hardware.gpu_count)
     if count is None or count[0] <= 0.0:
-        return f"{in_words(write(sum_[0]))}{after}"
-    return f"{count[0]:.0f} x {in_words(write(sum_[0] / count[0]))}{after}"
+        return f"{figure_text(write(sum_[0]))}{after}"
+    return f"{count[0]:.0f} x {figure_text(write(sum_[0] / count[0]))}{after}"
 
 
 def _mbu(engine: Engine, service: Service, figures: FigureMaker) -> Section:
@@ -633,7 +644,7 @@ def _mbu(engine: Engine, service: Service, figures: FigureMaker) -> Section:
     traffic = values.traffic
     steps = _steps_basis(engine, DERIVED)
     peak = _of_gpus(engine, efficiency.peak_bandwidth_bytes_per_s, traffic)
-    whole = formula(
+    whole = formula_text(
         "(weights {} + KV {})", (efficiency.weight_bytes_per_s, traffic), (efficiency.kv_bytes_per_s, traffic)
     )
     division = ""
@@ -642,7 +653,7 @@ def _mbu(engine: Engine, service: Service, figures: FigureMaker) -> Section:
     share = figures("MBU", "mbu_ratio", values.percent, steps, division, "mbu")
     if service is not Service.GENERATION:
         return Section("MBU: memory bandwidth", [share], side=1)
-    weights = formula("{} x {}", (engine.rates.steps_per_s, values.rate), (efficiency.weight_bytes, values.size))
+    weights = formula_text("{} x {}", (engine.rates.steps_per_s, values.rate), (efficiency.weight_bytes, values.size))
     # Where the peaks come from, without what the driver's clock is compared with.
     source = engine.sources.get("peak_bandwidth_bytes_per_s", "").partition(" from ")[0]
     if "catalogue" in source or "config" in source:
@@ -658,7 +669,7 @@ def _mbu(engine: Engine, service: Service, figures: FigureMaker) -> Section:
         figures("KV of a token", "kv_bytes_per_token", values.size, DERIVED),
         figures("peak bandwidth", "peak_bandwidth_bytes_per_s", traffic, basis, peak),
     ]
-    if above_one(efficiency.mbu_ratio):
+    if is_above_one(efficiency.mbu_ratio):
         text = "! above 100 %: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
     if efficiency.bandwidth_peak_unverified:
@@ -671,12 +682,12 @@ def _kv(engine: Engine) -> str:
     rates = engine.rates
     context = engine.load.context_tokens
     token = engine.dimensions.kv_bytes_per_token
-    numbers = known(engine.efficiency.kv_bytes_per_s, rates.batch, rates.steps_per_s, context, token)
+    numbers = known_numbers(engine.efficiency.kv_bytes_per_s, rates.batch, rates.steps_per_s, context, token)
     if numbers is None:
         return ""
     whole, batch, steps, tokens, token_bytes = numbers
-    per_token = in_words(values.size(token_bytes))
-    text = f"{batch:,.1f} sequences x {in_words(values.rate(steps))} x {tokens:,.0f} tokens x {per_token}"
+    per_token = figure_text(values.size(token_bytes))
+    text = f"{batch:,.1f} sequences x {figure_text(values.rate(steps))} x {tokens:,.0f} tokens x {per_token}"
     product = batch * steps * tokens * token_bytes
     if product <= 0.0 or abs(whole / product - 1.0) <= _SAME:
         return text
@@ -691,22 +702,22 @@ def _kv(engine: Engine) -> str:
 def _single_stream(engine: Engine, figures: FigureMaker) -> list[Entry]:
     """The textbook form beside MBU while it holds: sequences of one step share a read of the weights."""
     efficiency = engine.efficiency
-    batch = known(engine.rates.batch)
+    batch = known_numbers(engine.rates.batch)
     if batch is not None and batch[0] > _SINGLE:
         return []
     text = ""
     all_bytes = 0.0
     single = efficiency.mbu_single_stream_ratio
     peak = efficiency.peak_bandwidth_bytes_per_s
-    numbers = known(single, engine.dimensions.params, engine.rates.decode_tokens_per_s, peak)
+    numbers = known_numbers(single, engine.dimensions.params, engine.rates.decode_tokens_per_s, peak)
     if numbers is not None and numbers[1] > 0.0 and numbers[2] > 0.0:
         ratio, params, decode, most = numbers
         all_bytes = ratio * most / decode
-        weights = f"{in_words(values.parameters(params))} x {all_bytes / params:.3f} bytes"
-        text = f"{weights} x {in_words(values.token_rate(decode))} / ({_of_gpus(engine, peak, values.traffic)})"
+        weights = f"{figure_text(values.parameters(params))} x {all_bytes / params:.3f} bytes"
+        text = f"{weights} x {figure_text(values.token_rate(decode))} / ({_of_gpus(engine, peak, values.traffic)})"
     row = figures("single-stream form", "mbu_single_stream_ratio", values.percent, ESTIMATED, text)
     entries: list[Entry] = [row._replace(unit=row.unit.rstrip("!"), tone="muted")]
-    factor = known(single, efficiency.mbu_ratio)
+    factor = known_numbers(single, efficiency.mbu_ratio)
     if factor is not None and factor[1] > 0.0:
         entries.append(Sentence(_beside_mbu(engine, factor[0] / factor[1], all_bytes)))
     holds = "exact for one stream of a dense model, without speculation and with a short context"
@@ -719,12 +730,12 @@ def _beside_mbu(engine: Engine, factor: float, all_bytes: float) -> str:
     text = f"{factor:.2f} times MBU"
     efficiency = engine.efficiency
     if factor < 1.0:
-        parts = known(efficiency.kv_bytes_per_s, efficiency.bytes_per_s)
+        parts = known_numbers(efficiency.kv_bytes_per_s, efficiency.bytes_per_s)
         if parts is None or parts[1] <= 0.0 or parts[0] <= 0.0:
             return text
-        share = in_words(values.percent(parts[0] / parts[1]))
+        share = figure_text(values.percent(parts[0] / parts[1]))
         return f"{text}: the textbook form leaves out the KV cache, here {share} of all that is read"
-    weights = known(engine.rates.batch, efficiency.weight_bytes)
+    weights = known_numbers(engine.rates.batch, efficiency.weight_bytes)
     sparse = weights is not None and weights[1] < _SPARSE * all_bytes
     if sparse:
         return f"{text}, as a step reads only the experts that it needs"
@@ -736,8 +747,8 @@ def _energy(engine: Engine, service: Service, figures: FigureMaker) -> Section:
     watts = (engine.hardware.power_w, values.watts)
     rates = engine.rates
     tokens = rates.trained_tokens_per_s if service is Service.TRAINING else rates.decode_tokens_per_s
-    per_token = formula("{} / {}", (tokens, values.token_rate), watts)
-    per_flop = formula("{} / {}", (engine.efficiency.flops_per_s, values.flops), watts)
+    per_token = formula_text("{} / {}", (tokens, values.token_rate), watts)
+    per_flop = formula_text("{} / {}", (engine.efficiency.flops_per_s, values.flop_rate), watts)
     entries: list[Entry] = [
         figures("power", "power_w", values.watts),
         figures(glossary.TOKENS_PER_JOULE.name, "tokens_per_j", values.tokens_per_joule, DERIVED, per_token),
@@ -758,8 +769,8 @@ def _checks(engine: Engine, snapshot: Snapshot) -> list[Section]:
         entries += _bandwidth_check(engine, own)
         measured = _mean([gpu.tensor_active_ratio for gpu in own])
         if not isinstance(engine.efficiency.mfu_ratio, Missing) and measured is not None:
-            mfu = in_words(values.percent(engine.efficiency.mfu_ratio))
-            now = in_words(values.percent(measured))
+            mfu = figure_text(values.percent(engine.efficiency.mfu_ratio))
+            now = figure_text(values.percent(measured))
             text = f"MFU {mfu} over its window; tensor pipes active {now} now"
             entries.append(Sentence(f"{text}: MFU may be above it, as other units compute, too"))
     if entries:
@@ -777,8 +788,8 @@ def _bandwidth_check(engine: Engine, own: Sequence[Gpu]) -> list[Entry]:
         whose = " of all engines on its GPUs"
     if isinstance(modelled, Missing) or measured is None:
         return []
-    model = in_words(values.percent(modelled))
-    share = in_words(values.percent(measured))
+    model = figure_text(values.percent(modelled))
+    share = figure_text(values.percent(measured))
     text = f"MBU{whose} {model}, and its GPUs measure {share} of their peak memory bandwidth"
     if modelled * _AGREES < measured:
         return [Sentence(f"{text}: only an upper bound, as what else uses them is in it: MBU may be right, or too low")]
@@ -808,7 +819,7 @@ def _measured_share(gpu: Gpu) -> Reading:
 
 
 def _mean(readings: Sequence[Reading]) -> float | None:
-    numbers = known(*readings)
+    numbers = known_numbers(*readings)
     if numbers:
         return sum(numbers) / len(numbers)
     return None
@@ -818,7 +829,7 @@ def _own_estimate(engine: Engine, figures: FigureMaker) -> list[Section]:
     """The engine's own counts of FLOPs and bytes, beside gpumon's; no section where it counts none."""
     own = engine.efficiency.own
     rows = (
-        (own.flops_per_s, "its FLOP/s", "own_flops", values.flops, own.flops_ratio),
+        (own.flops_per_s, "its FLOP/s", "own_flops", values.flop_rate, own.flops_ratio),
         (own.read_bytes_per_s, "its bytes read", "own_read_bytes", values.traffic, own.read_bytes_ratio),
         (own.write_bytes_per_s, "its bytes written", "own_write_bytes", values.traffic, NOT_SUPPORTED),
     )
@@ -830,7 +841,7 @@ def _own_estimate(engine: Engine, figures: FigureMaker) -> list[Section]:
             beside = ""
         else:
             beside = f"{ratio:.2f} x gpumon's"
-        entries.append(figures.of(reading, name, field, write, ESTIMATED, beside))
+        entries.append(figures.of_reading(reading, name, field, write, ESTIMATED, beside))
     text = "cross-check only, not used for MFU and MBU above; known differences: docs/accuracy.md"
     return [Section("the engine's own count", [*entries, Sentence(text)], side=1)]
 
@@ -873,7 +884,7 @@ def _totals(engine: Engine, service: Service, figures: FigureMaker, counted_sinc
     since = "gpumon started"
     if counted_since:
         since = clock(wall_of(counted_since))
-    entries: list[Entry] = [figures.of(*row)._replace(source="") for row in rows]
+    entries: list[Entry] = [figures.of_reading(*row)._replace(source="") for row in rows]
     entries.append(Sentence(f"counted by the {who} since {since}; restarts of it are handled"))
     return [Section(f"{'trained' if trains else 'tokens'} since {since}", entries, side=1)]
 
@@ -893,9 +904,9 @@ def _since_start(engine: Engine, figures: FigureMaker) -> list[Section]:
     entries: list[Entry] = []
     for row in rows:
         if not isinstance(row[0], Missing):
-            entries.append(figures.of(*row)._replace(source=""))
+            entries.append(figures.of_reading(*row)._replace(source=""))
     entries.append(Sentence("from the engine's own counters; no verdict uses them"))
-    return [Section(f"mean since start, {lasting(means.seconds)} ago", entries, side=1)]
+    return [Section(f"mean since start, {duration_text(means.seconds)} ago", entries, side=1)]
 
 
 def _advances(engine: Engine) -> list[Section]:

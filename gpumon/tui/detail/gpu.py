@@ -26,9 +26,9 @@ from gpumon.tui.detail.blocks import (
     Section,
     Sentence,
 )
-from gpumon.tui.detail.costs import gpu_costs
+from gpumon.tui.detail.costs import gpu_cost_section
 from gpumon.tui.detail.things import is_blank
-from gpumon.tui.detail.values import above_one, formula, in_words, known, lasting, wall_time
+from gpumon.tui.detail.values import duration_text, figure_text, formula_text, is_above_one, known_numbers, shown_time
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.gpu_table import IDLE_BELOW, has_no_use, holds_vram
 from gpumon.tui.process_table import command_text, sm_share
@@ -133,7 +133,7 @@ _BAD_PAGES: Final = {
 """The same of AMD's GPUs, which have no row remapping."""
 
 
-class Watch(NamedTuple):
+class ThrottleWatch(NamedTuple):
     """How long a GPU was throttled at two moments, to tell its share of the time between.
 
     The driver's counters are read less often than the page is drawn, so only where they change is it known when they
@@ -146,15 +146,15 @@ class Watch(NamedTuple):
     first: tuple[float, dict[str, float]] | None = None
     """The first change: when, and to what."""
 
-    def follow(self, throttle_s: dict[str, float], wall_s: float) -> Watch:
+    def follow(self, throttle_s: dict[str, float], wall_s: float) -> ThrottleWatch:
         """With figures read at `wall_s` (Unix time)."""
         if not throttle_s or throttle_s == self.throttle_s:
             return self
         if not self.throttle_s:
-            return Watch(throttle_s)
-        return Watch(throttle_s, wall_s, self.first or (wall_s, throttle_s))
+            return ThrottleWatch(throttle_s)
+        return ThrottleWatch(throttle_s, wall_s, self.first or (wall_s, throttle_s))
 
-    def share(self, cause: str) -> str:
+    def share_text(self, cause: str) -> str:
         """How much of the time that was; empty before the second change."""
         if self.first is None:
             return ""
@@ -163,13 +163,13 @@ class Watch(NamedTuple):
         if lasted_s < _SHORTEST_S or cause not in before_s or cause not in self.throttle_s:
             return ""
         slowed_s = min(lasted_s, max(0.0, self.throttle_s[cause] - before_s[cause]))
-        share = in_words(values.percent(slowed_s / lasted_s))
-        start, end = (wall_time(moment_s, self.wall_s).clock for moment_s in (first_wall_s, self.wall_s))
-        slowed = in_words(values.plain_seconds(slowed_s))
-        return f"of it {slowed} in the {lasting(lasted_s)} from {start} to {end}: {share} of the time"
+        share = figure_text(values.percent(slowed_s / lasted_s))
+        start, end = (shown_time(moment_s, self.wall_s).clock for moment_s in (first_wall_s, self.wall_s))
+        slowed = figure_text(values.plain_seconds(slowed_s))
+        return f"of it {slowed} in the {duration_text(lasted_s)} from {start} to {end}: {share} of the time"
 
 
-def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> list[Section]:
+def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: ThrottleWatch | None) -> list[Section]:
     """All sections, in the order of a narrow screen; `watch`: how its throttling was when the page was opened."""
     runs = next(
         (f"{clean(command_text(process), 60)} (pid {process.pid})" for process in gpu.processes if not process.engine),
@@ -184,7 +184,7 @@ def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: Watch | None) -> l
         _memory(gpu, view, figures),
         _tenants(gpu, snapshot, view),
         _power(gpu, view, figures),
-        gpu_costs(gpu, figures),
+        gpu_cost_section(gpu, figures),
         Section("clocks", figures.table(_CLOCKS), side=1),
         _throttling(gpu, snapshot.counted_since, figures, watch),
         _errors(gpu, figures),
@@ -199,7 +199,7 @@ def _activity(gpu: Gpu, figures: FigureMaker) -> Section:
         figures("busy mean", "busy_mean_ratio", values.percent, DERIVED),
         *figures.table(_ACTIVITY),
     ]
-    pair = known(gpu.busy_ratio, gpu.sm_active_ratio)
+    pair = known_numbers(gpu.busy_ratio, gpu.sm_active_ratio)
     if pair and pair[0] < IDLE_BELOW:
         entries.append(Sentence("idle: no kernel ran in the last sample"))
         if pair[1] >= IDLE_BELOW:
@@ -211,7 +211,7 @@ def _activity(gpu: Gpu, figures: FigureMaker) -> Section:
         points = counted(round(100 * max(0.0, pair[0] - pair[1])), "point")
         gap = f"{points} of the chip stood idle while it counted as busy"
         entries.append(Sentence(f"a kernel ran {busy} of the time, but the mean SM had work {active}: {gap}"))
-    elif known(gpu.busy_ratio):
+    elif known_numbers(gpu.busy_ratio):
         entries.append(Sentence("busy is the share of time with any kernel, not the work done"))
     return Section("activity", entries)
 
@@ -236,9 +236,9 @@ def _bandwidth(gpu: Gpu, figures: FigureMaker) -> Section:
 
 def _share(part: Reading, whole: Reading, write: values.Write) -> str:
     """`31.24 % of 3.352 TB/s`."""
-    pair = known(part, whole)
+    pair = known_numbers(part, whole)
     if pair and pair[1] > 0.0:
-        return f"{in_words(values.percent(pair[0] / pair[1]))} of {in_words(write(pair[1]))}"
+        return f"{figure_text(values.percent(pair[0] / pair[1]))} of {figure_text(write(pair[1]))}"
     return ""
 
 
@@ -247,14 +247,14 @@ def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
     entries: list[Entry] = [
         figures("MFU", "mfu_ratio", values.percent, DERIVED, _sum(here, "mfu_ratio")),
         figures("MBU", "mbu_ratio", values.percent, DERIVED, _sum(here, "mbu_ratio")),
-        figures(f"{gpu.flops_peak_precision or 'FLOP/s'} peak", "flops_peak_per_s", values.flops, ESTIMATED),
+        figures(f"{gpu.flops_peak_precision or 'FLOP/s'} peak", "flops_peak_per_s", values.flop_rate, ESTIMATED),
     ]
-    if known(gpu.achievable_ratio):
+    if known_numbers(gpu.achievable_ratio):
         entries.append(figures("achievable", "achievable_ratio", values.percent, ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
         entries.append(figures(glossary.TOKENS_PER_JOULE.name, "tokens_per_j", values.tokens_per_joule, DERIVED))
     shares = (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio))
-    impossible = [name for name, ratio in shares if above_one(ratio)]
+    impossible = [name for name, ratio in shares if is_above_one(ratio)]
     if impossible:
         names = " and ".join(impossible)
         entries.append(Sentence(f"! {names} above 100 %: see the cross-check of the engine", "warn"))
@@ -272,7 +272,7 @@ def _engines_on(gpu: Gpu, snapshot: Snapshot) -> list[Engine]:
 def _sum(engines: Sequence[Engine], field: str) -> str:
     """The shares of the engines on it, as a sum with the numbers put in."""
     template = " + ".join(f"{engine.name.replace('{', '{{').replace('}', '}}')} {{}}" for engine in engines)
-    return formula(template, *((value_of(engine, field), values.percent) for engine in engines))
+    return formula_text(template, *((value_of(engine, field), values.percent) for engine in engines))
 
 
 def _memory(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
@@ -284,7 +284,7 @@ def _memory(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
     elif holds_vram(gpu):
         entries.append(Sentence("! VRAM held: no engine known and nothing runs, but the memory is not free", "warn"))
-    if not gpu.vram_shared and known(gpu.vram_reserved_bytes):
+    if not gpu.vram_shared and known_numbers(gpu.vram_reserved_bytes):
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
     return Section("VRAM", entries)
 
@@ -310,7 +310,7 @@ def _process_line(process: Process, write: values.Write) -> ReadyLine:
     if isinstance(vram, Missing):
         size = short(vram)
     else:
-        size = in_words(write(vram))
+        size = figure_text(write(vram))
     share = sm_share(process.sm_ratio, 5)
     return ReadyLine(
         (
@@ -349,7 +349,7 @@ def _power(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     return Section("power and heat", entries, side=1)
 
 
-def _throttling(gpu: Gpu, counted_since: str, figures: FigureMaker, watch: Watch | None) -> Section:
+def _throttling(gpu: Gpu, counted_since: str, figures: FigureMaker, watch: ThrottleWatch | None) -> Section:
     """The causes that slow the clocks now, and the seconds for which each has."""
     entries = [*_throttles_now(gpu), *_throttled_times(gpu, figures, watch)]
     if gpu.throttle_s:
@@ -372,7 +372,7 @@ def _throttles_now(gpu: Gpu) -> list[Entry]:
     return entries
 
 
-def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: Watch | None) -> list[Entry]:
+def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None) -> list[Entry]:
     """Seconds for which each cause has slowed the clocks; those that never did in one sentence."""
     entries: list[Entry] = []
     never = []
@@ -383,8 +383,8 @@ def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: Watch | None) -> lis
             continue
         share = ""
         if watch is not None:
-            share = watch.share(name)
-        row = figures.of(seconds, words[:18], "", values.plain_seconds, formula=share)
+            share = watch.share_text(name)
+        row = figures.of_reading(seconds, words[:18], "", values.plain_seconds, formula=share)
         entries.append(row._replace(source=_CAUSES.get(name, "")))
     if never:
         entries.append(Sentence(f"0 s since gpumon started: {', '.join(sorted(never))}"))
@@ -398,7 +398,7 @@ def _errors(gpu: Gpu, figures: FigureMaker) -> Section:
     if not isinstance(gpu.bad_pages, Missing):
         counters = _ERRORS | _BAD_PAGES
     for field, (name, tone) in counters.items():
-        count = known(value_of(gpu, field))
+        count = known_numbers(value_of(gpu, field))
         if not count or count[0] <= 0.0:
             tone = "text"
         entries.append(figures(name, field, values.whole, tone=tone))
@@ -414,7 +414,7 @@ def _errors(gpu: Gpu, figures: FigureMaker) -> Section:
 
 
 def _links(gpu: Gpu, figures: FigureMaker) -> Section:
-    lanes = known(gpu.pcie_width, gpu.pcie_width_max)
+    lanes = known_numbers(gpu.pcie_width, gpu.pcie_width_max)
     narrow = lanes is not None and lanes[0] < lanes[1]
     entries: list[Entry] = [
         figures("PCIe generation", "pcie_generation", values.whole),
@@ -428,7 +428,7 @@ def _links(gpu: Gpu, figures: FigureMaker) -> Section:
             f"! x{lanes[0]:.0f} of x{lanes[1]:.0f} lanes: a riser, a slot or a dirty contact, if it stays so under load"
         )
         entries.append(Sentence(text, "warn"))
-    steps = known(gpu.pcie_generation, gpu.pcie_generation_max)
+    steps = known_numbers(gpu.pcie_generation, gpu.pcie_generation_max)
     if steps and steps[0] < steps[1]:
         text = f"generation {steps[0]:.0f} of {steps[1]:.0f}: an idle GPU trains its link down; under load it goes up"
         entries.append(Sentence(text))

@@ -7,7 +7,7 @@ from typing import Final
 from gpumon.readings.snapshot import Process, Snapshot
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, FigureMaker, Section, Sentence
-from gpumon.tui.detail.things import ProcessSeen, container_of
+from gpumon.tui.detail.things import ProcessOnGpus, container_of
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.view import View
 
@@ -24,13 +24,13 @@ _HOST: Final = "seen from inside a container: run gpumon on the host or with --p
 """Note on a pid of the host: the container's /proc does not have it."""
 
 
-def sections(seen: ProcessSeen, snapshot: Snapshot, view: View) -> list[Section]:
+def sections(seen: ProcessOnGpus, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
     return [_identity(seen, snapshot, view), _on_gpus(seen, view), _command(seen)]
 
 
-def _identity(seen: ProcessSeen, snapshot: Snapshot, view: View) -> Section:
-    process = seen.on[0][1]
+def _identity(seen: ProcessOnGpus, snapshot: Snapshot, view: View) -> Section:
+    process = seen.by_gpu[0][1]
     figures = FigureMaker(process, _SOURCES, explain(Subject()))
     entries: list[Entry] = [
         Fact("pid", str(seen.pid)),
@@ -51,7 +51,7 @@ def _lasted(process: Process, snapshot: Snapshot) -> str:
     """How long a process has run, where its start is known."""
     if process.started_s <= 0.0:
         return "not known"
-    return values.lasting(max(0.0, snapshot.wall_s - process.started_s))
+    return values.duration_text(max(0.0, snapshot.wall_s - process.started_s))
 
 
 def _of_a_core(share: float) -> values.WrittenFigure:
@@ -81,16 +81,16 @@ def _is_hosts(process: Process) -> bool:
     return process.name == f"{process.pid} (host)"
 
 
-def _on_gpus(seen: ProcessSeen, view: View) -> Section:
+def _on_gpus(seen: ProcessOnGpus, view: View) -> Section:
     entries: list[Entry] = []
-    for gpu, process in seen.on:
+    for gpu, process in seen.by_gpu:
         figures = FigureMaker(process, _SOURCES, explain(Subject(gpu=gpu.index)))
         name = f"GPU {gpu.index} {gpu.mig_profile}".strip()
         entries.append(figures(f"{name} VRAM", "vram_bytes", values.memory(view)))
         entries.append(figures(f"{name} SM share", "sm_ratio", values.percent))
-    sums = values.known(*(process.vram_bytes for _, process in seen.on))
-    if len(seen.on) > 1 and sums:
-        entries.append(Sentence(f"{values.in_words(values.memory(view)(sum(sums)))} on {len(sums)} GPUs together"))
+    sums = values.known_numbers(*(process.vram_bytes for _, process in seen.by_gpu))
+    if len(seen.by_gpu) > 1 and sums:
+        entries.append(Sentence(f"{values.figure_text(values.memory(view)(sum(sums)))} on {len(sums)} GPUs together"))
     entries.append(
         Sentence(
             "SM share: how much of the time of the GPU's SMs was this process's, as the driver samples it. Shares of "
@@ -100,8 +100,8 @@ def _on_gpus(seen: ProcessSeen, view: View) -> Section:
     return Section("on the GPUs", entries, side=1)
 
 
-def _command(seen: ProcessSeen) -> Section:
-    process = seen.on[0][1]
+def _command(seen: ProcessOnGpus) -> Section:
+    process = seen.by_gpu[0][1]
     command = process.command
     if not command:
         text = "the kernel hides its command line from your user (or it has none): run gpumon as its user or as root"

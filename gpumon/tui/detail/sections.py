@@ -5,14 +5,14 @@ from __future__ import annotations
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
 from gpumon.tui.detail import engine, gpu, process, verdict
-from gpumon.tui.detail.blocks import Section, there_only
-from gpumon.tui.detail.gpu import Watch
+from gpumon.tui.detail.blocks import Section, without_missing
+from gpumon.tui.detail.gpu import ThrottleWatch
 from gpumon.tui.detail.things import Thing, is_blank
 from gpumon.tui.view import View
 
 
 def sections_of(
-    thing: Thing, snapshot: Snapshot, view: View, *, watch: Watch | None = None, history: History | None = None
+    thing: Thing, snapshot: Snapshot, view: View, *, watch: ThrottleWatch | None = None, history: History | None = None
 ) -> list[Section]:
     """All sections of a page. `watch`: what throttled a GPU while its page was open; `history`: series of a verdict's
     evidence."""
@@ -27,5 +27,5 @@ def sections_of(
     else:
         sections = process.sections(thing, snapshot, view)
     if is_blank(thing):
-        return there_only(sections)
+        return without_missing(sections)
     return sections

@@ -14,7 +14,7 @@ from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Lengths, Outcomes, Snapshot, WithinGoal
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, FigureMaker, ReadyLine, Section, Sentence
-from gpumon.tui.detail.values import bounds, in_words
+from gpumon.tui.detail.values import bounds_text, figure_text
 from gpumon.tui.line import Piece
 from gpumon.tui.marked import Marked
 
@@ -56,7 +56,7 @@ _TIERS: Final = (
 _ASSUMED: Final = "assumed goals are no promise: they mark nothing and no verdict uses them; set yours in [goals]"
 
 
-def goals(engine: Engine, figures: FigureMaker) -> list[Section]:
+def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Shares of requests and of tokens within the goals; no section of an engine that observes neither."""
     shares = engine.goodput
     rows = (
@@ -80,7 +80,7 @@ def goals(engine: Engine, figures: FigureMaker) -> list[Section]:
     together = within_both_goals(shares)
     if together is not None:
         least, most = together
-        text = f"{bounds(least, most)} % of the requests were within both the TTFT and the TPOT goal"
+        text = f"{bounds_text(least, most)} % of the requests were within both the TTFT and the TPOT goal"
         entries.append(Sentence(f"from these shares, {text}; no engine counts that"))
     if assumes:
         entries.append(Sentence(_ASSUMED))
@@ -102,11 +102,11 @@ def _in_column(figure: Figure, title: str) -> Figure:
 def _within(name: str, field: str, share: WithinGoal, counted: str, figures: FigureMaker, *, assumed: bool) -> Figure:
     """The share of what is counted that was within a goal; its bounds where the goal lies inside a bucket."""
     if isinstance(share.low_ratio, Missing) or isinstance(share.high_ratio, Missing):
-        return figures.of(share.low_ratio, name, field, values.percent)
+        return figures.of_reading(share.low_ratio, name, field, values.percent)
     exact = share.low_ratio == share.high_ratio
     goal = ""
     if not isinstance(share.goal_s, Missing):
-        goal = f"{in_words(values.seconds(share.goal_s))} ({'assumed' if assumed else 'goal'})"
+        goal = f"{figure_text(values.seconds(share.goal_s))} ({'assumed' if assumed else 'goal'})"
     count = 0.0
     if not isinstance(share.count, Missing):
         count = share.count
@@ -117,17 +117,19 @@ def _within(name: str, field: str, share: WithinGoal, counted: str, figures: Fig
         goal += ", which lies inside a bucket"
     write = partial(_share, most=share.high_ratio)
     basis = MEASURED if exact else ESTIMATED
-    return figures.of(share.low_ratio, name, field, write, basis, f"{within} of {count:,.0f} {counted} within {goal}")
+    return figures.of_reading(
+        share.low_ratio, name, field, write, basis, f"{within} of {count:,.0f} {counted} within {goal}"
+    )
 
 
 def _share(least: float, most: float) -> values.WrittenFigure:
     """A share, or its bounds."""
     if least == most:
         return values.percent(least)
-    return bounds(least, most), "%"
+    return bounds_text(least, most), "%"
 
 
-def outcomes(engine: Engine, figures: FigureMaker) -> list[Section]:
+def outcome_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     """How requests ended; no section of an engine that counts none."""
     recent = engine.served.outcomes
     ever = engine.served.outcomes_since_start
@@ -195,7 +197,7 @@ def _percent(reading: Reading) -> str:
     return f"{reading * 100.0:.1f} %"
 
 
-def lengths(engine: Engine) -> list[Section]:
+def length_sections(engine: Engine) -> list[Section]:
     """Lengths of prompts and answers, with the bucket of each; no section of an engine that observes neither."""
     observed = []
     for name, tokens in (("prompt", engine.served.prompt_tokens), ("answer", engine.served.answer_tokens)):
@@ -229,7 +231,7 @@ def _bucket(low: Reading, high: Reading) -> str:
     return f"{low:,.0f}–{high:,.0f}"
 
 
-def phases(engine: Engine) -> list[Section]:
+def phase_sections(engine: Engine) -> list[Section]:
     """The mean phases of a request as one bar, and their figures; no section where they are not known."""
     of = engine.served.phases
     if isinstance(of.e2e_s, Missing) or of.e2e_s <= 0.0:
@@ -267,7 +269,7 @@ def _bar(parts: Sequence[tuple[str, float]]) -> list[Piece]:
     return pieces
 
 
-def speculation(engine: Engine) -> list[Section]:
+def speculation_sections(engine: Engine) -> list[Section]:
     """Accepted tokens by position, and what a step gives with them; no section without speculation."""
     shares = engine.served.accepted_by_position
     if not shares:
@@ -285,26 +287,31 @@ def speculation(engine: Engine) -> list[Section]:
     return [Section("speculation: accepted by position", entries)]
 
 
-def cached_by(engine: Engine, figures: FigureMaker) -> list[Section]:
+def cache_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Sources of cached prompt tokens; no section where the engine does not tell that, or nothing was cached."""
     of = engine.served.cached_by
     entries: list[Entry] = []
     for name, field in _TIERS:
         reading: Reading = getattr(of, field)
         if number(reading):
-            entries.append(figures.of(reading, name, "cached_by", values.percent))
+            entries.append(figures.of_reading(reading, name, "cached_by", values.percent))
     if not entries:
         return []
     whole = Sentence("% of the cached tokens of the last 2 min; section rates has their share of all prompt tokens")
     return [Section("cached tokens by source", [whole, *entries])]
 
 
-def since_mark(engine: Engine, marked: Marked | None, snapshot: Snapshot, figures: FigureMaker) -> list[Section]:
-    """Its figures since the user's mark; no section without one, or in a past that was counted from another start."""
+def sections_since_mark(
+    engine: Engine, marked: Marked | None, snapshot: Snapshot, figures: FigureMaker
+) -> list[Section]:
+    """An engine's figures since the user's mark; no section without a mark.
+
+    There is none either in a recording or a past before the mark: its totals count from another start.
+    """
     if marked is None or snapshot.counted_since or snapshot.wall_s < marked.wall_s:
         return []
-    moment = values.wall_time(marked.wall_s, snapshot.wall_s)
-    title = f"since the mark at {moment.clock}, {values.lasting(moment.ago_s)} ago"
+    moment = values.shown_time(marked.wall_s, snapshot.wall_s)
+    title = f"since the mark at {moment.clock}, {values.duration_text(moment.ago_s)} ago"
     since = marked.since(engine)
     if since is None:
         return [Section(title, [Sentence("it was not listed all the time since the mark")], side=1)]
@@ -330,11 +337,11 @@ def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: F
     entries: list[Entry] = []
     for name, reading, write in rows:
         if not isinstance(reading, Missing):
-            entries.append(figures.of(reading, name, "seen", write))
+            entries.append(figures.of_reading(reading, name, "seen", write))
     return entries
 
 
-def since_start_section(engine: Engine, figures: FigureMaker) -> list[Section]:
+def sections_since_start(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Peaks and busy share since gpumon started."""
     of = engine.served.seen
     if isinstance(of.seconds, Missing):
@@ -347,4 +354,4 @@ def since_start_section(engine: Engine, figures: FigureMaker) -> list[Section]:
     )
     entries = _known_figures(rows, figures)
     entries.append(Sentence("peaks as polls saw them; busy: share of the time with a request running"))
-    return [Section(f"seen in {values.lasting(of.seconds)}", entries, side=1)]
+    return [Section(f"seen in {values.duration_text(of.seconds)}", entries, side=1)]

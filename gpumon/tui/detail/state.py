@@ -13,8 +13,8 @@ from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_key
 from gpumon.triage.render import LIMIT_NAMES, NARROW, actions_text, evidence_text, verdict_text
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
-from gpumon.tui.detail.things import ProcessSeen, Thing, blank_reason, is_blank
-from gpumon.tui.detail.values import lasting, shown_time_of, wall_time
+from gpumon.tui.detail.things import ProcessOnGpus, Thing, blank_reason, is_blank
+from gpumon.tui.detail.values import duration_text, shown_time, shown_time_of_rfc3339
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.engine_table import STATES, ended_word
 from gpumon.tui.gpu_table import gpu_state
@@ -67,8 +67,8 @@ def head_lines(topic: Topic, snapshot: Snapshot, levels: Levels) -> list[Row]:
     """One line, or two where the figures are old ones: these lines stay while the rest scrolls."""
     rows: list[Row] = [_now(topic, snapshot, levels)]
     if topic.old:
-        read = wall_time(topic.figures_wall_s, snapshot.wall_s)
-        warning = f" the figures below are OLD: read at {read.clock}, {lasting(read.ago_s)} ago"
+        read = shown_time(topic.figures_wall_s, snapshot.wall_s)
+        warning = f" the figures below are OLD: read at {read.clock}, {duration_text(read.ago_s)} ago"
         rows.append(((warning, "warn"),))
     return rows
 
@@ -88,20 +88,20 @@ def _now(topic: Topic, snapshot: Snapshot, levels: Levels) -> Row:
         return _gpu_now(thing, snapshot, levels)
     if isinstance(thing, Engine):
         return _engine_now(thing, snapshot)
-    oldest_s = max(gpu.age_s for gpu, _ in thing.on)
-    oldest = next(gpu for gpu, _ in thing.on if gpu.age_s == oldest_s)
+    oldest_s = max(gpu.age_s for gpu, _ in thing.by_gpu)
+    oldest = next(gpu for gpu, _ in thing.by_gpu if gpu.age_s == oldest_s)
     return ((" ● on the GPU", "ok"), (_age(oldest), "text"))
 
 
 def _gone(topic: Topic, snapshot: Snapshot) -> Row:
     if topic.figures is None:
-        return ((f" ✗ not there at {wall_time(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
-    since = wall_time(topic.gone_wall_s, snapshot.wall_s)
+        return ((f" ✗ not there at {shown_time(snapshot.wall_s, snapshot.wall_s).clock}", "warn"),)
+    since = shown_time(topic.gone_wall_s, snapshot.wall_s)
     if _dark(topic.figures, snapshot):
         reason = "its GPU does not answer"
     else:
         reason = _GONE[topic.key[0]]
-    return ((" ✗ GONE", "warn"), (f" · {reason} · since {since.clock} ({lasting(since.ago_s)})", "text"))
+    return ((" ✗ GONE", "warn"), (f" · {reason} · since {since.clock} ({duration_text(since.ago_s)})", "text"))
 
 
 def _replicas_now(replicas: Replicas, snapshot: Snapshot) -> Row:
@@ -140,7 +140,7 @@ def _age(thing: Gpu | Engine) -> str:
         return ""
     if _never_read(thing):
         return " · never read"
-    return f" · read {lasting(thing.age_s)} ago"
+    return f" · read {duration_text(thing.age_s)} ago"
 
 
 def _answering(replicas: Replicas, snapshot: Snapshot) -> tuple[str, str]:
@@ -198,7 +198,7 @@ def _never_read(thing: Gpu | Engine) -> bool:
 
 def _gpu_since(gpu: Gpu, snapshot: Snapshot) -> str:
     if gpu.state in _AGED:
-        since = wall_time(snapshot.wall_s - gpu.age_s, snapshot.wall_s)
+        since = shown_time(snapshot.wall_s - gpu.age_s, snapshot.wall_s)
         return f" · has not answered since {since.clock}"
     dated = []
     for fault in snapshot.faults:
@@ -210,17 +210,17 @@ def _gpu_since(gpu: Gpu, snapshot: Snapshot) -> str:
 
 
 def _since(rfc3339: str, snapshot: Snapshot) -> str:
-    since = shown_time_of(rfc3339, snapshot.wall_s)
+    since = shown_time_of_rfc3339(rfc3339, snapshot.wall_s)
     if since is not None:
-        return f" · since {since.clock} ({lasting(since.ago_s)})"
+        return f" · since {since.clock} ({duration_text(since.ago_s)})"
     return ""
 
 
 def _dark(figures: Thing | None, snapshot: Snapshot) -> bool:
     """Whether a GPU that a process was on shows nothing at all now."""
-    if not isinstance(figures, ProcessSeen):
+    if not isinstance(figures, ProcessOnGpus):
         return False
-    uuids = {gpu.uuid for gpu, _ in figures.on}
+    uuids = {gpu.uuid for gpu, _ in figures.by_gpu}
     for gpu in snapshot.gpus:
         if gpu.uuid in uuids and is_blank(gpu):
             return True
@@ -259,7 +259,7 @@ def _faults(thing: Gpu | Engine, snapshot: Snapshot, levels: Levels) -> list[Ent
     if own and not _is_judged(thing, snapshot) and not any(own in fault.text for fault in faults):
         entries.append(Fact("! now", clean(own, 1000), tone="warn"))
     for fault in faults:
-        since = shown_time_of(fault.since, snapshot.wall_s)
+        since = shown_time_of_rfc3339(fault.since, snapshot.wall_s)
         clock = DASH if since is None else since.clock
         entries.append(Fact(f"! since {clock}", fault.text, tone="warn"))
     if isinstance(thing, Gpu) and not faults:

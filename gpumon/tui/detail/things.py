@@ -17,14 +17,15 @@ ShownKey = tuple[str, str]
 """Kind (gpu, engine, replicas, process, verdict) and key (UUID, `Engine.key`, model, pid, `verdict_key`)."""
 
 
-class ProcessSeen(NamedTuple):
+class ProcessOnGpus(NamedTuple):
     """A process, with the GPUs that it was seen on."""
 
     pid: int
-    on: tuple[tuple[Gpu, Process], ...]
+    by_gpu: tuple[tuple[Gpu, Process], ...]
+    """Each of those GPUs, with the process as that GPU lists it."""
 
 
-Thing = Gpu | Engine | Replicas | ProcessSeen | Verdict
+Thing = Gpu | Engine | Replicas | ProcessOnGpus | Verdict
 
 BLANK: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Reasons that leave a thing without any figure: said once, at the top of its page."""
@@ -41,14 +42,14 @@ _ANSWERS: Final = (
 """States in which an engine may have figures all the same: one slow answer is no outage."""
 
 
-def of_kind(snapshot: Snapshot, kind: str) -> dict[str, Thing]:
+def things_of_kind(snapshot: Snapshot, kind: str) -> dict[str, Thing]:
     """Key -> thing, of all things of one kind, in the order of their list."""
     if kind == "process":
         on: dict[str, list[tuple[Gpu, Process]]] = {}
         for gpu in snapshot.gpus:
             for process in gpu.processes:
                 on.setdefault(str(process.pid), []).append((gpu, process))
-        return {pid: ProcessSeen(there[0][1].pid, tuple(there)) for pid, there in on.items()}
+        return {pid: ProcessOnGpus(there[0][1].pid, tuple(there)) for pid, there in on.items()}
     every: dict[str, list[tuple[str, Thing]]] = {
         "gpu": [(gpu.uuid, gpu) for gpu in snapshot.gpus],
         "engine": [(engine.key, engine) for engine in snapshot.engines],
@@ -60,7 +61,7 @@ def of_kind(snapshot: Snapshot, kind: str) -> dict[str, Thing]:
 
 def blank_reason(thing: Thing) -> Missing | None:
     """Why its figures are all missing, so that its last ones say more; None where they are not."""
-    if isinstance(thing, ProcessSeen | Replicas | Verdict):
+    if isinstance(thing, ProcessOnGpus | Replicas | Verdict):
         return None
     if isinstance(thing, Gpu):
         reading = thing.vram_used_bytes
@@ -80,7 +81,7 @@ def is_blank(thing: Thing) -> bool:
     return blank_reason(thing) is not None
 
 
-def title(key: ShownKey, thing: Thing | None) -> str:
+def page_title(key: ShownKey, thing: Thing | None) -> str:
     """`gpu 3 · NVIDIA H100 80GB HBM3`, `engine vllm:8000 · Llama-3.3-70B`, `process 12345 · python`."""
     if isinstance(thing, Gpu):
         place = f"gpu {thing.index}"
@@ -94,7 +95,7 @@ def title(key: ShownKey, thing: Thing | None) -> str:
     if isinstance(thing, Verdict):
         return clean(f"{LIMIT_NAMES[thing.code]} · {thing.scope}")
     if thing is not None:
-        return clean(f"process {thing.pid} · {thing.on[0][1].name}")
+        return clean(f"process {thing.pid} · {thing.by_gpu[0][1].name}")
     return clean(" ".join(key)).strip()
 
 
@@ -105,21 +106,21 @@ def _joined(name: str, kind: str) -> str:
     return name
 
 
-def engine_at(snapshot: Snapshot, key: ShownKey) -> Engine | None:
+def engine_of_thing(snapshot: Snapshot, key: ShownKey) -> Engine | None:
     """The engine that a thing is, is about, or runs."""
     kind, name = key
     for _ in range(_MOST_STEPS):
-        thing = of_kind(snapshot, kind).get(name)
+        thing = things_of_kind(snapshot, kind).get(name)
         if isinstance(thing, Engine):
             return thing
-        onward = leads_to(snapshot, thing)
-        if onward is None or (isinstance(thing, ProcessSeen) and onward[0] == "gpu"):
+        onward = linked_page(snapshot, thing)
+        if onward is None or (isinstance(thing, ProcessOnGpus) and onward[0] == "gpu"):
             return None
         kind, name = onward
     return None
 
 
-def leads_to(snapshot: Snapshot, thing: Thing | None) -> ShownKey | None:
+def linked_page(snapshot: Snapshot, thing: Thing | None) -> ShownKey | None:
     """The page that Enter goes on to: from an engine to its first GPU, from a GPU or a process to its engine, from
     replicas to the one that stands apart, else to the first; from a verdict to what it is about.
 
@@ -135,8 +136,8 @@ def leads_to(snapshot: Snapshot, thing: Thing | None) -> ShownKey | None:
         return _named_engine(snapshot, thing.engines)
     if thing is None:
         return None
-    gpu, _ = thing.on[0]
-    return _named_engine(snapshot, [process.engine for _, process in thing.on]) or ("gpu", gpu.uuid)
+    gpu, _ = thing.by_gpu[0]
+    return _named_engine(snapshot, [process.engine for _, process in thing.by_gpu]) or ("gpu", gpu.uuid)
 
 
 def _first_gpu(snapshot: Snapshot, engine: Engine) -> ShownKey | None:

@@ -28,8 +28,8 @@ _PLACES: Final = 6
 """Decimals of the smallest number that is written without a prefix."""
 
 
-def digits(value: float) -> str:
-    """Four digits of a number from 0 to 1000, `1.234` to `999.9`: five cells."""
+def four_digits(value: float) -> str:
+    """Four four_digits of a number from 0 to 1000, `1.234` to `999.9`: five cells."""
     decimals = 1
     if value < 9.9995:
         decimals = 3
@@ -38,8 +38,8 @@ def digits(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def prefixed(value: float, unit: str) -> WrittenFigure:
-    """Four digits, and the unit with a decimal prefix: `2.310`, `TB/s`."""
+def with_prefix(value: float, unit: str) -> WrittenFigure:
+    """Four four_digits, and the unit with a decimal prefix: `2.310`, `TB/s`."""
     if 0.0 < value < _ENGINEERING:
         return "<1.000", _SMALL[-1] + unit
     step = 0
@@ -47,13 +47,13 @@ def prefixed(value: float, unit: str) -> WrittenFigure:
         while value < 0.99995 and step < len(_SMALL) - 1:
             value *= 1000.0
             step += 1
-        return digits(value), _SMALL[step] + unit
+        return four_digits(value), _SMALL[step] + unit
     while value >= 999.95 and step < len(_LARGE) - 1:
         value /= 1000.0
         step += 1
     if value >= 999.95:
         return ">999.9", _LARGE[step] + unit
-    return digits(value), _LARGE[step] + unit
+    return four_digits(value), _LARGE[step] + unit
 
 
 def with_decimals(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> WrittenFigure:
@@ -72,7 +72,7 @@ def with_decimals(value: float, decimals: int, unit: str, *, prefixes: bool = Tr
     if len(text) <= NUMBER_CELLS:
         return text, unit
     if prefixes:
-        return prefixed(value, unit)
+        return with_prefix(value, unit)
     return (">" + "9" * (NUMBER_CELLS - 2), unit)
 
 
@@ -81,7 +81,7 @@ def percent(value: float) -> WrittenFigure:
     return with_decimals(value * 100.0, 2, "%!" if value > 1.0 else "%", prefixes=False)
 
 
-def bounds(least: float, most: float) -> str:
+def bounds_text(least: float, most: float) -> str:
     """Shares between which a third one lies, in percent: `83–91`; one number where they are equal."""
     low = f"{least * 100.0:.3g}"
     high = f"{most * 100.0:.3g}"
@@ -98,16 +98,16 @@ def seconds(value: float) -> WrittenFigure:
     if value <= 0.0:
         return "0.000", "s"
     if value < 999.95:
-        return prefixed(value, "s")
+        return with_prefix(value, "s")
     return with_decimals(value, 0, "s")
 
 
-flops: Final = partial(prefixed, unit="FLOP/s")
-flop: Final = partial(prefixed, unit="FLOP")
-traffic: Final = partial(prefixed, unit="B/s")
-size: Final = partial(prefixed, unit="B")
-joules: Final = partial(prefixed, unit="J")
-flops_per_joule: Final = partial(prefixed, unit="FLOP/J")
+flop_rate: Final = partial(with_prefix, unit="FLOP/s")
+flop_count: Final = partial(with_prefix, unit="FLOP")
+traffic: Final = partial(with_prefix, unit="B/s")
+size: Final = partial(with_prefix, unit="B")
+joules: Final = partial(with_prefix, unit="J")
+flops_per_joule: Final = partial(with_prefix, unit="FLOP/J")
 tokens_per_joule: Final = partial(with_decimals, decimals=3, unit="tok/J")
 token_rate: Final = partial(with_decimals, decimals=1, unit="tok/s")
 plain_seconds: Final = partial(with_decimals, decimals=1, unit="s")
@@ -150,12 +150,12 @@ def temperature(view: View) -> Write:
     return lambda value: with_decimals(float(round(value * factor + offset)), 0, unit, prefixes=False)
 
 
-def in_words(written: WrittenFigure) -> str:
+def figure_text(written: WrittenFigure) -> str:
     """A figure inside a sentence or a formula."""
     return " ".join(written).rstrip()
 
 
-def known(*readings: Reading) -> tuple[float, ...] | None:
+def known_numbers(*readings: Reading) -> tuple[float, ...] | None:
     """All numbers of a formula; None where one is missing or none."""
     values = tuple(value for value in readings if not isinstance(value, Missing) and math.isfinite(value))
     if len(values) == len(readings):
@@ -163,17 +163,17 @@ def known(*readings: Reading) -> tuple[float, ...] | None:
     return None
 
 
-def above_one(ratio: Reading) -> bool:
+def is_above_one(ratio: Reading) -> bool:
     """Whether a share is known and above 100 %."""
     return not isinstance(ratio, Missing) and ratio > 1.0
 
 
-def formula(template: str, *parts: tuple[Reading, Write]) -> str:
+def formula_text(template: str, *parts: tuple[Reading, Write]) -> str:
     """`{} x {}` with the numbers put in; empty where one is missing."""
-    numbers = known(*(reading for reading, _ in parts))
+    numbers = known_numbers(*(reading for reading, _ in parts))
     if numbers is None:
         return ""
-    return template.format(*(in_words(write(number)) for number, (_, write) in zip(numbers, parts, strict=True)))
+    return template.format(*(figure_text(write(number)) for number, (_, write) in zip(numbers, parts, strict=True)))
 
 
 class ShownTime(NamedTuple):
@@ -183,15 +183,15 @@ class ShownTime(NamedTuple):
     ago_s: float
 
 
-def shown_time_of(rfc3339: str, now_s: float) -> ShownTime | None:
+def shown_time_of_rfc3339(rfc3339: str, now_s: float) -> ShownTime | None:
     """An RFC 3339 time on the local clock; None where it is none."""
     when = local_time_of(rfc3339)
     if when is None:
         return None
-    return wall_time(when.timestamp(), now_s)
+    return shown_time(when.timestamp(), now_s)
 
 
-def wall_time(wall_s: float, now_s: float) -> ShownTime:
+def shown_time(wall_s: float, now_s: float) -> ShownTime:
     """A Unix time on the local clock, with its date once it is a day old."""
     ago_s = max(0.0, now_s - wall_s)
     if ago_s >= _DAY_S:
@@ -201,14 +201,14 @@ def wall_time(wall_s: float, now_s: float) -> ShownTime:
     return ShownTime(datetime.fromtimestamp(wall_s).astimezone().strftime(form), ago_s)
 
 
-def lasting(seconds_: float) -> str:
+def duration_text(duration_s: float) -> str:
     """How long something lasts or lasted: `0.4 s`, `14 s`, `3 min`, `2.5 h`, `4 days`."""
-    if seconds_ < 10.0:
-        return f"{seconds_:.1f} s"
-    if seconds_ < 120.0:
-        return f"{seconds_:.0f} s"
-    if seconds_ < 7200.0:
-        return f"{seconds_ / 60.0:.0f} min"
-    if seconds_ < 2 * _DAY_S:
-        return f"{seconds_ / 3600.0:.1f} h"
-    return f"{seconds_ / _DAY_S:.0f} days"
+    if duration_s < 10.0:
+        return f"{duration_s:.1f} s"
+    if duration_s < 120.0:
+        return f"{duration_s:.0f} s"
+    if duration_s < 7200.0:
+        return f"{duration_s / 60.0:.0f} min"
+    if duration_s < 2 * _DAY_S:
+        return f"{duration_s / 3600.0:.1f} h"
+    return f"{duration_s / _DAY_S:.0f} days"

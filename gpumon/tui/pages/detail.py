@@ -11,11 +11,11 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Verdict
 from gpumon.tui.charts.grid import Style
 from gpumon.tui.detail import verdict
-from gpumon.tui.detail.blocks import Heights, Section, laid_out, stands_at
-from gpumon.tui.detail.gpu import Watch
+from gpumon.tui.detail.blocks import Heights, Section, is_at_place, lay_out
+from gpumon.tui.detail.gpu import ThrottleWatch
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.state import Topic, head_lines, trouble_sections
-from gpumon.tui.detail.things import ShownKey, is_blank, leads_to, of_kind, title
+from gpumon.tui.detail.things import ShownKey, is_blank, linked_page, page_title, things_of_kind
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
@@ -37,7 +37,7 @@ class DetailPage(Pane):
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
         self._topic = Topic(_NOTHING, None, None, 0.0, 0.0)
-        self._watch: Watch | None = None
+        self._watch: ThrottleWatch | None = None
         self._name = ""
         """Its title, as it was there last."""
         self._history: History | None = None
@@ -101,7 +101,7 @@ class DetailPage(Pane):
         """Take the thing as a snapshot has it; figures that it has no longer stay, with their time."""
         self._laid_out = (None, 0, [])
         before = self._topic
-        now = of_kind(snapshot, before.key[0]).get(before.key[1])
+        now = things_of_kind(snapshot, before.key[0]).get(before.key[1])
         if now is None:
             self._topic = before._replace(now=None, gone_wall_s=before.gone_wall_s or snapshot.wall_s)
             return
@@ -114,7 +114,7 @@ class DetailPage(Pane):
         self._topic = Topic(before.key, now, now, snapshot.wall_s - age_s, 0.0)
         if isinstance(now, Gpu) and not is_blank(now):
             if self._watch is None:
-                self._watch = Watch(now.throttle_s)
+                self._watch = ThrottleWatch(now.throttle_s)
             self._watch = self._watch.follow(now.throttle_s, self._topic.figures_wall_s)
 
     def forget(self) -> None:
@@ -126,7 +126,7 @@ class DetailPage(Pane):
         """Name of the thing shown."""
         thing = self._topic.now or self._topic.figures
         if thing is not None or not self._name:
-            self._name = title(self._topic.key, thing)
+            self._name = page_title(self._topic.key, thing)
         return self._name
 
     def note(self) -> str:
@@ -147,7 +147,7 @@ class DetailPage(Pane):
         other = self.open()
         if other is None or self.snapshot is None:
             return ""
-        return title(other, of_kind(self.snapshot, other[0]).get(other[1])).partition(" · ")[0]
+        return page_title(other, things_of_kind(self.snapshot, other[0]).get(other[1])).partition(" · ")[0]
 
     @property
     def opens_here(self) -> bool:
@@ -158,7 +158,7 @@ class DetailPage(Pane):
         """Enter goes on to what it runs on, or what runs on it."""
         if self.snapshot is None:
             return None
-        return leads_to(self.snapshot, self._topic.now or self._topic.figures)
+        return linked_page(self.snapshot, self._topic.now or self._topic.figures)
 
     def back(self) -> bool:
         """Back to what was looked at before."""
@@ -177,7 +177,7 @@ class DetailPage(Pane):
         """The lines in view, with the one that the page was opened at marked."""
         if not self._place:
             return super().in_view(width, room)
-        line = next((place for place, row in enumerate(self.body(width, room)) if stands_at(row, self._place)), -1)
+        line = next((place for place, row in enumerate(self.body(width, room)) if is_at_place(row, self._place)), -1)
         if self._goes_to_place and line >= 0:
             self._goes_to_place = False
             self._top = max(0, line - 1)
@@ -208,7 +208,7 @@ class DetailPage(Pane):
         shown = self._keys_in(kind)
         if key in shown:
             return shown
-        return list(of_kind(snapshot, kind))
+        return list(things_of_kind(snapshot, kind))
 
     def head(self, width: int) -> Sequence[Row]:
         """State, age and since when."""
@@ -243,14 +243,14 @@ class DetailPage(Pane):
     def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
         wrong = trouble_sections(self._topic, snapshot, self.view.levels)
         if wrong:
-            rows = laid_out(wrong, min(width, 139))
+            rows = lay_out(wrong, min(width, 139))
         else:
             rows = []
         if rows:
             rows.append(())
         if self._heights[0] != width:
             self._heights = (width, {})
-        rows += laid_out(self._sections(snapshot), width, old=self._topic.old, heights=self._heights[1])
+        rows += lay_out(self._sections(snapshot), width, old=self._topic.old, heights=self._heights[1])
         return rows + self._roofline(snapshot, width)
 
     def _roofline(self, snapshot: Snapshot, width: int) -> list[Row]:

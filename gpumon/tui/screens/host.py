@@ -535,7 +535,7 @@ class HostBody:
 
     def _compared_thing(self, screen: HostScreen) -> tuple[str, str]:
         """The engine or GPU under the cursor, or of the page; the host elsewhere."""
-        from gpumon.tui.detail.things import engine_at
+        from gpumon.tui.detail.things import engine_of_thing
 
         shown = screen.in_panes
         current = screen.current
@@ -551,14 +551,14 @@ class HostBody:
             return thing
         engine = None
         if thing is not None and shown is not None:
-            engine = engine_at(shown, thing)
+            engine = engine_of_thing(shown, thing)
         if engine is not None:
             return "engine", engine.key
         return HOST_KEY
 
     def _pointed_engine(self, screen: HostScreen) -> Engine | None:
         """The engine that the row or page under the keys is about."""
-        from gpumon.tui.detail.things import engine_at
+        from gpumon.tui.detail.things import engine_of_thing
 
         shown = screen.in_panes
         if shown is None:
@@ -569,12 +569,12 @@ class HostBody:
             from gpumon.tui.pages.detail import DetailPage
 
             assert isinstance(page, DetailPage)
-            return engine_at(shown, page.thing)
+            return engine_of_thing(shown, page.thing)
         thing = None
         if isinstance(current, ListPane):
             thing = current.open()
         if thing is not None:
-            return engine_at(shown, thing)
+            return engine_of_thing(shown, thing)
         if len(shown.engines) == 1:
             return shown.engines[0]
         return None
@@ -618,7 +618,7 @@ def _filter_everywhere(screen: HostScreen) -> None:
 
 def _mark(screen: HostScreen) -> None:
     """Mark the moment that is shown; from now on, where that is live, count what engines do. An earlier mark goes."""
-    from gpumon.tui.detail.values import wall_time
+    from gpumon.tui.detail.values import shown_time
 
     newest = screen.latest
     shown = screen.shown
@@ -628,11 +628,11 @@ def _mark(screen: HostScreen) -> None:
     if screen.gone_back:
         screen.view.marked = None
         screen.view.marked_s = shown.wall_s
-        screen.say(f"marked {wall_time(shown.wall_s, newest.wall_s).clock}: {compare}")
+        screen.say(f"marked {shown_time(shown.wall_s, newest.wall_s).clock}: {compare}")
         return
     screen.view.marked = Marked(newest)
     screen.view.marked_s = newest.wall_s
-    clock = wall_time(newest.wall_s, newest.wall_s).clock
+    clock = shown_time(newest.wall_s, newest.wall_s).clock
     screen.say(f"marked {clock}: an engine's page has what it did since then, {compare}")
 
 
