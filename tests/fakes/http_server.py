@@ -80,7 +80,9 @@ class LoopbackServer:
 
     def refuse(self) -> None:
         """Cut every connection and refuse new ones, as a dead server does."""
-        listener, self._listener = self._listener, None
+        with self._lock:
+            listener = self._listener
+            self._listener = None
         if listener is not None:
             with contextlib.suppress(OSError):
                 listener.shutdown(socket.SHUT_RDWR)
@@ -100,12 +102,18 @@ class LoopbackServer:
         with contextlib.suppress(OSError):
             while True:
                 one, _ = listener.accept()
+                # Here, not in its own thread: that may begin after `refuse`, and would be served for ever.
+                with self._lock:
+                    is_late = self._listener is not listener
+                    if not is_late:
+                        self._open.add(one)
+                if is_late:
+                    one.close()
+                    return
                 self.connections += 1
                 threading.Thread(target=self._serve, args=(one,), daemon=True).start()
 
     def _serve(self, one: socket.socket) -> None:
-        with self._lock:
-            self._open.add(one)
         try:
             with contextlib.suppress(OSError, ValueError):
                 secured = self._context.wrap_socket(one, server_side=True) if self._context else one
