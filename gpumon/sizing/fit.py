@@ -11,35 +11,39 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.efficiency.ratio import require_not_negative
+from gpumon.readings.format import counted
 from gpumon.sizing.accuracy import Band, band_of
 from gpumon.sizing.latency import Curve, Tail, TtftLine
 from gpumon.sizing.profile import Point, load_level
 
 _LEAST_BUCKETS: Final = 5
+"""Buckets of live points from which on a line stands on them alone."""
 _LEAST_LOADS: Final = 3
-"""Loads from which on a line stands on points alone."""
+"""Loads from which on a line of TTFT, or of p95, stands on points alone."""
 _LEAST_SPREAD: Final = 2.0
 """Highest over lowest load of a fit that stands on points alone."""
 _LEAST_TAIL_SPREAD: Final = 1.5
-"""The same of the p95: from levels closer than that its slope is noise."""
-_LONGEST_S: Final = 3600.0
+"""Highest over lowest load of a line of p95: from levels closer than that its slope is noise."""
+_LONGEST_ITL_S: Final = 3600.0
+"""An hour per token is no measurement."""
 _LONGEST_TTFT_S: Final = 86400.0
 """A day until the first token is no measurement."""
-_MOST: Final = 1e6
+_MOST_RUNNING: Final = 1e6
+"""A million sequences on one engine are no measurement."""
 _KNEE: Final = 1.05
 """Offered over running: beyond it, requests wait for admission."""
 _ONE_CLIENT: Final = 1.0
 """Requests that a client holds open where none can wait for another."""
 _FLAT: Final = 0.05
 """A fall over the range by this share of the ITL is noise on a flat line."""
-_FALL: Final = 0.75
-"""Latencies of the upper half of the loads this far below those of the lower are no noise."""
+_LEVEL: Final = 0.75
+"""Latencies of the upper half of the loads over those of the lower: down to here a fall is noise."""
 _HUMP: Final = 1.15
 """Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
 _WIDEST: Final = 0.9
 """A band is no wider: a latency is above 0."""
 _RESIDENT_STEPS: Final = 16
-"""Shares that a MoE's fit tries."""
+"""Steps between 0 and 1 in which a MoE's fit tries the share of the base that every step takes."""
 
 
 class Fitted(msgspec.Struct, frozen=True):
@@ -47,8 +51,9 @@ class Fitted(msgspec.Struct, frozen=True):
 
     curve: Curve
     low: float
-    """Fewest and most running sequences that it was measured at."""
+    """Fewest running sequences that it was measured at."""
     high: float
+    """Most running sequences that it was measured at."""
     buckets: int
     r2: float
     """Share of the buckets' variance that the curve explains, 0..1; low on a flat line even where that fits well."""
@@ -61,6 +66,8 @@ class Fitted(msgspec.Struct, frozen=True):
 
 
 class _Bucket(NamedTuple):
+    """Weighted medians of the points of one load level."""
+
     running: float
     itl_s: float
 
@@ -81,20 +88,20 @@ def fit(
     """
     require_not_negative("floor_s", floor_s)
     shape = roof or Curve(1.0, 0.0)
-    every = _buckets(points)
-    if not every:
+    buckets = _buckets(points)
+    if not buckets:
         return "no inter-token latency was measured"
-    kept = every[_start(every) :]
-    if len(kept) >= max(2, least_buckets) and kept[-1].running >= _LEAST_SPREAD * kept[0].running:
-        curve = _free(kept, shape, floor_s)
+    used = buckets[_line_start(buckets) :]
+    if len(used) >= max(2, least_buckets) and used[-1].running >= _LEAST_SPREAD * used[0].running:
+        curve = _fit_curve(used, shape, floor_s)
     else:
-        curve = f"{_stand(kept)}: too little for a line"
-    anchored = isinstance(curve, str) and roof is not None and _is_level(kept)
+        curve = f"{_points_text(used)}: too little for a line"
+    anchored = isinstance(curve, str) and roof is not None and _is_level(used)
     if anchored:
-        curve = _scaled(kept, shape, floor_s)
+        curve = _scale_to_buckets(used, shape, floor_s)
     if isinstance(curve, str):
         return curve
-    return _fitted(every, kept, curve, anchored=anchored)
+    return _fitted(buckets, used, curve, anchored=anchored)
 
 
 def _is_level(buckets: Sequence[_Bucket]) -> bool:
@@ -104,60 +111,65 @@ def _is_level(buckets: Sequence[_Bucket]) -> bool:
         return True
     low_s = median(_itls_s(buckets[:half]))
     high_s = median(_itls_s(buckets[half:]))
-    return high_s >= _FALL * low_s
+    return high_s >= _LEVEL * low_s
 
 
 def _itls_s(buckets: Sequence[_Bucket]) -> list[float]:
+    """ITL of each bucket."""
     return [bucket.itl_s for bucket in buckets]
 
 
-def _scaled(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
-    """The shape scaled to the median point."""
+def _scale_to_buckets(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
+    """The shape scaled to the median bucket; or why it cannot be."""
     scale = median(bucket.itl_s / shape.itl_s(bucket.running) for bucket in buckets)
-    curve = _made(shape, shape.base_s * scale, shape.slope_s * scale)
+    curve = _with_terms(shape, shape.base_s * scale, shape.slope_s * scale)
     if curve.base_s >= floor_s:
         return curve
-    return _on_floor(buckets, [(bucket.running, bucket.itl_s) for bucket in buckets], shape, floor_s)
+    return _fit_on_floor(buckets, [(bucket.running, bucket.itl_s) for bucket in buckets], shape, floor_s)
 
 
 def calibrated_ttft(line: TtftLine | None, points: Sequence[Point]) -> TtftLine | None:
-    """The TTFT through the points from below the knee; `line` moved to them where they are too few, itself without.
+    """The TTFT through the points from below the knee; where they are too few `line`, moved to those that there are.
+
+    None without `line` and such points.
 
     From three loads with a spread of 2 on: Theil-Sen over sqrt(b) or over b, whichever is nearer. Points whose offered
     load is more than 5 % above what decodes and computes its prompt have waited for admission and are left out. Each
     counts once: weights are windows of the same engine, and the latency drifts with load rather than time.
     """
-    seen = []
+    samples = []
     for point in points_below_knee(points):
         if point.ttft_s:
-            seen.append((max(1.0, point.running), point.ttft_s))
+            samples.append((max(1.0, point.running), point.ttft_s))
     if span_a_line(loads_below_knee(points)):
-        return _own_line(seen)
-    if not seen:
+        return _fit_ttft(samples)
+    if not samples:
         return line
     if line is None:
-        return TtftLine(median(ttft_s for _, ttft_s in seen), 0.0)
-    if line.ttft_s(1.0) > 0.0:
-        return line.moved_to(seen)
+        return TtftLine(median(ttft_s for _, ttft_s in samples), 0.0)
+    if line.ttft_s(1.0) > 0.0:  # a line of 0 has no factor to any measurement
+        return line.moved_to(samples)
     return line
 
 
-def _own_line(seen: Sequence[tuple[float, float]]) -> TtftLine:
-    """The line through these TTFTs by running sequences: over their root or themselves, whichever is nearer."""
+def _fit_ttft(samples: Sequence[tuple[float, float]]) -> TtftLine:
+    """The line through samples of (running sequences, TTFT in seconds): over the root of the running sequences or over
+    themselves, whichever is nearer."""
     by_root = []
-    for running, ttft_s in seen:
+    for running, ttft_s in samples:
         by_root.append((math.sqrt(running), ttft_s))
-    crowd = TtftLine(*_positive_line(by_root))
-    fixed_s, growth_s = _positive_line(seen)
+    fixed_s, crowd_s = _positive_line(by_root)
+    crowd = TtftLine(fixed_s, crowd_s)
+    fixed_s, growth_s = _positive_line(samples)
     straight = TtftLine(fixed_s, 0.0, growth_s)
-    if _ttft_error(straight, seen) < _ttft_error(crowd, seen):
+    if _ttft_error(straight, samples) < _ttft_error(crowd, samples):
         return straight
     return crowd
 
 
-def _ttft_error(line: TtftLine, seen: Sequence[tuple[float, float]]) -> float:
+def _ttft_error(line: TtftLine, samples: Sequence[tuple[float, float]]) -> float:
     """Median error of a line, as a share."""
-    return median(abs(line.ttft_s(running) / ttft_s - 1.0) for running, ttft_s in seen)
+    return median(abs(line.ttft_s(running) / ttft_s - 1.0) for running, ttft_s in samples)
 
 
 def loads_below_knee(points: Sequence[Point]) -> list[int]:
@@ -166,38 +178,36 @@ def loads_below_knee(points: Sequence[Point]) -> list[int]:
 
 
 def span_a_line(loads: Sequence[int]) -> bool:
-    """Whether the TTFT at these rising loads makes a line of its own: three of them, the last twice the first."""
+    """Whether the TTFT at these rising loads makes a line of its own: at least three, the last twice the first."""
     return len(loads) >= _LEAST_LOADS and loads[-1] >= _LEAST_SPREAD * loads[0]
 
 
 def points_below_knee(points: Sequence[Point]) -> list[Point]:
     """The points with a TTFT from below the knee: what the client holds open really runs, or computes its prompt."""
-    alone_s = _ttft_alone_s(points)
-    knee = []
-    for point in points:
-        if _is_below_knee(point, alone_s):
-            knee.append(point)
-    return knee
+    prompt_s = _prompt_alone_s(points)
+    return [point for point in points if _is_below_knee(point, prompt_s)]
 
 
-def _ttft_alone_s(points: Sequence[Point]) -> float:
+def _prompt_alone_s(points: Sequence[Point]) -> float:
     """TTFT of a client that holds one request open: nothing of it is a wait. 0 where no point is of one."""
-    alone = []
+    ttfts_s = []
     for point in points:
         if point.ttft_s and 0.0 < (point.offered or math.inf) <= _ONE_CLIENT:
-            alone.append(point.ttft_s)
-    return min(alone, default=0.0)
+            ttfts_s.append(point.ttft_s)
+    return min(ttfts_s, default=0.0)
 
 
-def _is_below_knee(point: Point, alone_s: float) -> bool:
-    """Whether no request of a point waits for admission, with prompts that take `alone_s`."""
+def _is_below_knee(point: Point, prompt_s: float) -> bool:
+    """Whether no request of a point waits for admission, with prompts that take `prompt_s` to compute."""
     if not (point.ttft_s and 0.0 < point.ttft_s < _LONGEST_TTFT_S and 0.0 < point.running < math.inf):
         return False
     if point.offered is None:
         return True
     # Running are those that decode; with short answers to long prompts many more compute their prompt.
-    prompts = point.offered * alone_s / point.e2e_s if point.e2e_s else 0.0
-    return point.offered <= _KNEE * point.running + prompts
+    in_prefill = 0.0
+    if point.e2e_s:
+        in_prefill = point.offered * prompt_s / point.e2e_s
+    return point.offered <= _KNEE * point.running + in_prefill
 
 
 class LatencySample(NamedTuple):
@@ -220,7 +230,7 @@ def tail_of(samples: Sequence[LatencySample], mean: Curve | TtftLine | None, oth
     """
     usable = [sample for sample in samples if sample.usable]
     if not usable:
-        return Tail(otherwise or 1.0, otherwise is not None)
+        return Tail(otherwise or 1.0, known=otherwise is not None)
     ratios = []
     levels = []
     for sample in usable:
@@ -231,11 +241,13 @@ def tail_of(samples: Sequence[LatencySample], mean: Curve | TtftLine | None, oth
     if mean is None or len(loads) < _LEAST_LOADS or loads[-1] < _LEAST_TAIL_SPREAD * loads[0]:
         return Tail(ratio, known=True)
     base_s, slope_s = _theil_sen(levels)
-    return Tail(ratio, True, base_s, slope_s, max(1.0, loads[-1]), _mean_s(mean))
+    return Tail(
+        ratio=ratio, known=True, base_s=base_s, slope_s=slope_s, high=max(1.0, loads[-1]), mean_s=_mean_s_of(mean)
+    )
 
 
-def _mean_s(line: Curve | TtftLine) -> Callable[[float], float]:
-    """The mean of a latency by running sequences: an ITL or a TTFT, whichever the line is of."""
+def _mean_s_of(line: Curve | TtftLine) -> Callable[[float], float]:
+    """The function from running sequences to the mean of the latency that the line is of: an ITL or a TTFT."""
     if isinstance(line, Curve):
         return line.itl_s
     return line.ttft_s
@@ -253,30 +265,33 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
 
 
 def _theil_sen(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Intercept and slope, that one at least 0."""
+    """Intercept and slope of the Theil-Sen line, its slope at least 0."""
     slope = max(0.0, _slope(points))
     return median(y - slope * x for x, y in points), slope
 
 
 def _positive_line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Intercept and slope, both at least 0."""
+    """Intercept and slope of the Theil-Sen line, both at least 0: where it begins below 0, of a line through 0."""
     base, slope = _theil_sen(points)
     if base >= 0.0:
-        return (base, slope)
-    return (0.0, median(y / x for x, y in points))
+        return base, slope
+    return 0.0, median(y / x for x, y in points)
 
 
 def _buckets(points: Iterable[Point]) -> list[_Bucket]:
-    """Medians by running, rising. Below 1 the mean is of idle moments: who decodes then decodes alone.
+    """Medians of the points of each load level with an ITL, by rising load.
 
-    An hour per token or a million sequences were not measured.
+    A mean of less than one running sequence is of idle moments, too: what decodes then decodes alone. It counts as 1.
     """
     grouped: dict[int, list[tuple[float, float, int]]] = {}
     for point in points:
         itl_s = point.itl_s
-        if itl_s is not None and 0.0 < itl_s < _LONGEST_S and 0.0 < point.running <= _MOST and point.weight > 0:
-            running = max(1.0, point.running)
-            grouped.setdefault(load_level(running), []).append((running, itl_s, point.weight))
+        if itl_s is None or not 0.0 < itl_s < _LONGEST_ITL_S:
+            continue
+        if not 0.0 < point.running <= _MOST_RUNNING or point.weight <= 0:
+            continue
+        running = max(1.0, point.running)
+        grouped.setdefault(load_level(running), []).append((running, itl_s, point.weight))
     buckets = []
     for _, group in sorted(grouped.items()):
         loads = []
@@ -284,17 +299,17 @@ def _buckets(points: Iterable[Point]) -> list[_Bucket]:
         for running, itl_s, weight in group:
             loads.append((running, weight))
             latencies.append((itl_s, weight))
-        buckets.append(_Bucket(_median(loads), _median(latencies)))
+        buckets.append(_Bucket(_weighted_median(loads), _weighted_median(latencies)))
     return buckets
 
 
-def _start(buckets: Sequence[_Bucket]) -> int:
-    """First bucket of the line: behind a hump at few sequences, which is no line.
+def _line_start(buckets: Sequence[_Bucket]) -> int:
+    """Index of the first bucket of the line: behind a hump at few sequences, which is no line.
 
     Data-parallel engines decode 3 times slower below one sequence per rank (vLLM #23752). The cut is a fall where the
     medians before and behind differ most; with fewer than three buckets or a spread below 2 behind it, there is none.
     """
-    best = _HUMP
+    largest_drop = _HUMP
     start = 0
     for cut in range(1, len(buckets) - 2):
         if buckets[-1].running < _LEAST_SPREAD * buckets[cut].running:
@@ -303,87 +318,98 @@ def _start(buckets: Sequence[_Bucket]) -> int:
             continue
         before = sorted(_itls_s(buckets[:cut]))
         behind = sorted(_itls_s(buckets[cut:]))
+        # Of an even number the lower middle before, the upper one behind: a cut has to be clear.
         drop = before[(len(before) - 1) // 2] / behind[len(behind) // 2]
-        if drop > best:
-            best = drop
+        if drop > largest_drop:
+            largest_drop = drop
             start = cut
     return start
 
 
-def _free(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
-    """The best line; of a MoE with the best share of the base that every step takes, whatever it is routed to.
+def _fit_curve(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
+    """The best curve of a shape, or why there is none; of a MoE with the best share of the base that every step takes,
+    whatever it is routed to.
 
     Launches and all-reduces take time beside the reads, more of it in one engine than in another.
     """
-    line = _line(buckets, shape, floor_s)
+    best = _fit_line(buckets, shape, floor_s)
     if not shape.experts or shape.resident_ratio == 1.0:
-        return line
-    best = line
-    if isinstance(line, str):
-        error = math.inf
-    else:
-        error = _mean_error(buckets, line)
+        return best
+    least_error = math.inf
+    if isinstance(best, Curve):
+        least_error = _mean_error(buckets, best)
     for step in range(_RESIDENT_STEPS + 1):
-        tried = _line(buckets, msgspec.structs.replace(shape, resident_ratio=step / _RESIDENT_STEPS), floor_s)
-        if isinstance(tried, Curve) and _mean_error(buckets, tried) < error:
-            best = tried
-            error = _mean_error(buckets, tried)
+        with_share = msgspec.structs.replace(shape, resident_ratio=step / _RESIDENT_STEPS)
+        curve = _fit_line(buckets, with_share, floor_s)
+        if isinstance(curve, Curve):
+            error = _mean_error(buckets, curve)
+            if error < least_error:
+                best = curve
+                least_error = error
     return best
 
 
-def _line(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
-    """Theil-Sen in the space where every curve of this shape is a line, y = base + slope*x; base by relative error."""
+def _fit_line(buckets: Sequence[_Bucket], shape: Curve, floor_s: float) -> Curve | str:
+    """Theil-Sen where every curve of this shape is a line, y = base + slope*x with x = b/w and y = ITL/w; the base by
+    relative error. Or why there is no line."""
     line = []
-    for b in buckets:
-        for read in (shape.weight_ratio(b.running),):
-            line.append((b.running / read, b.itl_s / read))
+    for bucket in buckets:
+        weight_ratio = shape.weight_ratio(bucket.running)
+        line.append((bucket.running / weight_ratio, bucket.itl_s / weight_ratio))
     slope_s = _slope(line)
     if slope_s < 0.0:
-        if -slope_s * (line[-1][0] - line[0][0]) > _FLAT * median(y for _, y in line):
-            return f"ITL falls as running rises ({_stand(buckets)}): something else changed meanwhile"
+        fall_s = -slope_s * (line[-1][0] - line[0][0])
+        if fall_s > _FLAT * median(y for _, y in line):
+            return f"ITL falls as running rises ({_points_text(buckets)}): something else changed meanwhile"
         slope_s = 0.0
-    base_s = _median([(y - slope_s * x, 1.0 / y) for x, y in line])
+    base_s = _weighted_median([(y - slope_s * x, 1.0 / y) for x, y in line])
     if base_s >= floor_s and base_s > 0.0:
-        return _made(shape, base_s, slope_s)
+        return _with_terms(shape, base_s, slope_s)
     if floor_s <= 0.0:
-        return f"ITL grows faster than running ({_stand(buckets)}): no line, and no floor to hold one to"
-    return _on_floor(buckets, line, shape, floor_s)
+        return f"ITL grows faster than running ({_points_text(buckets)}): no line, and no floor to hold one to"
+    return _fit_on_floor(buckets, line, shape, floor_s)
 
 
-def _on_floor(
+def _fit_on_floor(
     buckets: Sequence[_Bucket], line: Sequence[tuple[float, float]], shape: Curve, floor_s: float
 ) -> Curve | str:
+    """The curve whose base is `floor_s`, through the points of `line`; or why there is none."""
     slope_s = median((y - floor_s) / x for x, y in line)
     if slope_s > 0.0:
-        return _made(shape, floor_s, slope_s)
+        return _with_terms(shape, floor_s, slope_s)
     return (
         f"ITL {min(_itls_s(buckets)) * 1e3:.1f} ms is less than reading the weights allows "
         f"(base at least {floor_s * 1e3:.1f} ms): model, precision or GPU differ from what is assumed"
     )
 
 
-def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
-    errors = []
-    shares = []
-    for bucket in kept:
-        error = curve.itl_s(bucket.running) - bucket.itl_s
-        errors.append(error)
-        shares.append(abs(error / bucket.itl_s))
-    r2 = _r2(kept, errors)
-    scatter = 2.0 * median(shares)
-    band = band_of("one load" if anchored else "measured", 1, bool(curve.experts))
-    if scatter > band.widest():
-        band = Band(-min(scatter, _WIDEST), min(scatter, _WIDEST), 0)
-    parts = [f"{'roofline scaled to' if anchored else 'fit of'} {_stand(kept)}"]
-    if not anchored:
+def _fitted(buckets: Sequence[_Bucket], used: Sequence[_Bucket], curve: Curve, *, anchored: bool) -> Fitted:
+    """A curve with its range, errors and words; `used`: the buckets without those of a hump."""
+    errors_s = []
+    relative_errors = []
+    for bucket in used:
+        error_s = curve.itl_s(bucket.running) - bucket.itl_s
+        errors_s.append(error_s)
+        relative_errors.append(abs(error_s / bucket.itl_s))
+    r2 = _r2(used, errors_s)
+    if anchored:
+        figure = "one load"
+        parts = [f"roofline scaled to {_points_text(used)}"]
+    else:
+        figure = "measured"
+        parts = [f"fit of {_points_text(used)}"]
         parts.append("flat" if curve.slope_s == 0.0 else f"r2 {r2:.2f}")
-    if len(kept) < len(every):
-        parts.append(f"slower below {kept[0].running:.0f}, left out")
+    if len(used) < len(buckets):
+        parts.append(f"slower below {used[0].running:.0f}, left out")
+    band = band_of(figure, 1, bool(curve.experts))
+    scatter = 2.0 * median(relative_errors)
+    if scatter > band.widest():
+        band = Band(-min(scatter, _WIDEST), min(scatter, _WIDEST), rows=0)
     return Fitted(
         curve=curve,
-        low=kept[0].running,
-        high=kept[-1].running,
-        buckets=len(kept),
+        low=used[0].running,
+        high=used[-1].running,
+        buckets=len(used),
         r2=r2,
         band=band,
         anchored=anchored,
@@ -391,44 +417,46 @@ def _fitted(every: Sequence[_Bucket], kept: Sequence[_Bucket], curve: Curve, *, 
     )
 
 
-def _r2(buckets: Sequence[_Bucket], errors: Sequence[float]) -> float:
+def _r2(buckets: Sequence[_Bucket], errors_s: Sequence[float]) -> float:
     """Share of the variance that a curve with these errors explains; 0 where there is none."""
     latencies = _itls_s(buckets)
     mean = sum(latencies) / len(latencies)
     spread = sum((itl_s - mean) ** 2 for itl_s in latencies)
     if spread <= 0.0:
         return 0.0
-    return max(0.0, 1.0 - sum(error**2 for error in errors) / spread)
+    return max(0.0, 1.0 - sum(error**2 for error in errors_s) / spread)
 
 
-def _made(shape: Curve, base_s: float, slope_s: float) -> Curve:
+def _with_terms(shape: Curve, base_s: float, slope_s: float) -> Curve:
+    """A curve of this shape with another base and slope."""
     return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
 
 
 def _mean_error(buckets: Sequence[_Bucket], curve: Curve) -> float:
-    """The mean: of three buckets two lie on every line, so that the median tells no shares apart."""
+    """Mean error of a curve, as a share. Not the median: two of three buckets lie on every line, whatever its shape."""
     return sum(abs(curve.itl_s(bucket.running) / bucket.itl_s - 1.0) for bucket in buckets) / len(buckets)
 
 
-def _median(weighted: Sequence[tuple[float, float]]) -> float:
-    """Weighted median; the middle of both where the weights split evenly."""
+def _weighted_median(weighted: Sequence[tuple[float, float]]) -> float:
+    """Median of (value, weight); the middle of both where the weights split evenly. Not a number without any."""
     ordered = sorted(weighted)
     half = sum(weight for _, weight in ordered) / 2.0
-    before = 0.0
+    summed = 0.0
     for index, (value, weight) in enumerate(ordered):
-        before += weight
-        if before > half or index == len(ordered) - 1:
+        summed += weight
+        if summed > half or index == len(ordered) - 1:
             return value
-        if math.isclose(before, half):
+        if math.isclose(summed, half):
             return (value + ordered[index + 1][0]) / 2.0
     return math.nan
 
 
-def _stand(buckets: Sequence[_Bucket]) -> str:
+def _points_text(buckets: Sequence[_Bucket]) -> str:
+    """Number and range of the buckets, as `5 points at 2 to 36 running`."""
     low = buckets[0].running
     high = buckets[-1].running
     if f"{low:.0f}" != f"{high:.0f}":
         span = f"{low:.0f} to {high:.0f}"
     else:
         span = f"{low:.0f}"
-    return f"{len(buckets)} point{'s' if len(buckets) > 1 else ''} at {span} running"
+    return f"{counted(len(buckets), 'point')} at {span} running"
