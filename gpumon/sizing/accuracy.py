@@ -16,13 +16,15 @@ class Band(msgspec.Struct, frozen=True):
     """Range of the errors of one kind of prediction, as shares of it: 8 of 10 measured values were inside."""
 
     low: float
-    """-0.3: a measured value was 30 % below the prediction."""
+    """Share by which measured values were below the prediction: -0.3 is 30 % below."""
     high: float
+    """Share by which measured values were above the prediction."""
     rows: int
     """Rows of published servers behind it, none of them of the engine that is sized; 0: it is the scatter of the fit's
     own points."""
 
     def __bool__(self) -> bool:
+        """Whether there is a band: `NO_BAND` has none."""
         return self.high > self.low
 
     @property
@@ -43,7 +45,7 @@ class Band(msgspec.Struct, frozen=True):
         return f"{self.low * 100:+.0f} % to {self.high * 100:+.0f} %{rows}"
 
     def widest(self) -> float:
-        """The larger one of its two sides."""
+        """The larger one of its two sides, as a share without sign."""
         return max(-self.low, self.high)
 
     def union(self, other: Band) -> Band:
@@ -51,7 +53,7 @@ class Band(msgspec.Struct, frozen=True):
         if self.rows and other.rows:
             rows = min(self.rows, other.rows)
         else:
-            rows = self.rows or other.rows
+            rows = self.rows or other.rows  # one of both has no rows of its own
         return Band(min(self.low, other.low), max(self.high, other.high), rows)
 
 
@@ -93,14 +95,15 @@ class FirstTokenCost(NamedTuple):
 
 REACHED: Final = EngineEfficiency(*EFFICIENCY)
 """Efficiencies as fitted to all measured rows (`python -m tests.accuracy.silicon`)."""
-
-
+_MOST_RANKS: Final = 8
+"""Most data-parallel ranks of a measured server, each on one GPU."""
 STEP_TOKENS: Final = {"vllm": 8192.0}
 """Engine -> prompt tokens of one step, for engines whose TTFT rises with the steps of the prompts in flight."""
 
 
 def steps_each(engine: str, new_tokens: float) -> float:
-    """Multiple of `layers_each` for one request in flight with a prompt of `new_tokens` computed tokens."""
+    """Times that `FirstTokenCost.layers_each` counts for each request in flight: the steps of a prompt of `new_tokens`
+    computed tokens, or 1 of an engine whose TTFT does not rise with them."""
     step_tokens = STEP_TOKENS.get(engine)
     if step_tokens is None:
         return 1.0
@@ -124,10 +127,6 @@ def band_of(figure: str, tp: int, moe: bool) -> Band:
     sizes = [size for size, is_moe in bands if is_moe == moe]
     smaller = [size for size in sizes if size <= tp]
     return Band(*bands[max(smaller or sizes), moe])
-
-
-_MOST_RANKS: Final = 8
-"""Most data-parallel ranks of a measured server, each on one GPU."""
 
 
 def unmeasured_reason(architecture: str, pp: int, dp: int = 1, tp: int = 1, indexed: bool = False) -> str:

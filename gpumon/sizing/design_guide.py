@@ -16,10 +16,12 @@ class _Throughput(NamedTuple):
     """Last part of the profile's name."""
     model: str
     concurrency: float
+    """Requests that the client held open."""
     e2e_p95_ms: float
     e2e_ms: float
-    """Mean; so `queue_ms`, which is a part of it."""
+    """Mean from the request to its last token."""
     queue_ms: float
+    """Mean part of `e2e_ms` that a request waits."""
     requests_per_s: float
     memory_gb: float
     busy_ratio: float
@@ -34,7 +36,7 @@ class _Memory(NamedTuple):
     memory_gb: float
     precision: str
     gpu: str
-    """Stated for the NeMo models alone; else empty."""
+    """Catalogue name; the guide states the GPU of the NeMo models alone, else it is empty."""
 
 
 _TABLE_10: Final = (
@@ -70,6 +72,7 @@ def guide_profiles() -> tuple[Observed, ...]:
 
 
 def _throughput_profile(row: _Throughput) -> Observed:
+    """A row of table 10 as a profile with one operating point."""
     # Requests in service, by Little's law: the guide's concurrency counts those in the queue, too.
     running = row.requests_per_s * (row.e2e_ms - row.queue_ms) / 1e3
     point = Point(
@@ -97,6 +100,7 @@ def _throughput_profile(row: _Throughput) -> Observed:
 
 
 def _memory_profile(row: _Memory) -> Observed:
+    """A row of table 9 as a profile without operating points."""
     source = "Dell H19686, July 2023, table 9"
     if row.label in _WEB_EDITION_ONLY:
         source = "Dell design guide, web edition, table 13"

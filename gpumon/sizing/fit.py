@@ -84,7 +84,7 @@ def fit(
     Below `least_buckets` buckets (5 for live points; a sweep's few are means over whole runs, 3 do) or a spread of 2
     one load cannot tell base from slope: the roofline `roof` of what was seen is scaled to the median point. The same
     where the ITL falls by no more than noise over a short range does. `roof` gives w; without one it is 1.
-    Sizing fact sheet, 1.4. ValueError on a floor that is negative.
+    Raises ValueError for a floor that is negative.
     """
     require_not_negative("floor_s", floor_s)
     shape = roof or Curve(1.0, 0.0)

@@ -1,4 +1,4 @@
-"""The knee of a sweep: beyond it more load does not pay (sizing fact sheet, capacity: knee detection on a sweep)."""
+"""The knee of a sweep: beyond it more load does not pay."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _LEAST_FALL: Final = 0.05
 LEAST_GAIN: Final = 0.1
 """Throughput that a doubled load must add for the larger load to be worth its latency."""
 BENT: Final = 0.5
-"""Share of the throughput that one request more added at first, below which the curve counts as bent: advice."""
+"""Share of the throughput that one request more added at first, below which the curve counts as bent; that is advice,
+no knee."""
 _COMPARED_LOADS: Final = 1.2
 """Smallest factor between two loads whose throughputs are compared."""
 _LEAST_FOLLOWED: Final = 0.5
@@ -32,13 +33,13 @@ class Knee(msgspec.Struct, frozen=True):
     """The knee of a sweep."""
 
     point: Point
-    """The last point before the knee."""
+    """The last point whose load is worth offering."""
     beyond: Point | None
     """The first point beyond the knee; None: the sweep ends before it."""
     rule: str
     """The finding that decided, as a clause: `running stops following the load: 85.2 of 100`."""
     plateau: float | None = None
-    """Sequences that decode together where running stopped to grow, whatever more is offered."""
+    """Sequences that decode together where running stopped to grow, whatever more is offered; None: it still grows."""
     advice: str = ""
     """Load at which throughput began to flatten before the knee, in one clause; empty where it did not."""
 
@@ -73,10 +74,10 @@ def knee(points: Sequence[Point]) -> Knee:
         raise ValueError("a sweep without points has no knee")
     rising = sorted(points, key=load_of_point)
     plateau = _plateau(rising)
-    advice = _bend(rising)
-    for find_rule, loads in ((_queue_rule, rising), (_saturation_rule, _spaced(rising))):
+    advice = _bend_advice(rising)
+    for find_reason, loads in ((_queue_reason, rising), (_saturation_reason, _spaced(rising))):
         for before, after in pairwise(loads):
-            rule = find_rule(before, after)
+            rule = find_reason(before, after)
             if rule:
                 return Knee(before, after, rule, plateau, advice)
     rule = "a single point"
@@ -85,7 +86,7 @@ def knee(points: Sequence[Point]) -> Knee:
     return Knee(rising[-1], None, rule, plateau, advice)
 
 
-def _queue_rule(before: Point, after: Point) -> str:
+def _queue_reason(before: Point, after: Point) -> str:
     """The clause that running fell behind the offered load between two points; empty where it did not.
 
     A prompt that waits for other prompts of the same burst is no queue: TTFT then grows no faster than the load.
@@ -93,8 +94,8 @@ def _queue_rule(before: Point, after: Point) -> str:
     if _running_share(after) >= _running_share(before) * (1.0 - _LEAST_FALL):
         return ""
     growth = load_of_point(after) - load_of_point(before)
-    stagnates = growth > 0.0 and after.running - before.running < _LEAST_FOLLOWED * growth
-    if not stagnates and _ttft_follows_load(before, after):
+    is_stagnant = growth > 0.0 and after.running - before.running < _LEAST_FOLLOWED * growth
+    if not is_stagnant and _ttft_follows_load(before, after):
         return ""
     return f"running stops following the load: {after.running:.1f} of {load_of_point(after):.4g}"
 
@@ -108,13 +109,17 @@ def _ttft_follows_load(before: Point, after: Point) -> bool:
 
 def _running_share(point: Point) -> float:
     """Share of the offered requests that run."""
-    if load_of_point(point) > 0.0:
-        return point.running / load_of_point(point)
+    load = load_of_point(point)
+    if load > 0.0:
+        return point.running / load
     return 1.0
 
 
 def gain_per_doubling(before: float, after: float, growth: float) -> float:
-    """Throughput that a doubled load adds, as a share, from two throughputs and the factor between their loads."""
+    """Throughput that a doubled load adds, as a share, from two throughputs and the factor between their loads.
+
+    Infinite where there is nothing to compare: no throughput, or no growth of the load.
+    """
     if before <= 0.0 or after <= 0.0 or growth <= 1.0:
         return math.inf
     return math.pow(after / before, 1.0 / math.log2(growth)) - 1.0
@@ -122,40 +127,41 @@ def gain_per_doubling(before: float, after: float, growth: float) -> float:
 
 def _spaced(rising: Sequence[Point]) -> list[Point]:
     """The points at least a fifth of the load apart: between closer ones the noise of a run is more than the gain."""
-    kept = [rising[0]]
+    spaced = [rising[0]]
     for point in rising[1:]:
-        if load_of_point(point) >= _COMPARED_LOADS * load_of_point(kept[-1]):
-            kept.append(point)
-    return kept
+        if load_of_point(point) >= _COMPARED_LOADS * load_of_point(spaced[-1]):
+            spaced.append(point)
+    return spaced
 
 
-def _saturation_rule(before: Point, after: Point) -> str:
+def _saturation_reason(before: Point, after: Point) -> str:
     """The clause that throughput hardly grew between two points; empty where it grew enough, or is not known."""
-    at_before = throughput(before)
-    at_after = throughput(after)
-    if at_before is None or at_after is None or load_of_point(before) <= 0.0:
+    throughput_before = throughput(before)
+    throughput_after = throughput(after)
+    if throughput_before is None or throughput_after is None or load_of_point(before) <= 0.0:
         return ""
-    gain = gain_per_doubling(at_before, at_after, load_of_point(after) / load_of_point(before))
+    growth = load_of_point(after) / load_of_point(before)
+    gain = gain_per_doubling(throughput_before, throughput_after, growth)
     if gain >= LEAST_GAIN:
         return ""
     return f"twice the load adds {max(0.0, gain):.0%} throughput"
 
 
-def _bend(rising: Sequence[Point]) -> str:
+def _bend_advice(rising: Sequence[Point]) -> str:
     """The clause with the load from which on one request more adds less than half of the throughput that one added at
     first; empty where there is no such load."""
     first = rising[0]
-    at_first = throughput(first)
-    if not at_first or load_of_point(first) <= 0.0:
+    first_throughput = throughput(first)
+    if not first_throughput or load_of_point(first) <= 0.0:
         return ""
     for before, after in pairwise(rising):
-        at_before = throughput(before)
-        at_after = throughput(after)
+        throughput_before = throughput(before)
+        throughput_after = throughput(after)
         step = load_of_point(after) - load_of_point(before)
-        if at_before is None or at_after is None or step <= 0.0:
+        if throughput_before is None or throughput_after is None or step <= 0.0:
             continue
-        per_request = (at_after - at_before) / step
-        share = per_request / (at_first / load_of_point(first))
+        per_request = (throughput_after - throughput_before) / step
+        share = per_request / (first_throughput / load_of_point(first))
         if share < BENT:
             share_text = f"{max(0.0, share):.0%} of the throughput that one added at first"
             return f"above {load_of_point(before):.4g} one more in flight adds {share_text}"

@@ -14,24 +14,26 @@ from gpumon.efficiency.traffic import distinct_experts
 
 MOST_SEQUENCES: Final = 1e6
 """Requests in flight beyond which no single instance is believed."""
+_RESOLUTION: Final = 1e-12
+"""Share of a load to which the largest one is searched."""
 
 
-def largest_load(holds: Callable[[float], bool]) -> float:
-    """The largest load from 1 to `MOST_SEQUENCES` for which `holds`, which must hold for all smaller ones, too.
+def largest_load(is_met: Callable[[float], bool]) -> float:
+    """The largest load from 1 to `MOST_SEQUENCES` at which `is_met`, which has to be met at all smaller ones, too.
 
-    0: it holds for none; infinite: for all.
+    0: it is met at none; infinite: at all.
     """
-    if not holds(1.0):
+    if not is_met(1.0):
         return 0.0
-    if holds(MOST_SEQUENCES):
+    if is_met(MOST_SEQUENCES):
         return math.inf
     low = 1.0
     high = MOST_SEQUENCES
-    while high - low > 1e-12 * low:
+    while high - low > _RESOLUTION * low:
         middle = (low + high) / 2.0
         if high > 2.0 * low:  # over powers of ten the geometric mean is faster
             middle = math.sqrt(low * high)
-        if holds(middle):
+        if is_met(middle):
             low = middle
         else:
             high = middle
@@ -100,20 +102,20 @@ class Curve(msgspec.Struct, frozen=True):
 
     A line fits real serving up to the KV knee: base is the read of the weights, slope what each sequence adds (its KV,
     its share of prefill, its overhead). In a MoE a step reads only the experts that its tokens are routed to, so
-    w(b) = resident + (1 - resident)*(1 - (1 - k/E)^b), which is 1 with all of them; dense models have w = 1. Sizing
-    fact sheet, results 1 and 4. Raises ValueError for a base that is not positive, a negative slope, a share outside
-    0..1.
+    w(b) = resident + (1 - resident)*(1 - (1 - k/E)^b), which is 1 with all of them; dense models have w = 1. Raises
+    ValueError for a base that is not positive, a negative slope, a share outside 0..1.
     """
 
     base_s: float
-    """With all experts read."""
+    """Seconds of a step beside what each sequence adds, with all experts read."""
     slope_s: float
+    """Seconds that each running sequence adds."""
     resident_ratio: float = 1.0
     """Share of the weights' bytes that every step reads: all but the routed experts."""
     experts: int = 0
     """Routed experts of one layer; 0 is dense."""
     experts_per_token: float = 0
-    """Per sequence and step; not whole where a step verifies several tokens of a sequence."""
+    """Experts that a step reads for one sequence; not whole where it verifies several tokens of it."""
 
     def __post_init__(self) -> None:
         require_positive("base_s", self.base_s)
@@ -156,7 +158,9 @@ class TtftLine(msgspec.Struct, frozen=True):
 
     fixed_s: float
     crowd_s: float
+    """Seconds per root of the requests in flight."""
     growth_s: float = 0.0
+    """Seconds per request in flight."""
 
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
@@ -164,7 +168,7 @@ class TtftLine(msgspec.Struct, frozen=True):
 
     def ttft_s(self, running: float) -> float:
         """Mean seconds to the first token beside `running` sequences."""
-        load = max(1.0, require_not_negative("running", running))
+        load = max(1.0, require_not_negative("running", running))  # the request itself is in flight
         return self.fixed_s + self.crowd_s * math.sqrt(load) + self.growth_s * load
 
     def running_at(self, ttft_s: float) -> float:
@@ -173,7 +177,7 @@ class TtftLine(msgspec.Struct, frozen=True):
         return largest_load(lambda running: self.ttft_s(running) <= ttft_s)
 
     def scaled(self, factor: float) -> TtftLine:
-        """The line times a factor at any load."""
+        """The line with its TTFT times `factor` at any load."""
         return TtftLine(self.fixed_s * factor, self.crowd_s * factor, self.growth_s * factor)
 
     def moved_to(self, samples: Sequence[tuple[float, float]]) -> TtftLine:
@@ -188,6 +192,7 @@ class TtftLine(msgspec.Struct, frozen=True):
         fixed_s = median(ttft_s - rising.ttft_s(running) for running, ttft_s in samples)
         if fixed_s >= 0.0:
             return msgspec.structs.replace(rising, fixed_s=fixed_s)
+        # The part that rises is more than was measured: it alone, scaled to the samples.
         return rising.scaled(median(ttft_s / rising.ttft_s(running) for running, ttft_s in samples))
 
 
@@ -204,7 +209,9 @@ class Tail(NamedTuple):
     known: bool = False
     """Whether it was typed or measured; else p95 is taken to be the mean."""
     base_s: float = 0.0
+    """Seconds of the line of p95 at no load."""
     slope_s: float = 0.0
+    """Seconds that each request in flight adds to p95."""
     high: float = MOST_SEQUENCES
     """Highest load that the line was measured at, at least 1."""
     mean_s: Callable[[float], float] | None = None
@@ -225,7 +232,10 @@ class Tail(NamedTuple):
 
 
 def largest_load_within(goal_s: float, mean_s: Callable[[float], float], tail: Tail) -> float:
-    """The largest load whose p95 is within a goal; 0 if that of 1 is not, infinite if all are."""
+    """The largest load whose p95 is within a goal; 0 if that of one request is not, infinite if those of all loads are.
+
+    `mean_s` gives the mean latency by the load.
+    """
     return largest_load(lambda running: mean_s(running) * tail.ratio_at(running) <= goal_s)
 
 

@@ -1,6 +1,6 @@
 """Efficiencies and error bands of measured servers; written by `python -m tests.accuracy.silicon --write`.
 
-`bands` says what each number is, tests/data/README-silicon.md where the rows are from.
+`accuracy` says what each number is, tests/data/README-silicon.md where the rows are from.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 EFFICIENCY: Final = (0.7913, 0.6388, 0.4438, 0.8868, 3.161e-05, 1.208e-05, 4.289e-05)
+"""Fields of `accuracy.EngineEfficiency`, in their order."""
 MEASURED_ARCHITECTURES: Final = frozenset({"Blackwell Ultra", "Blackwell", "Hopper"})
 """Generations of GPUs that rows are of."""
 TTFT_FITS: Final[dict[str, tuple[float, float, float, float]]] = {
@@ -16,6 +17,7 @@ TTFT_FITS: Final[dict[str, tuple[float, float, float, float]]] = {
     "trtllm": (18.2, 0.08292, 2.237, 0.1027),
     "vllm": (10.4, 1.258, 1.937, 0.07481),
 }
+"""Engine -> fields of `accuracy.FirstTokenCost`, in their order; under the empty name those of all engines."""
 BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {
     "itl": {
         (1, False): (-0.21, 0.406, 485),
@@ -83,3 +85,4 @@ BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {
         (1, True): (-0.18, 0.285, 1635),
     },
 }
+"""Kind of figure -> (tensor-parallel size, whether a MoE) -> fields of `accuracy.Band`, in their order."""

@@ -14,18 +14,19 @@ from gpumon.sizing.length_tail import Lengths
 
 MOST_POINTS: Final = 64
 """Operating points of one instance that are kept."""
-_LAST_WHOLE: Final = 15
-"""Highest number of sequences that is a class of its own."""
-_LEVELS_FROM: Final = _LAST_WHOLE + 0.5  # what is below rounds to 15
+_LAST_WHOLE_LEVEL: Final = 15
+"""Highest number of sequences that is a level of its own."""
+_STEPS_FROM: Final = _LAST_WHOLE_LEVEL + 0.5
+"""Sequences from which levels are steps of 10 %; below it they round to 15 at most."""
 _LOG_STEP: Final = math.log(1.1)
-"""Natural logarithm of the factor between two classes above."""
+"""Natural logarithm of the factor between two levels above."""
 
 
 def load_level(running: float) -> int:
-    """Number of the class of a load: one per sequence below 16, steps of 10 % above."""
-    if running < _LEVELS_FROM:
+    """Number of the level of a load: one per sequence below 16, steps of 10 % above."""
+    if running < _STEPS_FROM:
         return round(running)
-    return _LAST_WHOLE + 1 + int(math.log(running / _LEVELS_FROM) / _LOG_STEP)
+    return _LAST_WHOLE_LEVEL + 1 + int(math.log(running / _STEPS_FROM) / _LOG_STEP)
 
 
 class Origin(str, Enum):
@@ -49,9 +50,9 @@ class Point(msgspec.Struct, frozen=True, omit_defaults=True):
     offered: float | None = None
     """Requests in flight that the client held open; more than `running` past the knee."""
     ttft_s: float | None = None
-    """Mean."""
+    """Mean time to the first token."""
     e2e_s: float | None = None
-    """Mean."""
+    """Mean from the request to its last token."""
     itl_p95_s: float | None = None
     ttft_p95_s: float | None = None
     e2e_p95_s: float | None = None
@@ -59,9 +60,9 @@ class Point(msgspec.Struct, frozen=True, omit_defaults=True):
     """Output tokens."""
     requests_per_s: float | None = None
     power_w: float | None = None
-    """All GPUs of the instance."""
+    """Watts of all GPUs of the instance."""
     busy_ratio: float | None = None
-    """Mean over its GPUs."""
+    """Mean busy share of its GPUs."""
     weight: int = 1
     """Number of windows (live) or runs (sweep) behind the point."""
 
@@ -122,7 +123,7 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def parallel(self) -> tuple[int, int]:
-        """TP and PP. GPUs beyond TP x PP count as further stages, or are ranks with copies: all are its own."""
+        """TP and PP of the instance. GPUs beyond TP x PP count as further stages, so that all its GPUs are counted."""
         pp = max(1, self.pp)
         tp = self.tp or max(1, self.gpus // pp)
         return tp, max(pp, self.gpus // tp)
@@ -133,20 +134,20 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
         return max((point.running for point in self.points), default=None)
 
 
-_OPTIONAL_FIGURES: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
+_MEASURED_FIELDS: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
 
 
 def merge_points(points: Sequence[Point]) -> Point:
     """Several measurements of one load as one point: the median of each figure over those that have it."""
     figures: dict[str, float] = {}
-    for name in _OPTIONAL_FIGURES:
-        known = []
+    for name in _MEASURED_FIELDS:
+        values = []
         for point in points:
             value = getattr(point, name)
             if value is not None:
-                known.append(value)
-        if known:
-            figures[name] = median(known)
+                values.append(value)
+        if values:
+            figures[name] = median(values)
     running = median(point.running for point in points)
     weight = sum(point.weight for point in points)
     return Point(running=running, weight=weight, **figures)

@@ -29,14 +29,14 @@ def queue_warning(observed: Observed) -> str:
         offered = point.offered
         if offered is None or offered != observed.concurrency:  # not the operating point
             continue
-        waits = queue_ratio(point)
-        if waits is None or waits < _MOSTLY_QUEUED:
+        ratio = queue_ratio(point)
+        if ratio is None or ratio < _MOSTLY_QUEUED:
             continue
         kind = "its slots are full"
         if round(point.running) <= 1:
             kind = "a serial server"
         return (
-            f"{waits:.0%} of the response at concurrency {offered:g} is queue: {kind}, concurrency "
+            f"{ratio:.0%} of the response at concurrency {offered:g} is queue: {kind}, concurrency "
             f"{max(1, round(point.running))} gives the same throughput and {point.running / offered:.0%} of the "
             "latency"
         )

@@ -144,7 +144,7 @@ def module(at: EngineEfficiency, costs: Costs, bands: dict[str, Cells], generati
     lines = [
         '"""Efficiencies and error bands of measured servers; written by `python -m tests.accuracy.silicon --write`.',
         "",
-        "`bands` says what each number is, tests/data/README-silicon.md where the rows are from.",
+        "`accuracy` says what each number is, tests/data/README-silicon.md where the rows are from.",
         '"""',
         "",
         "from __future__ import annotations",
@@ -152,13 +152,15 @@ def module(at: EngineEfficiency, costs: Costs, bands: dict[str, Cells], generati
         "from typing import Final",
         "",
         f"EFFICIENCY: Final = ({', '.join(f'{value:.4g}' for value in at)})",
-        f"ARCHITECTURES: Final = frozenset({{{', '.join(sorted(repr(name) for name in generations))}}})".replace(
+        '"""Fields of `accuracy.EngineEfficiency`, in their order."""',
+        f"MEASURED_ARCHITECTURES: Final = frozenset({{{', '.join(sorted(repr(name) for name in generations))}}})".replace(
             "'", '"'
         ),
         '"""Generations of GPUs that rows are of."""',
-        "TTFT: Final[dict[str, tuple[float, float, float, float]]] = {",
+        "TTFT_FITS: Final[dict[str, tuple[float, float, float, float]]] = {",
         *engines,
         "}",
+        '"""Engine -> fields of `accuracy.FirstTokenCost`, in their order; under the empty name those of all engines."""',
         "BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {",
     ]
     for figure, cells in bands.items():
@@ -167,7 +169,12 @@ def module(at: EngineEfficiency, costs: Costs, bands: dict[str, Cells], generati
             f"        ({tp}, {moe}): ({each.low}, {each.high}, {each.rows})," for (tp, moe), each in cells.items()
         ]
         lines.append("    },")
-    return "\n".join([*lines, "}", ""])
+    lines += [
+        "}",
+        '"""Kind of figure -> (tensor-parallel size, whether a MoE) -> fields of `accuracy.Band`, in their order."""',
+        "",
+    ]
+    return "\n".join(lines)
 
 
 def shipped(judged: Sequence[Judged]) -> dict[str, Cells]:

@@ -7,13 +7,16 @@ from statistics import median
 
 import pytest
 
-from gpumon.sizing.accuracy import REACHED, band_of, first_token_cost
+from gpumon.sizing.accuracy import REACHED, Band, FirstTokenCost, band_of, first_token_cost
+from gpumon.sizing.measured_errors import BANDS, MEASURED_ARCHITECTURES, TTFT_FITS
 from gpumon.sizing.scenario import Scenario
 from tests.accuracy.silicon import (
     CONSTANTS_BEGIN,
     CONSTANTS_END,
     FACTOR,
+    TABLE,
     constants,
+    module,
     shipped,
     ttft_capacities,
 )
@@ -55,6 +58,12 @@ def test_rows_are_scored_with_the_memory_that_plans_use(rows: list[Row]) -> None
     left = read(DATA)[1]
     assert left[FITS_NO_REQUEST] == 2
     assert all(1.0 <= row.running <= row.offered for row in rows)
+
+
+def test_the_table_is_written_as_it_is_read() -> None:
+    costs = {engine: FirstTokenCost(*fit) for engine, fit in TTFT_FITS.items()}
+    bands = {figure: {cell: Band(*band) for cell, band in cells.items()} for figure, cells in BANDS.items()}
+    assert module(REACHED, costs, bands, set(MEASURED_ARCHITECTURES)) == TABLE.read_text()
 
 
 def test_inter_token_latency(judged: list[Judged]) -> None:
