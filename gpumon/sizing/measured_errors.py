@@ -17,7 +17,7 @@ TTFT_FITS: Final[dict[str, tuple[float, float, float, float]]] = {
     "trtllm": (18.2, 0.08292, 2.237, 0.1027),
     "vllm": (10.4, 1.258, 1.937, 0.07481),
 }
-"""Engine -> fields of `accuracy.FirstTokenCost`, in their order; under the empty name those of all engines."""
+"""Engine -> fields of `accuracy.FirstTokenCost`, in their order; an empty name: those of all engines."""
 BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {
     "itl": {
         (1, False): (-0.21, 0.406, 485),

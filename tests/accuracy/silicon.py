@@ -141,6 +141,7 @@ def within(ratios: Sequence[float]) -> str:
 def module(at: EngineEfficiency, costs: Costs, bands: dict[str, Cells], generations: set[str]) -> str:
     """The text of gpumon/sizing/measured_errors.py."""
     engines = [f'    "{name}": ({", ".join(f"{value:.4g}" for value in cost)}),' for name, cost in costs.items()]
+    measured = ", ".join(sorted(f'"{name}"' for name in generations))
     lines = [
         '"""Efficiencies and error bands of measured servers; written by `python -m tests.accuracy.silicon --write`.',
         "",
@@ -153,14 +154,12 @@ def module(at: EngineEfficiency, costs: Costs, bands: dict[str, Cells], generati
         "",
         f"EFFICIENCY: Final = ({', '.join(f'{value:.4g}' for value in at)})",
         '"""Fields of `accuracy.EngineEfficiency`, in their order."""',
-        f"MEASURED_ARCHITECTURES: Final = frozenset({{{', '.join(sorted(repr(name) for name in generations))}}})".replace(
-            "'", '"'
-        ),
+        f"MEASURED_ARCHITECTURES: Final = frozenset({{{measured}}})",
         '"""Generations of GPUs that rows are of."""',
         "TTFT_FITS: Final[dict[str, tuple[float, float, float, float]]] = {",
         *engines,
         "}",
-        '"""Engine -> fields of `accuracy.FirstTokenCost`, in their order; under the empty name those of all engines."""',
+        '"""Engine -> fields of `accuracy.FirstTokenCost`, in their order; an empty name: those of all engines."""',
         "BANDS: Final[dict[str, dict[tuple[int, bool], tuple[float, float, int]]]] = {",
     ]
     for figure, cells in bands.items():
