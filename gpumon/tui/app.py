@@ -35,7 +35,7 @@ from gpumon.tui.palette import Palette
 from gpumon.tui.screens.commands import COMMON
 from gpumon.tui.screens.host import HostBody
 from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext, SnapshotReady
-from gpumon.tui.screens.parts import wear
+from gpumon.tui.screens.parts import colour_textual
 from gpumon.tui.screens.travel import S
 from gpumon.tui.terminal import MOST_CELLS, chart_glyphs, colour_depth, reports_mouse, terminal_size
 from gpumon.tui.view import View
@@ -89,7 +89,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         config = config or Config()
         glyphs = chart_glyphs(config, os.environ)
         self.palette = Palette(theme, colour_depth(os.environ), ascii=glyphs == "ascii", glyphs=glyphs)
-        wear(self, self.palette)
+        colour_textual(self, self.palette)
         self.view = View(config)
         self._collecting: asyncio.Task[None] | None = None
 

@@ -36,7 +36,7 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Kind, Verdict
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.bar import Stage, bar
 from gpumon.tui.charts.raster import spark
-from gpumon.tui.charts.series import ChartSeries, Grid, grid
+from gpumon.tui.charts.series import ChartSeries, Grid, make_grid
 from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, cells_of, wrap_line
@@ -691,7 +691,7 @@ def _grid_for(room: int, span_s: float) -> tuple[int, Grid]:
         number = 1
     else:
         return 0, _NO_GRID
-    return number, grid(room // number - _SPARK_GAP, span_s)
+    return number, make_grid(room // number - _SPARK_GAP, span_s)
 
 
 def gpu_listing() -> Listing[Gpu]:

@@ -29,7 +29,7 @@ from gpumon.tui.charts.curves import (
 )
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.charts.raster import CURVE_KEYS, RASTERS, area, height_steps, spark
-from gpumon.tui.charts.series import SPANS_S, ChartSeries, Grid, grid
+from gpumon.tui.charts.series import SPANS_S, ChartSeries, Grid, make_grid
 from gpumon.tui.levels import LevelBounds, levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import SHADES, Glyphs
@@ -156,7 +156,7 @@ def test_reading_only_what_is_new_gives_the_same_as_reading_all(
 
 
 def test_a_chart_of_half_a_minute_moves_on_every_two_seconds_and_draws_the_newest_value_to_its_edge() -> None:
-    columns = grid(39, 30.0)
+    columns = make_grid(39, 30.0)
     history = History()
     series = ChartSeries(history, "busy", columns.columns, columns.column_s, columns.step)
     edges = set()
@@ -197,11 +197,11 @@ def test_figures_are_read_once_a_moment() -> None:
     history = History(ticks=4)
     history.append(1000.0, {"mfu": 0.5})
     figures = CurveTexts(history)
-    assert figures.at(1000.0)["mfu"] == "50%"
+    assert figures.texts_at(1000.0)["mfu"] == "50%"
     for at in range(10):
         history.append(1001.0 + at, {"mfu": 0.1})
-    assert figures.at(1000.0)["mfu"] == "50%"
-    assert figures.at(1010.0)["mfu"] == "10%"
+    assert figures.texts_at(1000.0)["mfu"] == "50%"
+    assert figures.texts_at(1010.0)["mfu"] == "10%"
 
 
 @each_row("span_s", SPANS_S)
@@ -230,7 +230,7 @@ def test_a_steady_course_has_no_gap_and_an_outage_has(span_s: float, interval_s:
 @each_row("span_s", SPANS_S)
 @each_row("width", [60, 80, 120, 200, 300])
 def test_the_labels_of_the_time_axis_are_true(width: int, span_s: float) -> None:
-    found = grid(width - 2, span_s)
+    found = make_grid(width - 2, span_s)
     axis = text(tuple(time_labels(found)))
     assert len(axis) == found.columns
     assert axis.endswith("now")
@@ -248,7 +248,7 @@ def test_nothing_a_zero_and_little_differ() -> None:
 
 @given(st.integers(1, 300), st.floats(60.0, 7200.0))
 def test_the_columns_end_where_the_span_begins(room: int, span_s: float) -> None:
-    found = grid(room, span_s)
+    found = make_grid(room, span_s)
     assert span_s - 1e-6 <= found.span_s < span_s + found.column_s
     assert sum(cells(piece) for piece, _ in time_labels(found)) == found.columns <= room
 
@@ -256,14 +256,14 @@ def test_the_columns_end_where_the_span_begins(room: int, span_s: float) -> None
 @each_row("span_s", [60.0, 120.0, 300.0, 600.0, 1800.0])
 def test_the_columns_fill_the_room(span_s: float) -> None:
     for room in range(24, 300):
-        assert grid(room, span_s).columns >= 0.8 * room
+        assert make_grid(room, span_s).columns >= 0.8 * room
 
 
 @each_row("span_s", SPANS_S)
 def test_no_label_is_older_than_the_span(span_s: float) -> None:
     """An axis of five minutes does not go back six."""
     for room in range(24, 300):
-        labels = re.findall(r"-([\d.]+) ?(s|min|h)", text(tuple(time_labels(grid(room, span_s)))))
+        labels = re.findall(r"-([\d.]+) ?(s|min|h)", text(tuple(time_labels(make_grid(room, span_s)))))
         seconds = [float(number) * {"s": 1.0, "min": 60.0, "h": 3600.0}[unit] for number, unit in labels]
         assert max(seconds, default=0.0) <= span_s
 
@@ -317,7 +317,7 @@ def test_a_chart_that_grows_moves_nothing_that_was_drawn(height: int, glyphs: Gl
 @each_row("span_s", [30.0, 60.0, 120.0, 300.0])
 @each_row("room", [38, 60, 120])
 def test_the_clock_below_a_chart_that_grows_is_true(room: int, span_s: float) -> None:
-    found = grid(room, span_s)
+    found = make_grid(room, span_s)
     first = math.floor(scenes.WALL_S / found.column_s)
     axis = text(tuple(clock_labels(found, first)))
     assert len(axis) == found.columns
@@ -581,4 +581,4 @@ def test_the_axis_of_the_past_says_what_the_clock_said_also_where_something_just
 def test_pieces_are_never_empty_and_grids_never_without_columns() -> None:
     pieces: list[Piece] = time_labels(Grid(1, 300.0))
     assert all(piece for piece, _ in pieces)
-    assert grid(1, 7200.0) == Grid(1, 7200.0)
+    assert make_grid(1, 7200.0) == Grid(1, 7200.0)

@@ -145,7 +145,7 @@ async def test_other_levels_are_found_while_paused() -> None:
         found.update()
         assert found.listed_items() == []
         assert Levels().low_use < 0.9
-        app.monitor.looks.apply(with_setting(app.view.config, "levels", "low_use", 0.9))
+        app.monitor.screen_settings.apply(with_setting(app.view.config, "levels", "low_use", 0.9))
         await pilot.pause()
         assert len(found.listed_items()) == 8
         assert "8 of 8" in text_of(app)[2]

@@ -239,18 +239,18 @@ async def test_a_theme_that_can_not_be_read_never_becomes_the_setting(tmp_path: 
     disk = disk_at(tmp_path)
     async with running("live", 200, 40, files=disk) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to("general.theme"))
-        await until(lambda: "aaa" in app.monitor.looks.themes, pilot)
+        await until(lambda: "aaa" in app.monitor.screen_settings.themes, pilot)
         await type_keys(app, pilot, "right")
         await until(lambda: "aaa.toml:1" in foot(app), pilot)
         assert app.view.config == Config()
         await type_keys(app, pilot, "w")
         assert "nothing is changed" in foot(app)
         await type_keys(app, pilot, "right")
-        await until(lambda: app.view.config.general.theme == app.monitor.looks.themes[2], pilot)
+        await until(lambda: app.view.config.general.theme == app.monitor.screen_settings.themes[2], pilot)
         await type_keys(app, pilot, "escape")
         await run_named(app, pilot, "theme: aaa")
         await until(lambda: "aaa.toml:1" in foot(app), pilot)
-        assert app.view.config.general.theme == app.monitor.looks.themes[2]
+        assert app.view.config.general.theme == app.monitor.screen_settings.themes[2]
     assert (tmp_path / "config.toml").read_text() == ""
 
 
@@ -271,9 +271,9 @@ async def test_what_is_wrong_with_a_theme_is_said_each_time_that_it_is_asked_for
 async def test_a_theme_stepped_to_and_left_at_once_is_not_the_setting_afterwards(tmp_path: Path) -> None:
     async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "f2", *keys_to("general.theme"))
-        await until(lambda: len(app.monitor.looks.themes) > 3, pilot)
+        await until(lambda: len(app.monitor.screen_settings.themes) > 3, pilot)
         await type_keys(app, pilot, "right", "right", "right")
-        await until(lambda: app.view.config.general.theme == app.monitor.looks.themes[3], pilot)
+        await until(lambda: app.view.config.general.theme == app.monitor.screen_settings.themes[3], pilot)
         await type_keys(app, pilot, "delete")
         await until(lambda: app.view.config == Config(), pilot)
         await type_keys(app, pilot, "enter", "j", "escape")
@@ -285,7 +285,7 @@ async def test_a_theme_stepped_to_and_left_at_once_is_not_the_setting_afterwards
 async def test_a_theme_made_meanwhile_is_there_at_the_next_opening(tmp_path: Path) -> None:
     async with running("live", 80, 24, files=disk_at(tmp_path)) as (app, pilot):
         await type_keys(app, pilot, "f2")
-        await until(lambda: app.monitor.looks.themes != (), pilot)
+        await until(lambda: app.monitor.screen_settings.themes != (), pilot)
         await type_keys(app, pilot, "escape")
         own_theme(tmp_path, "mine", 'base = "default"\n')
         await type_keys(app, pilot, ":", *"theme")

@@ -15,6 +15,9 @@ _TICKS_S: Final = (5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 900.0, 1800
 """Times between two labels that there may be."""
 _ROUNDING: Final = 1e-9
 """Part of a step by which a quotient of two times may miss a whole number."""
+_SHORT_SPAN_S: Final = 120.0
+"""Span up to which labels need not be whole minutes apart."""
+_RULE: Final = "─"
 _LABEL_SPACING: Final = 12
 """Cells from the begin of one label to that of the next, at least."""
 NOW: Final = "now"
@@ -22,17 +25,19 @@ NOW: Final = "now"
 
 
 def time_labels(grid: Grid, edge: str = NOW) -> list[Piece]:
-    """Labels at round times before the right edge, which is the moment `edge`, on a rule; the same at every moment."""
-    tick_s = _tick(grid)
+    """Labels for round times before the right edge (`-5 min`), whose own label is `edge`, on a rule; the same at every
+    moment."""
+    tick_s = _tick_s(grid)
     labels = []
     for ticks in range(int(grid.span_s / tick_s + _ROUNDING), 0, -1):
         labels.append((grid.columns - round(ticks * tick_s / grid.column_s), f"-{_ago(ticks * tick_s, tick_s)}"))
-    return _with_labels([*labels, (grid.columns - len(edge), edge)], grid.columns, "─")
+    return _with_labels([*labels, (grid.columns - len(edge), edge)], grid.columns)
 
 
 def clock_labels(grid: Grid, first: int) -> list[Piece]:
-    """The time of day at round times from column number `first` on: charts that grow to the right move no label."""
-    tick_s = _tick(grid)
+    """Labels with the time of day at round times from column number `first` on: charts that grow to the right move no
+    label."""
+    tick_s = _tick_s(grid)
     number = math.ceil(first * grid.column_s / tick_s - _ROUNDING)
     labels = []
     column = round(number * tick_s / grid.column_s) - first
@@ -40,13 +45,18 @@ def clock_labels(grid: Grid, first: int) -> list[Piece]:
         labels.append((column, o_clock(number * tick_s, tick_s)))
         number += 1
         column = round(number * tick_s / grid.column_s) - first
-    return _with_labels(labels, grid.columns, "─")
+    return _with_labels(labels, grid.columns)
 
 
-def _tick(grid: Grid) -> float:
-    """Time between two labels: whole minutes, unless all of it is but a few."""
-    least = 60.0 if grid.span_s > 120.0 else 0.0
-    return next((tick for tick in _TICKS_S if tick >= least and tick / grid.column_s >= _LABEL_SPACING), _TICKS_S[-1])
+def _tick_s(grid: Grid) -> float:
+    """Seconds between two labels: the least step with room for them, in whole minutes unless the span is short."""
+    least_s = 0.0
+    if grid.span_s > _SHORT_SPAN_S:
+        least_s = 60.0
+    for tick_s in _TICKS_S:
+        if tick_s >= least_s and tick_s / grid.column_s >= _LABEL_SPACING:
+            return tick_s
+    return _TICKS_S[-1]
 
 
 def _ago(seconds: float, tick_s: float) -> str:
@@ -57,13 +67,15 @@ def _ago(seconds: float, tick_s: float) -> str:
 
 
 def o_clock(at_s: float, tick_s: float) -> str:
-    """Local time of day, with seconds unless things are whole minutes apart."""
+    """Local time of day of a Unix time, with seconds unless the times beside it are whole minutes away (`tick_s`)."""
     time = datetime.fromtimestamp(at_s, timezone.utc).astimezone()
-    return time.strftime("%H:%M:%S" if tick_s % 60.0 else "%H:%M")
+    if tick_s % 60.0:
+        return time.strftime("%H:%M:%S")
+    return time.strftime("%H:%M")
 
 
-def _with_labels(labels: Iterable[tuple[int, str]], columns: int, fill: str) -> list[Piece]:
-    """Labels at their columns, with `fill` between them; one that has no room is left out."""
+def _with_labels(labels: Iterable[tuple[int, str]], columns: int) -> list[Piece]:
+    """Labels at their columns, with a rule between them; one that has no room is left out."""
     labels = [label for label in labels if label[0] >= 0]
     pieces: list[Piece] = []
     used = 0
@@ -75,7 +87,7 @@ def _with_labels(labels: Iterable[tuple[int, str]], columns: int, fill: str) -> 
             has_room = end <= columns
         if start < used or not has_room:
             continue
-        pieces += [(fill * (start - used), "border"), (label, "muted")]
+        pieces += [(_RULE * (start - used), "border"), (label, "muted")]
         used = end
-    pieces.append((fill * (columns - used), "border"))
+    pieces.append((_RULE * (columns - used), "border"))
     return [piece for piece in pieces if piece[0]]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final, NamedTuple
-
-import msgspec
 
 from gpumon.efficiency.points import AT, HOST_SERIES, OF_GPU, SILENT_REASONS, in_use
 from gpumon.efficiency.service import engines_in_sums
@@ -28,13 +25,13 @@ class ChartCurve(NamedTuple):
     tone: str
     text: Callable[[Reading], str]
     level: str = ""
-    """The key in `levels.LEVELS` by whose levels it is coloured; its tone is that of calm then."""
+    """The key in `levels.LEVEL_BOUNDS` by whose levels it is coloured; its tone is that of calm then."""
     mean_s: float = 0.0
     """The figure beside it is the mean of so many seconds, as in the rows that it is the sum of; 0: the newest one."""
 
     def text_of(self, value: float) -> str:
         """A value as text; a dash for a gap (NaN)."""
-        if value != value:
+        if math.isnan(value):
             return self.text(NOT_EXPOSED)
         return self.text(value)
 
@@ -58,14 +55,19 @@ class Chart(NamedTuple):
         if self.curves[0].text is ratio:
             return f"{value * 100.0:.3g}%"
         text = round_number(value)
-        if len(text + self.unit) <= 5:
+        if len(text + self.unit) <= _MOST_SCALE_CELLS:
             return text + self.unit
         return text
 
 
 _ROW_MEAN_S: Final = 10.0
 """Seconds of which rates and bandwidth are the means in the tables' rows; their curves are of each reading."""
-
+_FULL_HEAT_C: Final = 100.0
+"""The top of the scale of temperatures."""
+_MOST_SCALE_CELLS: Final = 5
+"""Cells of a value of a scale."""
+_SINCE_START_S: Final = 60.0
+"""Seconds after the first reading in which means since the start of the engines stand in for the past."""
 _BUSY: Final = ChartCurve(glossary.BUSY.name, glossary.BUSY.short, "busy", "busy", ratio)
 _SM: Final = ChartCurve(glossary.SM.name, glossary.SM.short, "sm", "sm", ratio)
 MFU: Final = ChartCurve(glossary.MFU.name, glossary.MFU.short, "mfu", "mfu", ratio)
@@ -99,7 +101,7 @@ CHARTS: Final = (
     Chart((KV,), full=1.0),
     Chart((_RUNNING, _WAITING), stacked=True),
     Chart((_POWER,), unit="W"),
-    Chart((HEAT,), full=100.0),
+    Chart((HEAT,), full=_FULL_HEAT_C),
     Chart((_VRAM,), full=1.0),
     Chart((MEMORY,)),
 )
@@ -112,52 +114,58 @@ OF_ENGINES: Final = frozenset(curve.key for curve in (MFU, _MBU, DECODE, _PREFIL
 """Keys of the series that only engines have; they need some polls, or a request."""
 CHART_OF: Final = {curve.key: place for place, chart in enumerate(CHARTS) for curve in chart.curves}
 """Key of a series -> the place of its chart in `CHARTS`."""
-_SHARES: Final = {
-    **{curve.key: (curve.word.upper(), curve.tone) for curve in (_SM, MFU, _MBU)},
-    "ttft_ok": (glossary.TTFT_GOAL.name, "accent"),
-    "itl_ok": (glossary.ITL_GOAL.name, "tokens"),
-    "busy": ("busy", "busy"),
-    "tensor": (glossary.TENSOR.short, "sm"),
-    "dram": (glossary.BANDWIDTH.short, "mbu"),
-    "vram": ("VRAM", "ok"),
-    "kv": ("KV cache", "ok"),
-    "cpu": ("CPU", "ok"),
-    "core": ("1 core", "ok"),
-    "iowait": ("iowait", "ok"),
-    "io": ("IO wait", "warn"),
-    "disk": ("disk", "ok"),
-}
-"""Series of single things that are shares of 1: names and tones."""
-_AMOUNTS: Final[dict[str, tuple[str, str, Callable[[Reading], str], str]]] = {
-    "running": ("running", "accent", whole, ""),
-    "waiting": ("waiting", "warn", whole, ""),
-    "decode": ("decode tok/s", "tokens", count, ""),
-    "prefill": ("prefill tok/s", "tokens", count, ""),
-    "preempt": ("preemptions/s", "warn", count, ""),
-    "ttft": ("TTFT p95", "ok", seconds, "s"),
-    "itl": ("ITL p95", "ok", seconds, "s"),
-    "queue": ("queue, mean", "warn", seconds, "s"),
-    "power": ("power", "sm", watts, "W"),
-    "clock": (glossary.SM_CLOCK.short, "accent", amount, "Hz"),
-    "temp": ("°C", "ok", celsius, ""),
-    "net": ("net B/s", "accent", amount, ""),
-}
-"""The others: names, tones, how their figures are written, and units."""
 _LEVELS: Final = {
     **{curve.key: curve.level for curve in (_TTFT, _ITL, KV, _VRAM, HEAT)},
     **{name: name for name in ("cpu", "core", "iowait", "disk")},
 }
-"""Series of single things that have levels, and the keys of these in `levels.LEVELS`."""
+"""Series of single things that have levels, and the keys of these in `levels.LEVEL_BOUNDS`."""
 
 
-class _Format(msgspec.Struct, frozen=True):
-    """Name, tone, number format, unit and top of the scale of a series of single things."""
+class _Format(NamedTuple):
+    """The chart of a series of single things."""
 
     name: str
     tone: str
     text: Callable[[Reading], str]
-    unit: str
-    full: float
+    """How its figures are written."""
+    unit: str = ""
+    full: float = 0.0
+    """The top of the scale; 0: a round number above the highest value."""
+
+
+def _share_format(name: str, tone: str) -> _Format:
+    """The chart of a share of 1."""
+    return _Format(name, tone, ratio, full=1.0)
+
+
+_FORMATS: Final = {
+    **{curve.key: _share_format(curve.word.upper(), curve.tone) for curve in (_SM, MFU, _MBU)},
+    "ttft_ok": _share_format(glossary.TTFT_GOAL.name, "accent"),
+    "itl_ok": _share_format(glossary.ITL_GOAL.name, "tokens"),
+    "busy": _share_format("busy", "busy"),
+    "tensor": _share_format(glossary.TENSOR.short, "sm"),
+    "dram": _share_format(glossary.BANDWIDTH.short, "mbu"),
+    "vram": _share_format("VRAM", "ok"),
+    "kv": _share_format("KV cache", "ok"),
+    "cpu": _share_format("CPU", "ok"),
+    "core": _share_format("1 core", "ok"),
+    "iowait": _share_format("iowait", "ok"),
+    "io": _share_format("IO wait", "warn"),
+    "disk": _share_format("disk", "ok"),
+    "running": _Format("running", "accent", whole),
+    "waiting": _Format("waiting", "warn", whole),
+    "decode": _Format("decode tok/s", "tokens", count),
+    "prefill": _Format("prefill tok/s", "tokens", count),
+    "preempt": _Format("preemptions/s", "warn", count),
+    "ttft": _Format("TTFT p95", "ok", seconds, "s"),
+    "itl": _Format("ITL p95", "ok", seconds, "s"),
+    "queue": _Format("queue, mean", "warn", seconds, "s"),
+    "power": _Format("power", "sm", watts, "W"),
+    "clock": _Format(glossary.SM_CLOCK.short, "accent", amount, "Hz"),
+    "temp": _Format("°C", "ok", celsius, full=_FULL_HEAT_C),
+    "net": _Format("net B/s", "accent", amount),
+}
+"""Begin of the key of a series of single things (an engine, a GPU, the host) -> its chart."""
 
 
 def chart_of(key: str, thing: str = "") -> Chart | None:
@@ -166,13 +174,20 @@ def chart_of(key: str, thing: str = "") -> Chart | None:
     base, divider, number = key.partition(mark)
     if not divider:
         return _host_chart_of(key)
-    form = _format_of(base)
+    form = _FORMATS.get(base)
     if form is None:
         return None
     if not thing:
         thing = _thing_name(mark, number)
     title = f"{thing} {form.name}".strip()
-    curve = ChartCurve(title, thing or form.name, key, form.tone, form.text, _LEVELS.get(base, ""))
+    curve = ChartCurve(
+        name=title,
+        word=thing or form.name,
+        key=key,
+        tone=form.tone,
+        text=form.text,
+        level=_LEVELS.get(base, ""),
+    )
     return Chart((curve,), form.unit, form.full)
 
 
@@ -183,18 +198,6 @@ def _host_chart_of(key: str) -> Chart | None:
     chart = CHARTS[CHART_OF[key]]
     curves = tuple(curve for curve in chart.curves if curve.key == key)
     return chart._replace(curves=curves, stacked=False)
-
-
-def _format_of(base: str) -> _Format | None:
-    """The format of a series of single things; None where there is no such series."""
-    if base in _SHARES:
-        name, tone = _SHARES[base]
-        return _Format(name, tone, ratio, "", 1.0)
-    if base not in _AMOUNTS:
-        return None
-    name, tone, text, unit = _AMOUNTS[base]
-    full = 100.0 if base == HEAT.key else 0.0
-    return _Format(name, tone, text, unit, full)
 
 
 def _thing_name(mark: str, number: str) -> str:
@@ -235,15 +238,16 @@ def _suffixes(snapshot: Snapshot) -> dict[str, str]:
     return names
 
 
-def _as_one_chart(parts: Sequence[Chart], like: Chart) -> Chart:
-    """Charts of one thing as one: its name stands before the curve that is named first, which is the last."""
+def _as_one_chart(parts: Sequence[Chart], whole_chart: Chart) -> Chart:
+    """Charts of one thing as one, as in the chart of all things: the name of the thing stands before the curve that is
+    named first, which is the last; the others have the names that they have there."""
     curves = [part.curves[0] for part in parts]
-    names = {curve.key: curve.name for curve in like.curves}
+    names = {curve.key: curve.name for curve in whole_chart.curves}
     for place, curve in enumerate(curves[:-1]):
         divider = AT if AT in curve.key else OF_GPU
         name = names[curve.key.partition(divider)[0]]
         curves[place] = curve._replace(name=name, word=name)
-    return parts[-1]._replace(curves=tuple(curves), stacked=like.stacked)
+    return parts[-1]._replace(curves=tuple(curves), stacked=whole_chart.stacked)
 
 
 def _engine_field(field: str) -> Callable[[Snapshot], list[Reading]]:
@@ -256,26 +260,28 @@ def _gpu_field(field: str) -> Callable[[Snapshot], list[Reading]]:
     return lambda snapshot: [getattr(gpu, field) for gpu in snapshot.gpus]
 
 
-_SUMMED: Final[Mapping[str, tuple[ChartCurve, Callable[[Snapshot], list[Reading]]]]] = MappingProxyType(
-    {
-        curve.key: (curve, parts)
-        for curve, parts in (
-            (DECODE, _engine_field("decode_tokens_per_s")),
-            (_PREFILL, _engine_field("prefill_tokens_per_s")),
-            (_RUNNING, _engine_field("running")),
-            (_WAITING, _engine_field("waiting")),
-            (MEMORY, _gpu_field("bandwidth_bytes_per_s")),
-            (_POWER, _gpu_field("power_w")),
-        )
-    }
-)
-"""Key of a series that is a sum -> what it is the sum of."""
+class _Sum(NamedTuple):
+    """A series that is a sum."""
+
+    curve: ChartCurve
+    parts_in: Callable[[Snapshot], list[Reading]]
+    """The readings that it is the sum of."""
+
+
+_SUMS: Final = {
+    total.curve.key: total
+    for total in (
+        _Sum(DECODE, _engine_field("decode_tokens_per_s")),
+        _Sum(_PREFILL, _engine_field("prefill_tokens_per_s")),
+        _Sum(_RUNNING, _engine_field("running")),
+        _Sum(_WAITING, _engine_field("waiting")),
+        _Sum(MEMORY, _gpu_field("bandwidth_bytes_per_s")),
+        _Sum(_POWER, _gpu_field("power_w")),
+    )
+}
+"""Key of a series that is a sum -> the readings of it."""
 _MEANS: Final = frozenset((_BUSY.key, _SM.key, MFU.key, _MBU.key))
 """Keys of means over the GPUs in use."""
-
-
-_SINCE_START_S: Final = 60.0
-"""Seconds after the first reading in which means since the start of the engines stand in for the past."""
 _SINCE_START: Final[dict[str, tuple[str, Callable[[list[float]], float]]]] = {
     DECODE.key: ("decode_tokens_per_s", math.fsum),
     _PREFILL.key: ("prefill_tokens_per_s", math.fsum),
@@ -310,12 +316,12 @@ class CurveTexts:
         """Key -> the value of that moment; NaN is a gap."""
         self.texts: dict[str, str] = {}
         """Key -> that value as text."""
-        self.note: dict[str, str] = {}
+        self.notes: dict[str, str] = {}
         """Key -> the GPUs that it is the mean of, where these are not all."""
         self.means: dict[str, float] = {}
         """Key -> the mean since the engines started; in the first minute only."""
 
-    def at(self, now_s: float, curves: Iterable[ChartCurve] = SPARKS) -> dict[str, str]:
+    def texts_at(self, now_s: float, curves: Iterable[ChartCurve] = SPARKS) -> dict[str, str]:
         """Key -> the text of its value at a Unix time, a dash for a gap."""
         if now_s != self._now_s:
             self._now_s = now_s
@@ -333,21 +339,21 @@ class CurveTexts:
         used = len(in_use(snapshot.gpus))
         total = len(snapshot.gpus)
         if used < total:
-            self.note = dict.fromkeys(_MEANS, f"mean of {used} of {total} GPUs: others unused")
+            self.notes = dict.fromkeys(_MEANS, f"mean of {used} of {total} GPUs: others unused")
         else:
-            self.note = {}
+            self.notes = {}
         is_first = snapshot.wall_s - self._history.first_s < _SINCE_START_S
         if is_first:
             self.means = means_since_start(snapshot)
         else:
             self.means = {}
-        for key, text in self.at(snapshot.wall_s).items():
-            if text == DASH and key in _SUMMED:
-                curve, readings_of = _SUMMED[key]
-                self.texts[key] = _partial_sum(curve, readings_of(snapshot)) or text
+        for key, text in self.texts_at(snapshot.wall_s).items():
+            if text == DASH and key in _SUMS:
+                parts = _SUMS[key].parts_in(snapshot)
+                self.texts[key] = _partial_sum_text(_SUMS[key].curve, parts) or text
 
 
-def _partial_sum(curve: ChartCurve, readings: Iterable[Reading]) -> str:
+def _partial_sum_text(curve: ChartCurve, readings: Iterable[Reading]) -> str:
     """A sum with a gap, because something in it just fell silent: what the others have, and how many they are, as
     `4.3k of 3/4`. Empty if nothing has a value, or nothing is silent."""
     known = []
@@ -374,12 +380,13 @@ def with_data(charts: Sequence[Chart], known: Collection[str]) -> list[Chart]:
 
 def highest_of(values: Iterable[float]) -> float:
     """The highest value; 0 where there is none."""
-    return max((value for value in values if value == value), default=0.0)  # a gap is NaN, not equal to itself
+    return max((value for value in values if value == value), default=0.0)  # no gap: NaN is not equal to itself
 
 
 def round_up(value: float) -> float:
-    """The smallest of 1, 2, 5 x 10^n that is at least `value`; 1 for nothing."""
+    """The smallest of 1, 2, 5 x 10^n that is at least `value`; 1 for nothing, and beyond what a float can be scaled."""
     if not 1e-300 < value < 1e300:
         return 1.0
     size = 10.0 ** math.floor(math.log10(value))
+    # The last factor is for a logarithm that was rounded down.
     return next(size * factor for factor in (1.0, 2.0, 5.0, 10.0, 20.0) if size * factor >= value)

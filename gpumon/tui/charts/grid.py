@@ -14,8 +14,17 @@ from gpumon.readings.snapshot import Event
 from gpumon.tui.charts.axis import NOW, clock_labels, o_clock, time_labels
 from gpumon.tui.charts.curves import Chart, ChartCurve, CurveTexts, highest_of, round_up
 from gpumon.tui.charts.raster import CURVE_KEYS, RASTERS, area, height_steps, spark
-from gpumon.tui.charts.series import ChartSeries, grid
-from gpumon.tui.charts.tints import graded, line_place, ruled, tinted, tone_of_level, tone_runs, with_label
+from gpumon.tui.charts.series import ChartSeries, make_grid
+from gpumon.tui.charts.tints import (
+    HOT_CURVE,
+    in_tones,
+    line_place,
+    shade_lines,
+    tone_of_level,
+    tone_runs,
+    with_label,
+    with_rule,
+)
 from gpumon.tui.levels import HOT, LevelBounds
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
@@ -23,28 +32,32 @@ from gpumon.tui.triage_words import event_mark, most_urgent
 
 _LEAST_WIDTH: Final = 38
 """Cells of one chart, at least, where there are several lines."""
-_LEAST_SPARK: Final = 19
-"""The same of a spark in a line that is alone."""
-_LEAST_AREA: Final = 2
+_LEAST_SPARK_WIDTH: Final = 19
+"""Cells of one spark, at least, where there is one line alone."""
+_LEAST_AREA_LINES: Final = 2
 """Lines of a chart from which it is an area under its legend; with fewer it would be a legend alone, and is a spark."""
 _MOST_ACROSS: Final = 4
 """Charts side by side, at most."""
 _WORD_CELLS: Final = 8
+"""Cells of the name before a spark."""
 _SHORT_WORD_CELLS: Final = 5
-"""Cells of the name before a spark; the second where all sparks share one line."""
+"""Cells of the name before a spark where all share one line."""
 _FIGURE_CELLS: Final = 5
 """Cells of the figure before a spark, without its mark."""
 _SPARK_GAPS: Final = 3
 """Cells before a spark beside its name and figure: the marker, a blank, and the mark of a level."""
 _EXTREMES_WIDTH: Final = 100
 """Cells of one chart from which it says what was lowest and highest, and when."""
+_BESIDE_NAME: Final = 5
+"""Cells of a curve in the legend beside its name and its figure: its key, a blank on each side of the name, and two
+behind the figure."""
 
 _Values = Mapping[str, list[float]]
 """The buckets of each series, oldest first."""
 Texts = Mapping[str, str]
 """The figure of each series as text."""
 LevelsByCurve = Mapping[str, LevelBounds]
-"""The levels of figures, by their keys in `levels.LEVELS`."""
+"""The levels of figures, by their keys in `levels.LEVEL_BOUNDS`."""
 
 
 class Style(msgspec.Struct, frozen=True):
@@ -73,29 +86,31 @@ class _Plan(msgspec.Struct, frozen=True):
 def _divide(number: int, width: int, height: int, least: int, across: int, *, axis: bool) -> _Plan:
     """Divide `height` lines of `width` cells among a number of charts of at least `least` lines each. `across`: so many
     side by side; 0: as many as fit. `axis`: whether there may be a time axis."""
-    sparks = least == 1 or height - (axis and height > 1) < _LEAST_AREA
+    may_have_axis = axis and height > 1
+    sparks = least == 1 or height - may_have_axis < _LEAST_AREA_LINES
     least_width = _LEAST_WIDTH
     word = _WORD_CELLS
     if sparks and height == 1:
-        least_width = _LEAST_SPARK
+        least_width = _LEAST_SPARK_WIDTH
         word = _SHORT_WORD_CELLS
-    across = across or min(max(1, width // least_width), _MOST_ACROSS, max(1, number))
-    needed = -(-number // across)
-    has_axis = axis and height > 1 and (height > needed or not sparks)
+    if not across:
+        across = min(max(1, width // least_width), _MOST_ACROSS, max(1, number))
+    rows_needed = math.ceil(number / across)
+    has_axis = may_have_axis and (height > rows_needed or not sparks)  # sparks come before the axis
     height -= has_axis
     if sparks:
-        heights = [1] * max(1, min(needed, height))
+        heights = [1] * max(1, min(rows_needed, height))
     else:
-        heights = _divide_lines(height, max(1, min(needed, height // least)))
-    return _Plan(sparks, across, heights, word, has_axis)
+        heights = _divide_lines(height, max(1, min(rows_needed, height // least)))
+    return _Plan(sparks=sparks, across=across, heights=heights, word=word, axis=has_axis)
 
 
 class Charts:
     """As many of `charts` as fit into `height` lines of `width` cells, and the time axis with what happened.
 
-    Areas have `least` lines each at least, their names included; `least` of 1 are sparks, and so are areas that have no
-    room for more. `cursor`: the one that must be in view; `first`: how many were left out before it so far. `across`:
-    so many side by side; 0: as many as fit.
+    Areas have `least` lines each at least, their names included; with `least` 1 they are sparks, and so they are where
+    there is no room for more. `cursor`: place of the chart that must be in view; `first`: how many were left out before
+    the first so far. `across`: so many side by side; 0: as many as fit. `axis`: whether there may be a time axis.
     """
 
     def __init__(
@@ -121,15 +136,13 @@ class Charts:
         self._has_axis = plan.axis
         self._heights = plan.heights
         self._word = plan.word
-        down = len(plan.heights)
-        needed = -(-len(charts) // plan.across)
-        row = cursor // plan.across
-        first_row = min(first // plan.across, needed - down)
-        first_row = max(row - down + 1, min(first_row, row))
-        self.first = max(0, first_row * plan.across)
-        self.shown = charts[self.first : self.first + down * plan.across]
+        self.first = _first_in_view(plan, len(charts), cursor=cursor, first=first)
+        """Number of charts that are left out before the first in view."""
+        self.shown = charts[self.first : self.first + len(plan.heights) * plan.across]
         self.left_out = len(charts) - len(self.shown)
+        """Number of charts that are left out, before and behind those in view."""
         self._room = width // plan.across
+        """Cells of one chart."""
         self._per_cell = 1
         """Values that make a cell."""
         self._before = 0
@@ -137,13 +150,14 @@ class Charts:
         self._ahead = 0
         """Columns at the right edge whose time has not come."""
         self._begun = 0
-        """Number of the newest bucket that has begun: those after it are drawn as it is."""
+        """Number of the newest bucket that has begun: those after it are drawn like this one."""
         if plan.sparks:
             self._before = _SPARK_GAPS + plan.word + _FIGURE_CELLS
         else:
             self._per_cell = RASTERS[style.glyphs].values_per_cell
-        self.grid = grid(max(1, self._room - self._before - 1), style.span_s)
+        self.grid = make_grid(max(1, self._room - self._before - 1), style.span_s)
         self._pad = self._room - 1 - self._before - self.grid.columns
+        """Blanks before the columns: these may not fill the room."""
         volatile = self._per_cell * self.grid.step
         self._plots = [_Plot(chart, style.glyphs, _level_of(chart, style.levels), volatile) for chart in self.shown]
         self._curves = [curve for chart in self.shown for curve in chart.curves]
@@ -160,13 +174,13 @@ class Charts:
         return curve.word.partition(" ")[0]
 
     def rows(self, now_s: float, figures: CurveTexts, marked: int | None = None, edge: str = NOW) -> list[Row]:
-        """The lines at one moment of wall time, the axis last, which calls that moment `edge`; the chart at place
-        `marked` of all carries a mark."""
-        newest = self.grid.newest(now_s) * self._per_cell + self._per_cell - 1
+        """The lines at a Unix time, the axis last, which calls that moment `edge`; the chart at place `marked` of all
+        carries a mark."""
+        newest = (self.grid.newest(now_s) + 1) * self._per_cell - 1
         self._begun = math.floor(now_s * self._per_cell / self.grid.column_s)
         self._ahead = self._columns_ahead(now_s)
         values = self._values(newest, now_s)
-        figures.at(now_s, self._curves)
+        figures.texts_at(now_s, self._curves)
         rows: list[Row] = []
         for row, height in enumerate(self._heights):
             lines: list[list[Piece]] = [[] for _ in range(height)]
@@ -204,8 +218,8 @@ class Charts:
         for line, drawn in zip(lines[1:], plot.lines(values, len(lines) - 1, newest, ahead), strict=True):
             line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
 
-    def at(self, x: int, y: int) -> int | None:
-        """The place of the chart at a cell."""
+    def chart_at(self, x: int, y: int) -> int | None:
+        """The place of the chart at a cell, among all charts; None where there is none."""
         for row, height in enumerate(self._heights):
             if 0 <= y < height:
                 place = row * self._across + min(self._across - 1, x // self._room)
@@ -216,12 +230,13 @@ class Charts:
         return None
 
     def _legend(self, plot: _Plot, values: _Values, figures: CurveTexts, newest: int, *, marked: bool) -> list[Piece]:
-        """Names and figures on the left, the scale on the right, between them what else has room."""
+        """The line above a chart: names and figures on the left, the scale on the right, between them what else has
+        room."""
         chart = plot.chart
-        extremes = self._room >= _EXTREMES_WIDTH and len(chart.curves) == 1
+        has_extremes = self._room >= _EXTREMES_WIDTH and len(chart.curves) == 1
         texts = [self._text_of(curve, figures) for curve in chart.curves]
-        legend_inputs = (plot.scale(values, newest), marked, texts, figures.note)
-        if legend_inputs == plot.legend_inputs and not extremes:
+        legend_inputs = (plot.update_top(values, newest), marked, texts, figures.notes)
+        if legend_inputs == plot.legend_inputs and not has_extremes:  # the inputs do not have what extremes are of
             return plot.legend
         plot.legend_inputs = legend_inputs
         pieces = self._names(chart, texts, marked=marked)
@@ -231,8 +246,8 @@ class Charts:
             scale = ""
         room -= cells(scale)
         between = _note_of(plot, figures)
-        if extremes:
-            between = self._extremes(chart.curves[0], values[chart.curves[0].key], newest) or between
+        if has_extremes:
+            between = self._extremes_text(chart.curves[0], values[chart.curves[0].key], newest) or between
         if cells(between) + 2 > room:
             between = ""
         pieces += [(between, "hint"), (" " * max(0, room - cells(between)), "text"), (scale, "hint"), (" ", "text")]
@@ -241,21 +256,26 @@ class Charts:
 
     def _names(self, chart: Chart, texts: Sequence[Piece], *, marked: bool) -> list[Piece]:
         """Keys, names and figures of the curves, from the top down."""
-        long = sum(cells(curve.name) + cells(text) + 5 for curve, (text, _) in zip(chart.curves, texts, strict=True))
+        cells_with_names = 0
+        for curve, (text, _) in zip(chart.curves, texts, strict=True):
+            cells_with_names += cells(curve.name) + cells(text) + _BESIDE_NAME
+        has_room = cells_with_names < self._room
         tone_of_names = "focus" if marked else "muted"
-        pieces = [self._marker(marked)]
+        pieces = [self._marker(marked=marked)]
         for place in reversed(range(len(chart.curves))):
             curve = chart.curves[place]
-            name = curve.name if long < self._room else curve.word
+            name = curve.name if has_room else curve.word
             pieces += [(CURVE_KEYS[self._glyphs][place], curve.tone), (f" {name} ", tone_of_names)]
             pieces += [texts[place], ("  ", "text")]
         return pieces
 
-    def _marker(self, marked: bool) -> Piece:
-        """The mark before a chart, a blank before one that is not chosen."""
-        if marked:
-            return _mark(self._glyphs), "focus"
-        return " ", "text"
+    def _marker(self, *, marked: bool) -> Piece:
+        """The mark before the chosen chart, a blank before each other."""
+        if not marked:
+            return " ", "text"
+        if self._glyphs == "ascii":
+            return ">", "focus"
+        return "▸", "focus"
 
     def _text_of(self, curve: ChartCurve, figures: CurveTexts) -> Piece:
         """The newest figure of a curve in the tone of its level, with a mark if it is not calm."""
@@ -264,24 +284,28 @@ class Charts:
         if level is None or not figures.values[curve.key] >= level.warm:
             return text, "text"
         tone = tone_of_level(figures.values[curve.key], level, "text")
-        return f"{text}!", HOT if tone == "hot" else tone
+        if tone == HOT_CURVE:  # a tone of curves; this is text
+            tone = HOT
+        return f"{text}!", tone
 
-    def _extremes(self, curve: ChartCurve, values: Sequence[float], newest: int) -> str:
+    def _extremes_text(self, curve: ChartCurve, values: Sequence[float], newest: int) -> str:
         """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
         oldest = newest + 1 - len(values)
         begun = values[: self._begun + 1 - oldest]
-        known = [value for value in begun if value == value]  # no gaps: NaN is not equal to itself
+        known = [value for value in begun if not math.isnan(value)]  # without gaps
         if not known:
             return ""
         bucket_s = self.grid.column_s / self._per_cell
-        when = o_clock((oldest + begun.index(max(known))) * bucket_s, bucket_s)
+        highest = max(known)
+        when = o_clock((oldest + begun.index(highest)) * bucket_s, bucket_s)
         mean = curve.text_of(sum(known) / len(known))
-        return f"lowest {curve.text_of(min(known))} · mean {mean} · highest {curve.text_of(max(known))} at {when}"
+        return f"lowest {curve.text_of(min(known))} · mean {mean} · highest {curve.text_of(highest)} at {when}"
 
     def _spark(self, curve: ChartCurve, values: _Values, figures: CurveTexts, *, chosen: bool) -> list[Piece]:
-        """Name, figure and curve. How many a sum is of, if not of all, stands over its oldest columns."""
+        """Name, figure and curve. The coverage of a sum (`3 of 4`), if that is not of all, stands over its oldest
+        columns."""
         buckets = values[curve.key]
-        top = 1.0
+        top = 1.0  # all of it, for shares
         if curve.text is not ratio:
             top = round_up(highest_of(buckets))
         text, tone = self._text_of(curve, figures)
@@ -297,17 +321,17 @@ class Charts:
         else:
             runs = [(len(drawn), curve.tone)]
         return [
-            self._marker(chosen),
+            self._marker(marked=chosen),
             (left(self._word_of(curve), self._word), "focus" if chosen else "muted"),
             (f" {figure}", tone),
             (coverage + " " * self._pad, "text"),
-            *tinted(drawn, runs),
+            *in_tones(drawn, runs),
             (" " * (self._ahead + 1), "text"),
         ]
 
     def _axis(self, now_s: float, edge: str) -> Row:
-        """How long ago under each column of charts, and a glyph where something happened."""
-        if self._ahead:
+        """The last line: how long ago, under each chart of a row, and a glyph where something happened."""
+        if self._ahead:  # the right edge is in the future: the time of day is written
             pieces = clock_labels(self.grid, self._first_column(now_s))
         else:
             pieces = time_labels(self.grid, edge)
@@ -322,7 +346,7 @@ class Charts:
         return self.grid.newest(now_s) + 1 - self.grid.columns + self._ahead
 
     def _events_at(self, now_s: float) -> dict[int, list[Event]]:
-        """Column of the axis -> the events of its time."""
+        """Column of the axis -> the events in it."""
         column_s = self.grid.column_s
         first = self._first_column(now_s)
         events_at: dict[int, list[Event]] = {}
@@ -334,20 +358,21 @@ class Charts:
     def _with_events(self, pieces: Sequence[Piece], events_at: Mapping[int, list[Event]]) -> list[Piece]:
         """The axis with a glyph for the events of each column, beside the words that stand there."""
         columns = self.grid.columns
-        chars = []
+        characters = []
         for text, tone in pieces:
             for character in text:
-                chars.append((character, tone))
+                characters.append((character, tone))
         for column, events in events_at.items():
-            free = [place for place in range(columns) if chars[place][1] == "border"]
+            free = [place for place in range(columns) if characters[place][1] == "border"]  # the line between words
             if 0 <= column < columns and free:
                 nearest = min(free, key=lambda place: abs(place - column))
-                chars[nearest] = event_mark(most_urgent(events), self._glyphs)
-        return _join_tones(chars)
+                characters[nearest] = event_mark(most_urgent(events), self._glyphs)
+        return _join_tones(characters)
 
 
 class _Plot:
-    """One chart. Finished columns are drawn once per step; in between only the newest `volatile` values are."""
+    """One chart as an area. Finished columns are drawn once per step; in between only the newest `volatile` values
+    are."""
 
     def __init__(self, chart: Chart, glyphs: Glyphs, level: LevelBounds | None, volatile: int) -> None:
         self.chart = chart
@@ -359,12 +384,13 @@ class _Plot:
         """Top of the scale."""
         self.legend: list[Piece] = []
         self.legend_inputs: tuple[object, ...] = ()
-        """All that the legend was made of: while it is the same, so is the legend."""
+        """All that the legend was made of: while it is equal, so is the legend."""
         self.mean: float | None = None
         """The mean since the engines started, where it stands in for the past."""
         self._newest = -1
-        """The bucket for which `_past_highest` was looked up."""
+        """Number of the bucket for which `_past_highest` was looked up."""
         self._past_highest = 0.0
+        """Highest value of the finished columns."""
         self._lines_inputs: tuple[object, ...] = ()
         """All that finished and future columns were made of."""
         self._past: list[list[Piece]] = []
@@ -376,8 +402,9 @@ class _Plot:
         self._lines: list[list[Piece]] = []
         """The lines that were drawn last."""
 
-    def scale(self, values: _Values, newest: int) -> float:
-        """The top of the scale at bucket `newest`. It grows as it must and shrinks late, so that it seldom moves."""
+    def update_top(self, values: _Values, newest: int) -> float:
+        """Set the top of the scale for the buckets up to number `newest`, and return it. It grows as it must and
+        shrinks late, so that it seldom moves."""
         if not self.chart.full:
             curves = self._stacked([values[curve.key] for curve in self.chart.curves])
             if newest != self._newest:
@@ -395,17 +422,19 @@ class _Plot:
         curves = [values[curve.key] for curve in self.chart.curves]
         label = self._label()
         inputs = (newest, ahead, height, self.top, label)
-        newest_of = [curve[-self._volatile :] for curve in curves]
-        heights = self._heights_of(newest_of, height)
+        newest_values = [curve[-self._volatile :] for curve in curves]
+        heights = self._heights_of(newest_values, height)
         if self._lines_inputs == inputs and self._heights == heights:
             return self._lines
         if self._lines_inputs != inputs:
             self._lines_inputs = inputs
-            self._past = self._area([curve[: -self._volatile] for curve in curves], self.top, height, label)
-            self._future = self._area([[math.nan] * ahead for _ in curves], self.top, height, label)
+            self._past = self._area([curve[: -self._volatile] for curve in curves], height, label)
+            self._future = self._area([[math.nan] * ahead for _ in curves], height, label)
         self._heights = heights
-        now = self._area(newest_of, self.top, height)
-        self._lines = [[*old, *new, *later] for old, new, later in zip(self._past, now, self._future, strict=True)]
+        newest_lines = self._area(newest_values, height)
+        self._lines = []
+        for past, now, future in zip(self._past, newest_lines, self._future, strict=True):
+            self._lines.append([*past, *now, *future])
         return self._lines
 
     def _heights_of(self, curves: list[list[float]], height: int) -> list[object]:
@@ -429,15 +458,16 @@ class _Plot:
         """Whether there is a line where the curve is no longer calm: one above the scale is not drawn."""
         return self._level is not None and self._level.warm <= self.top
 
-    def rule_words(self) -> str:
-        """The threshold in the legend."""
+    def rule_text(self) -> str:
+        """The threshold in the legend; only where there is one."""
         assert self._level is not None
         glyph = "-" if self._glyphs == "ascii" else "┄"
         return f"{glyph} {self.chart.curves[0].text_of(self._level.warm)}"
 
-    def _area(self, curves: list[list[float]], top: float, height: int, label: str = "") -> list[list[Piece]]:
-        """The curves as lines, each darker than the one above it, in the colours of their levels, before the lines of
-        the mean since the start, which `label` names, and of the threshold."""
+    def _area(self, curves: list[list[float]], height: int, label: str = "") -> list[list[Piece]]:
+        """The curves as lines, each darker than the one above it, in the colours of their levels, with the lines of the
+        mean since the start, which `label` names, and of the threshold behind them."""
+        top = self.top
         tones = [curve.tone for curve in self.chart.curves]
         layers = []
         for curve, tone in zip(self._stacked(curves), tones, strict=True):
@@ -445,13 +475,13 @@ class _Plot:
         lines = area(layers, height, self._glyphs)
         if self._level is not None:
             runs = tone_runs(curves[0], self._per_cell, self._level, tones[0])
-            lines = [tinted("".join(text for text, _ in line), runs) for line in lines]
-        lines = graded(lines)
+            lines = [in_tones("".join(text for text, _ in line), runs) for line in lines]
+        lines = shade_lines(lines)
         if self.mean is not None and label:
             lines = with_label(lines, line_place(self.mean / top, height, self._glyphs), label)
         if self._level is None:
             return lines
-        return ruled(lines, line_place(self._level.warm / top, height, self._glyphs))
+        return with_rule(lines, line_place(self._level.warm / top, height, self._glyphs))
 
     def _stacked(self, curves: list[list[float]]) -> list[list[float]]:
         """The curves of a stack, the second one on top of the first; all others as they are."""
@@ -475,31 +505,37 @@ def _level_of(chart: Chart, levels: LevelsByCurve) -> LevelBounds | None:
 def _note_of(plot: _Plot, figures: CurveTexts) -> str:
     """The threshold of a chart, else the basis of its means."""
     if plot.has_rule:
-        return plot.rule_words()
+        return plot.rule_text()
     for curve in plot.chart.curves:
-        if curve.key in figures.note:
-            return figures.note[curve.key]
+        if curve.key in figures.notes:
+            return figures.notes[curve.key]
     return ""
 
 
-def _mark(glyphs: Glyphs) -> str:
-    """The mark before the chosen chart."""
-    return ">" if glyphs == "ascii" else "▸"
+def _first_in_view(plan: _Plan, number: int, *, cursor: int, first: int) -> int:
+    """The place of the first of `number` charts in view: as it was (`first`), but for the cursor in view, and no empty
+    row at the end."""
+    rows_in_view = len(plan.heights)
+    rows_needed = math.ceil(number / plan.across)
+    cursor_row = cursor // plan.across
+    first_row = min(first // plan.across, rows_needed - rows_in_view)
+    first_row = max(cursor_row - rows_in_view + 1, min(first_row, cursor_row))
+    return max(0, first_row * plan.across)
 
 
 def _add_known(lower: float, upper: float) -> float:
-    """Sum of two values; a gap (NaN, which is not equal to itself) in one of them adds nothing."""
-    if upper != upper:
+    """Sum of two values; a gap (NaN) in one of them adds nothing."""
+    if math.isnan(upper):
         return lower
-    if lower != lower:
+    if math.isnan(lower):
         return upper
     return lower + upper
 
 
-def _join_tones(chars: Sequence[tuple[str, str]]) -> list[Piece]:
-    """Characters of one tone as one piece."""
+def _join_tones(characters: Sequence[Piece]) -> list[Piece]:
+    """Pieces of one character each, with neighbours of one tone as one piece."""
     pieces: list[Piece] = []
-    for character, tone in chars:
+    for character, tone in characters:
         if pieces and pieces[-1][1] == tone:
             pieces[-1] = (pieces[-1][0] + character, tone)
         else:

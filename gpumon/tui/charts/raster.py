@@ -50,13 +50,13 @@ CURVE_KEYS: Final[dict[Glyphs, tuple[str, str]]] = {"braille": ("⣿", "⡪"), "
 
 def spark(values: _Values) -> str:
     """The values, which are shares of the full height, as one line; a zero keeps the baseline, a gap is blank."""
-    return "".join([_EIGHTHS[height_steps(value, 8)] for value in values])
+    return "".join([_EIGHTHS[height_steps(value, len(_EIGHTHS) - 1)] for value in values])
 
 
 def height_steps(value: float, most: int) -> int:
     """Height of a share in steps of 1/`most`: 0 only for a gap and 1 only for a zero, so that nothing, zero and little
     differ."""
-    if value != value:  # NaN: a gap
+    if value != value:  # a gap: NaN is not equal to itself
         return 0
     if value <= 0.0:
         return 1
@@ -75,28 +75,29 @@ def area(layers: Sequence[RasterLayer], height: int, glyphs: Glyphs = "braille")
     """
     per_cell, steps = RASTERS[glyphs]
     most = height * steps
-    levels = []
+    heights_of_layers = []
     for values, _ in layers:
-        levels.append([height_steps(value, most) for value in values])
-    nothing: list[list[int]] = []
-    if len(levels) == 1:  # a cell is drawn of two layers: the one behind is empty then
-        nothing = [[0] * len(levels[0][first::per_cell]) for first in range(per_cell)]
+        heights_of_layers.append([height_steps(value, most) for value in values])
+    layer_behind: list[list[int]] = []
+    if len(layers) == 1:  # a cell is drawn of two layers: the one behind is empty then
+        layer_behind = [[0] * len(heights_of_layers[0][first::per_cell]) for first in range(per_cell)]
     cells = _CELLS[glyphs]
     lines = []
     for low in range(most - steps, -1, -steps):
-        # A height on the whole chart -> the height within this line.
-        clamp = [0] * low + list(range(steps + 1)) + [steps + 1] * most
-        line = []
-        for layer in levels:
+        # Height on the whole chart -> height within this line, one step more for a curve that ends above it.
+        height_in_line = [0] * low + list(range(steps + 1)) + [steps + 1] * most
+        columns_of_dots = []
+        for heights in heights_of_layers:
             for first in range(per_cell):
-                line.append([clamp[fill] for fill in layer[first::per_cell]])
-        drawn = [cells[cell] for cell in zip(*line, *nothing, strict=True)]
-        lines.append(_pieces(drawn, layers))
+                columns_of_dots.append([height_in_line[height] for height in heights[first::per_cell]])
+        drawn = [cells[fills] for fills in zip(*columns_of_dots, *layer_behind, strict=True)]
+        lines.append(_join_cells(drawn, layers))
     return lines
 
 
-def _pieces(cells: Sequence[tuple[str, int]], layers: Sequence[RasterLayer]) -> list[Piece]:
-    """Characters and the layers that they belong to, joined; a blank takes the tone before it."""
+def _join_cells(cells: Sequence[tuple[str, int]], layers: Sequence[RasterLayer]) -> list[Piece]:
+    """Characters in the tones of the layers (by number) that they belong to, neighbours of one tone as one piece; a
+    blank takes the tone before it."""
     if len(layers) == 1:
         return [("".join([glyph for glyph, _ in cells]), layers[0][1])]
     pieces: list[Piece] = []
@@ -121,7 +122,8 @@ def _braille_cell(left: int, right: int, left_behind: int, right_behind: int) ->
         glyph = chr(_BRAILLE | dots)
     # The layer in front has the tone where it has at least half of the dots.
     is_front = 2 * (left + right) >= max(left, left_behind) + max(right, right_behind)
-    return glyph, 0 if is_front else 1
+    layer = 0 if is_front else 1
+    return glyph, layer
 
 
 def _one_column_cell(glyphs: Glyphs, front: int, behind: int) -> tuple[str, int]:
@@ -130,8 +132,8 @@ def _one_column_cell(glyphs: Glyphs, front: int, behind: int) -> tuple[str, int]
     Where the front layer ends in it and the one behind goes on, it shows the one that takes more of it.
     """
     front_glyphs = _FRONT[glyphs]
-    shows_front = front >= behind or front > len(front_glyphs) // 2 - 1
-    if shows_front:
+    is_half_full = front > len(front_glyphs) // 2 - 1
+    if front >= behind or is_half_full:
         return front_glyphs[front], 0
     return _BEHIND[glyphs][behind], 1
 

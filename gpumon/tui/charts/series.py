@@ -18,9 +18,9 @@ reading."""
 _LEAST_MOVES: Final = 12
 """Moves from edge to edge, at least: no larger part of a chart than one of them is drawn ahead of its time."""
 _LONG_S: Final = 3600.0
+"""Span from which on a column is a multiple of `_LONG_STEP_S`."""
 _LONG_STEP_S: Final = 10.0
-"""From a span of `_LONG_S` on a column is a multiple of 10 s: the history has sums of 5 s, which save the single
-ticks."""
+"""The history has sums of 5 s: columns of whole sums save the single ticks."""
 _ROUNDING: Final = 1e-9
 """Part of a step by which a quotient of two times may miss a whole number."""
 
@@ -47,7 +47,7 @@ class Grid(NamedTuple):
         return (math.floor(now_s / self.column_s) // self.step + 1) * self.step - 1
 
 
-def grid(room: int, span_s: float) -> Grid:
+def make_grid(room: int, span_s: float) -> Grid:
     """The grid of a span in `room` cells: the most columns that fit, and just so many that the span fills them."""
     least_s = span_s / room
     step_s = _LONG_STEP_S
@@ -58,38 +58,39 @@ def grid(room: int, span_s: float) -> Grid:
 
 
 class ChartSeries:
-    """The newest `count` buckets of one series, of `width_s` seconds each, of which the newest `live` may still change.
+    """The newest `count` buckets of one series, of `width_s` seconds each, of which the newest `volatile` may still
+    change.
 
     Reads only what is new.
     """
 
-    def __init__(self, history: History, key: str, count: int, width_s: float, live: int) -> None:
+    def __init__(self, history: History, key: str, count: int, width_s: float, volatile: int) -> None:
         self._history = history
         self._key = key
         self._count = count
         self._width_s = width_s
-        self._live = live
+        self._volatile = volatile
         self._newest = -1
+        """Number of the bucket up to which `_values` were read."""
         self._values: list[float] = []
 
     def values(self, newest: int, until_s: float) -> list[float]:
         """Means of the buckets up to number `newest` and of points up to `until_s`, oldest first; NaN is a gap.
 
         The newest buckets that have not begun are as the one before them: what is drawn need not be drawn again when
-        they do.
-        An empty bucket that shows the reading after it keeps what that was when it was drawn. Where the interval has
-        just become shorter, reading all of it anew (a resize) may show the mean of a few readings there instead:
-        keeping the old buckets as they are drawn is what keeps the terminal quiet.
+        they do. An empty bucket that shows the reading after it keeps what that was when it was drawn. Where the
+        interval has just become shorter, reading all of it anew (a resize) may show the mean of a few readings there
+        instead: keeping the old buckets as they are drawn is what keeps the terminal quiet.
         """
-        fresh = newest - self._newest
-        if not self._values or fresh < 0 or fresh + self._live >= self._count:
+        new_buckets = newest - self._newest
+        if not self._values or new_buckets < 0 or new_buckets + self._volatile >= self._count:
             self._values = self._history.buckets(self._key, newest, self._count, self._width_s, until_s)
         else:
-            tail = self._history.buckets(self._key, newest, fresh + self._live, self._width_s, until_s)
-            self._values = self._values[fresh : self._count - self._live] + tail
+            tail = self._history.buckets(self._key, newest, new_buckets + self._volatile, self._width_s, until_s)
+            self._values = self._values[new_buckets : self._count - self._volatile] + tail
         self._newest = newest
         last_begun = math.floor(until_s / self._width_s) - newest - 1  # its place, from the end of the list
-        if -self._live <= last_begun < -1:
+        if -self._volatile <= last_begun < -1:
             self._values[last_begun + 1 :] = [self._values[last_begun]] * (-last_begun - 1)
         return self._values
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
-from gpumon.tui.levels import LevelBounds
+from gpumon.tui.levels import WARM, LevelBounds
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import SHADES, Glyphs, shaded
 
+HOT_CURVE: Final = "hot"
+"""Tone of a curve that is hot."""
 TonedRun = tuple[int, str]
 """Neighbouring cells of one tone: their number and the tone."""
 _RULES: Final[dict[Glyphs, str]] = {"braille": "⡀⠄⠂⠁", "blocks": "┄", "ascii": "-"}
@@ -25,9 +28,9 @@ _LABEL_MARGIN: Final = 4
 def tone_of_level(value: float, level: LevelBounds, calm: str) -> str:
     """The tone of a curve at a value; calm for a gap."""
     if value >= level.hot:
-        return "hot"
+        return HOT_CURVE
     if value >= level.warm:
-        return "warn"
+        return WARM
     return calm
 
 
@@ -37,7 +40,7 @@ def tone_runs(values: Sequence[float], per_cell: int, level: LevelBounds, calm: 
         return [(len(values) // per_cell, calm)]
     runs: list[TonedRun] = []
     for start in range(0, len(values), per_cell):
-        highest = max(values[start : start + per_cell], key=_gaps_lowest)
+        highest = max(values[start : start + per_cell], key=_gap_lowest_order)
         tone = tone_of_level(highest, level, calm)
         if runs and runs[-1][1] == tone:
             runs[-1] = (runs[-1][0] + 1, tone)
@@ -46,15 +49,15 @@ def tone_runs(values: Sequence[float], per_cell: int, level: LevelBounds, calm: 
     return runs
 
 
-def _gaps_lowest(value: float) -> float:
-    """Sort key of a value: a gap (NaN, which is not equal to itself) is less than any."""
-    if value == value:
-        return value
-    return float("-inf")
+def _gap_lowest_order(value: float) -> float:
+    """Sort key of a value: a gap (NaN) is less than any."""
+    if math.isnan(value):
+        return -math.inf
+    return value
 
 
-def tinted(text: str, runs: Sequence[TonedRun]) -> list[Piece]:
-    """A line of a curve in the tones of its cells."""
+def in_tones(text: str, runs: Sequence[TonedRun]) -> list[Piece]:
+    """The text of a line in pieces, each in the tone of its run."""
     pieces: list[Piece] = []
     start = 0
     for length, tone in runs:
@@ -63,14 +66,14 @@ def tinted(text: str, runs: Sequence[TonedRun]) -> list[Piece]:
     return pieces
 
 
-def graded(lines: Sequence[list[Piece]]) -> list[list[Piece]]:
+def shade_lines(lines: Sequence[list[Piece]]) -> list[list[Piece]]:
     """The lines of an area from the top down, each darker than the one above it."""
     height = len(lines)
-    grades: list[list[Piece]] = []
+    shaded_lines: list[list[Piece]] = []
     for number, line in enumerate(lines):
         shade = number * SHADES // height
-        grades.append([(text, shaded(tone, shade)) for text, tone in line])
-    return grades
+        shaded_lines.append([(text, shaded(tone, shade)) for text, tone in line])
+    return shaded_lines
 
 
 class LinePlace(msgspec.Struct, frozen=True):
@@ -81,7 +84,7 @@ class LinePlace(msgspec.Struct, frozen=True):
 
 
 def line_place(share: float, height: int, glyphs: Glyphs) -> LinePlace | None:
-    """The place of a line at `share` of the height; None if that is above it."""
+    """The place of a line at `share` of the height; None if that is above it, or nothing."""
     if not 0.0 < share <= 1.0:
         return None
     rules = _RULES[glyphs]
@@ -90,11 +93,11 @@ def line_place(share: float, height: int, glyphs: Glyphs) -> LinePlace | None:
     return LinePlace(height - 1 - step // len(rules), rules[step % len(rules)])
 
 
-def ruled(lines: list[list[Piece]], place: LinePlace | None) -> list[list[Piece]]:
+def with_rule(lines: list[list[Piece]], place: LinePlace | None) -> list[list[Piece]]:
     """The lines of an area with the line at `place` drawn through its blank cells; None: as they are."""
     if place is None:
         return lines
-    return [*lines[: place.line], _across(lines[place.line], place.rule), *lines[place.line + 1 :]]
+    return [*lines[: place.line], _fill_blanks(lines[place.line], place.rule), *lines[place.line + 1 :]]
 
 
 def with_label(lines: list[list[Piece]], place: LinePlace | None, label: str) -> list[list[Piece]]:
@@ -107,9 +110,15 @@ def with_label(lines: list[list[Piece]], place: LinePlace | None, label: str) ->
     blank = re.search(f" {{{len(label) + _LABEL_MARGIN},}}", text)
     if blank is None:
         return lines
-    rest = place.rule * (blank.end() - blank.start() - len(label) - 3)
-    pieces = [*_cells_between(line, 0, blank.start()), (place.rule, "border"), (f" {label} ", "hint"), (rest, "border")]
-    pieces += _cells_between(line, blank.end(), len(text))
+    room = blank.end() - blank.start()
+    rest = room - len(label) - (_LABEL_MARGIN - 1)
+    pieces = [
+        *_cells_between(line, 0, blank.start()),
+        (place.rule, "border"),
+        (f" {label} ", "hint"),
+        (place.rule * rest, "border"),
+        *_cells_between(line, blank.end(), len(text)),
+    ]
     return [*lines[: place.line], pieces, *lines[place.line + 1 :]]
 
 
@@ -125,7 +134,7 @@ def _cells_between(line: list[Piece], start: int, end: int) -> list[Piece]:
     return pieces
 
 
-def _across(line: list[Piece], rule: str) -> list[Piece]:
+def _fill_blanks(line: list[Piece], rule: str) -> list[Piece]:
     """A line with `rule` in each of its blank cells."""
     pieces: list[Piece] = []
     for text, tone in line:

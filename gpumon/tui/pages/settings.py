@@ -36,7 +36,7 @@ class SettingsScreen(Protocol):
     """The screen as its settings page knows it."""
 
     files: Files | None
-    looks: ScreenSettings
+    screen_settings: ScreenSettings
 
     @property
     def settings(self) -> Sequence[Setting]:
@@ -200,7 +200,7 @@ class SettingsPage(ListPane[Setting]):
         else:
             setting = self.with_themes(setting)
             if setting.key == "theme":
-                now = self.monitor.looks.asked_theme
+                now = self.monitor.screen_settings.chosen_theme
             else:
                 now = setting.value(self.view.config)
             self.put(setting, setting.stepped(now, step))
@@ -218,9 +218,9 @@ class SettingsPage(ListPane[Setting]):
             return
         if setting.key == "theme":
             assert isinstance(value, str)
-            self.monitor.looks.wear(value, use=True)
+            self.monitor.screen_settings.switch_theme(value, as_setting=True)
         elif config != self.view.config:
-            self.monitor.looks.apply(config)
+            self.monitor.screen_settings.apply(config)
 
     def _with_others(self, setting: Setting, hidden: Sequence[str]) -> tuple[str, ...]:
         """The hidden columns of a pane, and those of the others; in the order of the file, new ones behind."""
@@ -239,7 +239,7 @@ class SettingsPage(ListPane[Setting]):
         if setting is not None:
             setting = self.with_themes(setting)
             if setting.key == "theme":
-                self.monitor.looks.ask_themes()
+                self.monitor.screen_settings.list_themes()
             self.monitor.ask(self._question(setting))
         return None
 
@@ -253,7 +253,7 @@ class SettingsPage(ListPane[Setting]):
         """A setting with its choices: those of the theme are known only when the disk has answered."""
         if setting.key != "theme":
             return setting
-        return setting._replace(choices=self.monitor.looks.themes or (self.view.config.general.theme,))
+        return setting._replace(choices=self.monitor.screen_settings.themes or (self.view.config.general.theme,))
 
     def _columns(self, setting: Setting) -> Question | None:
         """A list of the columns of a pane, to be switched on and off."""

@@ -86,9 +86,9 @@ def _close(screen: MonitorScreen[S]) -> bool:
 
 def _leave(screen: MonitorScreen[S]) -> bool:
     """From a host of a fleet to the fleet; returns whether this is one."""
-    if screen.leave is None:
+    if screen.leave_host is None:
         return False
-    screen.leave("")
+    screen.leave_host("")
     return True
 
 
@@ -119,13 +119,13 @@ def _step_aside(step: int, screen: MonitorScreen[S]) -> None:
     """Go to the value or thing before (-1) or after (1), where there is one; else, in a frozen display, to the
     frame."""
     was_taken = screen.current is not None and screen.current.side(step)
-    if not was_taken and screen.travel.paused and screen.travel.timely:
-        screen.travel.frame(step)
+    if not was_taken and screen.travel.paused and screen.travel.keys_move_in_time:
+        screen.travel.step_frames(step)
 
 
 def _jump_in_time(which: int, sign: int, screen: MonitorScreen[S]) -> None:
     """Go back (-1) or forth (1) by the first (0) or the second (1) of the times that the past has for that."""
-    screen.travel.travel(AskedMoment(Way.SECONDS, sign * screen.travel.past.jumps_s[which]))
+    screen.travel.ask_for(AskedMoment(Way.SECONDS, sign * screen.travel.past.jumps_s[which]))
 
 
 def _next_event(step: int, screen: MonitorScreen[S]) -> None:
@@ -133,7 +133,7 @@ def _next_event(step: int, screen: MonitorScreen[S]) -> None:
     if screen.current is not None and screen.current.search.text:
         screen.current.step_match(step)
     else:
-        screen.travel.change(step)
+        screen.travel.go_to_change(step)
 
 
 def _filter(screen: MonitorScreen[S]) -> None:
@@ -165,7 +165,7 @@ def _palette(screen: MonitorScreen[S]) -> None:
         palette = CommandPalette([Commands], placeholder="a command's name or key, an order, a theme")
         screen.opening = screen.app.push_screen(palette)
         # Not in a provider's `startup`: that is cancelled, and all of its commands, by a character typed meanwhile.
-        screen.looks.ask_themes()
+        screen.screen_settings.list_themes()
 
 
 def _redraw(screen: MonitorScreen[S]) -> None:
@@ -185,7 +185,7 @@ def _save(screen: MonitorScreen[S]) -> None:
 
     strips = painted(screen)
     text = "\n".join(strip.text.rstrip() for strip in strips)
-    incident = screen.body.incident(screen, text, partial(picture, strips, screen.app.size.width, "gpumon"))
+    incident = screen.body.bundle_facts(screen, text, partial(picture, strips, screen.app.size.width, "gpumon"))
     if incident is not None:
         screen.say("writing an incident bundle …")
         work: WorkType[None] = partial(_write, screen, screen.files, incident)
@@ -228,16 +228,16 @@ COMMON: Final[Mapping[str, RunCommand]] = {
     "slower": partial(_change_pace, 1),
     "left": partial(_step_aside, -1),
     "right": partial(_step_aside, 1),
-    "time.frame.back": lambda screen: screen.travel.frame(-1),
-    "time.frame.forth": lambda screen: screen.travel.frame(1),
+    "time.frame.back": lambda screen: screen.travel.step_frames(-1),
+    "time.frame.forth": lambda screen: screen.travel.step_frames(1),
     "time.back": partial(_jump_in_time, 0, -1),
     "time.forth": partial(_jump_in_time, 0, 1),
     "time.minute.back": partial(_jump_in_time, 1, -1),
     "time.minute.forth": partial(_jump_in_time, 1, 1),
     "time.previous": partial(_next_event, -1),
     "time.next": partial(_next_event, 1),
-    "time.oldest": lambda screen: screen.travel.to_end(-1),
-    "time.live": lambda screen: screen.travel.to_end(1),
+    "time.oldest": lambda screen: screen.travel.go_to_end(-1),
+    "time.live": lambda screen: screen.travel.go_to_end(1),
     "redraw": _redraw,
     "sizing": lambda screen: screen.dock.toggle(),
     "palette": _palette,

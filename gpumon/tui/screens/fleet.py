@@ -29,7 +29,7 @@ from gpumon.tui.screens.copying import copy_advice
 from gpumon.tui.screens.focus import zoom
 from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
 from gpumon.tui.screens.questions import Choice, Question
-from gpumon.tui.screens.travel import Arrival, NoPastError, Past
+from gpumon.tui.screens.travel import Arrival, NoPastError, Past, SearchedHost, nth_change
 from gpumon.tui.widgets.board import Board, Painted
 from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.pane import Pane
@@ -42,12 +42,18 @@ if TYPE_CHECKING:
 FleetScreen: TypeAlias = MonitorScreen[FleetMoment]
 JUMPS_S: Final = (300.0, 3600.0)
 """Seconds of the keys that go 10 s and a minute on the screen of one machine; here a frame is a scrape."""
-
-
 _WALL: Final = "wall"
 """Name of the pane that takes the place of the table."""
-_MOST_LABEL: Final = 12
+_MOST_LABEL_CELLS: Final = 12
 """Cells of a label's name on the line of keys."""
+_MOST_NAME: Final = 60
+"""Characters of the name of a host, a row or the Prometheus."""
+_MOST_FAULT: Final = 200
+"""Characters of a fault in a notice."""
+RUN_THERE: Final = "run gpumon there"
+RUNS: Final = "sent over ssh into a temporary folder, which is removed when this screen is closed"
+OPEN_IT: Final = "open the host"
+_OPENS: Final = "it has no figures: its shell finds no gpumon"
 
 
 class FleetBody:
@@ -56,22 +62,22 @@ class FleetBody:
     fleet: bool = True
     past: Past[FleetMoment]
     parts: Sequence[Board]
-    small: Board
+    tiny_summary: Board
     playback: Playback | None = None
     timeline: Timeline | None = None
     commands: Mapping[str, Callable[[FleetScreen], object]]
     """Commands that do something else here than on other screens, or are of this one alone."""
 
     def __init__(
-        self, context: ScreenContext, control: FleetControl, opens: Callable[[str, float | None, str], None]
+        self, context: ScreenContext, control: FleetControl, open_host: Callable[[str, float | None, str], None]
     ) -> None:
-        """`opens`: shows a host by its name, at a Unix time (None: live), with the page of a GPU by its UUID (empty:
-        none)."""
+        """`open_host`: shows a host by its name, at a Unix time (None: live), with the page of a GPU by its UUID
+        (empty: none)."""
         palette = context.palette
         view = context.view
         self._control = control
         self._view = view
-        self._opens = opens
+        self._open_host_screen = open_host
         self.headline = Painted(palette)
         self.faults = Painted(palette)
         self.summary = Painted(palette)
@@ -82,10 +88,12 @@ class FleetBody:
         self.parts = (self.headline, self.faults, self.summary, self.table, self.foot, self.row_line, self.wall)
         self.panes: Mapping[str, Pane] = {"rows": self.table, _WALL: self.wall}
         self._walled = False
-        self._small = Painted(palette)
-        self.small = self._small
+        """Whether the wall stands in the place of the table."""
+        self._summary_of_all = Painted(palette)
+        self.tiny_summary = self._summary_of_all
         self.past = FleetPast(self, control)
         self.shown: FleetMoment | None = None
+        """The moment in the parts; None: nothing yet."""
         self.commands = {
             **_ONLY_ON_HOSTS,
             "open": self._open,
@@ -125,8 +133,8 @@ class FleetBody:
             wall=self._walled,
         )
 
-    def laid_out(self, screen: FleetScreen) -> None:
-        """From now on the foot follows the cursor."""
+    def after_layout(self, screen: FleetScreen) -> None:
+        """Have the foot follow the cursor from now on: before the first layout there is no screen to do so on."""
         self.table.cursor_moved = partial(self._look_at_row, screen)
 
     def fleet_moment(self, fleet: FleetSnapshot) -> FleetMoment:
@@ -134,12 +142,12 @@ class FleetBody:
         config_labels = self._view.config.fleet.owners
         return fleet_moment(fleet, self._control.prices, config_labels, self.table.grouping.label)
 
-    def whole(self, moment: FleetMoment) -> Snapshot:
+    def as_one_machine(self, moment: FleetMoment) -> Snapshot:
         """All GPUs and engines of the fleet as those of one machine."""
         return moment.whole
 
-    def arrived(self, screen: FleetScreen, before: FleetMoment | None, now: FleetMoment) -> None:
-        """Nothing rings here."""
+    def note_arrival(self, screen: FleetScreen, before: FleetMoment | None, now: FleetMoment) -> None:
+        """Nothing: the bell rings on the screens of hosts alone."""
 
     def show(self, screen: FleetScreen, moment: FleetMoment) -> None:
         """Paint a moment of the fleet in every part."""
@@ -150,36 +158,41 @@ class FleetBody:
         self.wall.show_fleet(moment)
         self._look_at_row(screen)
 
-    def show_standing(self, screen: FleetScreen) -> None:
-        """Problems, and the summary of everything."""
+    def show_status(self, screen: FleetScreen) -> None:
+        """Paint the problems, and the summary of everything."""
         paused = screen.travel.paused
         gone_back = screen.gone_back
         self.faults.paint(
             lambda width, height: fault_lines(self.shown, screen.wall(), width, height, gone_back=gone_back)
         )
         draw = partial(small_screen_lines, self.shown, paused=paused, gone_back=gone_back)
-        self._small.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
+        self._summary_of_all.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
     def _look_at_row(self, screen: FleetScreen) -> None:
-        """The foot follows the cursor, the sums the filter."""
+        """Have the foot follow the cursor, and the sums the filter."""
         self.summary.paint(partial(sum_lines, self.shown, self.table.filtered_sum, screen.view))
         self.foot.look_at(self.table.selected, of_many=self.table.grouping != HOSTS)
-        self.row_line.look_at(self.table.selected, self.shown.wall_s if self.shown is not None else 0.0)
+        now_s = 0.0
+        if self.shown is not None:
+            now_s = self.shown.wall_s
+        self.row_line.look_at(self.table.selected, now_s)
         screen.show_title()
         screen.lay_out()
 
     def heading(self, screen: FleetScreen) -> Heading:  # noqa: ARG002 - the signature of Body
-        """Which Prometheus, and what it knows of."""
+        """The address of the Prometheus, and what it knows of."""
         fleet = self.shown.fleet if self.shown is not None else None
-        simulated = fleet is not None and any(host.snapshot.simulated for host in fleet.hosts)
-        place = clean(self._control.place, 60)
+        badge = ""
+        if fleet is not None and any(host.snapshot.simulated for host in fleet.hosts):
+            badge = "SIM"
+        address = clean(self._control.place, _MOST_NAME)
         forms = []
-        for parts in _forms(place, fleet, self.table.filtered_sum):
+        for parts in _title_forms(address, fleet, self.table.filtered_sum):
             forms.append(" · ".join(filter(None, parts)))
-        return Heading(lambda _room: forms, simulated="SIM" if simulated else "")
+        return Heading(lambda _room: forms, simulated=badge)
 
     def freshness(self, screen: FleetScreen, freshness: Freshness) -> Freshness:
-        """Asked now and then: how old it is."""
+        """The age of the last answer, whether there was one to the last question, and whether it is being asked now."""
         fleet = self.shown.fleet if self.shown is not None else None
         self.faults.update()
         if fleet is None or not fleet.wall_s:
@@ -193,47 +206,55 @@ class FleetBody:
             asking=self._control.fleet.asking,
         )
 
-    def place(self, screen: FleetScreen, place: KeyHolder) -> KeyHolder:  # noqa: ARG002 - the signature of Body
-        """Hosts, models or owners, all of them or some."""
-        narrowed = bool(self.wall.filter_text if self._walled else self.table.filter_text)
+    def key_holder(self, screen: FleetScreen, holder: KeyHolder) -> KeyHolder:  # noqa: ARG002 - the signature of Body
+        """The holder of the keys, with the kind of the rows, the next kind, and whether a filter hides some."""
+        filter_text = self.wall.filter_text if self._walled else self.table.filter_text
         grouping = self.table.grouping
-        turns_to = MODELS if self.shown is None else self.shown.next_grouping(grouping)
-        rows_next = cut(clean(turns_to.plural, 40), _MOST_LABEL)
+        next_grouping = MODELS
+        if self.shown is not None:
+            next_grouping = self.shown.next_grouping(grouping)
         return msgspec.structs.replace(
-            place, fleet=True, grouped=grouping != HOSTS, rows_next=rows_next, narrowed=narrowed
+            holder,
+            fleet=True,
+            grouped=grouping != HOSTS,
+            rows_next=cut(clean(next_grouping.plural, 40), _MOST_LABEL_CELLS),
+            narrowed=filter_text != "",
         )
 
     def point_at(self, events: Sequence[Event], snapshot: FleetMoment) -> None:
-        """The cursor stays on its host."""
+        """Nothing: the cursor stays on its host."""
 
-    def page_left(self, screen: FleetScreen, page: Pane) -> None:
-        """Nothing here follows a page."""
+    def before_page_closes(self, screen: FleetScreen, page: Pane) -> None:
+        """Nothing: no pane follows a page here."""
 
-    def explained(self, screen: FleetScreen) -> str:  # noqa: ARG002 - the signature of Body
+    def formula_at_cursor(self, screen: FleetScreen) -> str:  # noqa: ARG002 - the signature of Body
         """Cells of a fleet's table have no formula."""
         return ""
 
-    def incident(self, screen: FleetScreen, text: str, drawn: Picture) -> BundleFacts | None:
+    def bundle_facts(self, screen: FleetScreen, text: str, drawn: Picture) -> BundleFacts | None:
         """The fleet as it is shown; its past stays in the Prometheus."""
         if self.shown is None or not self.shown.fleet.wall_s:
             screen.say("nothing to write: no answer yet")
             return None
-        return BundleFacts(self.shown.fleet, text, drawn, prices=self._control.prices)
+        return BundleFacts(snapshot=self.shown.fleet, screen=text, picture=drawn, prices=self._control.prices)
 
     def _open(self, screen: FleetScreen) -> None:
-        """Enter: the host's own screen; of a model or an owner its hosts, of a tile the page of its GPU."""
-        tile = self.wall.selected if screen.current is self.wall else None
-        if tile is not None:
+        """Enter: the host's own screen; of a model or an owner its hosts, of a tile the page of its GPU; what a page
+        has for it."""
+        current = screen.current
+        if current is self.wall and self.wall.selected is not None:
+            tile = self.wall.selected
             self._open_host(screen, tile.host, tile.gpu.uuid)
-            return
-        if screen.current is not self.table:
-            if screen.current is not None:
-                screen.current.open()
+        elif current is self.table:
+            if self.table.selected is not None:
+                self._open_row(screen, self.table.selected)
+        else:
+            if current is not None:
+                current.open()
             screen.show_keys()
-            return
-        row = self.table.selected
-        if row is None:
-            return
+
+    def _open_row(self, screen: FleetScreen, row: FleetRow) -> None:
+        """Open the screen of a host; the hosts of a model or an owner."""
         if self.table.grouping == HOSTS:
             self._open_host(screen, row.key)
         elif self._narrow_to_hosts(row):
@@ -245,28 +266,29 @@ class FleetBody:
             screen.say(f"no engine runs there: {screen.view.keymap.first('fleet.models')} shows all hosts")
 
     def _narrow_to_hosts(self, row: FleetRow) -> bool:
-        """Show the hosts of an owner or a model; returns whether the row has such."""
+        """Show the hosts of an owner or a model; returns whether the row has any to narrow to."""
         if self.table.grouping.label:
             self.table.narrow_to_owner(row)
             return True
         return self.table.narrow_to_model(row)
 
     def _open_host(self, screen: FleetScreen, host: str, gpu: str = "") -> None:
-        """The screen of a host, at the moment that is shown, with the page of a GPU by its UUID; of one without gpumon
-        whether to run it there."""
+        """Open the screen of a host, with the page of a GPU by its UUID (empty: none); on a host without gpumon ask
+        first whether to run it there."""
         if self._control.fleet.lacks_gpumon(host):
-            screen.ask(guest_on(self._control, host, partial(self._show_host, screen, host, gpu)))
+            screen.ask(guest_question(self._control, host, partial(self._show_host, screen, host, gpu)))
         else:
             self._show_host(screen, host, gpu)
 
     def _show_host(self, screen: FleetScreen, host: str, gpu: str) -> None:
+        """Show the screen of a host, at the moment that is shown here unless that is live."""
         at_s = None
         if screen.travel.paused and self.shown is not None:
             at_s = self.shown.wall_s
-        self._opens(host, at_s, gpu)
+        self._open_host_screen(host, at_s, gpu)
 
     def _zoom(self, screen: FleetScreen) -> None:
-        """The wall of all GPUs in the place of the table, and back."""
+        """Show the wall of all GPUs in the place of the table, or the table again."""
         if not screen.tiny and screen.pages.shown is None and not screen.dock.covers:
             self.wall.zoomed = not self._walled
             zoom(screen, "" if self._walled else _WALL)
@@ -280,19 +302,19 @@ class FleetBody:
             screen.say(f"{screen.view.keymap.first('zoom')} shows the wall of GPUs first")
 
     def _copy(self, screen: FleetScreen) -> None:
-        """A command of the worst verdict of the row under the cursor."""
+        """Copy a command of the worst verdict of the row under the cursor."""
         row = self.table.selected
         if screen.current is not self.table or row is None:
             screen.say("nothing to copy: put the cursor on a row of the table")
             return
-        name = clean(row.name, 60)
+        name = clean(row.name, _MOST_NAME)
         if row.worst is None:
             screen.say(f"nothing to copy: {name} has no verdict")
         else:
             copy_advice(screen, row.worst.actions, f"nothing to copy: the verdict on {name} has no advice")
 
     def _turn_rows(self, screen: FleetScreen) -> None:
-        """The next kind of rows: per host, per model, per owner by each label."""
+        """Turn to the next kind of rows: per host, per model, per owner by each label."""
         if self._walled:
             screen.say(f"{screen.view.keymap.first('zoom')} shows the hosts first")
         elif screen.current is self.table and self.shown is not None:
@@ -315,20 +337,14 @@ _ONLY_ON_HOSTS: Final[Mapping[str, Callable[[FleetScreen], object]]] = {
 
 
 def _headline(moment: FleetMoment, live: bool, width: int, height: int) -> Sequence[Line]:  # noqa: ARG001 - the signature of a line that is painted
-    """No line before the first answer."""
+    """The line under the title; none before the first answer."""
     if not moment.fleet.wall_s:
         return ()
     return (fleet_headline(moment.total, moment.standing, width, live=live),)
 
 
-RUN_THERE: Final = "run gpumon there"
-RUNS: Final = "sent over ssh into a temporary folder, which is removed when this screen is closed"
-OPEN_IT: Final = "open the host"
-_OPENS: Final = "it has no figures: its shell finds no gpumon"
-
-
-def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Question:
-    """Whether gpumon shall run on a host that has none."""
+def guest_question(control: FleetControl, host: str, show: Callable[[], None]) -> Question:
+    """Ask whether gpumon shall run on a host that has none; `show` opens the host's screen without it."""
 
     def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
         if choice is not None and choice.name == RUN_THERE:
@@ -337,7 +353,7 @@ def guest_on(control: FleetControl, host: str, show: Callable[[], None]) -> Ques
             show()
 
     return Question(
-        f"no gpumon on {clean(host, 60)}:",
+        f"no gpumon on {clean(host, _MOST_NAME)}:",
         lambda _: (Choice(RUN_THERE, RUNS, None), Choice(OPEN_IT, _OPENS, None)),
         choose,
         has_field=False,
@@ -360,28 +376,27 @@ class FleetPast:
 
     @property
     def frame_s(self) -> float:
-        """A refresh."""
+        """Seconds between two refreshes."""
         return self._control.interval_s
 
     def why_not(self) -> str:
-        """There is one as soon as there was an answer."""
+        """Why there is no past: there was no answer yet."""
         if self._control.fleet.span() is not None:
             return ""
         return "nothing is known of the past yet"
 
-    def about(self) -> tuple[str, str]:
+    def searched_host(self) -> SearchedHost:
         """The host under the cursor."""
-        tile = self._body.wall.selected if self._body.zoomed else None
-        if tile is not None:
-            return tile.host, ""
+        wall = self._body.wall
+        if self._body.zoomed and wall.selected is not None:
+            return SearchedHost(wall.selected.host)
         table = self._body.table
-        row = table.selected
-        if row is not None and table.grouping == HOSTS:
-            return row.key, ""
+        if table.selected is not None and table.grouping == HOSTS:
+            return SearchedHost(table.selected.key)
         why = "there is none"
         if table.grouping != HOSTS:
             why = f"{table.view.keymap.first('fleet.models')} shows the hosts"
-        return "", f"this looks through the past of the host under the cursor: {why}"
+        return SearchedHost("", f"this looks through the past of the host under the cursor: {why}")
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that can be asked for."""
@@ -389,26 +404,25 @@ class FleetPast:
 
     async def at(self, wall_s: float) -> Arrival[FleetMoment] | None:
         """The fleet at a time; where nothing is known of that, the first moment that there is before what is shown."""
-        there_s = self._body.shown.wall_s if self._body.shown is not None else wall_s
-        name = partial(dated, now_s=there_s)
+        shown_s = self._body.shown.wall_s if self._body.shown is not None else wall_s
+        date_text = partial(dated, now_s=shown_s)
         try:
             fleet = await self._control.fleet.at(wall_s)
             note = ""
-            if fleet.answered and not fleet.hosts and there_s > wall_s:
-                first_s = await self._control.fleet.first_after(wall_s, there_s)
+            if fleet.answered and not fleet.hosts and shown_s > wall_s:
+                first_s = await self._control.fleet.first_after(wall_s, shown_s)
                 fleet = await self._control.fleet.at(first_s)
-                note = f"nothing at {name(wall_s)}: shown is {name(first_s)}, the first after it"
+                note = f"nothing at {date_text(wall_s)}: shown is {date_text(first_s)}, the first after it"
         except Exception as error:  # a past that cannot be read costs this step, not the screen
-            raise NoPastError(
-                f"{name(wall_s)} cannot be read: {clean(f'{type(error).__name__}: {error}', 200)}"
-            ) from error
+            reason = clean(f"{type(error).__name__}: {error}", _MOST_FAULT)
+            raise NoPastError(f"{date_text(wall_s)} cannot be read: {reason}") from error
         if not fleet.answered:
             why = "no answer"
             if fleet.faults:
-                why = clean(fleet.faults[0].text, 200)
-            raise NoPastError(f"{name(wall_s)} cannot be had: {why}")
+                why = clean(fleet.faults[0].text, _MOST_FAULT)
+            raise NoPastError(f"{date_text(wall_s)} cannot be had: {why}")
         if not fleet.hosts:
-            raise NoPastError(f"nothing at {name(wall_s)}, and before what is shown")
+            raise NoPastError(f"nothing at {date_text(wall_s)}, and before what is shown")
         return Arrival(await asyncio.to_thread(self._body.fleet_moment, fleet), note=note)
 
     async def nearest(self, wall_s: float) -> Arrival[FleetMoment] | None:
@@ -416,54 +430,50 @@ class FleetPast:
         return await self.at(wall_s)
 
     async def step(self, wall_s: float, frames: int) -> Arrival[FleetMoment] | None:
-        """So many refreshes on."""
+        """The fleet so many refreshes after `wall_s`; before it where `frames` is negative."""
         return await self.at(wall_s + frames * self.frame_s)
 
-    async def change(self, wall_s: float, step: int, about: str) -> Arrival[FleetMoment] | None:
-        """The moment of a change on one host."""
-        if self._looked_through[0] != about:
-            self._looked_through = (about, self._control.past(about))
+    async def change(self, wall_s: float, step: int, host: str) -> Arrival[FleetMoment] | None:
+        """The fleet at a change on one host, which is `step` changes after `wall_s`, or before it where that is
+        negative."""
+        if self._looked_through[0] != host:
+            self._looked_through = (host, self._control.past(host))
         timeline = self._looked_through[1]
         if timeline is None:
             return None
-        last = None
-        for _ in range(abs(step)):
-            moment = await timeline.change(wall_s, 1 if step > 0 else -1)
-            if moment is None:
-                break
-            last = moment
-            wall_s = moment.snapshot.wall_s
-        if last is None:
+        change = await nth_change(timeline, wall_s, step)
+        if change is None:
             return None
-        arrival = await self.at(wall_s)
+        arrival = await self.at(change.snapshot.wall_s)
         if arrival is None:
             return None
-        return msgspec.structs.replace(arrival, events=last.snapshot.events)
+        return msgspec.structs.replace(arrival, events=change.snapshot.events)
 
 
-def _forms(place: str, fleet: FleetSnapshot | None, chosen: FleetRow | None) -> Iterator[tuple[str, ...]]:
-    """Parts of the title from the longest form to the shortest."""
+def _title_forms(address: str, fleet: FleetSnapshot | None, chosen: FleetRow | None) -> Iterator[tuple[str, ...]]:
+    """Parts of the title from the longest form to the shortest. `chosen`: the sums of the rows that a filter leaves;
+    None without one."""
     if fleet is None or not fleet.wall_s:
         state = "no answer yet"
         if fleet is None or not fleet.faults:
             state = "starting …"
-        yield from (("fleet", place, state), ("fleet", place), ("fleet",))
+        yield from (("fleet", address, state), ("fleet", address), ("fleet",))
         return
-    hosts, gpus, engines = _sizes(fleet, chosen)
-    yield "fleet", place, hosts, gpus, engines
-    yield "fleet", place, hosts, gpus
+    hosts, gpus, engines = _size_texts(fleet, chosen)
+    yield "fleet", address, hosts, gpus, engines
+    yield "fleet", address, hosts, gpus
     yield "fleet", hosts, gpus, engines
     yield "fleet", hosts, gpus
     yield "fleet", hosts
 
 
-def _sizes(fleet: FleetSnapshot, chosen: FleetRow | None) -> list[str]:
+def _size_texts(fleet: FleetSnapshot, chosen: FleetRow | None) -> list[str]:
     """Numbers of hosts, GPUs and engines of the fleet: `96 hosts`; with a chosen row its own before them: `2 of 96
     hosts`."""
     gpus = 0
     engines = 0
     for host in fleet.hosts:
-        gpus += sum(not gpu.parent_uuid for gpu in host.snapshot.gpus)
+        gpus += sum(not gpu.parent_uuid for gpu in host.snapshot.gpus)  # whole ones, no MIG slices
         engines += len(host.snapshot.engines)
     texts = [counted(len(fleet.hosts), "host"), counted(gpus, "GPU"), counted(engines, "engine")]
     if chosen is None:

@@ -26,7 +26,7 @@ def go_to_pane(screen: MonitorScreen[S], name: str) -> None:
         return
     if screen.pages.shown is not None:
         screen.pages.close(all_of_them=True)
-    screen.dock.leave()
+    screen.dock.release_keys()
     if screen.body.zoomed or not screen.panes[name].display:
         zoom(screen, name)
     screen.set_focus(screen.panes[name])
@@ -45,7 +45,7 @@ def go_to_next_pane(step: int, screen: MonitorScreen[S]) -> None:
             return
         screen.pages.close(all_of_them=True)
     if screen.dock.covers:
-        screen.dock.leave()
+        screen.dock.release_keys()
     name = _name_beside(step, screen)
     if name == _SIZING:
         screen.set_focus(screen.dock.panel)

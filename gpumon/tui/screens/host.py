@@ -48,12 +48,13 @@ if TYPE_CHECKING:
 HostScreen: TypeAlias = MonitorScreen[Snapshot]
 HOST_KEY: Final = ("host", "")
 """Kind and key of the machine itself."""
-LEAD: Final = "fleet > "
+_TITLE_LEAD: Final = "fleet > "
 """Before the name of a fleet's host in the title."""
-_ROOMY: Final = 80
+_KEY_WORD_WIDTH: Final = 80
 """Columns from which a rule has room for the word `key`."""
-_WALL_HINT: Final = 100
+_WALL_HINT_WIDTH: Final = 100
 """Columns from which the rule of a zoomed wall names the keys that lead back beside the tile under the cursor."""
+_GPUS, _ENGINES, _HISTORY, _PROCESSES, _TRIAGE = PANES
 _RAISED_S: Final = 60.0
 """Seconds after the last critical verdict for which the triage pane stays on top: no pane jumps to and fro."""
 
@@ -64,7 +65,7 @@ class HostBody:
     fleet: bool = False
     past: Past[Snapshot]
     parts: Sequence[Board]
-    small: Board
+    tiny_summary: Board
     commands: Mapping[str, Callable[[HostScreen], object]]
     """Commands that do something else here than on other screens, or are of this one alone."""
 
@@ -78,27 +79,30 @@ class HostBody:
         view.marked = None  # a mark is of what this screen's source counts: it counts anew, maybe on another host
         view.marked_s = None
         self.afar = filling is not None
+        """Whether it is a host of a fleet."""
         self._first_gpu = gpu
+        """UUID of the GPU whose page the first snapshot opens; empty: none, or that is done."""
         self._filling = filling or (lambda: False)
         self._control = control
         self.past = MachinePast(control, slow=self.afar)
         self.history = HistoryPane(palette, view, control.history)
         self.triage = TriagePane(palette, view, control.history)
-        gpus = WallPane(palette, view, gpu_listing(), tile_of_gpu, lambda _: "", control.history)
-        self._gpus = gpus
-        engines = ListPane(palette, view, ENGINE_LISTING)
-        self._engines = engines
-        processes = ListPane(palette, view, process_listing(afar=self.afar))
-        every: tuple[Pane, ...] = (gpus, engines, self.history, processes, self.triage)
-        self.panes: Mapping[str, Pane] = dict(zip(PANES, every, strict=True))
+        self._gpus = WallPane(palette, view, gpu_listing(), tile_of_gpu, lambda _: "", control.history)
+        self._engines = ListPane(palette, view, ENGINE_LISTING)
+        self.panes: Mapping[str, Pane] = {
+            _GPUS: self._gpus,
+            _ENGINES: self._engines,
+            _HISTORY: self.history,
+            _PROCESSES: ListPane(palette, view, process_listing(afar=self.afar)),
+            _TRIAGE: self.triage,
+        }
         self.headline = Painted(palette)
-        self.parts = (self.headline, *every)
+        self.parts = (self.headline, *self.panes.values())
         self._critical_s = -math.inf
         """When a critical verdict was shown last (Unix time)."""
-        self._raised = False
-        """Whether the triage pane stands on top."""
+        self._triage_on_top = False
         self._summary = Painted(palette)
-        self.small = self._summary
+        self.tiny_summary = self._summary
         self.zoomed = ""
         self._zoomed_for_roofline = False
         """Whether the history pane is zoomed because the roofline had too few lines."""
@@ -111,21 +115,21 @@ class HostBody:
             "up": partial(self._move, -1),
             "down": partial(self._move, 1),
             "back": self._back,
-            "span.shorter": partial(self._span, -1),
-            "span.longer": partial(self._span, 1),
+            "span.shorter": partial(self._step_span, -1),
+            "span.longer": partial(self._step_span, 1),
             "copy": self._copy,
             "filter.all": _filter_everywhere,
-            "log": self._log,
-            "mark": _mark,
-            "requests": self._requests,
-            "compare": self._compare,
-            "log.follow": partial(_in_log, "log.follow"),
-            "log.error": partial(_in_log, "log.error"),
-            "requests.errors": _in_requests,
+            "log": self._open_log,
+            "mark": _mark_moment,
+            "requests": self._open_requests,
+            "compare": self._compare_with_mark,
+            "log.follow": partial(_run_in_log, "log.follow"),
+            "log.error": partial(_run_in_log, "log.error"),
+            "requests.errors": _turn_requests,
             "cell": _next_cell,
-            "hide": self._hide,
+            "hide": self._hide_ended,
             "hide.none": self._show_hidden,
-            **{pane.KEY: partial(_go, name) for name, pane in self.panes.items()},
+            **{pane.KEY: partial(_go_to, name) for name, pane in self.panes.items()},
             self.triage.KEY: self._go_to_worst,
         }
 
@@ -152,28 +156,28 @@ class HostBody:
         """The lines of each pane."""
         covered = screen.pages.shown is not None or screen.dock.covers
         counts = _counts(screen.shown, width, self.triage)
-        if self._gpus.shape is WallShape.ROWS:
+        if self._gpus.shape is WallShape.ROWS:  # the user wants rows
             counts = counts._replace(wall=0)
         return pane_heights(width, height, counts, zoomed=self.zoomed, page=covered)
 
-    def laid_out(self, screen: HostScreen) -> None:
+    def after_layout(self, screen: HostScreen) -> None:
         """Say on the rules which panes have no place, and the keys that show them."""
         key = screen.view.keymap.first
         if isinstance(screen.planned, Plan):
             hidden = screen.planned.hidden
         else:
             hidden = ()
-        alone = len(hidden) == len(PANES) - 1
-        names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
-        if names and screen.app.size.width - screen.dock.columns >= _ROOMY:
-            names = f"key {names}"
+        one_is_alone = len(hidden) == len(PANES) - 1
+        hidden_names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
+        if hidden_names and screen.app.size.width - screen.dock.columns >= _KEY_WORD_WIDTH:
+            hidden_names = f"key {hidden_names}"
         all_panes = self._all_panes_hint(screen)
         for name, pane in self.panes.items():
             pane.zoomed = name == self.zoomed
-            if alone and name not in hidden:
+            if one_is_alone and name not in hidden:
                 pane.hint = all_panes
-            elif name == PANES[-1]:
-                pane.hint = names
+            elif name == _TRIAGE:  # always in sight where several panes are
+                pane.hint = hidden_names
             else:
                 pane.hint = ""
 
@@ -182,17 +186,17 @@ class HostBody:
         key = screen.view.keymap.first
         if not self.zoomed:
             return f"{key('back')}: all panes"
-        if self.zoomed == PANES[0] and screen.app.size.width < _WALL_HINT:
+        if self.zoomed == _GPUS and screen.app.size.width < _WALL_HINT_WIDTH:
             return ""
         return f"{key('zoom')} {key('back')}: all panes"
 
-    def whole(self, snapshot: Snapshot) -> Snapshot:
+    def as_one_machine(self, snapshot: Snapshot) -> Snapshot:
         """It is one machine."""
         return snapshot
 
-    def arrived(self, screen: HostScreen, before: Snapshot | None, now: Snapshot) -> None:
-        """Ring for new alerts, go on counting since the mark, and draw all charts anew once their past is there: they
-        look at what is new alone."""
+    def note_arrival(self, screen: HostScreen, before: Snapshot | None, now: Snapshot) -> None:
+        """Ring for new alerts, go on counting since the mark, and draw all charts anew once their past is there: by
+        themselves they look only at what is new."""
         if screen.view.marked is not None:
             screen.view.marked.take(now)
         alerts = rung_alerts(now)
@@ -205,7 +209,7 @@ class HostBody:
             screen.travel.read_from(screen.travel.history, anew=True)
 
     def show(self, screen: HostScreen, snapshot: Snapshot) -> None:
-        """Paint it in every pane; while the rest is not read yet, in that of the GPUs."""
+        """Paint a snapshot in every pane; in that of the GPUs alone while nothing else is read yet."""
         if self._control.opening:
             self._gpus.show(snapshot)
             return
@@ -214,61 +218,75 @@ class HostBody:
         self.headline.paint(partial(self._headline, snapshot))
         self._place_triage(screen, snapshot)
         if self._first_gpu:
-            page = ("gpu", self._first_gpu)
+            uuid = self._first_gpu
             self._first_gpu = ""
-            self._gpus.go_to(page[1])
-            self._open_page(screen, page)
+            self._gpus.go_to(uuid)
+            self._open_page(screen, ("gpu", uuid))
 
     def _headline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of a line that is painted
+        """The line under the title."""
         return (headline(snapshot, self.triage.items(snapshot), self._control.prices, width),)
 
     def _place_triage(self, screen: HostScreen, snapshot: Snapshot) -> None:
         """Put the triage pane on top while something is critical and a while longer, else at the foot."""
         if any(verdict.level is Level.CRITICAL for verdict in snapshot.verdicts):
             self._critical_s = snapshot.wall_s
-        raised = 0.0 <= snapshot.wall_s - self._critical_s <= _RAISED_S
-        if raised is self._raised or not self.triage.is_mounted:
+        on_top = 0.0 <= snapshot.wall_s - self._critical_s <= _RAISED_S
+        if on_top is self._triage_on_top or not self.triage.is_mounted:
             return
-        self._raised = raised
-        screen.move_child(self.triage, after=self.headline if raised else self.panes[PANES[-2]])
+        self._triage_on_top = on_top
+        if on_top:
+            screen.move_child(self.triage, after=self.headline)
+        else:
+            screen.move_child(self.triage, after=self.panes[_PROCESSES])
 
-    def show_standing(self, screen: HostScreen) -> None:
-        """The summary that stands for everything."""
+    def show_status(self, screen: HostScreen) -> None:
+        """Paint the summary that stands for everything."""
         paused = screen.travel.paused
         gone_back = screen.gone_back or screen.playback is not None
         draw = partial(summary, screen.shown, paused=paused, gone_back=gone_back)
         self._summary.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
 
     def heading(self, screen: HostScreen) -> Heading:
-        """Which machine it is."""
-        heading = machine_heading(screen.shown, LEAD if self.afar else "", screen.travel.playing)
+        """The name of the machine, and the filter of all panes."""
+        heading = machine_heading(screen.shown, _TITLE_LEAD if self.afar else "", screen.travel.playing)
         return msgspec.structs.replace(heading, filter=screen.view.everywhere)
 
     def freshness(self, screen: HostScreen, freshness: Freshness) -> Freshness:
         """The freshness, with the age that a reading of a fleet's host had when the host was opened."""
+        age_s = 0.0
         if self.afar and screen.latest is not None:
-            known_s = screen.wall() - screen.latest.wall_s
-        else:
-            known_s = 0.0
-        every_s = max(freshness.every_s, screen.shown.interval_s if screen.shown is not None else 0.0)
-        return msgspec.structs.replace(freshness, waited_s=max(freshness.waited_s, known_s), every_s=every_s)
+            age_s = screen.wall() - screen.latest.wall_s
+        interval_s = 0.0
+        if screen.shown is not None:
+            interval_s = screen.shown.interval_s
+        return msgspec.structs.replace(
+            freshness, waited_s=max(freshness.waited_s, age_s), every_s=max(freshness.every_s, interval_s)
+        )
 
-    def place(self, screen: HostScreen, place: KeyHolder) -> KeyHolder:
-        """A chart may have its pane to itself."""
-        opened = place.opened or (screen.current is self.history and self.history.opened)
-        narrowed = screen.view.everywhere != ""
+    def key_holder(self, screen: HostScreen, holder: KeyHolder) -> KeyHolder:
+        """The holder of the keys, whether a chart has its pane to itself, and with other keys on a wall of GPUs and
+        where the roofline has no room."""
+        opened = holder.opened or (screen.current is self.history and self.history.opened)
+        name = holder.name
         if screen.current is self._gpus and self._gpus.walled:
-            place = msgspec.structs.replace(place, name="wall")
+            name = "wall"
         elif screen.current is self.history and not opened and _is_narrow(screen):
-            place = msgspec.structs.replace(place, name="narrow history")
-        return msgspec.structs.replace(place, opened=opened, inner=place.inner or self.afar, narrowed=narrowed)
+            name = "narrow history"
+        return msgspec.structs.replace(
+            holder,
+            name=name,
+            opened=opened,
+            inner=holder.inner or self.afar,
+            narrowed=screen.view.everywhere != "",
+        )
 
     def point_at(self, events: Sequence[Event], snapshot: Snapshot) -> None:
         """The triage pane's cursor goes to what happened."""
         if events:
             self.triage.go_to(row_key_of(most_urgent(events), snapshot))
 
-    def page_left(self, screen: HostScreen, page: Pane) -> None:
+    def before_page_closes(self, screen: HostScreen, page: Pane) -> None:
         """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
         page.let_go()
         if page is not screen.pages.by_name.get("detail"):
@@ -281,37 +299,39 @@ class HostBody:
         if pane is not None and key in pane.pages():
             pane.go_to(key)
 
-    def explained(self, screen: HostScreen) -> str:
+    def formula_at_cursor(self, screen: HostScreen) -> str:
         """The formula of the cell under the cell cursor."""
-        return self._cell(screen).text
+        return self._explain_cell(screen).text
 
-    def _cell(self, screen: HostScreen) -> Explained:
-        """The formula of the cell under the cell cursor, and where its page says so."""
+    def _explain_cell(self, screen: HostScreen) -> Explained:
+        """The formula of the cell under the cell cursor, and the place of the page that says so; empty without one."""
         from gpumon.tui.detail.cell import Explained, explain_cell
 
         pane = screen.current
-        item = None
-        if isinstance(pane, ListPane):
-            item = pane.selected
-        key = None
-        if isinstance(pane, ListPane) and item is not None:
-            key = pane.page_of(item)
-        if key is None or screen.shown is None:
+        if not isinstance(pane, ListPane) or pane.selected is None or screen.shown is None:
             return Explained("")
-        assert isinstance(pane, ListPane)
-        return explain_cell(key, pane.cell, screen.shown, screen.view)
+        thing = pane.page_of(pane.selected)
+        if thing is None:
+            return Explained("")
+        return explain_cell(thing, pane.cell, screen.shown, screen.view)
 
-    def incident(self, screen: HostScreen, text: str, drawn: Picture) -> BundleFacts | None:
+    def bundle_facts(self, screen: HostScreen, text: str, drawn: Picture) -> BundleFacts | None:
         """The snapshot with what happened before it, and the past."""
         if screen.shown is None:
             return None
-        events = {
-            (event.wall_s, event.kind, event.key, event.scope, event.code): event
-            for history in {self._control.history, screen.travel.history or self._control.history}
-            for event in history.events(-math.inf, math.inf)
-        }
-        ordered = tuple(sorted(events.values(), key=lambda event: event.wall_s))
-        return BundleFacts(screen.shown, text, drawn, ordered, self._control.timeline, self._card(screen))
+        events: dict[object, Event] = {}
+        """The events of what is live and of the past that is shown, each once."""
+        for history in (self._control.history, screen.travel.history or self._control.history):
+            for event in history.events(-math.inf, math.inf):
+                events[event.wall_s, event.kind, event.key, event.scope, event.code] = event
+        return BundleFacts(
+            snapshot=screen.shown,
+            screen=text,
+            picture=drawn,
+            events=tuple(sorted(events.values(), key=lambda event: event.wall_s)),
+            timeline=self._control.timeline,
+            card=self._card(screen),
+        )
 
     def _card(self, screen: HostScreen) -> Picture | None:
         """The verdict whose page is shown, else the worst one, as a picture; None where all is well."""
@@ -339,23 +359,29 @@ class HostBody:
 
         page = screen.pages.shown
         assert isinstance(page, DetailPage)
-        return page.thing[1] if page.thing[0] == "verdict" else ""
+        kind, key = page.thing
+        if kind == "verdict":
+            return key
+        return ""
 
     def _open(self, screen: HostScreen) -> None:
-        """Enter: the detail of the row."""
-        if screen.current is not None and not screen.current.opens_here:
-            screen.say(f"this match is no link; {screen.view.keymap.first('back')} ends the search")
-            return
-        thing = screen.current.open() if screen.current is not None else None
+        """Enter: do what it does in the current pane or page, such as the detail of a row, at the figure under the cell
+        cursor."""
+        current = screen.current
+        thing = None
+        if current is not None:
+            if not current.opens_here:
+                screen.say(f"this match is no link; {screen.view.keymap.first('back')} ends the search")
+                return
+            thing = current.open()
         if thing is not None:
-            has_cell = isinstance(screen.current, ListPane) and screen.current.cell != ""
-            place = ""
-            if has_cell:
-                place = self._cell(screen).place
+            place_on_page = ""
+            if isinstance(current, ListPane) and current.cell:
+                place_on_page = self._explain_cell(screen).place
             page = self._open_page(screen, thing)
-            if place:
-                page.point_to(place)
-        elif screen.current is self.triage and self.triage.selected is not None:
+            if place_on_page:
+                page.point_to(place_on_page)
+        elif current is self.triage and self.triage.selected is not None:
             screen.say("no details: this line is not about a verdict, engine or GPU")
         screen.show_keys()
 
@@ -372,10 +398,12 @@ class HostBody:
     def _keys_in(self, kind: str) -> Sequence[str]:
         """The keys of the things of one kind (gpu, engine, process, verdict), filtered and sorted as their pane is."""
         pane = self._list_of(kind)
-        return () if pane is None else pane.pages()
+        if pane is None:
+            return ()
+        return pane.pages()
 
     def _list_of(self, kind: str) -> ListPane[object] | None:
-        """The pane that lists things of a kind; replicas stand in the engines'."""
+        """The pane that lists things of a kind; None for replicas, which stand among the engines."""
         lists = (pane for pane in self.parts if isinstance(pane, ListPane))
         return next((pane for pane in lists if kind == pane.listing.thing), None)
 
@@ -387,21 +415,21 @@ class HostBody:
             screen.say(f"this has the whole screen: {screen.view.keymap.first('back')} shows the panes")
             return
         self._zoomed_for_roofline = False
-        focused = next((name for name, pane in self.panes.items() if pane is screen.focused), PANES[0])
+        focused = next((name for name, pane in self.panes.items() if pane is screen.focused), _GPUS)
         zoom(screen, "" if self.zoomed else focused)
 
     def _go_to_worst(self, screen: HostScreen) -> None:
         """Give the keys to triage; where it has them, put its cursor back on the worst."""
         had_keys = self.triage.has_focus
-        go_to_pane(screen, PANES[-1])
+        go_to_pane(screen, _TRIAGE)
         if had_keys:
             self.triage.move_to_first()
 
     def _turn_wall(self, screen: HostScreen) -> None:
-        """The GPUs as rows, or as a wall of tiles."""
+        """Show the GPUs as a wall of tiles, or as rows again."""
         if screen.tiny:
             return
-        go_to_pane(screen, PANES[0])
+        go_to_pane(screen, _GPUS)
         self._gpus.turn()
         screen.lay_out()
         screen.show_keys()
@@ -414,7 +442,7 @@ class HostBody:
             screen.say(f"there is no wall of GPUs here: {screen.view.keymap.first('wall')} shows it")
 
     def _turn_to_roofline(self, screen: HostScreen) -> None:
-        """The roofline in the history pane, which is zoomed where it has too few lines; and the charts again."""
+        """Show the roofline in the history pane, which is zoomed where it has too few lines; or the charts again."""
         from gpumon.tui.roofline import LEAST_ROOFLINE_HEIGHT, LEAST_ROOFLINE_WIDTH
 
         if screen.tiny:
@@ -422,15 +450,15 @@ class HostBody:
         if _is_narrow(screen):
             screen.say(f"the roofline needs {LEAST_ROOFLINE_WIDTH} columns")
             return
-        go_to_pane(screen, PANES[2])
+        go_to_pane(screen, _HISTORY)
         self.history.turn_to_roofline()
         if not self.history.roofline:
-            if self._zoomed_for_roofline and self.zoomed == PANES[2]:
+            if self._zoomed_for_roofline and self.zoomed == _HISTORY:
                 zoom(screen, "")
             self._zoomed_for_roofline = False
-        elif self.zoomed != PANES[2] and self.history.size.height <= LEAST_ROOFLINE_HEIGHT:
+        elif self.zoomed != _HISTORY and self.history.size.height <= LEAST_ROOFLINE_HEIGHT:
             self._zoomed_for_roofline = True
-            zoom(screen, PANES[2])
+            zoom(screen, _HISTORY)
         screen.show_keys()
 
     def _move(self, lines: int, screen: HostScreen) -> None:
@@ -449,32 +477,35 @@ class HostBody:
         self._turn_to_roofline(screen)
         return True
 
-    def _span(self, step: int, screen: HostScreen) -> None:
-        """Longer or shorter charts."""
+    def _step_span(self, step: int, screen: HostScreen) -> None:
+        """Let the charts go back further (1) or less far (-1)."""
         if not screen.tiny:
             self.history.step_span(step)
             screen.view.config = with_setting(screen.view.config, "screen", "span_s", self.history.span_s)
-            self.panes["gpus"].update()
+            self._gpus.update()  # its sparks go back as far
 
     def _copy(self, screen: HostScreen) -> None:
-        """A command of the verdict under triage's cursor, or of the page's, to the terminal's clipboard; of several
-        the one that is chosen."""
+        """Copy a command of the verdict under triage's cursor, or of the page's, to the terminal's clipboard; of
+        several the one that is chosen."""
         from gpumon.tui.screens.copying import copy_advice
 
         triage = screen.view.keymap.first("pane.faults")
-        copy_advice(screen, self._advised(screen), f"nothing to copy: choose a verdict in triage ({triage})")
+        copy_advice(screen, self._actions_at_cursor(screen), f"nothing to copy: choose a verdict in triage ({triage})")
 
-    def _advised(self, screen: HostScreen) -> Sequence[Action]:
+    def _actions_at_cursor(self, screen: HostScreen) -> Sequence[Action]:
         """Actions of the verdict whose page is shown, else of the one under triage's cursor."""
-        item = self.triage.selected
-        key = item.key if item is not None else ""
+        key = ""
+        if self.triage.selected is not None:
+            key = self.triage.selected.key
         if screen.pages.name == "detail":
             key = self._verdict_of_page(screen) or key
-        verdicts: Sequence[Verdict] = screen.shown.verdicts if screen.shown is not None else ()
+        verdicts: Sequence[Verdict] = ()
+        if screen.shown is not None:
+            verdicts = screen.shown.verdicts
         return next((verdict.actions for verdict in verdicts if verdict_key(verdict) == key), ())
 
-    def _log(self, screen: HostScreen) -> None:
-        """The log of the engine under the cursor, or of the page; of the only one where there is one."""
+    def _open_log(self, screen: HostScreen) -> None:
+        """Open the log of the engine under the cursor, or of the page; of the only one where there is one."""
         engine = self._pointed_engine(screen)
         log = self._log_of(screen, engine)
         if engine is None or log is None:
@@ -487,8 +518,8 @@ class HostBody:
         page.look_at(f"engine {engine.name}", log)
         screen.show_keys()
 
-    def _requests(self, screen: HostScreen) -> None:
-        """The requests in the log of that engine."""
+    def _open_requests(self, screen: HostScreen) -> None:
+        """Open the page of the requests in the log of that engine."""
         engine = self._pointed_engine(screen)
         log = self._log_of(screen, engine)
         if engine is None or log is None:
@@ -512,7 +543,7 @@ class HostBody:
             return None
         return log
 
-    def _compare(self, screen: HostScreen) -> None:
+    def _compare_with_mark(self, screen: HostScreen) -> None:
         """Open the page of the marked moment beside what is shown; on that page, compare again."""
         from gpumon.tui.pages.compare import ComparePage
 
@@ -547,14 +578,15 @@ class HostBody:
             thing = current.thing
         elif isinstance(current, ListPane):
             thing = current.open()
-        if thing is not None and thing[0] == "gpu":
+        if thing is None or shown is None:
+            return HOST_KEY
+        kind, _ = thing
+        if kind == "gpu":
             return thing
-        engine = None
-        if thing is not None and shown is not None:
-            engine = engine_of_thing(shown, thing)
-        if engine is not None:
-            return "engine", engine.key
-        return HOST_KEY
+        engine = engine_of_thing(shown, thing)
+        if engine is None:
+            return HOST_KEY
+        return "engine", engine.key
 
     def _pointed_engine(self, screen: HostScreen) -> Engine | None:
         """The engine that the row or page under the keys is about."""
@@ -579,21 +611,20 @@ class HostBody:
             return shown.engines[0]
         return None
 
-    def _hide(self, screen: HostScreen) -> None:
+    def _hide_ended(self, screen: HostScreen) -> None:
         """Leave the row of an engine that has ended out of this screen."""
         pane = self._engines
-        engine = pane.selected if screen.current is pane else None
-        ended = None
-        if engine is not None:
-            ended = ended_at(engine)
-        if ended is None:
+        end = None
+        if screen.current is pane and pane.selected is not None:
+            end = ended_at(pane.selected)
+        if end is None:
             screen.say("only an engine that has ended can be hidden: put the cursor on its row")
             return
-        pane.hide(pane.hidden | {ended})
+        pane.hide(pane.hidden | {end})
         screen.say("hidden on this screen only; the palette's `show hidden rows again` brings it back")
 
     def _show_hidden(self, screen: HostScreen) -> None:
-        """All rows again."""
+        """Show the rows again that were hidden."""
         count = len(self._engines.hidden)
         self._engines.hide(frozenset())
         if count:
@@ -616,7 +647,7 @@ def _filter_everywhere(screen: HostScreen) -> None:
     screen.ask(filter_all_question(screen.view.everywhere, screen.filter_everywhere))
 
 
-def _mark(screen: HostScreen) -> None:
+def _mark_moment(screen: HostScreen) -> None:
     """Mark the moment that is shown; from now on, where that is live, count what engines do. An earlier mark goes."""
     from gpumon.tui.detail.values import shown_time
 
@@ -624,27 +655,27 @@ def _mark(screen: HostScreen) -> None:
     shown = screen.shown
     if newest is None or shown is None:
         return
-    compare = f"{screen.view.keymap.first('compare')} compares with it"
+    hint = f"{screen.view.keymap.first('compare')} compares with it"
     if screen.gone_back:
         screen.view.marked = None
         screen.view.marked_s = shown.wall_s
-        screen.say(f"marked {shown_time(shown.wall_s, newest.wall_s).clock}: {compare}")
+        screen.say(f"marked {shown_time(shown.wall_s, newest.wall_s).clock}: {hint}")
         return
     screen.view.marked = Marked(newest)
     screen.view.marked_s = newest.wall_s
     clock = shown_time(newest.wall_s, newest.wall_s).clock
-    screen.say(f"marked {clock}: an engine's page has what it did since then, {compare}")
+    screen.say(f"marked {clock}: an engine's page has what it did since then, {hint}")
 
 
 def _next_cell(screen: HostScreen) -> None:
-    """The cell cursor: the last line explains its cell."""
+    """Show the cell cursor, or move it on: the last line explains its cell."""
     pane = screen.current
     if not isinstance(pane, ListPane) or not pane.next_cell():
         screen.say("cells are in the tables of GPUs, engines and processes")
 
 
-def _in_log(command: str, screen: HostScreen) -> None:
-    """One of the commands of the log page, from the command palette."""
+def _run_in_log(command: str, screen: HostScreen) -> None:
+    """Run a command of the log page, from the command palette."""
     from gpumon.tui.pages.log import LogPage
 
     page = screen.pages.shown
@@ -652,8 +683,8 @@ def _in_log(command: str, screen: HostScreen) -> None:
         page.run(command)
 
 
-def _in_requests(screen: HostScreen) -> None:
-    """The order of the page of requests, from the command palette."""
+def _turn_requests(screen: HostScreen) -> None:
+    """List the requests of their page in the other order, from the command palette."""
     from gpumon.tui.pages.requests import RequestsPage
 
     page = screen.pages.shown
@@ -661,12 +692,13 @@ def _in_requests(screen: HostScreen) -> None:
         page.run("requests.errors")
 
 
-def _go(name: str, screen: HostScreen) -> None:
+def _go_to(name: str, screen: HostScreen) -> None:
+    """Give the keys to a pane."""
     go_to_pane(screen, name)
 
 
 def rung_alerts(snapshot: Snapshot) -> set[tuple[str, str, str]]:
-    """Alerts that ring the bell, each time that they are raised."""
+    """Alerts that ring the bell, by name, scope, and since when: one that is raised again is another one."""
     rung = set()
     for alert in snapshot.alerts:
         if alert.bell:

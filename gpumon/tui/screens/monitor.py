@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Final, Generic, Protocol
 
 import msgspec
@@ -43,6 +43,12 @@ if TYPE_CHECKING:
 
 NOTICE_S: Final = 6.0
 """Seconds for which a notice stands, unless a key is pressed before."""
+_CLOCK_DELAY_S: Final = 0.005
+"""Seconds after the change of the clock's second at which it is painted: a timer may come a little early."""
+_CARRIED_S: Final = 1.2
+"""Seconds since the last paint up to which snapshots come often enough to carry the clock along."""
+_TITLE_AND_KEYS: Final = 2
+"""Lines of the screen that the sizing panel leaves free beside the panes: the title and the keys."""
 
 
 class ScreenContext(msgspec.Struct):
@@ -50,13 +56,15 @@ class ScreenContext(msgspec.Struct):
 
     control: Collecting
     files: Files | None
+    """None: nothing is read or written."""
     palette: Palette
     view: View
     wall: Callable[[], float]
+    """The Unix time now."""
 
 
 class PartHeights(Protocol):
-    """The lines of each part."""
+    """The plan of a screen: the lines of each part."""
 
     @property
     def tiny(self) -> bool:
@@ -78,9 +86,10 @@ class Body(Protocol[S]):
     """Panes that take the keys while nothing covers them, by name, top to bottom."""
     parts: Sequence[Board]
     """All that is painted between title and keys, top to bottom."""
-    small: Board
+    tiny_summary: Board
     """Takes the place of everything where there is no room."""
     past: Past[S]
+    """The past that the keys of time move in."""
     fleet: bool
     """Whether it shows several hosts."""
     zoomed: str
@@ -101,19 +110,19 @@ class Body(Protocol[S]):
     def plan(self, screen: MonitorScreen[S], width: int, height: int) -> PartHeights:
         """The lines of each part."""
 
-    def laid_out(self, screen: MonitorScreen[S]) -> None:
-        """The parts have other lines now."""
+    def after_layout(self, screen: MonitorScreen[S]) -> None:
+        """Bring up to date what depends on the lines of the parts, after these have changed."""
 
-    def whole(self, snapshot: S) -> Snapshot:
-        """The snapshot on the screen as one machine."""
+    def as_one_machine(self, snapshot: S) -> Snapshot:
+        """A snapshot as that of one machine."""
 
-    def arrived(self, screen: MonitorScreen[S], before: S | None, now: S) -> None:
-        """Something new was collected; it may not be shown."""
+    def note_arrival(self, screen: MonitorScreen[S], before: S | None, now: S) -> None:
+        """Take note of a snapshot that was collected, and of the one before it; it may not be shown."""
 
     def show(self, screen: MonitorScreen[S], snapshot: S) -> None:
-        """Paint it in every part."""
+        """Paint a snapshot in every part."""
 
-    def show_standing(self, screen: MonitorScreen[S]) -> None:
+    def show_status(self, screen: MonitorScreen[S]) -> None:
         """Paint what says whether the display is frozen, but the title."""
 
     def heading(self, screen: MonitorScreen[S]) -> Heading:
@@ -122,20 +131,21 @@ class Body(Protocol[S]):
     def freshness(self, screen: MonitorScreen[S], freshness: Freshness) -> Freshness:
         """How old what is shown is, where this body knows that better."""
 
-    def place(self, screen: MonitorScreen[S], place: KeyHolder) -> KeyHolder:
-        """The holder of the keys, where that is special."""
+    def key_holder(self, screen: MonitorScreen[S], holder: KeyHolder) -> KeyHolder:
+        """The holder of the keys, with what this body knows better of it."""
 
     def point_at(self, events: Sequence[Event], snapshot: S) -> None:
         """Put a cursor on what happened."""
 
-    def page_left(self, screen: MonitorScreen[S], page: Pane) -> None:
-        """A page is about to be closed."""
+    def before_page_closes(self, screen: MonitorScreen[S], page: Pane) -> None:
+        """Do what a page that is about to be closed leaves to do in the panes."""
 
-    def explained(self, screen: MonitorScreen[S]) -> str:
+    def formula_at_cursor(self, screen: MonitorScreen[S]) -> str:
         """The formula of the cell under the cell cursor, in one line; empty: there is none."""
 
-    def incident(self, screen: MonitorScreen[S], text: str, drawn: Picture) -> BundleFacts | None:
-        """The screen's moment, to be written to a bundle; None: nothing yet."""
+    def bundle_facts(self, screen: MonitorScreen[S], text: str, drawn: Picture) -> BundleFacts | None:
+        """The screen's moment, to be written to a bundle; None: nothing yet. `text`, `drawn`: the screen as text and as
+        a picture."""
 
 
 class SnapshotReady(Message, Generic[S], bubble=False):
@@ -151,7 +161,8 @@ class SnapshotReady(Message, Generic[S], bubble=False):
 
 
 class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
-    """Its parts are a body, pages, the sizing panel, time, and looks; it lays them out and gives each its keys."""
+    """Its parts are a body, pages, the sizing panel, time, and the settings in effect; it lays them out and gives each
+    its keys."""
 
     ALLOW_SELECT = False
     AUTO_FOCUS = "Pane"
@@ -165,11 +176,11 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         context: ScreenContext,
         body: Body[S],
         commands: Mapping[str, Callable[[MonitorScreen[S]], object]],
-        leave: Callable[[str], None] | None = None,
+        leave_host: Callable[[str], None] | None = None,
         begin_s: float | None = None,
     ) -> None:
-        """`commands`: those of every screen and of this body by their id, but those of the sizing panel. `leave`: back
-        to the fleet, with what is to be said there. `begin_s`: the Unix time to begin at."""
+        """`commands`: those of every screen and of this body by their id, but those of the sizing panel. `leave_host`:
+        back to the fleet, with what is to be said there. `begin_s`: the Unix time to begin at."""
         super().__init__()
         self.control: Collecting = context.control
         self.files: Files | None = context.files
@@ -179,19 +190,22 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.body: Body[S] = body
         self.panes: Mapping[str, Pane] = body.panes
         self.commands = commands
-        self.leave = leave
+        self.leave_host = leave_host
         self._begin_s = begin_s
         self.latest: S | None = None
         """The newest snapshot."""
         self.shown: S | None = None
+        """The snapshot in the panes: the newest one, or one that is frozen or of the past."""
         self.planned: PartHeights | None = None
-        self._laid: tuple[object, ...] = ()
-        self.before = next(iter(self.panes))
-        """The pane that had the focus before a page or a question took it."""
-        self.recent: tuple[str, ...] = ()
-        """Commands that were chosen by name, the newest first."""
+        """The plan in effect; None before the first one."""
+        self._layout_inputs: tuple[object, ...] = ()
+        """All that the layout in effect follows from."""
+        self.last_focused = next(iter(self.panes))
+        """Name of the pane that had the focus before a page or a question took it."""
         self._arrived_s = time.monotonic()
+        """When the newest snapshot came (monotonic clock)."""
         self._painted_s = 0.0
+        """When panes were painted last (monotonic clock)."""
         self.question_bar: QuestionBar | None = None
         """The open question."""
         self.ends_notice: Timer | None = None
@@ -200,7 +214,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """Mount of a question over the screen: the next key is for it."""
         self.title_bar = TitleBar(self.palette)
         self.key_line = KeyLine(self.palette)
-        self.looks: ScreenSettings = ScreenSettings(self)
+        self.screen_settings: ScreenSettings = ScreenSettings(self)
         self.pages: Pages = Pages(self)
         self.dock: SizingDock = SizingDock(self)
         self.travel: TimeTravel[S] = TimeTravel(self, body.past)
@@ -210,7 +224,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.lay_out()
         for board in self.boards():
             board.asks_for_all = self.title_bar
-        yield from (self.title_bar, *self.body.parts, self.key_line, self.body.small)
+        yield from (self.title_bar, *self.body.parts, self.key_line, self.body.tiny_summary)
 
     def on_mount(self) -> None:
         """Start the clock."""
@@ -223,15 +237,16 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.lay_out()
 
     def on_descendant_focus(self) -> None:
-        """The keys that make sense depend on what has them; a click may open something in a pane, or leave it."""
+        """Name the keys of whatever has them now; also after a click, which may open something in a pane, or leave
+        it."""
         self.show_keys()
 
     on_click = on_descendant_focus
 
     def on_screen_resume(self) -> None:
-        """Back from another screen: theme, units and size may be others now."""
+        """Paint all anew on the way back from another screen: theme, units and size may be others now."""
         if self.shown is not None:
-            self.looks.asked_theme = self.view.config.general.theme
+            self.screen_settings.chosen_theme = self.view.config.general.theme
             self.redraw()
 
     def render_lines(self, crop: Region) -> list[Strip]:
@@ -277,14 +292,14 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """The newest snapshot as one machine, whatever moment the panes show; None: nothing yet."""
         if self.latest is None:
             return None
-        return self.body.whole(self.latest)
+        return self.body.as_one_machine(self.latest)
 
     @property
     def in_panes(self) -> Snapshot | None:
         """The snapshot that pages show; None: nothing yet."""
         if self.shown is None:
             return None
-        return self.body.whole(self.shown)
+        return self.body.as_one_machine(self.shown)
 
     @property
     def paused(self) -> bool:
@@ -303,7 +318,8 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     @property
     def current(self) -> Pane | None:
-        """The pane with the keys: the page, else the pane with the focus; nothing where neither can be seen."""
+        """The pane with the keys: the sizing panel where it has the focus, the page, else the pane with the focus; None
+        where none can be seen."""
         if self.tiny:
             return None
         if self.dock.focused:
@@ -317,7 +333,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
     def boards(self) -> Iterator[Board]:
         """Everything that is painted."""
         yield from (self.title_bar, *self.body.parts, *self.pages.by_name.values())
-        yield from (self.key_line, self.body.small)
+        yield from (self.key_line, self.body.tiny_summary)
         if self.dock.panel is not None:
             yield self.dock.panel
 
@@ -357,29 +373,29 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
         return SizingPanel(self.palette, self.view, self)
 
-    def put_in(self, pane: Pane) -> None:
+    def mount_pane(self, pane: Pane) -> None:
         """Mount a pane that was made late, above the line of keys."""
         pane.asks_for_all = self.title_bar
         self.mount(pane, before=self.key_line)
 
-    def page_left(self, page: Pane) -> None:
-        """A page is about to be closed."""
-        self.body.page_left(self, page)
+    def before_page_closes(self, page: Pane) -> None:
+        """Do what a page that is about to be closed leaves to do in the panes."""
+        self.body.before_page_closes(self, page)
 
     def draw_charts_anew(self) -> None:
         """Let all panes and pages read the series of the charts once more."""
         self.travel.read_from(self.travel.history, anew=True)
 
-    def whole(self, snapshot: S) -> Snapshot:
+    def as_one_machine(self, snapshot: S) -> Snapshot:
         """A snapshot as one machine."""
-        return self.body.whole(snapshot)
+        return self.body.as_one_machine(snapshot)
 
     def point_at(self, events: Sequence[Event], snapshot: S) -> None:
         """Put a cursor on what happened."""
         self.body.point_at(events, snapshot)
 
     def on_snapshot_ready(self, message: SnapshotReady[S]) -> None:
-        """Show the newest snapshot; at first go to where the screen before it is in time."""
+        """Show the newest snapshot; the first time go to the moment that the screen is to begin at."""
         self.show(message.snapshot)
         begin_s = self._begin_s
         self._begin_s = None
@@ -387,45 +403,48 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             self.travel.begin_at(begin_s)
 
     def show(self, snapshot: S) -> None:
-        """Take in what was collected; paint it unless the display is frozen."""
+        """Take in a snapshot that was collected; paint it unless the display is frozen."""
         before = self.latest
         self.latest = snapshot
         if before is None or snapshot.wall_s != before.wall_s:  # the same moment again is nothing new
             self._arrived_s = time.monotonic()
-        self.body.arrived(self, before, snapshot)
+        self.body.note_arrival(self, before, snapshot)
         self.dock.show_newest()
         if self.travel.paused:
             self.travel.watch_live(before, snapshot)
             self.show_title()
         else:
-            self.travel.show_now(snapshot)
+            self.travel.show_live(snapshot)
 
     def paint(self, snapshot: S) -> None:
         """Show a moment in every pane."""
         self.shown = snapshot
         self.lay_out()
-        whole = self.body.whole(snapshot)
+        machine = self.body.as_one_machine(snapshot)
         self.body.show(self, snapshot)
         for page in self.pages.by_name.values():
-            page.show(whole)
-        self.show_standing()
+            page.show(machine)
+        self.show_status()
         self.show_title()
         if self._has_cell():
             self.show_keys()
         self._painted_s = time.monotonic()
 
     def _tick(self) -> None:
-        """The clock: once per second, just after it changes; while snapshots come that often, they carry it along."""
+        """Paint the clock once per second, just after it changes; while snapshots come that often, they carry it
+        along."""
         if not self.is_attached:
             return
         # Not Textual's timer, which is a task and two messages each time: that was a fiftieth of what the screen takes.
-        asyncio.get_running_loop().call_later(1.005 - self.wall() % 1.0, self._tick)
-        if self.gone_back or (not self.travel.paused and time.monotonic() - self._painted_s > 1.2):
+        to_next_second_s = 1.0 - self.wall() % 1.0
+        asyncio.get_running_loop().call_later(to_next_second_s + _CLOCK_DELAY_S, self._tick)
+        is_carried = time.monotonic() - self._painted_s <= _CARRIED_S
+        if self.gone_back or (not self.travel.paused and not is_carried):
             self.call_later(self.show_title)
 
-    def show_standing(self) -> None:
+    def show_status(self) -> None:
         """Paint what says whether the display is frozen, but the title."""
-        self.body.show_standing(self)
+        self.body.show_status(self)
 
     def show_title(self) -> None:
         """Paint the title line."""
@@ -442,75 +461,76 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def lay_out(self) -> None:
         """Give each part its lines; costs a layout only where that changes something."""
-        whole, height = self.app.size
-        columns = self.dock.columns
-        notice_lines = self._notice_lines(whole - columns, whole, height)
-        height -= notice_lines - 1
-        wanted = self.body.plan(self, whole - columns, height)
-        if wanted.tiny and self.question_bar is not None:
+        screen_width, height = self.app.size
+        width = screen_width - self.dock.columns
+        notice_lines = self._notice_lines(width, screen_width, height)
+        height -= notice_lines - 1  # one line is that of the keys, which every plan has
+        plan = self.body.plan(self, width, height)
+        if plan.tiny and self.question_bar is not None:
             self.question_bar.action_drop()  # what is typed must be seen
-        covered = wanted.tiny and self.key_line.notice != ""
-        laid = (wanted, self.pages.shown, whole, height, columns, self.dock.open, covered)
-        if laid == self._laid and self.title_bar.is_mounted:
+        beside_summary = plan.tiny and self.key_line.notice != ""
+        inputs = (plan, self.pages.shown, screen_width, width, height, self.dock.open, beside_summary)
+        if inputs == self._layout_inputs and self.title_bar.is_mounted:
             return
-        self.remember()
-        self._laid = laid
-        self.planned = wanted
-        self.body.laid_out(self)
-        self._size_panes(wanted, whole - columns, height)
-        self._size_edges(tiny=wanted.tiny, height=height, notice_lines=notice_lines)
+        self.remember_focus()
+        self._layout_inputs = inputs
+        self.planned = plan
+        self.body.after_layout(self)
+        self._size_panes(plan, width, height)
+        self._size_edges(tiny=plan.tiny, height=height, notice_lines=notice_lines)
         if self.key_line.is_mounted and not self.tiny and (self.focused is None or not self.focused.display):
             self.give_keys()  # what had them lost its place, or all had
 
-    def _size_panes(self, wanted: PartHeights, width: int, height: int) -> None:
+    def _size_panes(self, plan: PartHeights, width: int, height: int) -> None:
         """Give the panes, the page and the sizing panel their lines."""
-        for part, lines in zip(self.body.parts, wanted.parts, strict=True):
+        for part, lines in zip(self.body.parts, plan.parts, strict=True):
             part.give(lines, width)
         for page in self.pages.by_name.values():
-            page.give(wanted.page if page is self.pages.shown else 0, width)
+            page_lines = plan.page if page is self.pages.shown else 0
+            page.give(page_lines, width)
         if self.dock.covers:
-            self.dock.place(wanted.page)
-        elif wanted.tiny:
-            self.dock.place(0)
+            self.dock.give(plan.page)
+        elif plan.tiny:
+            self.dock.give(0)
         else:
-            self.dock.place(height - 2)
+            self.dock.give(height - _TITLE_AND_KEYS)
 
     def _size_edges(self, *, tiny: bool, height: int, notice_lines: int) -> None:
         """Give title and key line their lines; without room, the summary takes all but those of a notice."""
         if not tiny:
             self.title_bar.give(1)
             self.key_line.give(notice_lines)
-            self.body.small.give(0)
+            self.body.tiny_summary.give(0)
             return
         self.title_bar.give(0)
         if self.key_line.notice:
-            height -= 1
+            height -= 1  # the first line of the notice, which `height` still has: it is that of the keys elsewhere
             self.key_line.give(notice_lines)
         else:
             self.key_line.give(0)
-        self.body.small.give(max(1, height))
+        self.body.tiny_summary.give(max(1, height))
 
-    def _notice_lines(self, columns: int, width: int, height: int) -> int:
-        """Lines at the foot: more than one only where a notice needs them, and the panes have them to give.
+    def _notice_lines(self, width: int, screen_width: int, height: int) -> int:
+        """Lines at the foot: more than one only where a notice needs them, and the panes have them to give. `width`:
+        cells of the panes; `screen_width`, `height`: of the screen.
 
-        A notice never takes the place, `columns` cells wide, of the pane with the focus: the keys would go to another
-        pane and stay there. Its last lines are cut off instead.
+        A notice never takes the place of the pane with the focus: the keys would go to another pane and stay there. Its
+        last lines are cut off instead.
         """
         spare = max(0, height - LEAST_HEIGHT)
-        most = min(self.key_line.lines_wanted(width), 1 + spare)
-        if most == 1 or not self._has_place(self.body.plan(self, columns, height)):
-            return most
-        lines = most
-        while lines > 1 and not self._has_place(self.body.plan(self, columns, height - lines + 1)):
+        lines = min(self.key_line.lines_wanted(screen_width), 1 + spare)
+        if lines == 1 or not self._has_place(self.body.plan(self, width, height)):
+            return lines  # it takes nothing away
+        while lines > 1 and not self._has_place(self.body.plan(self, width, height - lines + 1)):
             lines -= 1
         return lines
 
     def _has_place(self, plan: PartHeights) -> bool:
         """Whether a plan has lines for the pane with the focus, or for the one that gets it back."""
-        holder: Widget | None = self.panes[self.before]
+        pane: Widget | None = self.panes[self.last_focused]
         if self.focused in self.panes.values():
-            holder = self.focused
-        return any(part is holder and lines > 0 for part, lines in zip(self.body.parts, plan.parts, strict=True))
+            pane = self.focused
+        return any(part is pane and lines > 0 for part, lines in zip(self.body.parts, plan.parts, strict=True))
 
     def _settle(self, _: object) -> None:
         """After a layout: bring the rules and the keys of parts that kept their size up to date."""
@@ -520,35 +540,31 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def redraw(self) -> None:
         """Paint everything from scratch."""
-        self.body.laid_out(self)
+        self.body.after_layout(self)
         for board in self.boards():
             board.forget()
         self.refresh(layout=True)
         self.lay_out()
         self.show_keys()
 
-    def remember(self) -> None:
+    def remember_focus(self) -> None:
         """Note which pane has the focus, for when what covers it is closed."""
         if self.dock.focused:
             self.dock.has_keys = True
             return
         focused = next((name for name, pane in self.panes.items() if pane is self.focused), "")
         if focused:
-            self.before = focused
+            self.last_focused = focused
             self.dock.has_keys = False
 
     def give_keys(self) -> None:
-        """Give the keys to what lies on top: the page, the pane that had them, else the first one."""
-        panel = None
-        if self.dock.open and (self.dock.has_keys or not self.dock.columns):
-            panel = self.dock.panel
-        parts: Iterable[Board | None] = (
-            self.pages.shown,
-            panel,
-            self.panes[self.before],
-            *self.panes.values(),
-        )
-        self.set_focus(next((part for part in parts if part is not None and part.display), None))
+        """Give the keys to what lies on top: the page, the sizing panel, the pane that had them, else the first one."""
+        candidates: list[Board] = [self.panes[self.last_focused], *self.panes.values()]
+        if self.dock.panel is not None and self.dock.open and (self.dock.has_keys or self.dock.covers):
+            candidates.insert(0, self.dock.panel)
+        if self.pages.shown is not None:
+            candidates.insert(0, self.pages.shown)
+        self.set_focus(next((part for part in candidates if part.display), None))
 
     def show_keys(self) -> None:
         """Name the keys that do something here."""
@@ -557,14 +573,14 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         panel = self.dock.panel
         scrolls = current is not None and current.scrolls
         if self.question_bar is not None:
-            scrolls = bool(self.question_bar.has_choices)
-        place = KeyHolder(
-            self._name_of_keys(),
-            page=current is self.pages.shown is not None,
+            scrolls = self.question_bar.has_choices
+        holder = KeyHolder(
+            self._name_of_key_holder(),
+            page=current is not None and current is self.pages.shown,
             zoomed=bool(self.body.zoomed),
             opened=panel is not None and current is panel and panel.editing,
             paused=self.travel.paused,
-            past=self.travel.timely,
+            past=self.travel.keys_move_in_time,
             speed=playback.speed if playback is not None else None,
             beside=self.dock.columns > 0,
             scrolls=scrolls,
@@ -572,12 +588,12 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             inner=self.gone_back and playback is None,
             searching=current is not None and current.search.text != "",
         )
-        explained = ""
+        formula = ""
         if self._has_cell():
-            explained = self.body.explained(self)
-        self.key_line.show(hints_at(self.view.keymap, self.body.place(self, place)), explained)
+            formula = self.body.formula_at_cursor(self)
+        self.key_line.show(hints_at(self.view.keymap, self.body.key_holder(self, holder)), formula)
 
-    def _name_of_keys(self) -> str:
+    def _name_of_key_holder(self) -> str:
         """The name of the question, page, panel or pane that has the keys; empty where none has."""
         if self.question_bar is not None:
             return ASKED
@@ -591,26 +607,28 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         return ""
 
     def ask(self, question: Question) -> None:
-        """Ask at the foot of the screen; what is asked has the keys until it is closed."""
+        """Ask at the foot of the screen, if there is room; what is asked has the keys until it is closed."""
         if self.tiny:
             return
         from gpumon.tui.screens.questions import QuestionBar
 
         self.question_bar = QuestionBar(self, question)
         self.show_keys()
-        self.remember()
+        self.remember_focus()
         self.opening = self.mount(self.question_bar)
 
-    def renew(self) -> None:
+    def renew_choices(self) -> None:
         """Renew the choices of the question, or of the palette."""
         if self.question_bar is not None:
-            self.question_bar.renew()
+            self.question_bar.renew_choices()
         elif self.app.screen is not self:
             for field in self.app.screen.query(Input):
+                # Textual's palette lists its commands anew when its text changes.
                 self.app.screen.post_message(Input.Changed(field, field.value))
 
     def say(self, text: str, *, urgent: bool = False) -> None:
-        """A notice on the line of keys, for some seconds or until the next key; an `urgent` one until the next key."""
+        """Show a notice on the line of keys, for some seconds or until the next key; an `urgent` one until the next
+        key."""
         self.key_line.tell(text, urgent=urgent)
         if self.ends_notice is not None:
             self.ends_notice.stop()

@@ -40,7 +40,7 @@ class Commands(Provider):
         assert isinstance(screen, MonitorScreen)
         if is_moment(query.strip()):
             name = f"go to {query.strip()}"
-            yield Hit(1.0, Text(name), partial(screen.travel.go_to, query.strip()), text=name, help="time")
+            yield Hit(1.0, Text(name), partial(screen.travel.go_to_time, query.strip()), text=name, help="time")
         for name, note, run in all_entries(screen):
             text = f"{name} {note}".casefold()
             if all(word in text for word in words):
@@ -62,9 +62,9 @@ def all_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
     yield from _orders(screen)
     if screen.files is not None:
         theme_now = screen.view.config.general.theme
-        for theme in screen.looks.themes:
+        for theme in screen.screen_settings.themes:
             note = "now" if theme == theme_now else ""
-            yield Entry(f"{_THEME}{theme}", note, partial(screen.looks.wear, theme, use=True))
+            yield Entry(f"{_THEME}{theme}", note, partial(screen.screen_settings.switch_theme, theme, as_setting=True))
 
 
 def _commands(screen: MonitorScreen[S]) -> Iterator[Entry]:
@@ -113,7 +113,7 @@ def _steps_a_value(here: Pane | None) -> bool:
 
 def _goes_nowhere(screen: MonitorScreen[S], here: Pane | None) -> bool:
     """Whether ← and → do nothing in this pane: nothing is beside what it shows, and no time can be gone to."""
-    if screen.travel.paused and screen.travel.timely:
+    if screen.travel.paused and screen.travel.keys_move_in_time:
         return False
     return here is None or (type(here).side is Pane.side and not _steps_a_value(here))
 

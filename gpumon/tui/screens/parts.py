@@ -1,11 +1,11 @@
-"""Parts of a screen: the pages over its panes, the sizing panel beside or over them, and how all of it looks."""
+"""Parts of a screen: the pages over its panes, the sizing panel beside or over them, and the settings in effect."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from textual.app import App
 from textual.theme import Theme as TextualTheme
@@ -30,19 +30,21 @@ if TYPE_CHECKING:
     from gpumon.tui.settings_table import Setting
     from gpumon.tui.sizing.panel import SizingPanel
 
+_HALF_BRIGHT: Final = 128
+"""Middle of the values of one part of a colour."""
 Result = TypeVar("Result")
 """The result of a Textual application."""
 
 
 class PartsScreen(Protocol):
-    """The screen as its pages, the sizing panel's dock and its looks know it."""
+    """The screen as its pages, the sizing panel's dock and its settings know it."""
 
     control: Collecting
     files: Files | None
     palette: Palette
     view: View
     pages: Pages
-    looks: ScreenSettings
+    screen_settings: ScreenSettings
 
     @property
     def app(self) -> App[object]:
@@ -74,14 +76,14 @@ class PartsScreen(Protocol):
     def make_sizing(self) -> SizingPanel:
         """The sizing panel."""
 
-    def put_in(self, pane: Pane) -> None:
+    def mount_pane(self, pane: Pane) -> None:
         """Mount a pane that was made late."""
 
     def draw_charts_anew(self) -> None:
         """Let all panes and pages read the series of the charts once more."""
 
-    def page_left(self, page: Pane) -> None:
-        """A page is about to be closed."""
+    def before_page_closes(self, page: Pane) -> None:
+        """Do what a page that is about to be closed leaves to do in the panes."""
 
     def has_focus_on(self, widget: Widget | None) -> bool:
         """Whether a widget has the focus."""
@@ -89,7 +91,7 @@ class PartsScreen(Protocol):
     def set_focus(self, widget: Widget | None) -> None:
         """Give the focus to a widget."""
 
-    def remember(self) -> None:
+    def remember_focus(self) -> None:
         """Note which pane has the focus."""
 
     def give_keys(self) -> None:
@@ -110,17 +112,17 @@ class PartsScreen(Protocol):
     def hush(self) -> None:
         """Bring the keys back where a notice stands."""
 
-    def renew(self) -> None:
+    def renew_choices(self) -> None:
         """Renew the choices of the question, or of the palette."""
 
     def run_alone(self, group: str, work: WorkType[None]) -> None:
         """Work beside the screen, in place of what is left of the same group."""
 
 
-def wear(app: App[Result], palette: Palette) -> None:
+def colour_textual(app: App[Result], palette: Palette) -> None:
     """Give Textual's own parts (questions, notices, the command palette) the colours of the theme."""
     theme = palette.theme
-    if theme.named:
+    if theme.named:  # the terminal's own colours
         app.theme = "ansi-dark"
         return
     name = f"gpumon-{hash(theme):x}"
@@ -146,7 +148,8 @@ def wear(app: App[Result], palette: Palette) -> None:
 
 def _is_dark(colour: str) -> bool:
     """Whether the mean of red, green and blue of a `#rrggbb` is in the darker half."""
-    return sum(bytes.fromhex(colour[1:])) < 3 * 128
+    parts = bytes.fromhex(colour[1:])
+    return sum(parts) / len(parts) < _HALF_BRIGHT
 
 
 class Pages:
@@ -155,6 +158,7 @@ class Pages:
     def __init__(self, screen: PartsScreen) -> None:
         self._screen = screen
         self.shown: Pane | None = None
+        """The page that covers the panes; None: these are in sight."""
         self.by_name: dict[str, Pane] = {}
         """Pages that were needed so far, by name."""
         self.covered: list[Pane] = []
@@ -166,14 +170,14 @@ class Pages:
         return next((name for name, page in self.by_name.items() if page is self.shown), "")
 
     def page(self, name: str) -> Pane:
-        """A page, imported, made and mounted when it is needed first."""
+        """A page with what is shown, imported, made and mounted when it is needed first."""
         screen = self._screen
         page = self.by_name.get(name)
         if page is None:
             page = screen.make_page(name)
             self.by_name[name] = page
             page.display = False
-            screen.put_in(page)
+            screen.mount_pane(page)
             screen.draw_charts_anew()
         if screen.in_panes is not None:
             page.show(screen.in_panes)
@@ -181,34 +185,38 @@ class Pages:
 
     def toggle(self, name: str) -> None:
         """Open a page, or close it where it is open."""
-        if not self._screen.tiny:
-            page = self.page(name)
-            if name == "settings":
-                self._screen.looks.ask_themes()
-            if self.shown is page:
-                self.close()
-            else:
-                page.to_top()
-                self.put_over(page)
-
-    def put_over(self, page: Pane) -> None:
-        """Show a page over what is shown."""
         if self._screen.tiny:
             return
-        self._screen.remember()
-        if self.shown is not None and page not in (self.shown, *self.covered):
-            self.covered.append(self.shown)
-        elif page in self.covered:
+        page = self.page(name)
+        if name == "settings":
+            self._screen.screen_settings.list_themes()
+        if self.shown is page:
+            self.close()
+        else:
+            page.to_top()
+            self.put_over(page)
+
+    def put_over(self, page: Pane) -> None:
+        """Show a page over what is shown; one that lies below comes up again, without those over it."""
+        if self._screen.tiny:
+            return
+        self._screen.remember_focus()
+        if page in self.covered:
             del self.covered[self.covered.index(page) :]
+        elif self.shown is not None and page is not self.shown:
+            self.covered.append(self.shown)
         self._turn_to(page)
 
     def close(self, *, all_of_them: bool = False) -> None:
-        """Show what it covers again: the page below it, else all panes."""
+        """Show again what the page covers: the page below it, else all panes; with `all_of_them` all panes."""
         if self.shown is not None:
-            self._screen.page_left(self.shown)
+            self._screen.before_page_closes(self.shown)
         if all_of_them:
             self.covered.clear()
-        self._turn_to(self.covered.pop() if self.covered else None)
+        page_below = None
+        if self.covered:
+            page_below = self.covered.pop()
+        self._turn_to(page_below)
 
     def _turn_to(self, page: Pane | None) -> None:
         """Show a page, or with None the panes, and give it the keys; the search of the page before ends."""
@@ -229,8 +237,9 @@ class SizingDock:
     def __init__(self, screen: PartsScreen) -> None:
         self._screen = screen
         self.panel: SizingPanel | None = None
-        """Made when it is opened first."""
+        """The panel, which is made when it is opened first."""
         self.open = False
+        """Whether the panel is in sight, or comes back once what covers it is closed."""
         self.has_keys = False
         """Whether the panel has the keys, or had them before a page or a question took them."""
         self._changes_named = 0
@@ -238,14 +247,14 @@ class SizingDock:
 
     @property
     def columns(self) -> int:
-        """Columns of the panel where it stands beside the panes."""
+        """Columns of the panel where it stands beside the panes; 0 where it is closed or covers them."""
         if self.open:
             return panel_width(self._screen.app.size.width)
         return 0
 
     @property
     def covers(self) -> bool:
-        """Whether it stands over the panes."""
+        """Whether the panel stands over the panes."""
         return self.open and not self.columns
 
     @property
@@ -261,14 +270,14 @@ class SizingDock:
         if self.panel is None:
             self.panel = screen.make_sizing()
             self.panel.display = False
-            screen.put_in(self.panel)
+            screen.mount_pane(self.panel)
         if self.open and self.focused:
             self.close()
             return
-        screen.remember()
+        screen.remember_focus()
         self.open = True
         self.has_keys = True
-        if not self.columns:
+        if self.covers:  # pages would lie over it
             screen.pages.shown = None
             screen.pages.covered.clear()
         screen.lay_out()
@@ -277,7 +286,7 @@ class SizingDock:
         screen.show_keys()
 
     def close(self) -> None:
-        """Give its place back; what was asked there stays."""
+        """Give the panel's place back to the panes; what was asked there stays."""
         self.open = False
         self.has_keys = False
         self._screen.lay_out()
@@ -286,20 +295,22 @@ class SizingDock:
 
     def warn_of_edits(self) -> bool:
         """Name changes that nobody saved and that the end would lose, once. Returns whether they were named now."""
-        changes = self.panel.changes if self.panel is not None else 0
+        changes = 0
+        if self.panel is not None:
+            changes = self.panel.changes
         if changes == self._changes_named:
             return False
         self._changes_named = changes
         if not changes:
             return False
-        keys = self._screen.view.keymap.first
+        key = self._screen.view.keymap.first
         unsaved = f"{counted(changes, 'change')} in sizing not saved"
-        saves = f"{keys('sizing')} {keys('sizing.save')} saves"
-        self._screen.say(f"{unsaved}: {keys('quit')} again quits, {saves}", urgent=True)
+        how_to_save = f"{key('sizing')} {key('sizing.save')} saves"
+        self._screen.say(f"{unsaved}: {key('quit')} again quits, {how_to_save}", urgent=True)
         return True
 
-    def leave(self) -> None:
-        """Give the keys to the panes: from beside them it stays in sight."""
+    def release_keys(self) -> None:
+        """Give the keys to the panes: a panel beside them stays in sight, one over them is closed."""
         self.has_keys = False
         if self.covers:
             self.open = False
@@ -312,25 +323,28 @@ class SizingDock:
             self.panel.show(newest)
 
     def run(self, name: str) -> None:
-        """One of the panel's commands."""
+        """Run one of the panel's commands, and give it the keys."""
         if self.panel is not None and self.open and not self._screen.tiny:
             self._screen.set_focus(self.panel)
             self.panel.run(name)
 
-    def place(self, lines: int) -> None:
+    def give(self, lines: int) -> None:
         """Put the open panel beside the panes in so many lines, or over them where there is no room for both."""
-        if self.panel is None:
+        panel = self.panel
+        if panel is None:
             return
-        whole = self._screen.app.size.width
+        screen_width = self._screen.app.size.width
         columns = self.columns
-        shown = self.open and (columns > 0 or self._screen.pages.shown is None)
-        self.panel.beside = columns > 0
-        self.panel.give(lines if shown else 0, columns or whole)
-        self.panel.styles.layer = "beside" if columns else "base"
+        panel.beside = columns > 0
         if columns:
-            self.panel.styles.offset = (whole - columns, 1)
-        else:
-            self.panel.styles.offset = (0, 0)
+            panel.give(lines, columns)
+            panel.styles.layer = "beside"
+            panel.styles.offset = (screen_width - columns, 1)  # below the title
+            return
+        in_sight = self.open and self._screen.pages.shown is None
+        panel.give(lines if in_sight else 0, screen_width)
+        panel.styles.layer = "base"
+        panel.styles.offset = (0, 0)
 
 
 class ScreenSettings:
@@ -340,57 +354,58 @@ class ScreenSettings:
         self._screen = screen
         self.themes: tuple[str, ...] = ()
         """Names of the themes there are, as of the last time that someone asked."""
-        self.asked_theme = screen.view.config.general.theme
+        self.chosen_theme = screen.view.config.general.theme
         """The theme that was to be the setting last, though it may be one that cannot be read."""
 
-    def ask_themes(self) -> None:
-        """Look which themes there are by now."""
+    def list_themes(self) -> None:
+        """Find out which themes there are by now, beside the screen."""
         if self._screen.files is not None:
-            self._screen.run_alone("themes", partial(self._ask_themes, self._screen.files))
+            self._screen.run_alone("themes", partial(self._read_theme_names, self._screen.files))
 
-    async def _ask_themes(self, files: Files) -> None:
-        """Read the names of the themes, and list them anew where they are others."""
+    async def _read_theme_names(self, files: Files) -> None:
+        """Read the names of the themes, and renew the choices of a question where they are others."""
         themes = await files.themes()
         if themes != self.themes:
             self.themes = themes
-            self._screen.renew()
+            self._screen.renew_choices()
 
-    def wear(self, name: str, *, use: bool = False) -> None:
-        """Show the theme of that name, once it is read; with `use` make it the setting. One that cannot be read
+    def switch_theme(self, name: str, *, as_setting: bool = False) -> None:
+        """Show the theme of that name, once it is read; with `as_setting` make it the setting. One that cannot be read
         changes nothing."""
-        if use:
-            self.asked_theme = name
+        if as_setting:
+            self.chosen_theme = name
         if self._screen.files is not None:
-            self._screen.run_alone("theme", partial(self._wear, self._screen.files, name, use=use))
+            self._screen.run_alone("theme", partial(self._load_theme, self._screen.files, name, as_setting=as_setting))
 
-    async def _wear(self, files: Files, name: str, *, use: bool) -> None:
-        """Read a theme and show it; with `use` make it the setting."""
+    async def _load_theme(self, files: Files, name: str, *, as_setting: bool) -> None:
+        """Read a theme and show it; with `as_setting` make it the setting."""
         screen = self._screen
         try:
             theme = await files.theme(name)
         except ConfigError as refused:
             screen.say(str(refused), urgent=True)
             return
-        if use:
+        if as_setting:
             screen.view.config = with_setting(screen.view.config, "general", "theme", name)
-        if screen.is_asking:
-            screen.hush()  # what was wrong with a theme that the cursor has left
+        if screen.is_asking:  # the cursor went on from a theme that could not be read: its notice goes
+            screen.hush()
         self.show_theme(theme)
 
     def show_theme(self, theme: Theme) -> None:
-        """Show a theme."""
+        """Paint everything in the colours of a theme."""
         self._screen.palette.use(theme)
-        wear(self._screen.app, self._screen.palette)
+        colour_textual(self._screen.app, self._screen.palette)
         self._screen.redraw()
 
     def apply(self, config: Config) -> None:
-        """Take over other settings; `wear` sees to the theme."""
+        """Take over other settings; `switch_theme` sees to the theme."""
         screen = self._screen
         screen.view.use(config)
         screen.palette.glyphs = chart_glyphs(config, os.environ)
         screen.palette.ascii = screen.palette.glyphs == "ascii"
         screen.app.set_keymap(keymap_of(screen.view.keymap))
-        interval_s = screen.settings[0].value(config)
+        pace = screen.settings[0]  # how often what is shown is renewed
+        interval_s = pace.value(config)
         if interval_s != screen.control.interval_s:
             screen.control.set_interval(interval_s)
         screen.redraw()

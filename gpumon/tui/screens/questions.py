@@ -184,7 +184,7 @@ class QuestionBar(Vertical):
             options.append(Option(Text(f"  {left(choice.name, name_width)}  {choice.note}", no_wrap=True)))
         self.list.set_options(options or [Option("  nothing matches; Esc: close", disabled=True)])
 
-    def renew(self) -> None:
+    def renew_choices(self) -> None:
         """Ask for the choices again: there are others by now."""
         place = self.list.highlighted
         self._fill()
@@ -258,7 +258,7 @@ class QuestionBar(Vertical):
         text = self.input.value
         if self._question.keeps_open:
             self._question.on_choose(choice, text)
-            self.renew()
+            self.renew_choices()
             return
         self._close()
         self._question.on_choose(choice, text)

@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Event, Level
 from gpumon.readings.when import OutsideError, moment_of
 from gpumon.triage.render import LIMIT_NAMES, verdict_text
-from gpumon.tui.control import SPEEDS, Control, Playback
+from gpumon.tui.control import SPEEDS, Control, Playback, Timeline
 from gpumon.tui.screens.parts import Pages, SizingDock
 from gpumon.tui.table import clock
 from gpumon.tui.triage_rows import event_words
@@ -27,13 +27,19 @@ from gpumon.tui.widgets.title_bar import Playing
 
 _SAME_MOMENT_S: Final = 1e-3
 """Two times that are nearer to each other are of one moment."""
-FAR_S: Final = 2.0
+_FAR_S: Final = 2.0
 """Seconds from the time that was typed, beyond which a notice says that a moment is another: readings are a second
 apart, or two."""
+_MOST_SCOPE: Final = 40
+"""Characters of the name of what a notice is about."""
+_MOST_TEXT: Final = 200
+"""Characters of a text in a notice."""
+_SAME_SPEED: Final = 1e-9
+"""Difference up to which two playing speeds are the same."""
 _WORK_GROUP: Final = "travel"
 """Group of the worker that looks for moments."""
 _WHOLE_LIST: Final = 100_000
-"""Rows: more than any list has."""
+"""Rows by which the cursor moves to an end of a list: more than any list has."""
 
 
 class Timed(Protocol):
@@ -49,7 +55,7 @@ S = TypeVar("S", bound=Timed)
 
 
 class Way(Enum):
-    """How a moment is asked for."""
+    """How a moment is asked for: by a number of these from what is shown, or by itself."""
 
     FRAMES = "frames"
     SECONDS = "seconds"
@@ -61,7 +67,7 @@ class Way(Enum):
 
 
 _ABSOLUTE: Final = (Way.TIME, Way.OLDEST, Way.NEWEST)
-"""Ways that do not depend on what is shown: what was asked for before is not wanted any more."""
+"""Ways that do not depend on what is shown: they replace what was asked for before."""
 
 
 class AskedMoment(NamedTuple):
@@ -69,9 +75,19 @@ class AskedMoment(NamedTuple):
 
     way: Way
     by: float
-    """Frames, seconds or changes from what is shown, backwards below 0; of a time the Unix time."""
-    about: str = ""
+    """Number of frames, seconds or changes from what is shown, backwards below 0; of `TIME` the Unix time; of `OLDEST`
+    and `NEWEST` the direction."""
+    host: str = ""
     """The host whose changes are looked for, where there are several."""
+
+
+class SearchedHost(NamedTuple):
+    """The host on which changes are looked for."""
+
+    name: str
+    """Empty where there is one host alone, or none to look at."""
+    why_none: str = ""
+    """Why there is none to look at; empty where there is one."""
 
 
 class Arrival(msgspec.Struct, Generic[S], frozen=True):
@@ -109,8 +125,8 @@ class Past(Protocol[S]):
     def why_not(self) -> str:
         """Why there is no past at all; empty where there is one."""
 
-    def about(self) -> tuple[str, str]:
-        """The host that changes are looked for on, empty where there is one host; and why there is none."""
+    def searched_host(self) -> SearchedHost:
+        """The host on which changes are looked for."""
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment; None: nothing yet."""
@@ -124,8 +140,8 @@ class Past(Protocol[S]):
     async def step(self, wall_s: float, frames: int) -> Arrival[S] | None:
         """The moment so many frames after the one of `wall_s`."""
 
-    async def change(self, wall_s: float, step: int, about: str) -> Arrival[S] | None:
-        """So many changes after (before) `wall_s`; None where there is none."""
+    async def change(self, wall_s: float, step: int, host: str) -> Arrival[S] | None:
+        """The moment `step` changes after `wall_s`, or before it where `step` is negative; None where there is none."""
 
 
 class MachinePast:
@@ -149,13 +165,15 @@ class MachinePast:
             return "no past is kept: [recorder] minutes is 0"
         return ""
 
-    def about(self) -> tuple[str, str]:
+    def searched_host(self) -> SearchedHost:
         """No name, as there is one host alone, and no reason."""
-        return "", ""
+        return SearchedHost("")
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment."""
-        return None if self._control.timeline is None else self._control.timeline.span()
+        if self._control.timeline is None:
+            return None
+        return self._control.timeline.span()
 
     async def at(self, wall_s: float) -> Arrival[Snapshot] | None:
         """The last moment at or before a time."""
@@ -165,12 +183,12 @@ class MachinePast:
     async def nearest(self, wall_s: float) -> Arrival[Snapshot] | None:
         """The moment at a time, else the nearest one before or after it: what is far back may have fewer readings."""
         arrival = await self.at(wall_s)
-        if arrival is None or _distance_s(arrival, wall_s) <= FAR_S:
+        if arrival is None or _distance_s(arrival, wall_s) <= _FAR_S:
             return arrival
         later = await self.step(wall_s, 1)
         if later is not None and _distance_s(later, wall_s) < _distance_s(arrival, wall_s):
             arrival = later
-        if _distance_s(arrival, wall_s) <= FAR_S:
+        if _distance_s(arrival, wall_s) <= _FAR_S:
             return arrival
         note = f"nothing is kept at {clock(wall_s)}: shown is {clock(arrival.snapshot.wall_s)}, the nearest moment"
         return msgspec.structs.replace(arrival, note=note)
@@ -180,17 +198,25 @@ class MachinePast:
         assert self._control.timeline is not None
         return _arrival(await self._control.timeline.step(wall_s, frames))
 
-    async def change(self, wall_s: float, step: int, about: str) -> Arrival[Snapshot] | None:  # noqa: ARG002 - the signature of Past
-        """So many changes on; the last one that there is."""
-        last = None
-        for _ in range(abs(step)):
-            assert self._control.timeline is not None
-            moment = await self._control.timeline.change(wall_s, 1 if step > 0 else -1)
-            if moment is None:
-                break
-            last = moment
-            wall_s = moment.snapshot.wall_s
-        return _arrival(last)
+    async def change(self, wall_s: float, step: int, host: str) -> Arrival[Snapshot] | None:  # noqa: ARG002 - the signature of Past
+        """The moment `step` changes after `wall_s`, or before it; the last one in that direction where there are
+        fewer."""
+        assert self._control.timeline is not None
+        return _arrival(await nth_change(self._control.timeline, wall_s, step))
+
+
+async def nth_change(timeline: Timeline, wall_s: float, step: int) -> PastMoment | None:
+    """The moment `step` changes after `wall_s`, or before it where `step` is negative; the last one in that direction
+    where there are fewer, None where there is none."""
+    direction = 1 if step > 0 else -1
+    last = None
+    for _ in range(abs(step)):
+        moment = await timeline.change(wall_s, direction)
+        if moment is None:
+            break
+        last = moment
+        wall_s = moment.snapshot.wall_s
+    return last
 
 
 def _arrival(moment: PastMoment | None) -> Arrival[Snapshot] | None:
@@ -224,7 +250,7 @@ class TravelScreen(Protocol[S]):
     def playback(self) -> Playback | None:
         """The recording that is shown."""
 
-    def whole(self, snapshot: S) -> Snapshot:
+    def as_one_machine(self, snapshot: S) -> Snapshot:
         """A snapshot as one machine."""
 
     def paint(self, snapshot: S) -> None:
@@ -239,7 +265,7 @@ class TravelScreen(Protocol[S]):
     def show_title(self) -> None:
         """Paint the title line."""
 
-    def show_standing(self) -> None:
+    def show_status(self) -> None:
         """Paint what says whether the display is frozen, but the title."""
 
     def show_keys(self) -> None:
@@ -264,65 +290,68 @@ class TimeTravel(Generic[S]):
         self.history = past.live
         """Series that the charts show."""
         self.asked_s: float | None = None
-        """The moment that is being asked for, where that takes a while."""
+        """Unix time that is being asked for, where that takes a while."""
         self.seeking = False
         """Whether a moment is being looked for."""
         self._waiting: list[AskedMoment] = []
         """Moments that were asked for and are not looked for yet, the first one first."""
-        self._journey = 0
-        """Counts the ways back to what is live: what was asked for before that is not wanted any more."""
+        self._returns = 0
+        """Number of returns to what is live: what was asked for before the last one is not shown any more."""
         self._frozen_to_travel = False
         """Whether the display is frozen only because a moment was asked for."""
         self._aim_s: float | None = None
-        """Time that jumps by seconds have led to: the frames there are some milliseconds off."""
+        """Unix time that jumps by seconds have led to, from which the next one counts: the frames there are some
+        milliseconds off. None: it counts from what is shown."""
 
     @property
-    def timely(self) -> bool:
+    def keys_move_in_time(self) -> bool:
         """Whether the keys of time go before those of the page or pane that has the keys."""
         current = self._screen.current
-        held = self.paused or self._screen.playback is not None
-        return held and not self.past.why_not() and not (current is not None and current.TIMELESS)
+        is_timeless = current is not None and current.TIMELESS
+        is_held = self.paused or self._screen.playback is not None
+        return is_held and not is_timeless and not self.past.why_not()
 
     @property
     def playing(self) -> Playing | None:
-        """The recording that is shown; None where this is no replay."""
+        """The recording that is shown, as the title names it; None where this is no replay."""
         playback = self._screen.playback
-        span = self.past.span()
-        shown = self._screen.shown
         if playback is None:
             return None
+        span = self.past.span()
+        shown = self._screen.shown
         ended = shown is not None and span is not None and shown.wall_s >= span[1] - _SAME_MOMENT_S
         return Playing(clean(playback.file, 60), playback.speed, ended)
 
-    def frame(self, frames: int) -> None:
+    def step_frames(self, frames: int) -> None:
         """One frame back (-1) or forth (1)."""
         frame_s = self.past.frame_s
         if frame_s is None:
-            self.travel(AskedMoment(Way.FRAMES, frames))
+            self.ask_for(AskedMoment(Way.FRAMES, frames))
         else:
-            self.travel(AskedMoment(Way.SECONDS, frames * frame_s))
+            self.ask_for(AskedMoment(Way.SECONDS, frames * frame_s))
 
-    def change(self, step: int) -> None:
+    def go_to_change(self, step: int) -> None:
         """To the next (1) or the previous (-1) moment at which something happened."""
-        about, why = self.past.about()
-        if why:
-            self._screen.say(why)
+        host = self.past.searched_host()
+        if host.why_none:
+            self._screen.say(host.why_none)
         else:
-            self.travel(AskedMoment(Way.CHANGES, step, about))
+            self.ask_for(AskedMoment(Way.CHANGES, step, host.name))
 
-    def to_end(self, step: int) -> None:
-        """Frozen, the oldest (-1) moment, or live again; of a recording its last moment; else an end of the list."""
-        if not self.timely:
+    def go_to_end(self, step: int) -> None:
+        """Where the keys move in time, go to the oldest moment (-1), or back to what is live (1), of a recording to its
+        last moment; elsewhere to the begin (-1) or the end (1) of the list."""
+        if not self.keys_move_in_time:
             if self._screen.current is not None:
                 self._screen.current.move(step * _WHOLE_LIST)
         elif step < 0:
-            self.travel(AskedMoment(Way.OLDEST, -1.0))
+            self.ask_for(AskedMoment(Way.OLDEST, -1.0))
         elif self._screen.playback is not None:
-            self.travel(AskedMoment(Way.NEWEST, 1.0))
+            self.ask_for(AskedMoment(Way.NEWEST, 1.0))
         else:
             self.freeze(False)
 
-    def go_to(self, text: str) -> None:
+    def go_to_time(self, text: str) -> None:
         """Go to a time as a person writes it: `03:10`, `-2h`."""
         screen = self._screen
         span = self.past.span()
@@ -331,7 +360,7 @@ class TimeTravel(Generic[S]):
             screen.say(why or "nothing is kept yet")
             return
         try:
-            self.travel(AskedMoment(Way.TIME, moment_of(text, span)))
+            self.ask_for(AskedMoment(Way.TIME, moment_of(text, span)))
         except ValueError as wrong:
             screen.say(str(wrong))
         except OutsideError:
@@ -345,15 +374,15 @@ class TimeTravel(Generic[S]):
         playback = self._screen.playback
         if playback is None:
             return False
-        others = [speed for speed in SPEEDS if (speed - playback.speed) * step > 1e-9]  # in the direction of the step
-        if others:
-            playback.set_speed(min(others, key=lambda speed: abs(speed - playback.speed)))
+        next_speeds = [speed for speed in SPEEDS if (speed - playback.speed) * step > _SAME_SPEED]
+        if next_speeds:
+            playback.set_speed(min(next_speeds, key=lambda speed: abs(speed - playback.speed)))
         self._screen.show_title()
         self._screen.show_keys()
         return True
 
     def freeze(self, paused: bool) -> None:
-        """Freeze what is shown, or go on: with the newest, or in a recording from what is shown."""
+        """Freeze what is shown (True), or go on (False): with the newest, or in a recording from what is shown."""
         screen = self._screen
         self.paused = paused
         for pane in screen.panes.values():
@@ -364,7 +393,7 @@ class TimeTravel(Generic[S]):
             if screen.playback is not None:
                 screen.playback.pause()
         else:
-            self._journey += 1
+            self._returns += 1
             self._waiting.clear()
             self.asked_s = None
             self.seeking = False
@@ -372,10 +401,10 @@ class TimeTravel(Generic[S]):
             if screen.playback is not None and screen.shown is not None:
                 screen.playback.go_on(screen.shown.wall_s)
             elif screen.latest is not None:
-                self.show_now(screen.latest)
+                self.show_live(screen.latest)
         for pane in screen.panes.values():
             pane.update()  # its rule names other keys now
-        screen.show_standing()
+        screen.show_status()
         screen.show_title()
         screen.show_keys()
 
@@ -386,7 +415,7 @@ class TimeTravel(Generic[S]):
         self.freeze(False)
         return True
 
-    def show_now(self, snapshot: S) -> None:
+    def show_live(self, snapshot: S) -> None:
         """Paint what is live, or what a recording plays."""
         if self.moment is not None:
             self.moment = None
@@ -395,10 +424,11 @@ class TimeTravel(Generic[S]):
         self._screen.paint(snapshot)
 
     def read_from(self, history: History | None, *, anew: bool = False) -> None:
-        """Draw the charts from these series; what is shown has a time of its own, unless it is live."""
-        past = self.moment is not None or self._screen.playback is not None
+        """Draw the charts from these series (None: from the same as before), `anew` even if they are the same; and tell
+        panes and pages whether what they show has a time of its own, as all that is not live."""
+        has_own_time = self.moment is not None or self._screen.playback is not None
         for pane in self._panes():
-            pane.past = past
+            pane.past = has_own_time
             if history is not None and (anew or history is not self.history):
                 pane.read_from(history)
         self.history = history
@@ -415,21 +445,22 @@ class TimeTravel(Generic[S]):
             self._screen.dock.panel.update()
 
     def watch_live(self, before: S | None, now: S) -> None:
-        """While the display stands still: say what became critical meanwhile."""
-        if self._screen.playback is not None:
+        """While the display stands still, say what became critical meanwhile."""
+        screen = self._screen
+        if screen.playback is not None:
             return
-        whole = self._screen.whole
+        known = set()
         if before is not None:
-            known = {(verdict.scope, verdict.code) for verdict in whole(before).verdicts}
-        else:
-            known = set()
-        for verdict in whole(now).verdicts:
+            for verdict in screen.as_one_machine(before).verdicts:
+                known.add((verdict.scope, verdict.code))
+        for verdict in screen.as_one_machine(now).verdicts:
             if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known:
-                text = f"{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict, clock)}"
-                self._screen.say(f"! now, live: {clean(verdict.scope, 40)}: {clean(text, 200)}", urgent=True)
+                scope = clean(verdict.scope, _MOST_SCOPE)
+                text = clean(f"{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict, clock)}", _MOST_TEXT)
+                screen.say(f"! now, live: {scope}: {text}", urgent=True)
                 return
 
-    def travel(self, ask: AskedMoment) -> None:
+    def ask_for(self, ask: AskedMoment) -> None:
         """Go to another moment as soon as the one asked for before is there; what was asked for meanwhile adds up."""
         screen = self._screen
         why = self.past.why_not()
@@ -437,7 +468,8 @@ class TimeTravel(Generic[S]):
             screen.say(why or "nothing is known yet")
             return
         if not self.paused:
-            if ask.by > 0.0 and ask.way is not Way.TIME and screen.playback is None:  # forth from what is live
+            goes_forth = ask.by > 0.0 and ask.way is not Way.TIME
+            if goes_forth and screen.playback is None:  # there is nothing after what is live
                 screen.say(f"this is live: {screen.view.keymap.first('time.back')} goes back")
                 return
             self.freeze(True)
@@ -449,26 +481,28 @@ class TimeTravel(Generic[S]):
             screen.run_worker(work, group=_WORK_GROUP)
 
     def _add(self, ask: AskedMoment) -> None:
-        """Add a step to those that wait: steps of one way are summed up, a moment of its own replaces them all."""
+        """Add a step to those that wait: steps of one way are summed up; a moment of its own, and a step on another
+        host, replace them all."""
         last = self._waiting[-1] if self._waiting else None
-        if ask.way in _ABSOLUTE or (last is not None and last.about != ask.about):
+        if ask.way in _ABSOLUTE or (last is not None and last.host != ask.host):
             self._waiting.clear()
         elif last is not None and last.way is ask.way:
-            ask = ask._replace(by=self._waiting.pop().by + ask.by)
-        if ask.by:
+            self._waiting.pop()
+            ask = ask._replace(by=last.by + ask.by)
+        if ask.by:  # steps back and forth may come to nothing
             self._waiting.append(ask)
 
     def begin_at(self, wall_s: float) -> None:
         """Go to a Unix time, where the screen before this one was."""
         shown = self._screen.shown
         if shown is not None and wall_s < shown.wall_s:
-            self.travel(AskedMoment(Way.SECONDS, wall_s - shown.wall_s))
+            self.ask_for(AskedMoment(Way.SECONDS, wall_s - shown.wall_s))
         else:
             self.freeze(True)
 
     async def _seek(self) -> None:
-        """Go where was asked for, until nothing more is."""
-        journey = self._journey
+        """Go to the moments that were asked for, one after the other, until none is left."""
+        returns = self._returns
         arrived = False
         while self._waiting:
             ask = self._waiting.pop(0)
@@ -477,11 +511,12 @@ class TimeTravel(Generic[S]):
             except NoPastError as why:
                 self._screen.say(str(why))
             except Exception as error:  # a past that cannot be read costs this step, not the screen
-                self._screen.say(f"this moment cannot be read: {clean(f'{type(error).__name__}: {error}', 200)}")
+                reason = clean(f"{type(error).__name__}: {error}", _MOST_TEXT)
+                self._screen.say(f"this moment cannot be read: {reason}")
             else:
-                if journey == self._journey:
-                    arrived = self._show_arrival(ask, moment) or arrived
-        if journey == self._journey:  # else the user went back to what is live meanwhile
+                if returns == self._returns and self._show_arrival(ask, moment):
+                    arrived = True
+        if returns == self._returns:  # else the user went back to what is live meanwhile
             self.asked_s = None
             self.seeking = False
             if not arrived and self._frozen_to_travel and self._screen.playback is None:
@@ -509,8 +544,10 @@ class TimeTravel(Generic[S]):
         if ask.way is Way.CHANGES:
             if self.past.slow:
                 self._screen.say(f"looking for what happened{self._where_text(ask)} …")
-            return await self.past.change(shown.wall_s, int(ask.by), ask.about)
-        return await self._ask_for_time(span[0] if ask.way is Way.OLDEST else span[1])
+            return await self.past.change(shown.wall_s, int(ask.by), ask.host)
+        if ask.way is Way.OLDEST:
+            return await self._ask_for_time(span[0])
+        return await self._ask_for_time(span[1])
 
     async def _ask_for_time(self, wall_s: float) -> Arrival[S] | None:
         """The moment at a time; while it is looked for, the title says so where that takes a while."""
@@ -525,8 +562,8 @@ class TimeTravel(Generic[S]):
 
     def _where_text(self, ask: AskedMoment) -> str:
         """` on` the host whose changes are looked for; empty where there is one host."""
-        if ask.about:
-            return f" on {clean(ask.about, 40)}"
+        if ask.host:
+            return f" on {clean(ask.host, _MOST_SCOPE)}"
         return ""
 
     def _show_arrival(self, ask: AskedMoment, moment: Arrival[S] | None) -> bool:
@@ -534,7 +571,7 @@ class TimeTravel(Generic[S]):
         screen = self._screen
         span = self.past.span()
         if moment is None or span is None:
-            screen.say(self._nothing_there(ask))
+            screen.say(self._nothing_there_notice(ask))
             return False
         self.moment = moment
         self._frozen_to_travel = False
@@ -548,14 +585,14 @@ class TimeTravel(Generic[S]):
         elif ask.way is Way.CHANGES:
             screen.point_at(moment.events, moment.snapshot)
             notice = what_happened(moment.events, clock)
-            if ask.about:
-                notice = f"{clean(ask.about, 40)}: {notice}"
+            if ask.host:
+                notice = f"{clean(ask.host, _MOST_SCOPE)}: {notice}"
             screen.say(notice)
         else:
             self._say_where_it_ends(ask, moment.snapshot.wall_s, span)
         return True
 
-    def _nothing_there(self, ask: AskedMoment) -> str:
+    def _nothing_there_notice(self, ask: AskedMoment) -> str:
         """The notice that there is no moment as asked for."""
         if ask.way is not Way.CHANGES:
             return "nothing is kept of that time"
@@ -598,4 +635,5 @@ def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
     more = ""
     if others:
         more = f" +{others}"
-    return f"{at(event.wall_s)} {clean(event.scope, 40)}: {clean(event_words(event, at), 200)}{more}"
+    scope = clean(event.scope, _MOST_SCOPE)
+    return f"{at(event.wall_s)} {scope}: {clean(event_words(event, at), _MOST_TEXT)}{more}"

@@ -65,7 +65,7 @@ class SizingScreen(Protocol):
     def say(self, text: str) -> None:
         """Show a notice."""
 
-    def renew(self) -> None:
+    def renew_choices(self) -> None:
         """Renew the choices of the question."""
 
     def show_keys(self) -> None:
@@ -337,7 +337,7 @@ class Dialogs:
     async def _list(self, files: Files) -> None:
         """Which files there are is known only when the disk has answered."""
         self._files = await files.scenarios()
-        self._panel.monitor.renew()
+        self._panel.monitor.renew_choices()
 
     async def _load(self, files: Files, name: str) -> None:
         panel = self._panel

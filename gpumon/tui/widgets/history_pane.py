@@ -218,7 +218,7 @@ class HistoryPane(Pane):
     def on_click(self, event: events.Click) -> None:
         """A click chooses a chart; a click on the chosen one opens it, where the pane had the focus already."""
         if self._charts is not None and not self.opened:
-            chart = self._charts.at(event.x, event.y - 1)
+            chart = self._charts.chart_at(event.x, event.y - 1)
             self.opened = chart is not None and chart == self.cursor and self._focused_before
             if chart is not None:
                 self.cursor = chart

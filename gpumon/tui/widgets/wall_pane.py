@@ -13,7 +13,7 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Gpu
 from gpumon.readings.text import clean
 from gpumon.tui.charts.raster import RASTERS, RasterLayer, area
-from gpumon.tui.charts.series import ChartSeries, grid
+from gpumon.tui.charts.series import ChartSeries, make_grid
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing
@@ -188,7 +188,7 @@ class WallPane(ListPane[T]):
     def _past(self, key: str, room: int, wall_s: float) -> Sequence[float]:
         """A series in so many columns, as far back as the charts go."""
         live = RASTERS[self.palette.glyphs].values_per_cell
-        columns, column_s = grid(room, self.view.config.screen.span_s)
+        columns, column_s = make_grid(room, self.view.config.screen.span_s)
         known = (key, columns, column_s)
         series = self._series.get(known)
         if series is None and self.history is not None:
