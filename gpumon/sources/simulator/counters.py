@@ -8,7 +8,7 @@ from itertools import accumulate
 from gpumon.sources.simulator.speculation import DraftSettings
 
 MOST_DRAFT_TOKENS = 8
-"""Tokens of a draft whose places are counted."""
+"""Longest draft: accepted tokens are counted by their place in it."""
 
 
 class Histogram:
@@ -61,7 +61,7 @@ class Histogram:
         return [float(n) for n in accumulate(self._counts)]
 
 
-# Bounds of vLLM's histograms: tokens of a step, and seconds.
+# Bounds of vLLM's histograms, named for what is counted: tokens of a step, seconds, numbers, and bytes.
 _ITERATION = (1.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0)
 _TTFT = (
     *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75),
@@ -75,7 +75,7 @@ _REQUEST = (
     *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0),
     *(120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0),
 )
-_FEW = (1.0, 2.0, 5.0, 10.0, 20.0)
+_ANSWERS = (1.0, 2.0, 5.0, 10.0, 20.0)
 _PREEMPTIONS = (1.0, 2.0, 3.0, 4.0, 5.0, 10.0, 20.0)
 _BYTES = tuple(2.0 ** (10 + exponent) for exponent in range(1, 25, 2))
 _TRANSFER = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 5.0)
@@ -135,7 +135,8 @@ class Counters:
         self.request_generation_tokens = Histogram(tokens)
         self.iteration_tokens = Histogram(_ITERATION)
         self.request_max_tokens = Histogram(tokens)
-        self.request_n = Histogram(_FEW)
+        self.request_n = Histogram(_ANSWERS)
+        """Answers that a request asks for (`n`)."""
         self.request_max_tokens_param = Histogram(tokens)
         self.ttft = Histogram(_TTFT)
         self.itl = Histogram(_ITL)
@@ -158,7 +159,7 @@ class Counters:
         """Prompt tokens whose KV was in the prefix cache, or fetched."""
         return self.cached_tokens + self.fetched_tokens
 
-    def speculated(self, speculation: DraftSettings, drafts: int, accepted: int) -> None:
+    def count_drafts(self, speculation: DraftSettings, drafts: int, accepted: int) -> None:
         """Count verified drafts and their accepted tokens."""
         self.drafts += drafts
         self.draft_tokens += drafts * speculation.draft_tokens
@@ -166,8 +167,8 @@ class Counters:
         for position, share in enumerate(speculation.by_position):
             self.accepted_at[position] += share * accepted
 
-    def step_output(self, sequences: int, tokens: float, steps: int = 1) -> None:
-        """`steps` steps gave `tokens` tokens each to `sequences` sequences.
+    def observe_steps(self, sequences: int, tokens: float, steps: int = 1) -> None:
+        """Observe `steps` steps, each of which gave `tokens` tokens in all to `sequences` sequences.
 
         Each API server observes its own share: with two of them a step counts twice as soon as both have a sequence.
         """

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpumon.sources.simulator.counters import Counters
+from gpumon.sources.simulator.kv_blocks import BLOCK_TOKENS, KvBlocks, blocks_of
 from gpumon.sources.simulator.link import KvLink
 from gpumon.sources.simulator.physics import Cost, EngineStep, ModelCopy
 from gpumon.sources.simulator.sequence import Sequence
@@ -22,56 +23,6 @@ _MOST_STEPS = 256
 
 _NO_GROWTH_S = 1e-12
 """Growth of a step below which all are taken to last as long as the first: the quadratic formula would divide by 0."""
-BLOCK_TOKENS = 16
-"""Tokens of a KV block: vLLM's default."""
-
-
-def blocks_of(tokens: int) -> int:
-    """Blocks that hold `tokens` tokens."""
-    return -(-tokens // BLOCK_TOKENS)
-
-
-class KvBlocks:
-    """Free and used blocks.
-
-    All decoding sequences gain one token a step. A sequence that held t tokens after step o0 needs a new block after
-    each step o at which t + o - o0 is a multiple of the block size: sequences with the same (t - o0) modulo the block
-    size (their phase) need theirs together. The number of sequences by phase gives the need of any number of steps
-    without a look at each sequence. Steps are counted as `ordinal`s.
-    """
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.free = total - 1
-        """vLLM keeps one block as the null block."""
-        self._phases = [0] * BLOCK_TOKENS
-        """Decoding sequences by phase."""
-
-    @property
-    def usage_ratio(self) -> float:
-        """Share of the pool in use, as vLLM defines it."""
-        return 1.0 - self.free / (self.total - 1)
-
-    def join(self, tokens: int, ordinal: int) -> None:
-        """A sequence that holds `tokens` begins to decode after decode step `ordinal`."""
-        self._phases[(tokens - ordinal) % BLOCK_TOKENS] += 1
-
-    def leave(self, tokens: int, ordinal: int) -> None:
-        """A decoding sequence that holds `tokens` after step `ordinal` stops."""
-        self._phases[(tokens - ordinal) % BLOCK_TOKENS] -= 1
-
-    def need(self, ordinal: int, steps: int, decoding: int) -> int:
-        """Blocks that `steps` more decode steps take, when `ordinal` are done and `decoding` sequences take part."""
-        rounds, rest = divmod(steps, BLOCK_TOKENS)
-        # The phases of the rest lie one after another in two laps, and end with that of the next step.
-        end = -ordinal % BLOCK_TOKENS + BLOCK_TOKENS + 1
-        laps = self._phases + self._phases
-        return rounds * decoding + sum(laps[end - rest : end])
-
-    def holds(self, ordinal: int, steps: int, decoding: int) -> bool:
-        """Whether `steps` more decode steps find the blocks that they take."""
-        at_most = -(-steps // BLOCK_TOKENS) * decoding
-        return at_most <= self.free or self.need(ordinal, steps, decoding) <= self.free
 
 
 class SchedulerLimits(msgspec.Struct, frozen=True):
@@ -95,7 +46,7 @@ class SchedulerLimits(msgspec.Struct, frozen=True):
 
 
 class HostHold(msgspec.Struct, frozen=True):
-    """The host keeps the engine from its next step for the last `held_s` of every `every_s` seconds."""
+    """A busy host: it keeps the engine from its next step for the last `held_s` of every `every_s` seconds."""
 
     every_s: float
     held_s: float
@@ -107,7 +58,7 @@ class HostHold(msgspec.Struct, frozen=True):
         return at_s
 
     def from_s(self, at_s: float) -> float:
-        """When the host's hold of this period begins."""
+        """When the host's hold begins, of the period that a moment is in."""
         return self._period_end_s(at_s) - self.held_s
 
     def _period_end_s(self, at_s: float) -> float:
@@ -135,7 +86,7 @@ class _End(NamedTuple):
 
 
 class Meter(msgspec.Struct):
-    """Counted work of a rank's GPUs since the start, all of them together: the truth."""
+    """Work of a rank's GPUs since the start, summed up over them: the truth that figures are compared with."""
 
     busy_s: float = 0.0
     kernel_s: float = 0.0
@@ -174,7 +125,10 @@ class EngineModel:
         speculation: DraftSettings | None = None,
         hand_over: Callable[[SimulatedRequest], None] | None = None,
     ) -> None:
-        """`hand_over` takes the requests that another engine decodes: this one only prefills."""
+        """`held`: the host that holds it up at times; `hand_over` takes the requests that another engine decodes.
+
+        With `hand_over` it only prefills.
+        """
         self.instance = instance
         """May change between two calls of `advance`: clocks that are held down make it slower."""
         self.speculation = speculation
@@ -189,9 +143,9 @@ class EngineModel:
         self._hand_over = hand_over
         self._held = held
         self._hung_s = math.inf
-        """When it makes its last step."""
+        """From when on it makes no step any more."""
         self._paused_s = -math.inf
-        """No step begins before."""
+        """Before when no step begins."""
         self.limits = limits
         self.counters = Counters(limits.max_model_len, limits.api_servers)
         self.blocks = KvBlocks(limits.kv_pool_blocks)
@@ -202,30 +156,31 @@ class EngineModel:
         self._running: dict[Sequence, None] = {}
         """Admitted requests, the oldest first: a set that keeps its order, like the next one."""
         self._prefilling: dict[Sequence, None] = {}
-        """Running requests whose prompt is not computed yet."""
+        """Running requests whose prompt is not computed to its end yet."""
         self._without_slot = 0
         """Requests in the queue whose LoRA adapter had no slot when the scheduler looked last."""
         self._deadlines: list[_Deadline] = []
-        """A heap."""
+        """A heap: the client that gives up next is the first."""
         self._received = 0
-        """Requests that were accepted."""
+        """Number of requests that were accepted."""
         self._due_failures = 0.0
-        """Failures that are due; each whole one is a request's."""
+        """Failures that are due, in requests: each admitted one adds `failing_share`, and one fails at each whole."""
         self._ends: list[_End] = []
-        """A heap of the decoding sequences."""
+        """A heap of the decoding sequences: the one that ends next is the first."""
         self._ends_made = 0
+        """Number of ends that were ever put into it."""
         self._decoding = 0
-        """Sequences that decode."""
+        """Number of sequences that decode."""
         self._context = 0
-        """Tokens held by the decoding sequences."""
+        """Tokens held by the decoding sequences, summed up."""
         self._ordinal = 0
         """Tokens that a sequence would have gained since the start: one with every step, with speculation more."""
         self._fraction = 0.0
-        """Fraction of a token that the steps' mean tokens have left over: a sequence gains whole ones."""
+        """Part of a token that is left over from earlier steps: with speculation a step has no whole number of them."""
         self._plan: list[tuple[Sequence, int]] | None = None
         """Chunks of the step in progress; None between steps."""
-        self._most_steps = _MOST_STEPS
-        """1 after a preemption: the next step may take the queue up again."""
+        self._has_preempted = False
+        """The step in progress began with a preemption: it admits nothing, and the one after it looks at the queue."""
 
     @property
     def awake(self) -> bool:
@@ -284,7 +239,7 @@ class EngineModel:
         return _adapters_of(self._waiting)
 
     def advance(self, to_s: float) -> None:
-        """Finish every step that ends by `to_s`; the one in progress then stays in progress."""
+        """Finish every step that ends by `to_s`; one that would end later stays in progress."""
         if to_s > self._hung_s:
             self._receive(to_s)
             return
@@ -352,8 +307,8 @@ class EngineModel:
         return total
 
     def _receive(self, by_s: float) -> None:
-        """Take in what has come by then: requests, KV from elsewhere, and the end of some clients' patience."""
-        most_waiting = self.limits.most_waiting or math.inf
+        """Take in what has come by then: requests, KV from elsewhere, and clients that give up."""
+        most_waiting = self.limits.most_waiting or math.inf  # 0: none is turned away
         while self._arrivals.next_s() <= by_s:
             request = self._arrivals.take()
             if len(self._waiting) < most_waiting:
@@ -406,10 +361,10 @@ class EngineModel:
 
         A chunk is a request and the tokens of its prompt that are computed in the step.
         """
-        self._most_steps = _MOST_STEPS
+        self._has_preempted = False
         while not self.blocks.holds(self._ordinal, self._tokens_in(1), self._decoding):
             self._preempt()
-            self._most_steps = 1
+            self._has_preempted = True
         budget = self.limits.max_batched_tokens - self._decoding
         chunks: list[tuple[Sequence, int]] = []
         for sequence in self._prefilling:
@@ -427,37 +382,36 @@ class EngineModel:
 
     def _admit_waiting(self, budget: int, chunks: list[tuple[Sequence, int]]) -> None:
         """Take requests in as long as there is room; one whose adapter has no slot lets others go before it."""
-        if not self._waiting:
-            self._without_slot = 0
+        self._without_slot = 0
+        if not self._waiting or self._has_preempted:
             return
         skipped: list[Sequence] = []
-        active: set[str] = set()
+        active_adapters: set[str] = set()
         if self.limits.max_loras:
-            active.update(self.running_adapters)
-        while self._waiting and budget > 0 and self._most_steps > 1:  # nothing is admitted in the step of a preemption
+            active_adapters.update(self.running_adapters)
+        while self._waiting and budget > 0:
             sequence = self._waiting[0]
             adapter = sequence.request.adapter
-            if self._lacks_slot(adapter, active):
+            if self._lacks_slot(adapter, active_adapters):
                 skipped.append(self._waiting.popleft())
                 continue
-            fetches = self._must_fetch(sequence)
-            if fetches:
-                has_room = self._fetch(sequence)
-            else:
-                has_room = self._admit(sequence)
-            if not has_room:
+            if self._must_fetch(sequence):
+                if not self._fetch(sequence):
+                    break
+                self._waiting.popleft()
+                continue
+            if not self._admit(sequence):
                 break
             self._waiting.popleft()
-            if not fetches:
-                if adapter:
-                    active.add(adapter)
-                budget = self._add_chunk(sequence, budget, chunks)
+            if adapter:
+                active_adapters.add(adapter)
+            budget = self._add_chunk(sequence, budget, chunks)
         self._without_slot = len(skipped)
         self._waiting.extendleft(reversed(skipped))
 
-    def _lacks_slot(self, adapter: str, active: set[str]) -> bool:
-        """Whether a request waits for a slot for its adapter."""
-        return bool(adapter) and adapter not in active and len(active) >= self.limits.max_loras
+    def _lacks_slot(self, adapter: str, active_adapters: set[str]) -> bool:
+        """Whether a request waits for a slot for its adapter, as the batch uses as many others as it may."""
+        return bool(adapter) and adapter not in active_adapters and len(active_adapters) >= self.limits.max_loras
 
     @staticmethod
     def _must_fetch(sequence: Sequence) -> bool:
@@ -483,7 +437,7 @@ class EngineModel:
         return True
 
     def _admit(self, sequence: Sequence) -> bool:
-        """Take a request in if a slot is free and the pool holds its whole prompt."""
+        """Take a request in; returns False if no slot is free, or the pool does not hold its whole prompt."""
         if len(self._running) >= self.limits.max_num_seqs:
             return False
         if not sequence.reserved and not self._reserve(sequence):
@@ -496,7 +450,8 @@ class EngineModel:
             self.counters.cache_hits += sequence.cached
             self._due_failures += self.failing_share
             sequence.fails = self._due_failures >= 1.0
-            self._due_failures -= sequence.fails
+            if sequence.fails:
+                self._due_failures -= 1.0
         return True
 
     def _preempt(self) -> None:
@@ -611,7 +566,7 @@ class EngineModel:
             # vLLM counts the tokens of a prompt in the step that gives the first token of its answer.
             prompt_tokens = self.counters.computed_tokens - computed_before
             tokens_out = decoding * gain + len(prefilled) + prompt_tokens
-            self.counters.step_output(decoding + len(prefilled), tokens_out)
+            self.counters.observe_steps(decoding + len(prefilled), tokens_out)
         self._finish_ended()
         return True
 
@@ -627,7 +582,7 @@ class EngineModel:
             step.context_tokens += self._decoding * (gain - 1) / 2
             cost = self._step_cost(step)
         self._commit(cost, step, steps, steps * cost.seconds)
-        self.counters.step_output(self._decoding, self._decoding * gain / steps, steps)
+        self.counters.observe_steps(self._decoding, self._decoding * gain / steps, steps)
         self._finish_ended()
         return True
 
@@ -642,8 +597,10 @@ class EngineModel:
         if self._held is not None:
             until_s = min(until_s, self._held.from_s(self._now_s))
         in_time = int(_steps_in(until_s - self._now_s, cost.seconds, growth_s))
-        to_end = math.ceil((self._ends[0].ordinal - self._ordinal) / mean_tokens)
-        steps = min(self._most_steps, to_end, in_time)
+        to_end = math.ceil((self._ends[0].ordinal - self._ordinal) / mean_tokens)  # until the first answer ends
+        steps = min(_MOST_STEPS, to_end, in_time)
+        if self._has_preempted:
+            steps = 1
         if not self._waiting:  # an arrival behind others changes nothing; one that is alone is admitted after its step
             arrival_s = self._arrivals.next_s() - self._now_s
             steps = min(steps, math.ceil(_steps_in(arrival_s, cost.seconds, growth_s)))
@@ -662,7 +619,7 @@ class EngineModel:
         gain = self._tokens_in(steps)
         if self.speculation is not None:
             self._fraction += steps * self.speculation.mean_tokens - gain
-            self.counters.speculated(self.speculation, steps * self._decoding, (gain - steps) * self._decoding)
+            self.counters.count_drafts(self.speculation, steps * self._decoding, (gain - steps) * self._decoding)
         self.blocks.free -= self.blocks.need(self._ordinal, gain, self._decoding)
         self._ordinal += gain
         self._context += gain * self._decoding
@@ -682,7 +639,7 @@ class EngineModel:
             counters.cached_tokens += sequence.cached
             counters.fetched_tokens += sequence.fetched
             counters.ttft.note(self._now_s - request.arrival_s)
-            self._store(sequence)
+            self._offload(sequence)
         else:
             counters.itl.note(self._now_s - sequence.last_token_s)
         sequence.joined = self._ordinal
@@ -700,7 +657,7 @@ class EngineModel:
             return sequence.generated
         return sequence.request.output_tokens
 
-    def _store(self, sequence: Sequence) -> None:
+    def _offload(self, sequence: Sequence) -> None:
         """Write the KV of a prompt to the host's memory, where that is set up."""
         if self.limits.offloads:
             computed = sequence.request.prompt_tokens - sequence.cached - sequence.fetched
@@ -739,7 +696,8 @@ class EngineModel:
             counters.stopped += 1
             counters.answered += 1
         else:
-            counters.cut += 1  # vLLM gives a request that is handed over one token, and the reason `length`
+            # Also those that are handed over: vLLM gives them one token, and the reason `length`.
+            counters.cut += 1
             counters.answered += 1
         counters.request_prompt_tokens.note(request.prompt_tokens)
         counters.request_generation_tokens.note(output_tokens)

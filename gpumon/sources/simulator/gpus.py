@@ -12,6 +12,7 @@ from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason, num
 from gpumon.sources.simulator.engine_model import Meter
 from gpumon.sources.simulator.physics import MIB, Chip, ModelCopy
 
+_J_PER_KWH = 3.6e6
 RESERVED_BYTES = 565 * MIB
 """Memory of an 80 GB card that the driver keeps."""
 
@@ -22,19 +23,46 @@ SILICON = (1.0, 0.985, 1.01, 0.99, 1.015, 0.995, 1.005, 0.98)
 """No two chips draw the same power for the same work."""
 
 HEAT_C_PER_W = 0.058
+"""Degrees above the air for each watt."""
 HEAT_LAG_S = 18.0
+"""Time constant with which the temperature follows the power."""
+_MEMORY_C = 6.0
+"""Degrees by which idle memory is warmer than the chip."""
+_BUSY_MEMORY_C = 12.0
+"""Further degrees at full memory traffic."""
 IDLE_W = 71.0
+"""Power without any process."""
 CONTEXT_W = 116.0
-"""Power without any process, and with one that does nothing: its context keeps the clocks up."""
+"""Power with a process that does nothing: its context keeps the clocks up."""
 SM_W = 130.0
+"""Power of the SMs at full activity, on top; those of tensor cores and memory are the next two."""
 TENSOR_W = 330.0
 DRAM_W = 250.0
-"""Power at full activity, on top."""
 BURST_W = 200.0
 """Within a second the draw swings by that much around its mean: bursts meet the power cap, which only counters see."""
 IDLE_CLOCK_HZ = 345e6
+_CLOCK_STEP_HZ = 15e6
+"""The driver sets clocks in such steps."""
 LOWEST_CLOCK = 0.2
-"""However low the power limit, a GPU under load runs at so much of its clock."""
+"""Share of its highest clock at which a GPU under load runs however low the power limit."""
+_SM_IN_KERNEL = 0.94
+"""SM activity within a kernel: SMs hold warps nearly all the time."""
+_SM_BETWEEN_KERNELS = 0.3
+"""SM activity between kernels."""
+_GEMM_SPEED = 0.75
+"""Share of the tensor cores' speed that a good GEMM reaches while it keeps them active."""
+_OCCUPANCY = 0.3
+"""SM occupancy at full SM activity."""
+_MEMORY_BUSY = 1.25
+"""`memory_busy_ratio` of the driver for each unit of real memory traffic."""
+_PCIE_BYTES_PER_STEP = 2e5
+"""Bytes over PCIe that a step costs: launches and block tables."""
+_PCIE_BYTES_PER_TOKEN = 60.0
+"""Bytes over PCIe that a token costs: its ids and its text."""
+_PCIE_IDLE_BYTES_PER_S = 1e6
+"""PCIe traffic of an idle GPU in each direction."""
+_PCIE_TX_SHARE = 0.3
+"""Bytes that a GPU sends over PCIe for each byte that it receives."""
 _NEVER_S = dict.fromkeys(
     ("sync_boost", "board_limit", "reliability", "sw_thermal_slowdown", "hw_thermal_slowdown"), 0.0
 )
@@ -46,10 +74,13 @@ class AverageWork(msgspec.Struct, frozen=True):
     """Average work of one GPU: ratios of time, of the peaks, and bytes/s over its links."""
 
     busy_ratio: float = 0.0
+    """Share of the time in which a step runs."""
     kernel_ratio: float = 0.0
+    """Share of the time in which a kernel computes."""
     mfu_ratio: float = 0.0
     flops_per_s: float = 0.0
     dram_ratio: float = 0.0
+    """Memory traffic as a share of the peak."""
     nvlink_bytes_per_s: float = 0.0
     pcie_bytes_per_s: float = 0.0
 
@@ -64,18 +95,21 @@ class GpuPace(NamedTuple):
 
 
 def share_time(first: AverageWork, second: AverageWork) -> AverageWork:
-    """Two programs on one GPU, each of which has half of the time while both have work."""
-    share = 1.0 - 0.5 * second.busy_ratio
-    other = 1.0 - 0.5 * first.busy_ratio
+    """Work of two programs on one GPU, each of which has half of the time while both have work.
+
+    The first one's FLOPs and bytes are right as they are: its steps were slowed down by the second (`GpuPace.others`).
+    """
+    first_share = 1.0 - 0.5 * second.busy_ratio
+    second_share = 1.0 - 0.5 * first.busy_ratio
     return AverageWork(
         busy_ratio=min(1.0, first.busy_ratio + second.busy_ratio),
         # The first one's kernels have been stretched by the wait for the second's.
-        kernel_ratio=min(1.0, share * first.kernel_ratio + other * second.kernel_ratio),
-        mfu_ratio=first.mfu_ratio + other * second.mfu_ratio,
-        flops_per_s=first.flops_per_s + other * second.flops_per_s,
-        dram_ratio=first.dram_ratio + other * second.dram_ratio,
-        nvlink_bytes_per_s=first.nvlink_bytes_per_s + other * second.nvlink_bytes_per_s,
-        pcie_bytes_per_s=first.pcie_bytes_per_s + other * second.pcie_bytes_per_s,
+        kernel_ratio=min(1.0, first_share * first.kernel_ratio + second_share * second.kernel_ratio),
+        mfu_ratio=first.mfu_ratio + second_share * second.mfu_ratio,
+        flops_per_s=first.flops_per_s + second_share * second.flops_per_s,
+        dram_ratio=first.dram_ratio + second_share * second.dram_ratio,
+        nvlink_bytes_per_s=first.nvlink_bytes_per_s + second_share * second.nvlink_bytes_per_s,
+        pcie_bytes_per_s=first.pcie_bytes_per_s + second_share * second.pcie_bytes_per_s,
     )
 
 
@@ -87,8 +121,16 @@ def work_between(instance: ModelCopy, before: Meter, after: Meter, seconds: floa
     shape = instance.shape
     gpus = instance.gpus
     tokens_per_s = (after.tokens - before.tokens) / seconds
-    nvlink = instance.chip.nvlink
+    # Two all-reduces a layer, of 2 bytes for each element of the hidden state.
     reduced_bytes = 2 * shape.layers * shape.hidden * 2.0 * 2 * (gpus - 1) / gpus
+    nvlink_bytes_per_token = 0.0
+    pcie_bytes_per_token = _PCIE_BYTES_PER_TOKEN
+    if instance.chip.nvlink:
+        nvlink_bytes_per_token = reduced_bytes
+    else:
+        pcie_bytes_per_token += reduced_bytes
+    steps_per_s = (after.steps - before.steps) / seconds
+    link_bytes_per_s = (after.link_bytes - before.link_bytes) / seconds / gpus
     dram_bytes_per_s = (after.dram_bytes - before.dram_bytes) / seconds / gpus
     flops_per_s = (after.flops - before.flops) / seconds / gpus
     return AverageWork(
@@ -97,10 +139,8 @@ def work_between(instance: ModelCopy, before: Meter, after: Meter, seconds: floa
         mfu_ratio=flops_per_s * gpus / instance.peak_flops_per_s,
         flops_per_s=flops_per_s,
         dram_ratio=dram_bytes_per_s / instance.chip.bytes_per_s,
-        nvlink_bytes_per_s=tokens_per_s * reduced_bytes if nvlink else 0.0,
-        pcie_bytes_per_s=2e5 * (after.steps - before.steps) / seconds
-        + (60.0 + (0.0 if nvlink else reduced_bytes)) * tokens_per_s
-        + (after.link_bytes - before.link_bytes) / seconds / gpus,
+        nvlink_bytes_per_s=tokens_per_s * nvlink_bytes_per_token,
+        pcie_bytes_per_s=(_PCIE_BYTES_PER_STEP * steps_per_s + pcie_bytes_per_token * tokens_per_s + link_bytes_per_s),
     )
 
 
@@ -115,15 +155,16 @@ class SimulatedGpu:
         self._limit_w = chip.power_limit_w
         self.clock_share = 1.0
         """SM clock under load, as a share of the highest: below 1 where it is held down, or over its power limit."""
-        self._over = False
+        self._over_limit = False
+        """It draws as much power as it may: its work would take more."""
         self._power_w = CONTEXT_W if processes else IDLE_W
         self._heat_c = self._target_c()
-        self.energy_j = 3.6e6 * (400 + 35 * index)
+        self.energy_j = _J_PER_KWH * (400 + 35 * index)
         """Counter since the driver was loaded, which is days ago."""
         self.flops = 0.0
         self.dram_bytes = 0.0
         self.uuid = f"GPU-00000000-0000-4000-8000-{index:012d}"
-        self._still = _still(chip, index, self.uuid, processes)
+        self._constant_reading = _constant_reading(chip, index, self.uuid, processes)
         self._capped_s = 310.0 + 45.0 * index
         """Seconds under the power cap since the driver was loaded."""
 
@@ -140,34 +181,38 @@ class SimulatedGpu:
         """
         self._limit_w = min(limit_w, self._chip.power_limit_w)
         self._work = work
-        share = SILICON[self._index % len(SILICON)]
-        still_w = share * ((CONTEXT_W if self._processes else IDLE_W) + DRAM_W * work.dram_ratio)
-        active_w = share * (SM_W * self._sm_active() + TENSOR_W * self._tensor_active())
-        wanted_w = still_w + clock_share**2 * active_w
-        self._over = wanted_w > self._limit_w
-        self._power_w = min(wanted_w, self._limit_w)
-        if self._over:
-            room = max(0.0, self._limit_w - still_w) / active_w
+        silicon = SILICON[self._index % len(SILICON)]
+        base_w = silicon * ((CONTEXT_W if self._processes else IDLE_W) + DRAM_W * work.dram_ratio)
+        active_w = silicon * (SM_W * self._sm_active() + TENSOR_W * self._tensor_active())
+        unlimited_w = base_w + clock_share**2 * active_w
+        self._over_limit = unlimited_w > self._limit_w
+        self._power_w = min(unlimited_w, self._limit_w)
+        if self._over_limit:
+            active_share = max(0.0, self._limit_w - base_w) / active_w
         else:
-            room = 1.0
-        self.clock_share = max(LOWEST_CLOCK, min(clock_share, math.sqrt(room)))
+            active_share = 1.0
+        self.clock_share = max(LOWEST_CLOCK, min(clock_share, math.sqrt(active_share)))
         self.energy_j += self._power_w * seconds
-        over_w = wanted_w + BURST_W - self._limit_w
+        # The draw swings by BURST_W around its mean: this share of the swing is above the limit.
+        over_w = unlimited_w + BURST_W - self._limit_w
         self._capped_s += seconds * min(1.0, max(0.0, over_w / (2 * BURST_W)))
         self.flops += work.flops_per_s * seconds
         self.dram_bytes += work.dram_ratio * self._chip.bytes_per_s * seconds
         self._heat_c += (self._target_c() - self._heat_c) * (1.0 - math.exp(-seconds / HEAT_LAG_S))
 
     def _target_c(self) -> float:
+        """The temperature that it would reach at the power of now."""
         return INLET_C[self._index % len(INLET_C)] + HEAT_C_PER_W * self._power_w
 
     def _sm_active(self) -> float:
-        """SMs hold warps nearly all through a kernel, and a third of the time between kernels."""
-        return min(1.0, 0.94 * self._work.kernel_ratio + 0.3 * (self._work.busy_ratio - self._work.kernel_ratio))
+        """SM activity, as a ratio."""
+        work = self._work
+        between_ratio = work.busy_ratio - work.kernel_ratio
+        return min(1.0, _SM_IN_KERNEL * work.kernel_ratio + _SM_BETWEEN_KERNELS * between_ratio)
 
     def _tensor_active(self) -> float:
-        """A good GEMM keeps the pipe at about three quarters of its speed at this clock while it is active."""
-        return min(1.0, self._work.mfu_ratio / (0.75 * self.clock_share))
+        """Tensor core activity, as a ratio; at a lower clock the same work keeps them active for longer."""
+        return min(1.0, self._work.mfu_ratio / (_GEMM_SPEED * self.clock_share))
 
     def initialising(self, monotonic_s: float) -> GpuReading:
         """Its reading while the simulation warms up."""
@@ -177,46 +222,52 @@ class SimulatedGpu:
         """Its reading as of NVML, with ratios over the last `advance`."""
         work = self._work
         sm = self._sm_active()
+        nvlink_bytes_per_s: Reading = NOT_SUPPORTED
+        if self._chip.nvlink:
+            nvlink_bytes_per_s = work.nvlink_bytes_per_s
         return msgspec.structs.replace(
-            self._still,
+            self._constant_reading,
             monotonic_s=monotonic_s,
             busy_ratio=round(min(1.0, work.busy_ratio), 2),
-            memory_busy_ratio=round(min(1.0, 1.25 * work.dram_ratio), 2),
+            memory_busy_ratio=round(min(1.0, _MEMORY_BUSY * work.dram_ratio), 2),
             sm_active_ratio=sm,
-            sm_occupancy_ratio=0.3 * sm,
+            sm_occupancy_ratio=_OCCUPANCY * sm,
             tensor_active_ratio=self._tensor_active(),
             dram_active_ratio=work.dram_ratio,
-            pcie_tx_bytes_per_s=1e6 + 0.3 * work.pcie_bytes_per_s,
-            pcie_rx_bytes_per_s=1e6 + work.pcie_bytes_per_s,
-            nvlink_tx_bytes_per_s=work.nvlink_bytes_per_s if self._chip.nvlink else NOT_SUPPORTED,
-            nvlink_rx_bytes_per_s=work.nvlink_bytes_per_s if self._chip.nvlink else NOT_SUPPORTED,
+            pcie_tx_bytes_per_s=_PCIE_IDLE_BYTES_PER_S + _PCIE_TX_SHARE * work.pcie_bytes_per_s,
+            pcie_rx_bytes_per_s=_PCIE_IDLE_BYTES_PER_S + work.pcie_bytes_per_s,
+            nvlink_tx_bytes_per_s=nvlink_bytes_per_s,
+            nvlink_rx_bytes_per_s=nvlink_bytes_per_s,
             power_w=round(self._power_w, 3),
             energy_j=round(self.energy_j, 3),
             temperature_c=float(round(self._heat_c)),
-            memory_temperature_c=float(round(self._heat_c + 6.0 + 12.0 * work.dram_ratio)),
+            memory_temperature_c=float(round(self._heat_c + _MEMORY_C + _BUSY_MEMORY_C * work.dram_ratio)),
             sm_clock_hz=self._clock_hz(),
             power_limit_w=self._limit_w,
             power_default_w=self._chip.power_limit_w,
-            throttle=("sw_power_cap",) if self._over else (),
+            throttle=("sw_power_cap",) if self._over_limit else (),
             throttle_s={**_NEVER_S, "sw_power_cap": self._capped_s},
-            processes=self._shares(),
+            processes=self._processes_with_shares(),
         )
 
-    def _shares(self) -> tuple[GpuProcess, ...]:
+    def _processes_with_shares(self) -> tuple[GpuProcess, ...]:
         """The processes with their share of the SMs: the first has all of it, one that ran nothing has no sample."""
-        share: Reading = round(min(1.0, self._work.busy_ratio), 2) if self._work.busy_ratio > 0 else _NO_SAMPLE
-        shares = []
+        first_share: Reading = _NO_SAMPLE
+        if self._work.busy_ratio > 0:
+            first_share = round(min(1.0, self._work.busy_ratio), 2)
+        processes = []
         for place, process in enumerate(self._processes):
-            shares.append(msgspec.structs.replace(process, sm_ratio=_NO_SAMPLE if place else share))
-        return tuple(shares)
+            share = _NO_SAMPLE if place else first_share
+            processes.append(msgspec.structs.replace(process, sm_ratio=share))
+        return tuple(processes)
 
     def _clock_hz(self) -> float:
-        """Full clock while a context is there, less where it is held down, in the driver's steps of 15 MHz."""
+        """SM clock: the full one while a context is there, less where it is held down, in the driver's steps."""
         full_hz = self._chip.sm_clock_hz if self._processes else IDLE_CLOCK_HZ
-        return round(full_hz * self.clock_share / 15e6) * 15e6
+        return round(full_hz * self.clock_share / _CLOCK_STEP_HZ) * _CLOCK_STEP_HZ
 
 
-def _still(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...]) -> GpuReading:
+def _constant_reading(chip: Chip, index: int, uuid: str, processes: tuple[GpuProcess, ...]) -> GpuReading:
     """The part of a GPU's reading that does not change with its work."""
     return GpuReading(
         index=index,

@@ -27,6 +27,7 @@ class PacedPart(NamedTuple):
     to_s: float
     """Simulated time at which it ends."""
     every_s: float
+    """Seconds between two rounds."""
 
 
 AFTER_S: Final = 1.0
@@ -43,16 +44,16 @@ class RoundTime(NamedTuple):
 
 
 def rounds(from_s: float, to_s: float = 0.0) -> Iterator[RoundTime]:
-    """Moments after `from_s`, up to simulated time zero, or `to_s` beyond."""
+    """The rounds after `from_s`, up to simulated time zero, or `to_s` where that is later."""
     at_s = from_s
-    for stretch in (*PACES, PacedPart(to_s, AFTER_S)):
-        while at_s < stretch.to_s:
-            next_s = min(stretch.to_s, at_s + stretch.every_s)
+    for part in (*PACES, PacedPart(to_s, AFTER_S)):
+        while at_s < part.to_s:
+            next_s = min(part.to_s, at_s + part.every_s)
             yield RoundTime(next_s, next_s - at_s)
             at_s = next_s
 
 
-class HandedOver(Fetcher):
+class PageClient(Fetcher):
     """Client that gets the pages of one simulated port without a connection, on the clock of the past."""
 
     def __init__(self, source: EndpointSource, port: SimulatedEndpoint) -> None:
@@ -71,11 +72,21 @@ class HandedOver(Fetcher):
             page = self._port.answer(url.removeprefix(self._url.base))
         if page is None or page is SILENCE:
             raise FetchError(EndpointState.TIMEOUT, "no answer")
-        return HttpAnswer(page.status, page.content_type, "", page.body, self.now_s, self.now_s)
+        return HttpAnswer(
+            status=page.status,
+            content_type=page.content_type,
+            location="",
+            body=page.body,
+            sent_s=self.now_s,
+            ended_s=self.now_s,
+        )
 
 
-def _caught_up(server: SimulatedServer) -> Iterator[RoundTime]:
-    """The time that playing the past has taken, so that there is no gap before the first tick."""
+def _catch_up_round(server: SimulatedServer) -> Iterator[RoundTime]:
+    """A last round for the time that playing the past has taken, so that there is no gap before the first tick.
+
+    A generator, so that this time is measured when the other rounds are done.
+    """
     now_s = server.now_s()
     if now_s - server.at_s >= SHORTEST_S:
         yield RoundTime(now_s, now_s - server.at_s)
@@ -88,14 +99,14 @@ async def past_of(
 
     `sources` are those of its endpoints and feeds, in the order of its ports.
     """
-    clients = [HandedOver(source, port) for source, port in zip(sources, server.ports, strict=True)]
-    own = [(source.fetcher, source.interval_s) for source in sources]
+    clients = [PageClient(source, port) for source, port in zip(sources, server.ports, strict=True)]
+    originals = [(source.fetcher, source.interval_s) for source in sources]
     for source, client in zip(sources, clients, strict=True):
         source.fetcher = client
     server.in_past = True
     zero_s, zero_wall_s = server.date_zero()
     is_first = True
-    for moment in chain(rounds(server.at_s, server.past_to_s), _caught_up(server)):
+    for moment in chain(rounds(server.at_s, server.past_to_s), _catch_up_round(server)):
         monotonic_s = zero_s + moment.at_s
         server.advance(moment.at_s)
         for source, client in zip(sources, clients, strict=True):
@@ -103,17 +114,17 @@ async def past_of(
             source.interval_s = moment.interval_s
             await source.scrape()
         if is_first:
-            await _look_up(sources, facts)
+            await _wait_for_models(sources, facts)
         is_first = False
         parts = [server.contribution(monotonic_s), *(source.newest() for source in sources)]
         yield Round(parts, zero_wall_s + moment.at_s, monotonic_s, moment.interval_s)
-    for source, (fetcher, interval_s) in zip(sources, own, strict=True):
+    for source, (fetcher, interval_s) in zip(sources, originals, strict=True):
         source.fetcher = fetcher
         source.interval_s = interval_s
     await server.open()
 
 
-async def _look_up(sources: Sequence[EndpointSource], facts: EngineFacts) -> None:
+async def _wait_for_models(sources: Sequence[EndpointSource], facts: EngineFacts) -> None:
     """Wait until the models are known, so that the first figures are complete."""
     for source in sources:
         await source.ready(KNOWN_S)

@@ -17,19 +17,22 @@ class Chip(msgspec.Struct, frozen=True):
     bytes_per_s: float
     memory_bytes: float
     sm_count: int
+    """Streaming multiprocessors."""
     sm_clock_hz: float
+    """Highest clock of the SMs."""
     memory_clock_hz: float
     memory_bus_bits: int
     power_limit_w: float
-    """As delivered."""
+    """Power limit as delivered."""
     nvlink: bool = True
-    """Without it tensor parallelism goes over PCIe."""
+    """Whether GPUs are joined by NVLink; without it tensor parallelism goes over PCIe."""
     pcie_generation: float = 5.0
     """PCIe generation of the slot."""
 
 
 GIB = float(1 << 30)
 MIB = float(1 << 20)
+_BYTES_16_BIT = 2.0
 
 H100 = Chip(
     name="NVIDIA H100 80GB HBM3",
@@ -62,7 +65,7 @@ H100_PCIE = Chip(
 
 
 class ModelShape(msgspec.Struct, frozen=True, dict=True):
-    """Dimensions of a decoder-only model. `weight_bytes` is per weight of the layers; LM head and KV are 16 bit."""
+    """Dimensions of a decoder-only model, and costs of a token that follow from them. LM head and KV are 16 bit."""
 
     layers: int
     hidden: int
@@ -72,34 +75,41 @@ class ModelShape(msgspec.Struct, frozen=True, dict=True):
     intermediate: int
     """Width of the MLP, or of one expert."""
     vocab: int
+    """Number of tokens that the model knows."""
     weight_bytes: float
+    """Bytes of one weight of the layers."""
     experts: int = 0
+    """Routed experts of each layer; 0: the model is dense."""
     experts_per_token: int = 0
 
     @cached_property
     def shared_params(self) -> float:
-        """Weights of the layers that every token meets: attention and, where dense, the MLP; the router where not."""
+        """Number of weights of the layers that every token meets: attention, and the dense MLP or the router."""
         attention = 2 * self.hidden * self.head_dim * (self.heads + self.kv_heads)
-        rest = self.hidden * self.experts if self.experts else 3 * self.hidden * self.intermediate
-        return float(self.layers * (attention + rest))
+        if self.experts:
+            beside_attention = self.hidden * self.experts  # the router
+        else:
+            beside_attention = 3 * self.hidden * self.intermediate  # gate, up and down projection
+        return float(self.layers * (attention + beside_attention))
 
     @cached_property
     def expert_params(self) -> float:
-        """Weights of one routed expert index, all layers together."""
+        """Number of weights of one routed expert, summed up over all layers; 0 for a dense model."""
         if self.experts:
             return float(3 * self.hidden * self.intermediate * self.layers)
         return 0.0
 
     @cached_property
     def head_params(self) -> float:
-        """Weights of the LM head (the embedding table has as many)."""
+        """Number of weights of the LM head (the embedding table has as many)."""
         return float(self.vocab * self.hidden)
 
     @cached_property
     def file_bytes(self) -> float:
-        """All weights in memory, embedding table included."""
-        layers = self.shared_params + self.experts * self.expert_params
-        return layers * self.weight_bytes + 2 * self.head_params * 2.0
+        """Bytes of all weights in memory, embedding table included."""
+        layer_params = self.shared_params + self.experts * self.expert_params
+        # LM head and embedding table.
+        return layer_params * self.weight_bytes + 2 * self.head_params * _BYTES_16_BIT
 
     @cached_property
     def token_flops(self) -> float:
@@ -113,36 +123,44 @@ class ModelShape(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def kv_bytes(self) -> float:
-        """Keys and values of one token, 16 bit."""
-        return 2.0 * self.layers * self.kv_heads * self.head_dim * 2.0
+        """Bytes of the keys and values of one token in all layers."""
+        return 2.0 * self.layers * self.kv_heads * self.head_dim * _BYTES_16_BIT
 
     @cached_property
     def activation_bytes(self) -> float:
         """HBM bytes of one token's activations: about ten passes of the hidden state a layer, four of the MLP."""
-        width = self.intermediate * max(1, self.experts_per_token)
-        return 2.0 * self.layers * (10 * self.hidden + 4 * width)
+        mlp_width = self.intermediate * max(1, self.experts_per_token)
+        return _BYTES_16_BIT * self.layers * (10 * self.hidden + 4 * mlp_width)
 
     @cached_property
     def _always_read_bytes(self) -> float:
-        return self.shared_params * self.weight_bytes + self.head_params * 2.0
+        """Bytes of weights that every step reads: all but the routed experts and the embedding table."""
+        return self.shared_params * self.weight_bytes + self.head_params * _BYTES_16_BIT
 
     def weight_read_bytes(self, tokens: float) -> float:
-        """Bytes of weights that a step over `tokens` tokens reads: of a MoE the expected number of distinct experts."""
+        """Bytes of weights that a step over `tokens` tokens reads.
+
+        Of a MoE those are the experts that at least one token is routed to: the expected number of them.
+        """
         if not self.experts:
             return self._always_read_bytes
-        missed = math.pow(1.0 - self.experts_per_token / self.experts, tokens)
-        return self._always_read_bytes + self.experts * (1.0 - missed) * self.expert_params * self.weight_bytes
+        unused_share = math.pow(1.0 - self.experts_per_token / self.experts, tokens)
+        read_experts = self.experts * (1.0 - unused_share)
+        return self._always_read_bytes + read_experts * self.expert_params * self.weight_bytes
 
 
 class Speed(msgspec.Struct, frozen=True):
     """Speed of an instance: shares of the peaks in its kernels, and the time of a step in which no kernel works."""
 
     flops_share: float
+    """Share of the peak FLOP/s that a compute-bound kernel reaches."""
     bytes_share: float
+    """Share of the peak bytes/s that a memory-bound kernel reaches."""
     step_overhead_s: float
     sequence_overhead_s: float
+    """Overhead of a step for each of its sequences."""
     token_overhead_s: float = 0.0
-    """Time of the all-reduces that grows with the tokens of a step: over PCIe it is no small thing."""
+    """Overhead of a step for each of its tokens: that of the all-reduces, which is large over PCIe."""
 
 
 EXTRA_TRAFFIC = 0.05
@@ -150,9 +168,10 @@ EXTRA_TRAFFIC = 0.05
 
 
 class EngineStep(msgspec.Struct):
-    """The tokens of one step: decoding sequences, and the prefill chunks beside them, as sums."""
+    """Sizes of one step: of its decoding sequences, and of the prefill chunks beside them, summed up."""
 
     decoding: int
+    """Number of decoding sequences."""
     context_tokens: float
     """Tokens that the decoding sequences attend to, added up, themselves included."""
     chunk_tokens: int = 0
@@ -161,8 +180,9 @@ class EngineStep(msgspec.Struct):
     chunk_context_tokens: float = 0.0
     """Tokens whose KV the chunks read, cached ones and their own."""
     chunks: int = 0
+    """Number of prefill chunks."""
     logits: int = 0
-    """Sequences whose prefill ends here: the LM head runs for their last token."""
+    """Number of sequences whose prefill ends here: the LM head runs for their last token."""
     verified: int = 1
     """Tokens of each decoding sequence that go through the model: with speculation the drafted ones, and one more."""
 
@@ -181,8 +201,11 @@ class Cost(msgspec.Struct):
     dram_bytes: float
     """All HBM traffic: weights, KV, activations and the rest."""
     kernel_s: float
+    """Time in which kernels work."""
     overhead_s: float
+    """Time in which none does."""
     memory_bound: bool
+    """Whether reading memory takes longer than the arithmetic."""
 
     @property
     def seconds(self) -> float:
@@ -201,8 +224,9 @@ class ModelCopy(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def peak_flops_per_s(self) -> float:
         """Dense peak of all chips in the format that the layers' arithmetic runs in."""
-        chip = self.chip
-        return self.gpus * (chip.fp8_flops_per_s if self.shape.weight_bytes == 1.0 else chip.bf16_flops_per_s)
+        if self.shape.weight_bytes == 1.0:
+            return self.gpus * self.chip.fp8_flops_per_s
+        return self.gpus * self.chip.bf16_flops_per_s
 
     @cached_property
     def reached_flops_per_s(self) -> float:
@@ -235,17 +259,52 @@ class ModelCopy(msgspec.Struct, frozen=True, dict=True):
             + speed.token_overhead_s * tokens
         )
         return Cost(
-            flops, weight_bytes, kv_bytes, dram_bytes, max(compute_s, memory_s), overhead_s, memory_s >= compute_s
+            flops=flops,
+            weight_bytes=weight_bytes,
+            kv_bytes=kv_bytes,
+            dram_bytes=dram_bytes,
+            kernel_s=max(compute_s, memory_s),
+            overhead_s=overhead_s,
+            memory_bound=memory_s >= compute_s,
         )
 
     def growth_s(self, decoding: int, memory_bound: bool) -> float:
-        """By how much a pure decode step gets longer each step, because every sequence gains one token."""
+        """Seconds by which each pure decode step is longer than the one before: every sequence has one token more."""
         shape = self.shape
         if memory_bound:
             return (1.0 + EXTRA_TRAFFIC) * shape.kv_bytes * decoding / self.reached_bytes_per_s
         return shape.score_flops * decoding / self.reached_flops_per_s
 
 
-LLAMA_70B = ModelShape(80, 8192, 64, 8, 128, 28672, 128256, weight_bytes=1.0)
-LLAMA_8B = ModelShape(32, 4096, 32, 8, 128, 14336, 128256, weight_bytes=2.0)
-QWEN_30B_A3B = ModelShape(48, 2048, 32, 4, 128, 768, 151936, weight_bytes=2.0, experts=128, experts_per_token=8)
+LLAMA_70B = ModelShape(
+    layers=80,
+    hidden=8192,
+    heads=64,
+    kv_heads=8,
+    head_dim=128,
+    intermediate=28672,
+    vocab=128256,
+    weight_bytes=1.0,
+)
+LLAMA_8B = ModelShape(
+    layers=32,
+    hidden=4096,
+    heads=32,
+    kv_heads=8,
+    head_dim=128,
+    intermediate=14336,
+    vocab=128256,
+    weight_bytes=2.0,
+)
+QWEN_30B_A3B = ModelShape(
+    layers=48,
+    hidden=2048,
+    heads=32,
+    kv_heads=4,
+    head_dim=128,
+    intermediate=768,
+    vocab=151936,
+    weight_bytes=2.0,
+    experts=128,
+    experts_per_token=8,
+)

@@ -12,8 +12,9 @@ import msgspec
 from gpumon.readings.frame import GpuState, HostReading
 from gpumon.readings.missing import Reading
 from gpumon.readings.verdict import Level
-from gpumon.sources.simulator.engine_model import BLOCK_TOKENS, HostHold, SchedulerLimits
+from gpumon.sources.simulator.engine_model import HostHold, SchedulerLimits
 from gpumon.sources.simulator.gpus import AverageWork
+from gpumon.sources.simulator.kv_blocks import BLOCK_TOKENS
 from gpumon.sources.simulator.physics import GIB, H100, Chip, ModelCopy, ModelShape, Speed
 from gpumon.sources.simulator.speculation import DraftSettings
 from gpumon.sources.simulator.traffic import TrafficDemand
@@ -36,6 +37,7 @@ class Actor(msgspec.Struct, frozen=True):
     demand: TrafficDemand
     """Traffic of one rank."""
     activation_gib: float
+    """Memory per GPU of activations."""
     other_gib: float
     """Memory per GPU of what is neither weights, KV nor activations: NCCL and CUDA buffers."""
     max_model_len: int = 32768
@@ -73,13 +75,13 @@ class Actor(msgspec.Struct, frozen=True):
     @property
     def features(self) -> frozenset[str]:
         """Optional features of the server, by their names in `vllm_page.txt`."""
-        has = {
+        is_present = {
             "speculation": self.speculation is not None,
             "nixl": self.link_bytes_per_s > 0.0 and not self.offloads,
             "offload": self.offloads,
         }
         features = set()
-        for name, present in has.items():
+        for name, present in is_present.items():
             if present:
                 features.add(name)
         return frozenset(features)
@@ -92,17 +94,18 @@ class Actor(msgspec.Struct, frozen=True):
     @property
     def command(self) -> str:
         """The command line that started it."""
-        parts = [
-            "sim:vllm serve",
-            self.model,
-            f"--tensor-parallel-size {len(self.ranks[0])}" if len(self.ranks[0]) > 1 else "",
-            f"--data-parallel-size {len(self.ranks)}" if len(self.ranks) > 1 else "",
-            f"--max-model-len {self.max_model_len}",
-            f"--max-num-batched-tokens {self.max_batched_tokens}",
-            f"--max-num-seqs {self.max_num_seqs}" if self.max_num_seqs != MAX_NUM_SEQS else "",
-            f"--enable-lora --max-loras {self.max_loras}" if self.max_loras else "",
-        ]
-        return " ".join(part for part in parts if part)
+        parts = ["sim:vllm serve", self.model]
+        if len(self.ranks[0]) > 1:
+            parts.append(f"--tensor-parallel-size {len(self.ranks[0])}")
+        if len(self.ranks) > 1:
+            parts.append(f"--data-parallel-size {len(self.ranks)}")
+        parts.append(f"--max-model-len {self.max_model_len}")
+        parts.append(f"--max-num-batched-tokens {self.max_batched_tokens}")
+        if self.max_num_seqs != MAX_NUM_SEQS:
+            parts.append(f"--max-num-seqs {self.max_num_seqs}")
+        if self.max_loras:
+            parts.append(f"--enable-lora --max-loras {self.max_loras}")
+        return " ".join(parts)
 
     @property
     def gpus(self) -> tuple[int, ...]:
@@ -112,14 +115,14 @@ class Actor(msgspec.Struct, frozen=True):
     @property
     def instance(self) -> ModelCopy:
         """The hardware and model of one rank."""
-        return ModelCopy(self.shape, self.chip, self.speed, len(self.ranks[0]))
+        return ModelCopy(self.shape, self.chip, self.speed, gpus=len(self.ranks[0]))
 
     @property
     def kv_pool_bytes(self) -> float:
         """KV pool of one GPU: the share that vLLM may take, less weights, activations and the rest."""
-        weights = self.shape.file_bytes / len(self.ranks[0])
-        given = self.gpu_memory_utilization * self.chip.memory_bytes
-        return given - weights - (self.activation_gib + self.other_gib) * GIB
+        weight_bytes = self.shape.file_bytes / len(self.ranks[0])
+        usable_bytes = self.gpu_memory_utilization * self.chip.memory_bytes
+        return usable_bytes - weight_bytes - (self.activation_gib + self.other_gib) * GIB
 
     @property
     def demands(self) -> tuple[TrafficDemand, ...]:
@@ -136,16 +139,16 @@ class Actor(msgspec.Struct, frozen=True):
         """The limits of its scheduler. Data-parallel vLLM starts as many API servers as ranks."""
         block_bytes = BLOCK_TOKENS * self.shape.kv_bytes / len(self.ranks[0])
         return SchedulerLimits(
-            self.max_num_seqs,
-            self.max_batched_tokens,
-            self.max_model_len,
-            int(self.kv_pool_bytes / block_bytes),
-            len(self.ranks),
-            self.most_waiting,
-            self.max_loras,
-            self.link_bytes_per_s,
-            self.offloads,
-            self.counts_aborts,
+            max_num_seqs=self.max_num_seqs,
+            max_batched_tokens=self.max_batched_tokens,
+            max_model_len=self.max_model_len,
+            kv_pool_blocks=int(self.kv_pool_bytes / block_bytes),
+            api_servers=len(self.ranks),
+            most_waiting=self.most_waiting,
+            max_loras=self.max_loras,
+            link_bytes_per_s=self.link_bytes_per_s,
+            offloads=self.offloads,
+            counts_aborts=self.counts_aborts,
         )
 
 

@@ -36,6 +36,9 @@ _FILE: Final[TomlRow] = tomli.loads(files(__package__).joinpath("scenarios.toml"
 _MOST_NAMES: Final = 3
 """Names that are proposed for one that is not known."""
 _LEVELS: Final = {"C": Level.CRITICAL, "W": Level.WARN, "N": Level.NOTE, "O": Level.OK}
+"""Letter in `levels` of the file -> level of the verdict."""
+_WITHIN_S: Final = 60.0
+"""Longest time until a verdict that must be raised is named, where the file does not say."""
 
 
 def _truth(row: TomlRow) -> Truth:
@@ -44,7 +47,7 @@ def _truth(row: TomlRow) -> Truth:
     within_s = math.inf
     if "must" in row:
         key = "must"
-        within_s = row.get("within_s", 60.0)
+        within_s = row.get("within_s", _WITHIN_S)
     levels = tuple(_LEVELS[letter] for letter in row["levels"])
     actions = _actions(row.get("actions", ""))
     first_actions = _actions(row.get("first", ""))
@@ -102,7 +105,7 @@ def demand(requests_per_s: float, prompt: Any, output: Any, **more: Any) -> Traf
 
 def _actor(row: TomlRow) -> Actor:
     """An engine of a row; `like` names one that it differs from in these fields."""
-    makers: dict[str, Callable[[Any], Any]] = {
+    converters: dict[str, Callable[[Any], Any]] = {
         "shape": lambda name: getattr(physics, name),
         "chip": lambda name: getattr(physics, name),
         "speed": lambda figures: physics.Speed(*figures),
@@ -114,8 +117,8 @@ def _actor(row: TomlRow) -> Actor:
     }
     fields = {}
     for key, value in row.items():
-        if key in makers:
-            fields[key] = makers[key](value)
+        if key in converters:
+            fields[key] = converters[key](value)
         elif key != "like":
             fields[key] = value
     if "like" in row:
@@ -166,11 +169,11 @@ def _scenario(row: TomlRow) -> Scenario:
 
 
 ENGINES: Final[dict[str, Actor]] = {name: _actor(row) for name, row in _FILE["engine"].items()}
-"""A chat model on one GPU that has enough to do and room for more, and a 70B over four."""
+"""The engines by name that rows of scenarios may begin with: `like`."""
 PRETRAIN: Final = _run({})
-"""A step takes 0.9 s; the loader brings eight batches in four seconds: it keeps up."""
+"""The training run that others differ from. A step takes 0.9 s; its loader brings eight batches in 4 s: it keeps up."""
 QUIET_HOST: Final = host(**_FILE["host"])
-"""64 cores that have little to do."""
+"""A host of 64 cores that have little to do."""
 # The first one is the demo without a name, and not in the list.
 DEMO, *_OTHERS = map(_scenario, _FILE["scenario"])
 SCENARIOS: Final = tuple(_OTHERS)

@@ -10,6 +10,7 @@ from http import HTTPStatus
 import msgspec
 
 MOST_HEAD_BYTES = 16384
+"""Longest request line with headers."""
 
 
 class PageAnswer(msgspec.Struct, frozen=True):
@@ -38,6 +39,7 @@ class LoopbackServer:
         self.port: int = self._socket.getsockname()[1]
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.StreamWriter] = set()
+        """The connections."""
 
     @property
     def url(self) -> str:
@@ -72,7 +74,8 @@ class LoopbackServer:
         self._open.add(writer)
         try:
             while not writer.is_closing():
-                self._request((await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n"), writer)
+                head = await reader.readuntil(b"\r\n\r\n")
+                self._answer_request(head.decode("latin-1").split("\r\n"), writer)
                 await writer.drain()
         except asyncio.LimitOverrunError:
             _send(writer, _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), keep=False)
@@ -82,34 +85,41 @@ class LoopbackServer:
             self._open.discard(writer)
             writer.close()
 
-    def _request(self, lines: list[str], writer: asyncio.StreamWriter) -> None:
+    def _answer_request(self, lines: list[str], writer: asyncio.StreamWriter) -> None:
+        """Answer a request, of which `lines` are the request line and the headers."""
         words = lines[0].split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             _send(writer, _plain(HTTPStatus.BAD_REQUEST), keep=False)
-        elif words[0] != "GET":
+            return
+        method, target, version = words
+        if method != "GET":
             # A body may follow, which nobody here reads: hang up.
             _send(writer, _plain(HTTPStatus.METHOD_NOT_ALLOWED), keep=False)
-        else:
-            close = any(line.lower().replace(" ", "") == "connection:close" for line in lines[1:])
-            answer = self._answer(words[1].partition("?")[0])
-            if answer is None:
-                writer.transport.abort()
-            elif answer is not SILENCE:
-                _send(writer, answer, keep=not close and words[2] == "HTTP/1.1")
+            return
+        hangs_up = any(line.lower().replace(" ", "") == "connection:close" for line in lines[1:])
+        answer = self._answer(target.partition("?")[0])
+        if answer is None:
+            writer.transport.abort()
+        elif answer is not SILENCE:
+            _send(writer, answer, keep=not hangs_up and version == "HTTP/1.1")
 
 
 def _send(writer: asyncio.StreamWriter, answer: PageAnswer, *, keep: bool) -> None:
+    """Send an answer, and hang up afterwards unless the connection is kept."""
     head = [
         f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}",
         "server: gpumon-simulator",
         f"content-length: {len(answer.body)}",
-        *([f"content-type: {answer.content_type}"] if answer.content_type else []),
-        *([] if keep else ["connection: close"]),
     ]
+    if answer.content_type:
+        head.append(f"content-type: {answer.content_type}")
+    if not keep:
+        head.append("connection: close")
     writer.write("\r\n".join([*head, "", ""]).encode("latin-1") + answer.body)
     if not keep:
         writer.close()
 
 
 def _plain(status: HTTPStatus) -> PageAnswer:
+    """The answer that has nothing but a status and its phrase."""
     return PageAnswer(status, "text/plain; charset=utf-8", status.phrase.encode())

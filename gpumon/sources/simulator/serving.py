@@ -16,6 +16,8 @@ from gpumon.sources.simulator.speculation import DraftSettings
 from gpumon.sources.simulator.traffic import ArrivalQueue, Handover, Traffic, TrafficDemand
 from gpumon.sources.simulator.vllm_page import STARTING_S, VllmPage
 
+_SEEDS_PER_ENGINE = 100
+"""Seeds that each engine has for its ranks."""
 ASLEEP_VRAM = 0.03
 """Share of its memory that a vLLM worker keeps while it sleeps: context, CUDA graphs, NCCL buffers."""
 LEAST_VRAM = 0.01
@@ -52,8 +54,8 @@ class SimulatedEngine:
         self.mute = False
         """It takes connections and answers none of them."""
         self._seed = seed
-        self._begun = (start_s, started_wall_s)
-        """Simulated time and Unix time of one moment."""
+        self._start_times = (start_s, started_wall_s)
+        """Simulated time and Unix time of the same moment."""
         self._effects = tuple(effect for effect in effects if effect.engine == actor.name)
         self._conditions = tuple(condition for condition in conditions if condition.engine == actor.name)
         self._handovers = handovers or {}
@@ -72,16 +74,24 @@ class SimulatedEngine:
         self._start(start_s)
 
     def _start(self, at_s: float) -> None:
-        """A new process, with empty counters."""
+        """Serve with a new process, whose counters are empty."""
         self.life += 1
         actor = self.actor
         self._started_wall_s = self._unix_time(at_s)
-        receiver = self._handovers.get(actor.hands_over_to)
-        hand_over = receiver.put if receiver else None
+        hand_over = None
+        if actor.hands_over_to in self._handovers:
+            hand_over = self._handovers[actor.hands_over_to].put
         ranks = []
-        for seed, demand in enumerate(actor.demands, self._seed * 100):
-            arrivals = self._arrivals(demand, seed, at_s)
-            rank = EngineModel(actor.instance, actor.limits, arrivals, at_s, actor.held, actor.speculation, hand_over)
+        for seed, demand in enumerate(actor.demands, self._seed * _SEEDS_PER_ENGINE):
+            rank = EngineModel(
+                actor.instance,
+                actor.limits,
+                self._arrivals(demand, seed, at_s),
+                start_s=at_s,
+                held=actor.held,
+                speculation=actor.speculation,
+                hand_over=hand_over,
+            )
             ranks.append(rank)
         self.ranks = tuple(ranks)
         self._paces = (GpuPace(),) * len(self.ranks)
@@ -109,7 +119,7 @@ class SimulatedEngine:
                 rank.advance(self._at_s)
 
     def _change(self, at_s: float) -> None:
-        """Begin and end what happens at this moment."""
+        """Begin and end the effects and conditions of this moment."""
         before = self._present_effects
         was_starting = self.starts
         was_up = self.up
@@ -121,8 +131,8 @@ class SimulatedEngine:
         if self.starts and not was_starting:
             self.life += 1
             self._free_s = at_s
-        has_slept = all(effect.asleep for effect in before)
         # After a sleep the same process goes on; after all else another one begins.
+        has_slept = all(effect.asleep for effect in before)
         if not self._present_effects and not has_slept:
             self._start(at_s)
         self._stop_ranks(at_s)
@@ -191,15 +201,16 @@ class SimulatedEngine:
 
     @property
     def vram_share(self) -> float:
-        """How much of its memory its processes hold: none where they are gone, more and more while they load."""
-        weights = self.actor.shape.file_bytes / (len(self.actor.gpus) * self.actor.chip.memory_bytes)
+        """Share of its memory that its processes hold: none where they are gone, more and more while they load."""
+        weights_share = self.actor.shape.file_bytes / (len(self.actor.gpus) * self.actor.chip.memory_bytes)
         for effect in self._present_effects:
             if effect.down:
                 return 0.0
             if effect.loading:
-                return max(LEAST_VRAM, weights * (self._at_s - effect.from_s) / (effect.to_s - effect.from_s))
+                loaded_ratio = (self._at_s - effect.from_s) / (effect.to_s - effect.from_s)
+                return max(LEAST_VRAM, weights_share * loaded_ratio)
             if effect.compiling:
-                return weights
+                return weights_share
             if effect.asleep:
                 return ASLEEP_VRAM
         return 1.0
@@ -241,13 +252,13 @@ class SimulatedEngine:
         """
         works: dict[int, AverageWork] = {}
         meters = self.meters()
-        paces = []
+        paces: list[GpuPace] = []
         for gpus, rank, before, meter in zip(self.actor.ranks, self.ranks, self._last_meters, meters, strict=True):
             work = work_between(rank.instance, before, meter, seconds)
             slowest = GpuPace(min(pace(gpu).clock for gpu in gpus), max(pace(gpu).others for gpu in gpus))
             for gpu in gpus:
-                waits = slowest.clock / pace(gpu).clock
-                works[gpu] = msgspec.structs.replace(work, kernel_ratio=work.kernel_ratio * waits)
+                clock_ratio = slowest.clock / pace(gpu).clock
+                works[gpu] = msgspec.structs.replace(work, kernel_ratio=work.kernel_ratio * clock_ratio)
             paces.append(slowest)
         self._last_meters = meters
         self._slow_to(tuple(paces))
@@ -263,16 +274,18 @@ class SimulatedEngine:
         )
 
     def _slow_to(self, paces: tuple[GpuPace, ...]) -> None:
-        """Arithmetic goes with the SM clock, the memory has a clock of its own; another program takes of both."""
+        """Set the speed of each rank: a lower SM clock slows arithmetic down, another program memory traffic, too."""
         if paces == self._paces:
             return
         self._paces = paces
         instance = self.actor.instance
         speed = self.actor.speed
         for rank, (clock, others) in zip(self.ranks, paces, strict=True):
-            left = 1.0 - _SHARED_LOSS * others
+            own_share = 1.0 - _SHARED_LOSS * others
             slower = msgspec.structs.replace(
-                speed, flops_share=speed.flops_share * clock * left, bytes_share=speed.bytes_share * left
+                speed,
+                flops_share=speed.flops_share * clock * own_share,
+                bytes_share=speed.bytes_share * own_share,
             )
             rank.instance = msgspec.structs.replace(instance, speed=slower)
 
@@ -282,8 +295,8 @@ class SimulatedEngine:
 
     def _unix_time(self, at_s: float) -> float:
         """Unix time of a simulated moment."""
-        start_s, wall_s = self._begun
-        return wall_s + at_s - start_s
+        start_s, start_wall_s = self._start_times
+        return start_wall_s + at_s - start_s
 
     def answer(self, path: str) -> PageAnswer:
         """The server's answer to GET `path`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, Protocol
@@ -39,9 +40,12 @@ FIRST_PID = 9_000_001
 GRAPHS_BYTES = 0.45 * GIB
 """Memory of a vLLM worker beside the share that it was given: CUDA graphs and the context."""
 
+_LONGEST_AGO_S: Final = -3600.0
+"""Simulated time at which an effect without a beginning began, for the driver's counters."""
 _NO_WORK: Final = AverageWork()
 _ACTIVITY: Final = frozenset({"sm_active_ratio", "tensor_active_ratio", "dram_active_ratio"})
-_OWN: Final = frozenset({"name", "driver", "cuda", "self_cpu_ratio", "self_pss_bytes"})
+"""The activity figures of a `GpuReading`."""
+_REAL_FIELDS: Final = frozenset({"name", "driver", "cuda", "self_cpu_ratio", "self_pss_bytes"})
 """Fields of a host's reading that are always the real host's: gpumon runs there."""
 
 
@@ -64,10 +68,12 @@ class SimulatedServer:
         """Unix time of the simulated time zero: events keep their dates. Set again when the warm-up ends."""
         self._wall_clock = wall_clock
         self._read_s = clock()
+        """Monotonic time at which `clock` was read last."""
         start_s = -scenario.warm_s
-        self.at_s = -scenario.warm_s
-        self._reached_s = -scenario.warm_s
+        self.at_s = start_s
         """Simulated time."""
+        self._reached_s = start_s
+        """Simulated time up to which the GPUs have worked."""
         started_wall_s = self._zero_wall_s + start_s
         self.engines = _engines(scenario, seed, start_s, started_wall_s)
         runs = tuple(SimulatedRun(run, start_s, started_wall_s) for run in scenario.runs)
@@ -151,7 +157,8 @@ class SimulatedServer:
         """The GPUs, as they are after the last `advance`."""
         readings = []
         for gpu in self.gpus:
-            readings.append(self._reading(self._with_processes(gpu.reading(monotonic_s))))
+            reading = self._with_processes(gpu.reading(monotonic_s))
+            readings.append(self._with_effects(reading))
         return tuple(readings)
 
     def _with_processes(self, reading: GpuReading) -> GpuReading:
@@ -167,24 +174,32 @@ class SimulatedServer:
         used_bytes = sum(number(process.vram_bytes) or 0.0 for process in processes)
         return msgspec.structs.replace(reading, processes=tuple(processes), vram_used_bytes=used_bytes)
 
-    def _reading(self, reading: GpuReading) -> GpuReading:
-        """A GPU's reading with the effects on it."""
+    def _with_effects(self, reading: GpuReading) -> GpuReading:
+        """A GPU's reading with the effects on it; of a lost GPU nothing is read but what tells which one it is."""
         effects = [effect for effect in self._scenario.gpu_effects if reading.index in effect.gpus]
         xid = self._xids(effects)
         fields: dict[str, object] = {"xid": xid, **dict.fromkeys(self._scenario.unmeasured, NOT_SUPPORTED)}
-        if fields.keys() >= _ACTIVITY:
+        if fields.keys() >= _ACTIVITY:  # nothing measures activity there
             fields["activity_source"] = ""
         for effect in effects_at(effects, self.at_s):
             if effect.state is GpuState.LOST:
-                own = (reading.index, reading.uuid, reading.name, effect.state, reading.monotonic_s, effect.state_text)
-                return GpuReading(*own, source=reading.source, xid=xid)
+                return GpuReading(
+                    index=reading.index,
+                    uuid=reading.uuid,
+                    name=reading.name,
+                    state=effect.state,
+                    monotonic_s=reading.monotonic_s,
+                    state_text=effect.state_text,
+                    source=reading.source,
+                    xid=xid,
+                )
             fields |= effect.figures
             if effect.state is not GpuState.OK:
                 fields["state"] = effect.state
                 fields["state_text"] = effect.state_text
             if effect.throttle:
                 fields["throttle"] = tuple(sorted({*reading.throttle, *effect.throttle}))
-                fields["throttle_s"] = _throttled(reading.throttle_s, effects, self.at_s)
+                fields["throttle_s"] = _with_throttle_time(reading.throttle_s, effects, self.at_s)
         return msgspec.structs.replace(reading, **fields)
 
     def _xids(self, effects: Iterable[GpuEffect]) -> tuple[XidEvent, ...]:
@@ -222,20 +237,20 @@ class SimulatedServer:
         works = self._works()
         for gpu in self.gpus:
             on_gpu = [effect for effect in effects if gpu.index in effect.gpus]
-            clock = min((effect.clock_share for effect in on_gpu), default=1.0)
-            limit_w = min((effect.power_limit_w for effect in on_gpu), default=float("inf"))
-            gpu.advance(seconds, works.get(gpu.index, _NO_WORK), clock, limit_w)
+            clock_share = min((effect.clock_share for effect in on_gpu), default=1.0)
+            limit_w = min((effect.power_limit_w for effect in on_gpu), default=math.inf)
+            gpu.advance(seconds, works.get(gpu.index, _NO_WORK), clock_share, limit_w)
 
     def _works(self) -> dict[int, AverageWork]:
         """Work of each GPU since the last call, by its index: that of engines, of runs and of what else is there."""
         works: dict[int, AverageWork] = {}
-        others: dict[int, float] = {}
+        leftover_busy_ratios: dict[int, float] = {}
         for leftover in effects_at(self._scenario.leftovers, self.at_s):
             works[leftover.gpu] = leftover.work
-            others[leftover.gpu] = leftover.work.busy_ratio
+            leftover_busy_ratios[leftover.gpu] = leftover.work.busy_ratio
 
         def pace(gpu: int) -> GpuPace:
-            return GpuPace(self.gpus[gpu].clock_share, others.get(gpu, 0.0))
+            return GpuPace(self.gpus[gpu].clock_share, leftover_busy_ratios.get(gpu, 0.0))
 
         for act in self.acts:
             for gpu, work in act.works(pace).items():
@@ -293,7 +308,7 @@ class SimulatedServer:
 
 
 class SimulatedEndpoint:
-    """Simulated server behind one URL: an engine or a run, and the engines that follow it there."""
+    """One port: the engine or training run that answers there, and engines that take its place later."""
 
     def __init__(self, acts: tuple[SimulatedEngine | SimulatedRun, ...]) -> None:
         self._acts = acts
@@ -301,8 +316,10 @@ class SimulatedEndpoint:
     @property
     def _act(self) -> SimulatedEngine | SimulatedRun:
         """The one that listens; the first one where none does."""
-        listening = [act for act in self._acts if act.up]
-        return listening[0] if listening else self._acts[0]
+        for act in self._acts:
+            if act.up:
+                return act
+        return self._acts[0]
 
     @property
     def up(self) -> bool:
@@ -424,25 +441,27 @@ def _worker(actor: Actor, rank: int, worker: int, pid: int) -> GpuProcess:
     """A process of an engine; the engine core holds the GPU where there is but one."""
     several = len(actor.ranks[rank]) > 1
     title = "VLLM::Worker" if several else "VLLM::EngineCore"
-    title += f"_DP{rank}" if len(actor.ranks) > 1 else ""
-    title += f"_TP{worker}" if several else ""
+    if len(actor.ranks) > 1:
+        title += f"_DP{rank}"
+    if several:
+        title += f"_TP{worker}"
     return GpuProcess(
-        pid,
-        f"sim:{title}",
-        actor.user,
-        actor.gpu_memory_utilization * actor.chip.memory_bytes + GRAPHS_BYTES,
-        actor.container,
+        pid=pid,
+        name=f"sim:{title}",
+        user=actor.user,
+        vram_bytes=actor.gpu_memory_utilization * actor.chip.memory_bytes + GRAPHS_BYTES,
+        container=actor.container,
         engine=actor.endpoint,
         command=actor.command,
         pod=actor.pod,
     )
 
 
-def _throttled(counted_s: dict[str, float], effects: Iterable[GpuEffect], at_s: float) -> dict[str, float]:
-    """The driver's counters: they run as long as a cause lasts. An effect without a beginning is an hour old."""
+def _with_throttle_time(counted_s: dict[str, float], effects: Iterable[GpuEffect], at_s: float) -> dict[str, float]:
+    """The driver's counters of throttling by cause, in seconds, with the time that the effects have lasted."""
     counters = dict(counted_s)
     for effect in effects:
-        seconds = min(at_s, effect.to_s) - max(effect.from_s, -3600.0)
+        seconds = min(at_s, effect.to_s) - max(effect.from_s, _LONGEST_AGO_S)
         for cause in effect.throttle:
             if cause in counters:
                 counters[cause] += max(0.0, seconds)
@@ -471,23 +490,24 @@ class SimulatedHost:
         self._in_past = in_past
         self._effects = (QUIET_HOST, *effects)
         self._before: HostReading | None = None
-        """The real host in the past that is played: gpumon did not run then, and cost nothing."""
+        """The answer of `_real_reading_of_past`; None: it was not needed yet."""
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
-        """The figures of this moment; of two effects that give one the later counts."""
+        """The figures of this moment; where two effects give the same figure, the later one counts."""
         if self._in_past():
-            real = self._real_before(pids)
+            real = self._real_reading_of_past(pids)
         else:
             real = self._real.read(pids)
-        fields = {field: getattr(real, field) for field in _OWN}
+        fields = {field: getattr(real, field) for field in _REAL_FIELDS}
         for effect in effects_at(self._effects, self._at_s()):
             for field in HostReading.__struct_fields__:
                 value = getattr(effect.reading, field)
-                if field not in _OWN and not isinstance(value, Missing) and value != ():
+                if field not in _REAL_FIELDS and not isinstance(value, Missing) and value != ():
                     fields[field] = value
         return msgspec.structs.replace(HostReading(), **{**fields, "name": f"{real.name} (simulated load)"})
 
-    def _real_before(self, pids: tuple[int, ...]) -> HostReading:
+    def _real_reading_of_past(self, pids: tuple[int, ...]) -> HostReading:
+        """The real host's figures for a moment of the past that is played: read once, without gpumon's own cost."""
         if self._before is None:
             real = self._real.read(pids)
             self._before = msgspec.structs.replace(real, self_cpu_ratio=WARMING_UP, self_pss_bytes=WARMING_UP)

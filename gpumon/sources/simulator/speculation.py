@@ -6,6 +6,9 @@ from functools import cached_property
 
 import msgspec
 
+_BISECTIONS = 40
+"""Halvings of the range from 0 to 1: they leave 1e-12 of it."""
+
 
 class DraftSettings(msgspec.Struct, frozen=True, dict=True):
     """Settings of the draft, and how often its tokens are accepted."""
@@ -30,16 +33,19 @@ class DraftSettings(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def by_position(self) -> tuple[float, ...]:
         """Share of the accepted tokens that were the first, second, ... of their draft: each needs the ones before."""
-        ratio = self._ratio()
+        ratio = self._acceptance_ratio()
         weights = [ratio**position for position in range(1, self.draft_tokens + 1)]
-        total = sum(weights) or 1.0
+        total = sum(weights) or 1.0  # nothing is accepted: all shares are 0
         return tuple(weight / total for weight in weights)
 
-    def _ratio(self) -> float:
-        """The chance that a token is accepted whose predecessors were, such that `acceptance` is the mean of all."""
+    def _acceptance_ratio(self) -> float:
+        """The chance that a token is accepted whose predecessors were, such that `acceptance` is the mean of all.
+
+        Found by bisection: the mean grows with the chance.
+        """
         low = 0.0
         high = 1.0
-        for _ in range(40):
+        for _ in range(_BISECTIONS):
             middle = (low + high) / 2
             mean = sum(middle**position for position in range(1, self.draft_tokens + 1)) / self.draft_tokens
             if mean < self.acceptance:

@@ -15,8 +15,11 @@ _BLOCK_TOKENS = 16
 _MOST_CACHED_SHARE = 0.95
 """Share of a prompt that may be cached: every turn of a conversation brings something new."""
 _HIT_SHARE_SIGMA = 0.1
+"""Standard deviation of the cached share of a returning prompt around `hit_share`."""
 _RIPPLE = 0.25
 """Height of the ripple, as a share of the wave's."""
+_RIPPLES = 7
+"""Ripples in one wave."""
 
 
 class SimulatedRequest(msgspec.Struct, frozen=True):
@@ -40,12 +43,14 @@ class LogNormalLengths(msgspec.Struct, frozen=True):
 
     median: float
     sigma: float
+    """Standard deviation of the logarithm."""
     least: int
     most: int
 
     def draw(self, rng: random.Random) -> int:
         """One length."""
-        return min(self.most, max(self.least, round(self.median * math.exp(self.sigma * rng.gauss(0.0, 1.0)))))
+        tokens = round(self.median * math.exp(self.sigma * rng.gauss(0.0, 1.0)))
+        return min(self.most, max(self.least, tokens))
 
 
 class Surge(msgspec.Struct, frozen=True):
@@ -80,8 +85,8 @@ class Patience(msgspec.Struct, frozen=True):
 class TrafficDemand(msgspec.Struct, frozen=True):
     """The traffic of one rank.
 
-    The rate is `requests_per_s` x (1 + swing x a wave of `period_s`), with a ripple of a seventh of that period: a day
-    in minutes. A share `returning` of the requests goes on with an earlier conversation: of their prompt, `hit_share`
+    The rate is `requests_per_s` x (1 + swing x a wave of `period_s`), with `_RIPPLES` small ones on it: a day in
+    minutes. A share `returning` of the requests goes on with an earlier conversation: of their prompt, `hit_share`
     is in the prefix cache. The cached blocks belong to that conversation alone, so no two running requests share one.
     """
 
@@ -118,7 +123,7 @@ class TrafficDemand(msgspec.Struct, frozen=True):
     def rate_per_s(self, at_s: float) -> float:
         """The rate of arrivals at a moment."""
         turn = at_s / self.period_s + self.phase
-        wave = math.sin(2 * math.pi * turn) + _RIPPLE * math.sin(7 * 2 * math.pi * turn)
+        wave = math.sin(2 * math.pi * turn) + _RIPPLE * math.sin(_RIPPLES * 2 * math.pi * turn)
         factor = _surge_factor(self.surges, at_s)
         return max(0.0, factor * self.requests_per_s * (1.0 + self.swing * wave))
 
@@ -151,7 +156,7 @@ class ArrivalQueue(Protocol):
         """When the next request arrives; infinity if none does."""
 
     def take(self) -> SimulatedRequest:
-        """The next request."""
+        """Take the next request out, and return it."""
 
 
 class Handover:
@@ -203,19 +208,23 @@ class Traffic:
         demand = self._demand
         if self._singles and self._singles[0][0] <= self._next_s:
             at_s, prompt, output = self._singles.popleft()
-            return SimulatedRequest(at_s, prompt, 0, output)
+            return SimulatedRequest(at_s, prompt_tokens=prompt, cached_tokens=0, output_tokens=output)
         rng = self._rng
         at_s = self._next_s
+        # The order of the draws is fixed: the same seed gives the same play.
         prompt = demand.prompt.draw(rng)
         cached = self._draw_cached(prompt)
         output = demand.output.draw(rng)
+        adapter = ""
+        if demand.adapters:
+            adapter = f"adapter-{rng.randrange(demand.adapters):02d}"
         request = SimulatedRequest(
             arrival_s=at_s,
             prompt_tokens=prompt,
             cached_tokens=cached,
             output_tokens=output,
             finish="length" if output == demand.output.most else "stop",
-            adapter=f"adapter-{rng.randrange(demand.adapters):02d}" if demand.adapters else "",
+            adapter=adapter,
             fetched_tokens=int(demand.fetched_share * (prompt - 1 - cached)),
             patience_s=demand.patience_s(at_s),
         )
@@ -228,15 +237,18 @@ class Traffic:
         rng = self._rng
         if rng.random() >= demand.returning:
             return 0
-        cached_ratio = 1.0
+        relearned_share = 1.0
         if demand.relearn_s:
-            cached_ratio = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s)
-        share = cached_ratio * rng.gauss(demand.hit_share_at(self._next_s), _HIT_SHARE_SIGMA)
+            relearned_share = 1.0 - math.exp((self._start_s - self._next_s) / demand.relearn_s)
+        share = relearned_share * rng.gauss(demand.hit_share_at(self._next_s), _HIT_SHARE_SIGMA)
         cached = int(prompt * min(_MOST_CACHED_SHARE, max(0.0, share))) // _BLOCK_TOKENS * _BLOCK_TOKENS
         return min(cached, prompt - 1)
 
     def _draw_arrival(self) -> None:
-        """Draw the moment of the next request: arrivals at the highest rate, thinned to the rate of their moment."""
+        """Draw the moment of the next request.
+
+        Moments are drawn at the highest rate, and each is kept with the chance `rate_per_s` / `most_per_s` (thinning).
+        """
         most_per_s = self._most_per_s
         if most_per_s <= 0.0:
             self._next_s = math.inf

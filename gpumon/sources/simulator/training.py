@@ -17,6 +17,8 @@ DRAM_SHARE = 0.38
 """Share of the HBM peak that a training step keeps busy: activations and optimizer states."""
 KERNEL_SHARE = 0.93
 """Share of a step in which kernels compute; the rest is all-gather and reduce-scatter that nothing hides."""
+_BATCH_BYTES_PER_S = 2e7
+"""PCIe traffic of a GPU that trains: its batches."""
 _FLOPS_PER_PARAMETER = 6.0
 """FLOPs per parameter and token: 2 forward and 4 backward (Kaplan et al. 2020, section 2.1)."""
 
@@ -25,8 +27,9 @@ class Loader(msgspec.Struct, frozen=True):
     """Reads the data in shards of some batches, the next one while the GPUs work on the last."""
 
     batches: int
+    """Batches of a shard; each is the data of one step."""
     every_s: float
-    """A shard takes as long to read and decode."""
+    """Time to read and decode a shard."""
 
 
 class TrainingRun(msgspec.Struct, frozen=True):
@@ -74,6 +77,7 @@ class SimulatedRun:
     def __init__(self, run: TrainingRun, start_s: float, started_wall_s: float) -> None:
         self.run = run
         self.up = True
+        """As of `SimulatedEngine`: its page always answers."""
         self.mute = False
         self._start_s = start_s
         self._at_s = start_s
@@ -81,9 +85,13 @@ class SimulatedRun:
         self._begun_s = start_s + run.loader.every_s
         """When the step in progress began, or will."""
         self.steps = 0
+        """Steps that are done."""
         self._busy_s = 0.0
-        self._seen_busy_s = 0.0
-        self._seen_s = start_s
+        """Time that these steps took."""
+        self._measured_busy_s = 0.0
+        """Busy time when `works` was called last."""
+        self._measured_s = start_s
+        """When `works` was called last."""
 
     def advance(self, to_s: float) -> None:
         """Work until `to_s`; a time that is past already changes nothing."""
@@ -96,23 +104,24 @@ class SimulatedRun:
     def works(self, pace: Callable[[int], GpuPace]) -> dict[int, AverageWork]:  # noqa: ARG002 - it runs at full clock
         """Average work of each of its GPUs since the last call."""
         busy_s = self._busy_s + max(0.0, self._at_s - self._begun_s)
-        seconds = self._at_s - self._seen_s
+        seconds = self._at_s - self._measured_s
         if seconds > 0.0:
-            busy = min(1.0, (busy_s - self._seen_busy_s) / seconds)
+            busy_ratio = min(1.0, (busy_s - self._measured_busy_s) / seconds)
         else:
-            busy = 0.0
-        self._seen_busy_s = busy_s
-        self._seen_s = self._at_s
+            busy_ratio = 0.0
+        self._measured_busy_s = busy_s
+        self._measured_s = self._at_s
         run = self.run
+        # FSDP moves 2 bytes for each parameter three times a step: two all-gathers and a reduce-scatter.
         moved_bytes = 3 * 2.0 * run.params * (len(run.gpus) - 1) / len(run.gpus)
         work = AverageWork(
-            busy_ratio=busy,
-            kernel_ratio=busy * KERNEL_SHARE,
-            mfu_ratio=busy * run.flops_share,
-            flops_per_s=busy * run.flops_share * run.chip.bf16_flops_per_s,
-            dram_ratio=busy * DRAM_SHARE,
-            nvlink_bytes_per_s=busy * moved_bytes / run.step_s,
-            pcie_bytes_per_s=busy * 2e7,
+            busy_ratio=busy_ratio,
+            kernel_ratio=busy_ratio * KERNEL_SHARE,
+            mfu_ratio=busy_ratio * run.flops_share,
+            flops_per_s=busy_ratio * run.flops_share * run.chip.bf16_flops_per_s,
+            dram_ratio=busy_ratio * DRAM_SHARE,
+            nvlink_bytes_per_s=busy_ratio * moved_bytes / run.step_s,
+            pcie_bytes_per_s=busy_ratio * _BATCH_BYTES_PER_S,
         )
         return dict.fromkeys(run.gpus, work)
 
@@ -129,6 +138,6 @@ class SimulatedRun:
         return PageAnswer(200, "text/plain; version=0.0.4; charset=utf-8", text.encode())
 
     def _ready_s(self, step: int) -> float:
-        """When the data of a step is there."""
+        """When the data of a step is there (simulated time): with the shard that holds its batch."""
         loader = self.run.loader
         return self._start_s + (math.floor(step / loader.batches) + 1) * loader.every_s

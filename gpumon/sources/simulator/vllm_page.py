@@ -16,6 +16,7 @@ from gpumon.sources.simulator.engine_model import EngineModel
 from gpumon.sources.simulator.scenario import Actor
 
 PageLabels = tuple[tuple[str, str], ...]
+"""Names and values of the labels of one series."""
 _Values = Callable[[], Iterable[float]]
 
 
@@ -31,7 +32,7 @@ class PageBlock(NamedTuple):
 
 
 STARTING_S: Final = 75.0
-"""A process starts that long before it answers: weights, compilation, CUDA graphs."""
+"""Seconds from the start of a process to its first answer: weights, compilation, CUDA graphs."""
 _REJECTIONS: Final = ("max_num_queued_reqs", "max_num_queued_tokens")
 """Reasons of vllm:admission_rejections, the one vLLM counter without an `engine` label."""
 CACHE_CONFIG: Final = dict(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from gpumon.sources.simulator.engine_model import EngineModel, Meter, SchedulerLimits, blocks_of
+from gpumon.sources.simulator.engine_model import EngineModel, Meter, SchedulerLimits
+from gpumon.sources.simulator.kv_blocks import blocks_of
 from gpumon.sources.simulator.physics import H100, LLAMA_8B, ModelCopy, Speed
 from gpumon.sources.simulator.scenario import Actor
 from gpumon.sources.simulator.scenarios import DEMO
