@@ -16,7 +16,7 @@ from gpumon.readings.text import clean
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Scale, framed, to_width
+from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Scale, framed_picture, to_width
 
 LEAST_ROOFLINE_WIDTH: Final = 120
 """Columns of the screen from which there is a roofline."""
@@ -98,7 +98,7 @@ def _picture_rows(plotted: Sequence[_PlottedEngine], width: int, height: int, gl
             most_y = max(most_y, mfu)
     scales = (Scale(most_x, 0.01), Scale(most_y, 0.01))
     draw = partial(_draw, plotted=plotted, glyphs=glyphs)
-    return framed((width, height), _TITLE, scales, _legend(glyphs), glyphs, draw)
+    return framed_picture((width, height), _TITLE, scales, _legend(glyphs), glyphs, draw)
 
 
 def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
@@ -115,29 +115,29 @@ def _draw(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) 
     """The inside of the picture: what lies behind comes first."""
     marks = CHART_MARKS[glyphs]
     # The ridge, MFU = MBU, up to the corner; never solid, as nothing measured it.
-    canvas.curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
+    canvas.draw_curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
     for plotted_engine in plotted:
         for mbu, mfu in plotted_engine.trail:
-            canvas.mark(mbu, mfu, marks.free, plotted_engine.tone)
+            canvas.draw_mark(mbu, mfu, marks.free, plotted_engine.tone)
     # Words stand where no line is: below the roof at the left, at the foot, and beside the ridge.
-    below_roof = max(canvas.line(0.93), canvas.line(1.0) + 1)
+    below_roof = max(canvas.line_of(0.93), canvas.line_of(1.0) + 1)
     _write(canvas, below_roof, 0.03, "prefill: compute first", "hint")
-    _write(canvas, canvas.line(0.08), 0.60, "decode: bandwidth first", "hint")
-    _write(canvas, canvas.line(0.62), 0.70, "ridge", "hint")
-    canvas.across(1.0, marks.goal, "warn")
-    canvas.down(1.0, marks.limit, "warn")
+    _write(canvas, canvas.line_of(0.08), 0.60, "decode: bandwidth first", "hint")
+    _write(canvas, canvas.line_of(0.62), 0.70, "ridge", "hint")
+    canvas.draw_horizontal(1.0, marks.goal, "warn")
+    canvas.draw_vertical(1.0, marks.limit, "warn")
     for plotted_engine in plotted:
         point = plotted_engine.point
         if isinstance(point.mbu, Missing) or isinstance(point.mfu_decode, Missing):
             continue
-        canvas.mark(point.mbu, point.mfu_decode, _DECODE, plotted_engine.tone)
+        canvas.draw_mark(point.mbu, point.mfu_decode, _DECODE, plotted_engine.tone)
     taken: set[tuple[int, int]] = set()
     for plotted_engine in plotted:
         point = plotted_engine.point
         if not isinstance(point.mbu, Missing) and not isinstance(point.mfu, Missing):
-            cell = _free_cell(canvas.line(point.mfu), canvas.column(point.mbu), taken)
+            cell = _free_cell(canvas.line_of(point.mfu), canvas.column_of(point.mbu), taken)
             taken.add(cell)
-            canvas.set(*cell, plotted_engine.letter, plotted_engine.tone)
+            canvas.set_cell(*cell, plotted_engine.letter, plotted_engine.tone)
 
 
 def _free_cell(line: int, column: int, cells_in_use: set[tuple[int, int]]) -> tuple[int, int]:
@@ -149,10 +149,10 @@ def _free_cell(line: int, column: int, cells_in_use: set[tuple[int, int]]) -> tu
 
 def _write(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
     """A word in a line of the picture, from a place on; as far as the picture goes."""
-    first = canvas.column(mbu)
+    first = canvas.column_of(mbu)
     for number, character in enumerate(text):
         if first + number < canvas.columns:
-            canvas.set(line, first + number, character, tone)
+            canvas.set_cell(line, first + number, character, tone)
 
 
 def _list_rows(plotted: Sequence[_PlottedEngine], width: int, height: int) -> list[Row]:

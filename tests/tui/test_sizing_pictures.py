@@ -30,7 +30,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES, Glyphs
 from gpumon.tui.sizing.canvas import COLUMN_SPACING, LINE_SPACING, Axis, Canvas, Scale, Spacing
 from gpumon.tui.sizing.layout import panel_page
-from gpumon.tui.sizing.placement import letter, placement
+from gpumon.tui.sizing.placement import letter, placement_rows
 from gpumon.tui.sizing.plot import NO_POINTS, latency_chart
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
@@ -60,8 +60,8 @@ PLAN = TP.workloads[0]
 Drawn = Callable[[int, int, Glyphs], list[Row]]
 DRAWN: dict[str, Drawn] = {
     "itl": lambda width, height, glyphs: latency_chart(width, height, INSTANCE, PLAN, glyphs),
-    "packing": lambda width, height, glyphs: placement(width, height, TP, SPARE, glyphs),
-    "guide_memory": lambda width, height, glyphs: placement(width, height, GUIDE, GUIDE_SCENARIO, glyphs),
+    "packing": lambda width, height, glyphs: placement_rows(width, height, TP, SPARE, glyphs),
+    "guide_memory": lambda width, height, glyphs: placement_rows(width, height, GUIDE, GUIDE_SCENARIO, glyphs),
 }
 
 
@@ -74,7 +74,7 @@ def itl_of(instance: Instance = INSTANCE, plan: WorkloadPlan = PLAN, width: int 
 
 
 def placed(answer: Answer, width: int = 60, height: int = 12, scenario: Scenario = SCENARIO) -> str:
-    return text(placement(width, height, answer, scenario, "braille"))
+    return text(placement_rows(width, height, answer, scenario, "braille"))
 
 
 @each_row("glyphs", ALL_GLYPHS)
@@ -97,8 +97,8 @@ def test_what_is_beyond_the_measured_range_is_dashed_muted_and_named(glyphs: Gly
     assert "extrapolated beyond 36" in drawn
     assert "planned 64: 71.5 ms extrapolated" in drawn
     first, muted = Canvas(40, 4, 10.0, 10.0, glyphs), Canvas(40, 4, 10.0, 10.0, glyphs)
-    first.curve(lambda x: x, lambda _: True, "accent")
-    muted.curve(lambda x: x, lambda _: False, "accent")
+    first.draw_curve(lambda x: x, lambda _: True, "accent")
+    muted.draw_curve(lambda x: x, lambda _: False, "accent")
     assert {tone for row in first.rows() for _, tone in row} == {"accent", "text"}
     assert {tone for row in muted.rows() for _, tone in row} == {"muted", "text"}
     assert sum(map(len, text(list(muted.rows())).split())) < sum(map(len, text(list(first.rows())).split()))
@@ -113,7 +113,7 @@ def test_ticks_are_even_round_and_reach_the_largest_value(most: float, size: int
     assert places[-1] < size
     assert axis.end >= most * (1.0 - 1e-6)
     canvas = Canvas(size, size, axis.most, axis.most, "braille")
-    assert [canvas.column(axis.step * number) for number in range(len(places))] == places
+    assert [canvas.column_of(axis.step * number) for number in range(len(places))] == places
     assert len({text for _, text in axis.ticks()}) == len(places)
 
 
@@ -121,7 +121,7 @@ def test_ticks_are_even_round_and_reach_the_largest_value(most: float, size: int
 @given(slope=st.floats(0.1, 8.0))
 def test_a_curve_has_no_gap(tone: str, slope: float) -> None:
     canvas = Canvas(40, 10, 10.0, 10.0, "braille")
-    canvas.curve(lambda x: x * slope, lambda _: tone == "measured", "accent")
+    canvas.draw_curve(lambda x: x * slope, lambda _: tone == "measured", "accent")
     columns = [set[int]() for _ in range(80)]
     for line, row in enumerate(canvas.rows()):
         for column, character in enumerate("".join(piece for piece, _ in row)):
@@ -310,7 +310,7 @@ def test_every_row_is_exact_whatever_is_asked(
 ) -> None:
     for rows in (
         latency_chart(width, height, instance, plan, glyphs),
-        placement(width, height, answer, SCENARIO, glyphs),
+        placement_rows(width, height, answer, SCENARIO, glyphs),
     ):
         assert len(rows) <= height
         assert {sum(cells(piece) for piece, _ in row) for row in rows} <= {width}

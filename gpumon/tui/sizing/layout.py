@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cut
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.sizing import answer, compare, placement, plot, simulated
-from gpumon.tui.sizing.canvas import reason, to_height
+from gpumon.tui.sizing.canvas import reason_rows, to_height
 from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.table import Lines, Scene, fields_page, scenario_table
@@ -277,7 +277,7 @@ def _plot(scene: Scene, height: int) -> list[Row]:
     instance = calculation.instance(scene.state.workload_number)
     if plan is None or instance is None:
         problem = plan.problem if plan is not None else ""
-        return reason("ITL over requests in flight", problem or "no answer yet", scene.width, height)
+        return reason_rows("ITL over requests in flight", problem or "no answer yet", scene.width, height)
     return plot.latency_chart(scene.width, height, instance, plan, scene.glyphs)
 
 
@@ -285,5 +285,5 @@ def _packing(scene: Scene, height: int) -> list[Row]:
     """Servers and GPUs, in at most so many lines."""
     calculation = scene.state.calculation
     if calculation.answer is None:
-        return reason("servers and GPUs", "no answer yet", scene.width, height)
-    return placement.placement(scene.width, height, calculation.answer, scene.state.scenario, scene.glyphs)
+        return reason_rows("servers and GPUs", "no answer yet", scene.width, height)
+    return placement.placement_rows(scene.width, height, calculation.answer, scene.state.scenario, scene.glyphs)

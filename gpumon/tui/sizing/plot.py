@@ -14,7 +14,16 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import Curve
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Marks, Scale, can_be_drawn, framed, reason
+from gpumon.tui.sizing.canvas import (
+    CHART_MARKS,
+    Canvas,
+    LegendEntry,
+    Marks,
+    Scale,
+    can_be_drawn,
+    framed_picture,
+    reason_rows,
+)
 from gpumon.tui.sizing.fields import with_field_names
 
 NO_POINTS: Final = "no points yet: a fit needs 5 levels of load"
@@ -74,13 +83,13 @@ def latency_chart(width: int, height: int, instance: Instance, plan: WorkloadPla
     plot = _plot_of(instance, plan)
     title = f"over requests in flight of one instance: {clean(plan.name)}"
     if not plot.points and plot.curve is None:
-        return reason(f"ITL {title}", _why_no_curve(instance) or NO_POINTS, width, height)
+        return reason_rows(f"ITL {title}", _why_no_curve(instance) or NO_POINTS, width, height)
     marks = CHART_MARKS[glyphs]
     in_seconds = plot.most_s >= _SECONDS_FROM_S
     scales = (Scale(plot.most_x), Scale(plot.most_s, 1.0 if in_seconds else 1e-3))
     keys = list(_legend(plot, instance, marks))
     title = f"ITL in {'s' if in_seconds else 'ms'} {title}"
-    return framed((width, height), title, scales, keys, glyphs, lambda canvas: _draw(canvas, plot, marks))
+    return framed_picture((width, height), title, scales, keys, glyphs, lambda canvas: _draw(canvas, plot, marks))
 
 
 def _why_no_curve(instance: Instance) -> str:
@@ -191,15 +200,15 @@ def _itl_s(curve: Curve | None, running: float | None) -> float | None:
 def _draw(canvas: Canvas, plot: _Plot, marks: Marks) -> None:
     """Draw the curve first: what is drawn later stands before it, lines stay behind."""
     if plot.curve is not None:
-        canvas.curve(plot.curve.itl_s, plot.measured.covers, "accent")
+        canvas.draw_curve(plot.curve.itl_s, plot.measured.covers, "accent")
     for limit in plot.limits:
-        canvas.down(limit.concurrency, marks.limit, "critical")
+        canvas.draw_vertical(limit.concurrency, marks.limit, "critical")
     if plot.goal_s is not None and plot.goal_in_view:
-        canvas.across(plot.goal_s, marks.goal, "warn")
+        canvas.draw_horizontal(plot.goal_s, marks.goal, "warn")
     for running, itl_s in plot.points:
-        canvas.mark(running, itl_s, marks.point, "tokens")
+        canvas.draw_mark(running, itl_s, marks.point, "tokens")
     if plot.planned is not None:
-        canvas.mark(plot.planned, plot.planned_s or 0.0, marks.plan, "focus")
+        canvas.draw_mark(plot.planned, plot.planned_s or 0.0, marks.plan, "focus")
 
 
 def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEntry]:

@@ -12,7 +12,7 @@ from gpumon.sizing.simulate.experiment import Simulation
 from gpumon.sizing.simulate.figures import Figures, QueuePoint
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Marks, Scale, framed, reason
+from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Marks, Scale, framed_picture, reason_rows
 
 _LEGENDS: Final = ((9, 4), (7, 3), (5, 1))
 """Lines of the legend from a height on: the percentiles of three latencies are the answer."""
@@ -24,9 +24,9 @@ def queue_lines(width: int, height: int, simulation: Simulation | None, glyphs: 
     """Running and waiting requests of one instance at its share of the target; the formula's mean is a line across."""
     title = "simulation of one instance"
     if simulation is None:
-        return reason(title, "no answer yet", width, height)
+        return reason_rows(title, "no answer yet", width, height)
     if not simulation.figures:
-        return reason(title, simulation.problem, width, height)
+        return reason_rows(title, simulation.problem, width, height)
     figures = simulation.figures[0]
     marks = CHART_MARKS[glyphs]
     name = clean(simulation.name)
@@ -39,12 +39,12 @@ def queue_lines(width: int, height: int, simulation: Simulation | None, glyphs: 
     keys = _legend(simulation, figures, marks)
 
     def draw(canvas: Canvas) -> None:
-        canvas.curve(_over_time(figures.queue, "waiting"), lambda _: True, "warn")
-        canvas.curve(_over_time(figures.queue, "running"), lambda _: True, "accent")
+        canvas.draw_curve(_over_time(figures.queue, "waiting"), lambda _: True, "warn")
+        canvas.draw_curve(_over_time(figures.queue, "running"), lambda _: True, "accent")
         if not isinstance(formula, Missing):
-            canvas.across(formula, marks.goal, "muted")
+            canvas.draw_horizontal(formula, marks.goal, "muted")
 
-    return framed((width, height), text, scales, keys, glyphs, draw, _LEGENDS)
+    return framed_picture((width, height), text, scales, keys, glyphs, draw, _LEGENDS)
 
 
 def _over_time(queue: Sequence[QueuePoint], name: str) -> Callable[[float], float]:
