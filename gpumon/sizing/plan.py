@@ -27,7 +27,7 @@ from gpumon.sizing.answer import (
 from gpumon.sizing.capacity import OPERATING_POINTS, binding
 from gpumon.sizing.disaggregated import compare_disaggregated
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.pools import Filled, ServerPool, WorkloadPart, first_of, pools_of
+from gpumon.sizing.pools import PackedPools, ServerPool, WorkloadPart, first_demands, pools_of
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.queueing import queue_warning
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
@@ -159,18 +159,18 @@ def detailed_plan(
     return DetailedPlan(answer, scenario, catalogues, demands, needs.demands_by_servers)
 
 
-def _standing(pools: Sequence[ServerPool], filled: Filled) -> tuple[Demand, ...]:
+def _standing(pools: Sequence[ServerPool], filled: PackedPools) -> tuple[Demand, ...]:
     """Needs of each workload on the type of GPU that most of its instances stand on."""
     standing = []
-    for demand, parts in zip(first_of(pools), filled.parts, strict=True):
+    for demand, parts in zip(first_demands(pools), filled.parts, strict=True):
         if parts:
-            demand = max(parts, key=lambda part: part.number).demand
+            demand = max(parts, key=lambda part: part.instances).demand
         standing.append(demand)
     return tuple(standing)
 
 
 def _workloads(
-    pools: Sequence[ServerPool], filled: Filled, scenario: Scenario, catalogues: Catalogues
+    pools: Sequence[ServerPool], filled: PackedPools, scenario: Scenario, catalogues: Catalogues
 ) -> tuple[WorkloadPlan, ...]:
     """The answer for each workload."""
     plans = []
@@ -215,7 +215,7 @@ class _PlacedFigures(NamedTuple):
 def _placed_figures(parts: Sequence[WorkloadPart]) -> _PlacedFigures:
     """Sums over the parts of a workload, its load at the target and after a fault."""
     return _PlacedFigures(
-        instances=float(sum(part.number for part in parts)),
+        instances=float(sum(part.instances for part in parts)),
         gpus=float(sum(part.placement.gpus for part in parts)),
         servers=float(sum(part.placement.servers for part in parts)),
         servers_shared=float(sum(part.placement.shared_servers for part in parts)),
@@ -295,7 +295,7 @@ def _on_gpu(part: WorkloadPart) -> OnGpu:
     demand = part.demand
     return OnGpu(
         gpu=demand.instance.gpu.name if demand.instance.gpu is not None else "",
-        instances=part.number,
+        instances=part.instances,
         gpus=part.placement.gpus,
         gpus_per_instance=demand.instance.gpus,
         tp=demand.instance.tp,
@@ -313,12 +313,12 @@ def _on_notes(workload: int, parts: Sequence[WorkloadPart], pools: Sequence[Serv
     """Places of the instances of a workload in a plan over several types of GPU, and why they are not elsewhere."""
     if not _several(pools) or not parts:
         return
-    most = max(parts, key=lambda part: part.number)
+    most = max(parts, key=lambda part: part.instances)
     for part, running in zip(parts, running_of(parts, [0] * len(parts)), strict=True):
         instance = part.demand.instance
         name = instance.gpu.name if instance.gpu is not None else "an unknown GPU"
         planned = part.demand.planned
-        yield f"{part.number} on {name} (TP {instance.tp}): {running:.3g} requests each, at most {planned:g}"
+        yield f"{part.instances} on {name} (TP {instance.tp}): {running:.3g} requests each, at most {planned:g}"
         if part is not most:
             yield from (f"on {name}: {note}" for note in instance.notes)
     problems = {}
@@ -496,14 +496,14 @@ def _straddles(demand: Demand, scenario: Scenario) -> str:
 
 
 def _warnings(
-    demands: Sequence[Demand], original: Scenario, scenario: Scenario, memory_only: Filled, busy_aware: Filled
+    demands: Sequence[Demand], original: Scenario, scenario: Scenario, memory_only: PackedPools, busy_aware: PackedPools
 ) -> Iterator[str]:
     """Warnings about the whole answer."""
     if scenario.server and not original.server:
         shape = scenario.server[0]
         yield f"no server is given: assumed {shape.gpus} x {shape.gpu}, as measured"
-    if memory_only.busiest > _SHARED:
-        yield _crowded(memory_only.busiest, busy_aware.packed.gpus)
+    if memory_only.busiest_ratio > _SHARED:
+        yield _crowded(memory_only.busiest_ratio, busy_aware.packed.gpus)
     beyond = []
     instances = 0
     for demand in demands:

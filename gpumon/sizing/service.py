@@ -48,11 +48,11 @@ def at_target(parts: Sequence[WorkloadPart]) -> dict[str, Reading]:
     watts = []
     for part, in_flight in zip(parts, running_of(parts, [0] * len(parts)), strict=True):
         loads.append(_InstanceLoad(part.demand, in_flight))
-        amounts.append(part.number * in_flight)
+        amounts.append(part.instances * in_flight)
         gpu_power_w, _ = part.demand.instance.gpu_power_w(in_flight)
         # GPUs that several instances share are counted once.
         watts.append((_reading(gpu_power_w), part.placement.gpus))
-    counts = [part.number for part in parts]
+    counts = [part.instances for part in parts]
     concurrency = sum(amounts)
     if len(parts) == 1:
         mean_load = loads[0].in_flight  # exactly: the mean may differ in its last digit
@@ -96,7 +96,7 @@ def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float
     Over several types of GPU each instance carries the same share of the load that it is planned with. Infinite where
     the rest cannot serve the target.
     """
-    left = [part.number - lost_count for part, lost_count in zip(parts, lost, strict=True)]
+    left = [part.instances - lost_count for part, lost_count in zip(parts, lost, strict=True)]
     if len(parts) == 1:
         return [parts[0].demand.running(left[0])]
     target = parts[0].demand.workload.target
@@ -149,7 +149,7 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
 
     The load is that of the type of GPU that is farthest beyond its room; latencies are those of the slowest type.
     """
-    left = sum(part.number for part in parts) - sum(lost)
+    left = sum(part.instances for part in parts) - sum(lost)
     if left < 1:
         return Degraded(fault, 0, text="no replica left, requests fail until it is back")
     loads = _loads_after(parts, lost)
@@ -182,7 +182,7 @@ def _loads_after(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[_In
     """Loads of the instances that are left, by type of GPU."""
     loads = []
     for part, in_flight, lost_count in zip(parts, running_of(parts, lost), lost, strict=True):
-        if part.number > lost_count:
+        if part.instances > lost_count:
             loads.append(_InstanceLoad(part.demand, in_flight))
     return loads
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.missing import Missing
-from gpumon.sizing.pools import Filled, ServerPool, WorkloadSplit, fill_pools, first_of
+from gpumon.sizing.pools import PackedPools, ServerPool, WorkloadSplit, fill_pools, first_demands
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Workload
 from gpumon.sizing.servers import server_price
@@ -25,7 +25,9 @@ _CHEAPER: Final = 1e-9
 """Share of the price below which two splits cost the same."""
 
 
-def pack_both_ways(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> tuple[Filled, Filled]:
+def pack_both_ways(
+    pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues
+) -> tuple[PackedPools, PackedPools]:
     """By memory alone, and by memory and busy share: both with the split that is found for the packing asked for."""
     split, needed = _cheapest(pools, scenario, catalogues, scenario.packing)
     other: Packing = "memory" if scenario.packing == "busy" else "busy"
@@ -33,7 +35,7 @@ def pack_both_ways(pools: Sequence[ServerPool], scenario: Scenario, catalogues: 
     return (needed, by_other) if scenario.packing == "memory" else (by_other, needed)
 
 
-def cheapest_packing(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> Filled:
+def cheapest_packing(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> PackedPools:
     """The packing that was asked for."""
     return _cheapest(pools, scenario, catalogues, scenario.packing)[1]
 
@@ -80,7 +82,7 @@ class _Search:
 
 def _cheapest(
     pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues, packing: Packing
-) -> tuple[WorkloadSplit, Filled]:
+) -> tuple[WorkloadSplit, PackedPools]:
     """The split in the order of the file with its packing, or a cheaper one; or one that has room where it has none."""
     search = _Search(pools, scenario, catalogues, packing)
     in_order = search.best
@@ -111,7 +113,7 @@ def _home(workload: Workload, pools: Sequence[ServerPool]) -> tuple[int, ...]:
     return homes
 
 
-def _cost(filled: Filled) -> tuple[float, float]:
+def _cost(filled: PackedPools) -> tuple[float, float]:
     """Order of splits: the share without a place counts before money."""
     price = filled.packed.price_per_hour
     if isinstance(price, Missing):
@@ -121,7 +123,7 @@ def _cost(filled: Filled) -> tuple[float, float]:
     return filled.unplaced, rounded
 
 
-def _with_saving(best: Filled, in_order: Filled) -> Filled:
+def _with_saving(best: PackedPools, in_order: PackedPools) -> PackedPools:
     """With what the order of the file would cost more."""
     now = best.packed.price_per_hour
     before = in_order.packed.price_per_hour
@@ -130,15 +132,17 @@ def _with_saving(best: Filled, in_order: Filled) -> Filled:
     return best._replace(packed=msgspec.structs.replace(best.packed, saving_per_hour=before - now))
 
 
-def _neighbours(split: WorkloadSplit, filled: Filled, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
+def _neighbours(split: WorkloadSplit, filled: PackedPools, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
     """Splits that differ in one thing: the order of the pools, the servers used of a shape, the home of a workload."""
     for order in _orders(len(pools)):
         yield split._replace(order=order)
     for shape, used in enumerate(filled.servers_by_shape):
         for number in dict.fromkeys((used - 1, used // 2, 0)):
             if 0 <= number < used:
-                yield split._replace(most=(*split.most[:shape], number, *split.most[shape + 1 :]))
-    for at, _ in enumerate(first_of(pools)):
+                yield split._replace(
+                    most_servers=(*split.most_servers[:shape], number, *split.most_servers[shape + 1 :])
+                )
+    for at, _ in enumerate(first_demands(pools)):
         for home, pool in enumerate(pools):
             if pool.demands[at].instances:
                 yield split._replace(homes=(*split.homes[:at], (home,), *split.homes[at + 1 :]))
@@ -147,7 +151,7 @@ def _neighbours(split: WorkloadSplit, filled: Filled, pools: Sequence[ServerPool
 def _on_one_type(split: WorkloadSplit, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
     """Each type of GPU alone: a plan over several is never dearer than one of them."""
     for gpu in dict.fromkeys(pool.gpu for pool in pools):
-        most: list[int | None] = [0] * len(split.most)
+        most: list[int | None] = [0] * len(split.most_servers)
         for pool in pools:
             if pool.gpu == gpu:
                 for shape in pool.shapes:
