@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from gpumon.commands import command
-from gpumon.commands.options import UsageError, parse_command_line
+from gpumon.commands.command_line import parse_command_line
+from gpumon.commands.options import UsageError
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, EXIT_USAGE, Failed, complain, forget_stdout, write
 
 EXIT_INTERRUPTED: Final = 130

@@ -7,7 +7,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import MOMENT_METAVAR, UsageError, add_config, add_forms, seconds_option, settings
+from gpumon.commands.options import MOMENT_METAVAR, UsageError, add_config, add_forms, seconds_option
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_OK, tell_progress, width, write
 
 if TYPE_CHECKING:
@@ -67,34 +68,34 @@ def _compare_recording(chosen: argparse.Namespace, config: Config) -> BeforeAfte
     from gpumon.history.compared import compare_spans
     from gpumon.session.build import deriver_maker
 
-    recording, held = open_recording(chosen.file, since=None, until=None)
-    before, after = _spans(chosen, held)
+    recording, kept_span = open_recording(chosen.file, since=None, until=None)
+    before, after = _spans(chosen, kept_span)
     answer = compare_spans(recording, deriver_maker(config), before, after)
     tell_damage(recording)
     return answer
 
 
-def _spans(chosen: argparse.Namespace, held: tuple[float, float]) -> tuple[Stretch, Stretch]:
+def _spans(chosen: argparse.Namespace, kept_span: tuple[float, float]) -> tuple[Stretch, Stretch]:
     """The two spans that the command line names. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.history.compared import TooShortError, spans_of
     from gpumon.readings.when import Stretch
 
-    before = _stretch("FROM", chosen.before, held)
-    after = _stretch("TO", chosen.after, held)
+    before = _stretch("FROM", chosen.before, kept_span)
+    after = _stretch("TO", chosen.after, kept_span)
     try:
-        return spans_of(before, after, chosen.length_s, Stretch(*held))
+        return spans_of(before, after, chosen.length_s, Stretch(*kept_span))
     except TooShortError as wrong:
         raise ConfigError(str(wrong)) from None
 
 
-def _stretch(name: str, text: str, held: tuple[float, float]) -> Stretch:
-    """The moment or span that a word names; `held`: Unix times between which there is a past. Raises ConfigError."""
+def _stretch(name: str, text: str, kept_span: tuple[float, float]) -> Stretch:
+    """The moment or span that a word names; `kept_span`: Unix times of the ends of the past. Raises ConfigError."""
     from gpumon.config.errors import ConfigError
     from gpumon.readings.when import OutsideError, stretch_of
 
     try:
-        return stretch_of(text, held)
+        return stretch_of(text, kept_span)
     except (ValueError, OutsideError) as wrong:
         raise ConfigError(f"{name} {wrong}") from None
 
@@ -109,7 +110,9 @@ async def _compare_prometheus(chosen: argparse.Namespace, config: Config) -> Bef
     async with prometheus_source(config) as (source, newest):
         spans = _spans(chosen, (newest.wall_s - LONGEST_S, newest.wall_s))
         hosts = [host.name for host in newest.hosts]
-        answer = await compare_hosts(source, deriver_maker(config), hosts, newest.interval_s, spans, tell_progress)
+        answer = await compare_hosts(
+            source, deriver_maker(config), hosts, scrape_s=newest.interval_s, spans=spans, progress=tell_progress
+        )
     if not answer.before.moments and not answer.after.moments:
         raise ConfigError("prometheus: it has nothing of either span")
     return answer

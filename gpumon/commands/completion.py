@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from gpumon import __version__
-from gpumon.commands.options import actions, command_parser, subcommands
+from gpumon.commands.command_line import actions, command_parser, subcommands
 from gpumon.commands.streams import EXIT_OK, write
 
 _FORMS: Final = ("bash", "zsh", "fish", "man")
@@ -44,7 +44,7 @@ class WordLevel(NamedTuple):
     @property
     def names(self) -> list[str]:
         """The commands and options."""
-        return _names((*self.commands, *self.options))
+        return _unique_names((*self.commands, *self.options))
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -69,18 +69,18 @@ def levels(parser: argparse.ArgumentParser, path: str = "gpumon") -> Iterator[Wo
     words = None
     for action in actions(parser):
         if action.option_strings:
-            parser_options.append(_word(action))
+            parser_options.append(_word_of(action))
         elif action.nargs != argparse.PARSER:
-            words = _word(action)
+            words = _word_of(action)
     nested = subcommands(parser)
-    abouts = _abouts(parser)
-    commands = [Word((name,), abouts.get(name, "")) for name in nested]
+    summaries = _summaries(parser)
+    commands = [Word((name,), summaries.get(name, "")) for name in nested]
     yield WordLevel(path, tuple(commands), tuple(parser_options), words)
     for name, inner in nested.items():
         yield from levels(inner, f"{path} {name}")
 
 
-def _word(action: argparse.Action) -> Word:
+def _word_of(action: argparse.Action) -> Word:
     """An option, or the words that are no options."""
     value = ""
     if action.nargs != 0:
@@ -88,7 +88,7 @@ def _word(action: argparse.Action) -> Word:
     return Word(tuple(action.option_strings), action.help or "", value, _choices(action))
 
 
-def _abouts(parser: argparse.ArgumentParser) -> dict[str, str]:
+def _summaries(parser: argparse.ArgumentParser) -> dict[str, str]:
     """The commands below a parser, and what each does: argparse has no public name for that."""
     abouts = {}
     for action in actions(parser):
@@ -122,7 +122,7 @@ def _command_paths(word_levels: Sequence[WordLevel]) -> list[str]:
     return paths
 
 
-def _names(words: Iterable[Word]) -> list[str]:
+def _unique_names(words: Iterable[Word]) -> list[str]:
     """All names of the words, each once, in their order."""
     names: dict[str, None] = {}
     for word in words:
@@ -130,12 +130,12 @@ def _names(words: Iterable[Word]) -> list[str]:
     return list(names)
 
 
-def _pattern(names: Iterable[str]) -> str:
+def _case_pattern(names: Iterable[str]) -> str:
     """A pattern of a `case` in bash and zsh that fits each of the names."""
     return "|".join(f'"{name}"' for name in names)
 
 
-def _walk(word_levels: Sequence[WordLevel], *, words: str, current: str, first: int) -> tuple[str, ...]:
+def _path_lines(word_levels: Sequence[WordLevel], *, words: str, current: str, first: int) -> tuple[str, ...]:
     """Lines of bash and zsh that set `at` to the path of the commands that stand before the word to complete.
 
     `words`, `current`: the shell's array of the words typed, and its index of the word to complete; `first`: the index
@@ -148,16 +148,16 @@ def _walk(word_levels: Sequence[WordLevel], *, words: str, current: str, first: 
         f"  for ((number = {first}; number < {current}; number++)); do",
         f'    word="${{{words}[number]}}"',
         '    case "$word" in',
-        f"    ({_pattern(_names(valued))}) ((number++)) ;;",
+        f"    ({_case_pattern(_unique_names(valued))}) ((number++)) ;;",
         '    (*) case "$at $word" in',
-        f'      ({_pattern(_command_paths(word_levels))}) at="$at $word" ;;',
+        f'      ({_case_pattern(_command_paths(word_levels))}) at="$at $word" ;;',
         "      esac ;;",
         "    esac",
         "  done",
     )
 
 
-def _values(word_levels: Sequence[WordLevel], value: Callable[[Word], str]) -> Iterator[str]:
+def _value_lines(word_levels: Sequence[WordLevel], value: Callable[[Word], str]) -> Iterator[str]:
     """Lines of bash and zsh that complete a value, if the word before is an option that takes one.
 
     `value`: the shell's command that completes a word's value.
@@ -166,7 +166,7 @@ def _values(word_levels: Sequence[WordLevel], value: Callable[[Word], str]) -> I
     for level in word_levels:
         for word in level.valued_options:
             places = [f"{level.path} {name}" for name in word.names]
-            yield f"    ({_pattern(places)}) {value(word)}; return ;;"
+            yield f"    ({_case_pattern(places)}) {value(word)}; return ;;"
     yield "  esac"
 
 
@@ -185,8 +185,8 @@ def bash() -> str:
             "_gpumon() {",
             '  local current="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" at=gpumon number word',
             "  COMPREPLY=()",
-            *_walk(word_levels, words="COMP_WORDS", current="COMP_CWORD", first=1),
-            *_values(word_levels, _bash_value),
+            *_path_lines(word_levels, words="COMP_WORDS", current="COMP_CWORD", first=1),
+            *_value_lines(word_levels, _bash_value),
             '  case "$at" in',
             *map(_bash_level, word_levels),
             "  esac",
@@ -220,8 +220,8 @@ def zsh() -> str:
             "_gpumon() {",
             '  local before="${words[CURRENT-1]}" at=gpumon number word',
             "  local -a shown",
-            *_walk(word_levels, words="words", current="CURRENT", first=2),
-            *_values(word_levels, _zsh_value),
+            *_path_lines(word_levels, words="words", current="CURRENT", first=2),
+            *_value_lines(word_levels, _zsh_value),
             '  case "$at" in',
             *map(_zsh_level, word_levels),
             "  esac",
@@ -234,7 +234,7 @@ def zsh() -> str:
 
 def _zsh_level(level: WordLevel) -> str:
     """Shell line that completes a word behind a command."""
-    return f'    ("{level.path}") {_zsh_value(level.words)}; shown=({_zsh_described(level)}) ;;'
+    return f'    ("{level.path}") {_zsh_value(level.words)}; shown=({_zsh_words(level)}) ;;'
 
 
 def _zsh_value(word: Word | None) -> str:
@@ -246,7 +246,7 @@ def _zsh_value(word: Word | None) -> str:
     return ":"
 
 
-def _zsh_described(level: WordLevel) -> str:
+def _zsh_words(level: WordLevel) -> str:
     """The commands and options of a level as `_describe` takes them: `'NAME:MEANING' ...`."""
     texts = []
     for word in (*level.commands, *level.options):
@@ -261,7 +261,7 @@ def fish() -> str:
     word_levels = list(levels(command_parser()))
     lines = [
         f"# Completes gpumon in fish. Made by `gpumon completion fish` (gpumon {__version__}).",
-        f"set -g __gpumon_paths {' '.join(map(_fish_quoted, _command_paths(word_levels)))}",
+        f"set -g __gpumon_paths {' '.join(map(_quote_fish, _command_paths(word_levels)))}",
         "function __gpumon_at",
         "  set -l at gpumon",
         "  for word in (commandline -opc)[2..-1]",
@@ -278,15 +278,15 @@ def fish() -> str:
 
 def _fish_level(level: WordLevel) -> Iterator[str]:
     """The `complete` commands for the words behind a command."""
-    place = f"complete -c gpumon -n {_fish_quoted(f'__gpumon_at {_fish_quoted(level.path)}')}"
+    place = f"complete -c gpumon -n {_quote_fish(f'__gpumon_at {_quote_fish(level.path)}')}"
     for word in level.commands:
-        yield f"{place} -a {word.names[0]} -d {_fish_quoted(word.about)}"
+        yield f"{place} -a {word.names[0]} -d {_quote_fish(word.about)}"
     for word in level.options:
         names = " ".join(map(_fish_option, word.names))
-        yield f"{place} {names}{_fish_value(word)} -d {_fish_quoted(word.about)}"
+        yield f"{place} {names}{_fish_value(word)} -d {_quote_fish(word.about)}"
     words = level.words
     if words is not None and words.choices:
-        yield f"{place} -f -a {_fish_quoted(' '.join(words.choices))}"
+        yield f"{place} -f -a {_quote_fish(' '.join(words.choices))}"
     elif words is not None and words.value in FILES:
         yield f"{place} -F"
 
@@ -306,13 +306,13 @@ def _fish_value(option: Word) -> str:
     if not option.value:
         return ""
     if option.choices:
-        return f" -x -a {_fish_quoted(' '.join(option.choices))}"
+        return f" -x -a {_quote_fish(' '.join(option.choices))}"
     if option.value in FILES:
         return " -r -F"
     return " -x"
 
 
-def _fish_quoted(text: str) -> str:
+def _quote_fish(text: str) -> str:
     """A text in the single quotes of fish."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
@@ -346,18 +346,22 @@ def man() -> str:
         about = abouts[level.path]
         words = ""
         if level.words:
-            words = f" \\fI{_roff(level.words.value)}\\fR"
-        lines += [f".SS {_roff(level.path)}{words}", _roff(f"{about[:1].upper()}{about[1:]}."), *_man_options(level)]
+            words = f" \\fI{_escape_roff(level.words.value)}\\fR"
+        lines += [
+            f".SS {_escape_roff(level.path)}{words}",
+            _escape_roff(f"{about[:1].upper()}{about[1:]}."),
+            *_man_options(level),
+        ]
     # `command_parser` writes the epilog: a line per variable, an empty line, the exit codes.
     environment, _, codes = (parser.epilog or "").partition("\n\n")
     lines.append(".SH ENVIRONMENT")
     for line in environment.splitlines()[1:]:
         name, meaning = line.split(maxsplit=1)
-        lines += [".TP", f".B {_roff(name)}", _roff(meaning)]
+        lines += [".TP", f".B {_escape_roff(name)}", _escape_roff(meaning)]
     lines += [".SH EXIT STATUS"]
     for code in codes.removeprefix("exit codes: ").split(", "):
         number, meaning = code.split(" ", 1)
-        lines += [".TP", f".B {number}", _roff(meaning)]
+        lines += [".TP", f".B {number}", _escape_roff(meaning)]
     lines += [
         *(".SH FILES", ".TP", ".I ~/.config/gpumon/config.toml"),
         "The settings; \\fBgpumon config \\-\\-example\\fR prints all of them.",
@@ -372,14 +376,14 @@ def _man_options(level: WordLevel) -> Iterator[str]:
             continue
         value = ""
         if word.value:
-            value = f" \\fI{_roff(word.value)}\\fR"
+            value = f" \\fI{_escape_roff(word.value)}\\fR"
         yield ".TP"
-        names = ", ".join(f"\\fB{_roff(name)}\\fR" for name in word.names)
+        names = ", ".join(f"\\fB{_escape_roff(name)}\\fR" for name in word.names)
         yield names + value
-        yield _roff(word.about)
+        yield _escape_roff(word.about)
 
 
-def _roff(text: str) -> str:
+def _escape_roff(text: str) -> str:
     """A text that troff prints as it is: no escape, no hyphen for a minus, no request at the beginning of a line."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", escaped)

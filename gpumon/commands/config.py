@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gpumon.commands.options import add_fleet, add_monitor, settings
+from gpumon.commands.options import add_fleet, add_monitor
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_OK, write
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 
 from gpumon.commands import screen
-from gpumon.commands.options import add_monitor, add_scenario, add_screen
+from gpumon.commands.options import add_monitor, add_screen
+from gpumon.commands.scenarios import add_scenario
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
-from gpumon.commands.options import add_monitor, settings
+from gpumon.commands.options import add_monitor
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, colour, width, write
 
 options = add_monitor

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from gpumon.commands.options import add_config, add_forms, add_recording, add_span, seconds_option, settings
+from gpumon.commands.options import add_config, add_forms, add_recording, add_span, seconds_option
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_OK, write
 from gpumon.commands.stretch import open_recording, tell_damage
 

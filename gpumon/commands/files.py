@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from gpumon.sizing.scenario import Scenario
     from gpumon.tui.control import BundleFacts
 
-_MOST_NAMES: Final = 99
-"""Bundles of one second that get names of their own."""
+_MOST_BUNDLES: Final = 99
+"""Bundles of one host and second that get names of their own."""
 
 
 class ScreenFiles:
@@ -70,8 +70,11 @@ class ScreenFiles:
             origin = self.origins.get(dotted((section, key)), "file")
             if origin != "file":
                 overridden.append(f"{origin} stands above it while it is given")
-            else:
-                self.origins = {**self.origins, dotted((section, key)): "file" if value is not None else ""}
+                continue
+            new_origin = "file"
+            if value is None:  # the setting is taken out of the file
+                new_origin = ""
+            self.origins = {**self.origins, dotted((section, key)): new_origin}
         return True, "; ".join([f"saved to {place}", *dict.fromkeys(overridden)])
 
     async def prometheus_loads(self, config: Config) -> Mapping[str, PeakLoad]:
@@ -152,7 +155,7 @@ class ScreenFiles:
             await in_daemon_thread(os.chmod, part, 0o600)
             await in_daemon_thread(os.rename, part, folder / RECORDING)
         except Exception as failure:  # also one of the past, which may be a file: the rest is worth having
-            await in_daemon_thread(_remove, folder, f"{RECORDING}*")
+            await in_daemon_thread(_remove_files, folder, f"{RECORDING}*")
             strerror = None
             if isinstance(failure, OSError):
                 strerror = failure.strerror
@@ -177,11 +180,11 @@ class ScreenFiles:
             end_s = snapshot.wall_s
             if span is not None:
                 end_s = max(end_s, span[1])
-            happened, _ = incidents(incident.events, end_s)
+            worst_incidents, _ = incidents(incident.events, end_s)
             card = ""
             if incident.card is not None:
                 card = incident.card()
-            files = texts(snapshot, screen, picture, incident.events, span, happened, card)
+            files = texts(snapshot, screen, picture, incident.events, span, worst_incidents, card)
         failures = []
         for folder in self._folders():
             name = _bundle_name(host, snapshot.wall_s)
@@ -239,7 +242,7 @@ def _bundle_name(host: str, wall_s: float) -> str:
 
 def _write_folder(parent: Path, name: str, texts: Mapping[str, bytes]) -> Path | str:
     """Write all texts into a new folder, which has the first free name; the folder, or what went wrong."""
-    for number in range(1, _MOST_NAMES + 1):
+    for number in range(1, _MOST_BUNDLES + 1):
         folder = parent / name
         if number > 1:
             folder = parent / f"{name}-{number}"
@@ -254,14 +257,15 @@ def _write_folder(parent: Path, name: str, texts: Mapping[str, bytes]) -> Path |
                 with open(folder / file, "xb", opener=_open_for_user) as stream:
                     stream.write(text)
         except OSError as failure:
-            _remove(folder, "*")
+            _remove_files(folder, "*")
             folder.rmdir()
             return failure.strerror or "cannot be written"
         return folder
-    return f"{_MOST_NAMES} folders of this name are there"
+    return f"{_MOST_BUNDLES} folders of this name are there"
 
 
-def _remove(folder: Path, pattern: str) -> None:
+def _remove_files(folder: Path, pattern: str) -> None:
+    """Remove the files of a folder whose names match a pattern."""
     for path in folder.glob(pattern):
         path.unlink(missing_ok=True)
 

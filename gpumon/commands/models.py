@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Final
 
-from gpumon.commands.options import add_action, number_option, settings
+from gpumon.commands.options import add_action, number_option
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, width, write
 
 CONTEXT_TOKENS: Final = 4096.0
@@ -86,12 +87,12 @@ def _show(chosen: argparse.Namespace) -> int:
 
     name = chosen.name
     llms = llm_catalogue()
-    facts = look_up(_path(name) or name, "", config.model, llms, (view(os.environ),))
+    facts = look_up(_path_of_model(name) or name, "", config.model, llms, (view(os.environ),))
     catalogue_row = llms.row(name)
     nearest: tuple[str, ...] = ()
     if facts.spec is None and catalogue_row is None:
         nearest = tuple(row.name for row in llms.nearest(name))
-    if _is_missing(name):
+    if _is_missing_path(name):
         why = "no such file or folder on this host"
     else:
         why = facts.why.removesuffix(f"\n{POINTER}")
@@ -113,7 +114,7 @@ def _show(chosen: argparse.Namespace) -> int:
     return EXIT_OK
 
 
-def _path(name: str) -> str:
+def _path_of_model(name: str) -> str:
     """The absolute path of a folder or .gguf file of this host; empty where it is none.
 
     A `config.json` stands for its folder; a bare word is a folder where that has a `config.json`.
@@ -130,7 +131,7 @@ def _path(name: str) -> str:
         return ""
 
 
-def _is_missing(name: str) -> bool:
+def _is_missing_path(name: str) -> bool:
     """Whether this can be nothing but a path, and there is none on this host."""
     is_path = name.startswith(("/", "./", "../", "~")) or name.endswith((".json", ".gguf"))
-    return is_path and not _path(name)
+    return is_path and not _path_of_model(name)

@@ -47,7 +47,8 @@ def recorded_load(chosen: argparse.Namespace, config: Config, base: Scenario) ->
     calibration = Calibration()
     loads = PastLoads()
     last = None
-    for snapshot in derived_moments(recording, Derivation(recording, deriver_maker(config)), from_s, to_s, 0.0):
+    derivation = Derivation(recording, deriver_maker(config))
+    for snapshot in derived_moments(recording, derivation, from_s, to_s, every_s=0.0):
         calibration.take(snapshot)
         loads.take(snapshot.wall_s, in_flight(snapshot), request_rates(snapshot))
         if snapshot.engines or last is None:
@@ -77,8 +78,7 @@ async def scraped_load(
         fleet = Fleet(deriver_maker(config), step_s)
         calibration = Calibration()
         for scrapes_ago in range(_CALIBRATION_SCRAPES, -1, -1):
-            for _ in fleet.steps(await source.frame(newest.wall_s - scrapes_ago * step_s)):
-                pass  # the snapshot is wanted once all hosts are in it
+            fleet.take(await source.frame(newest.wall_s - scrapes_ago * step_s))
             calibration.take(whole_fleet(fleet.snapshot))
         start_s, end_s = scraped_span(chosen, newest.wall_s, LOAD_S)
         loads = await _peak_loads(source, newest, config, start_s, end_s)
@@ -90,7 +90,7 @@ def scraped_span(chosen: argparse.Namespace, now_s: float, usual_s: float) -> tu
     """The Unix times of --from and --to; without them the last `usual_s`. Raises ConfigError."""
     from gpumon.commands.stretch import time_of_option
 
-    allowed_span = now_s - LONGEST_S, now_s
+    allowed_span = (now_s - LONGEST_S, now_s)
     end_s = now_s
     if chosen.until:
         end_s = time_of_option("--to", chosen.until, allowed_span)
@@ -192,11 +192,11 @@ def _recorded_frames(recording: Recording, from_s: float, to_s: float) -> Iterat
     """Frames of a recording, by rising time."""
     from gpumon.history.derivation import in_order
 
-    chunk_s: float | None = from_s
-    while chunk_s is not None and chunk_s <= to_s:
-        end_s = min(to_s, chunk_s + _CHUNK_S)
-        yield from in_order(recording.frames(chunk_s, end_s))
-        chunk_s = recording.after(end_s)
+    begin_s: float | None = from_s
+    while begin_s is not None and begin_s <= to_s:
+        end_s = min(to_s, begin_s + _CHUNK_S)
+        yield from in_order(recording.frames(begin_s, end_s))
+        begin_s = recording.after(end_s)
 
 
 async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: float) -> Mapping[str, RecordedTraffic]:
@@ -213,9 +213,15 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
         pasts = {}
         for host in newest.hosts:
             pasts[host.name] = await source.past(host.name, start_s, end_s, step_s)
-    steps_s = (later[0] - earlier[0] for frames in pasts.values() for earlier, later in pairwise(frames))
+    steps_s = []
+    for frames in pasts.values():
+        for earlier, later in pairwise(frames):
+            steps_s.append(later[0] - earlier[0])
     traffic = TrafficRecorder(max(steps_s, default=step_s))
-    moments = [(moment_s, name, frame) for name, frames in pasts.items() for moment_s, frame in frames]
+    moments = []
+    for name, frames in pasts.items():
+        for moment_s, frame in frames:
+            moments.append((moment_s, name, frame))
     for moment_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):
         traffic.take(moment_s, frame.engines, name)
     arrivals = traffic.by_model()

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from gpumon.commands.options import UsageError, add_action, number_option, settings
+from gpumon.commands.options import UsageError, add_action, number_option
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, EXIT_USAGE, complain, width, write
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
@@ -95,15 +96,15 @@ def _add(chosen: argparse.Namespace) -> None:
     import_options = Given(
         name=name,
         model=clean(chosen.model or ""),
-        gpu=_gpu(chosen.gpu),
+        gpu=_gpu_name(chosen.gpu),
         gpus=int(chosen.gpus or 0),
         tp=int(chosen.tp or 0),
         pp=int(chosen.pp or 0),
-        weight_precision=_precision("--precision", chosen.precision),
-        kv_precision=_precision("--kv-precision", chosen.kv_precision),
+        weight_precision=_precision_name("--precision", chosen.precision),
+        kv_precision=_precision_name("--kv-precision", chosen.kv_precision),
         prompt_tokens=chosen.prompt_tokens,
         answer_tokens=chosen.answer_tokens,
-        concurrency=_concurrencies(chosen.concurrency),
+        concurrency=_parse_concurrencies(chosen.concurrency),
         memory_bytes=memory_bytes,
         busy_ratio=chosen.busy,
     )
@@ -196,7 +197,7 @@ def _read_file(word: str) -> bytes:
         raise ConfigError(f"{file_name(word)}: cannot be read: {why}") from None
 
 
-def _gpu(text: str | None) -> str:
+def _gpu_name(text: str | None) -> str:
     """Catalogue name of a type of GPU; empty where none is given. Raises ConfigError."""
     try:
         if text:
@@ -206,7 +207,7 @@ def _gpu(text: str | None) -> str:
         raise ConfigError(f"--gpu: {unknown_gpu}") from None
 
 
-def _precision(option: str, text: str | None) -> str:
+def _precision_name(option: str, text: str | None) -> str:
     """The name of a precision; empty where none is given. Raises ConfigError."""
     name = ""
     if text:
@@ -218,7 +219,7 @@ def _precision(option: str, text: str | None) -> str:
     return name
 
 
-def _concurrencies(text: str | None) -> tuple[float, ...]:
+def _parse_concurrencies(text: str | None) -> tuple[float, ...]:
     """Numbers of requests in flight, given with commas between; none where none is given. Raises ConfigError."""
     if not text:
         return ()
@@ -232,4 +233,5 @@ def _concurrencies(text: str | None) -> tuple[float, ...]:
 
 
 def _with_safe_name(profile: Observed) -> Observed:
+    """The profile with a name that can be that of a file."""
     return msgspec.structs.replace(profile, name=safe_name(profile.name))

@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpumon.commands.options import add_demo, add_monitor, settings
+from gpumon.commands.options import add_monitor
+from gpumon.commands.scenarios import add_demo
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_NOTHING, NOTHING_HERE, complain, write
 from gpumon.commands.watch import watch
 
@@ -40,7 +42,7 @@ def run(chosen: argparse.Namespace) -> int:
     from gpumon.history.recorder import Recorder
 
     host = socket.gethostname()
-    keep = loaded.config.recorder
+    limits = loaded.config.recorder
     if chosen.file:
         path = Path(chosen.file)
     else:
@@ -48,10 +50,10 @@ def run(chosen: argparse.Namespace) -> int:
     recorder = Recorder(
         path,
         recording_facts(host, simulated=run_options.demo),
-        keep_s=keep.keep_days * _DAY_S,
-        keep_bytes=keep.keep_gb * 1e9,
+        keep_s=limits.keep_days * _DAY_S,
+        keep_bytes=limits.keep_gb * 1e9,
     )
-    write(_greeting(recorder, file_name(path), keep, demo=run_options.demo))
+    write(_greeting(recorder, file_name(path), limits, demo=run_options.demo))
     shown_fault = ""
 
     def tell_fault(_: Snapshot) -> None:
@@ -76,19 +78,19 @@ def run(chosen: argparse.Namespace) -> int:
     return code
 
 
-def _greeting(recorder: Recorder, file: str, keep: RecorderSettings, *, demo: bool) -> str:
+def _greeting(recorder: Recorder, file: str, limits: RecorderSettings, *, demo: bool) -> str:
     """The file of a recording, what is recorded, and how much of it is kept."""
     source = "this host"
     if demo:
         source = "the simulated server"
-    into = "on into"
+    direction = "on into"
     if recorder.is_new:
-        into = "into"
+        direction = "into"
     days = "days"
-    if keep.keep_days == 1:
+    if limits.keep_days == 1:
         days = "day"
-    kept = f"the last {keep.keep_days:g} {days}, at most {keep.keep_gb:g} GB"
-    return f"recording {source} {into} {file}: {kept}; Ctrl+C ends it\n"
+    bounds = f"the last {limits.keep_days:g} {days}, at most {limits.keep_gb:g} GB"
+    return f"recording {source} {direction} {file}: {bounds}; Ctrl+C ends it\n"
 
 
 def _usual_file(host: str, *, simulated: bool) -> Path:

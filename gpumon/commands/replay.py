@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from gpumon.commands.options import add_config, add_recording, add_screen, number_option, settings
+from gpumon.commands.options import add_config, add_recording, add_screen, number_option
 from gpumon.commands.screen import refuse_terminal, show
+from gpumon.commands.settings import settings
 from gpumon.commands.stretch import time_of_option
 from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
@@ -75,8 +76,8 @@ class Replay:
         self._player.speed = speed
         self._player.go_on(at_s)
         self._interval_s = config.general.interval_s
-        self._show: Take = _nobody
-        self._learn: Take = _nobody
+        self._show: Take = _ignore_snapshot
+        self._learn: Take = _ignore_snapshot
         """Takes the snapshots that sizing learns from: without the fault that `show` gets."""
 
     @property
@@ -127,6 +128,7 @@ class Replay:
         """Nothing has to be let go of."""
 
     def _take(self, snapshot: Snapshot) -> None:
+        """Pass a moment on, to sizing as it is, to the screen with what of the recording could not be read."""
         self._interval_s = snapshot.interval_s
         self._learn(snapshot)
         damaged = self._recording.damaged
@@ -136,7 +138,7 @@ class Replay:
         self._show(snapshot)
 
 
-def _nobody(snapshot: Snapshot) -> None:
+def _ignore_snapshot(snapshot: Snapshot) -> None:
     """Receiver of moments until `begin` names one."""
 
 

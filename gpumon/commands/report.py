@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import UsageError, add_config, add_forms, add_recording, add_span, seconds_option, settings
+from gpumon.commands.options import UsageError, add_config, add_forms, add_recording, add_span, seconds_option
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_OK, width, write
 from gpumon.commands.stretch import open_recording, tell_damage
 
@@ -43,10 +44,10 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 def run(chosen: argparse.Namespace) -> int:
     """Sum it up, and print."""
-    _check(chosen)
+    _check_options(chosen)
     config = settings(chosen).loaded.config
     if chosen.prometheus or chosen.by:
-        return _by_group(chosen, config)
+        return _report_by_group(chosen, config)
     from gpumon.config.prices import goals_of, running_prices
     from gpumon.history.summary import summary_of
     from gpumon.outputs import period
@@ -54,18 +55,18 @@ def run(chosen: argparse.Namespace) -> int:
 
     recording, (from_s, to_s) = open_recording(chosen.file, chosen.since, chosen.until)
     gpus = gpu_catalogue(config.gpu)
-    summed = summary_of(recording, gpus, running_prices(config, gpus), from_s, to_s, goals_of(config.goals))
+    summary = summary_of(recording, gpus, running_prices(config, gpus), from_s, to_s, goals_of(config.goals))
     if chosen.form == "json":
-        write(period.encode(summed).decode() + "\n")
+        write(period.encode(summary).decode() + "\n")
     elif chosen.form == "markdown":
-        write(period.markdown(summed))
+        write(period.markdown(summary))
     else:
-        write(period.report(summed, width()))
+        write(period.report(summary, width()))
     tell_damage(recording)
     return EXIT_OK
 
 
-def _check(chosen: argparse.Namespace) -> None:
+def _check_options(chosen: argparse.Namespace) -> None:
     """Raises UsageError where the options do not go together."""
     if chosen.file and chosen.prometheus:
         raise UsageError("FILE and --prometheus are two pasts: give one of them")
@@ -73,22 +74,22 @@ def _check(chosen: argparse.Namespace) -> None:
         raise UsageError("--every is for --prometheus URL: a recording is looked at once a minute")
 
 
-def _by_group(chosen: argparse.Namespace, config: Config) -> int:
+def _report_by_group(chosen: argparse.Namespace, config: Config) -> int:
     """Sum up by host, model or label, and print."""
     from gpumon.commands.fleet_report import check_by, fleet_report, recording_report
     from gpumon.outputs import fleet_period
 
     by = check_by(chosen.by or "host")
     if chosen.prometheus:
-        summed = fleet_report(chosen, config, by)
+        summary = fleet_report(chosen, config, by)
     else:
         recording, span = open_recording(chosen.file, chosen.since, chosen.until)
-        summed = recording_report(recording, config, by, span)
+        summary = recording_report(recording, config, by, span)
         tell_damage(recording)
     if chosen.form == "json":
-        write(fleet_period.encode(summed).decode() + "\n")
+        write(fleet_period.encode(summary).decode() + "\n")
     elif chosen.form == "markdown":
-        write(fleet_period.markdown(summed))
+        write(fleet_period.markdown(summary))
     else:
-        write(fleet_period.report(summed, width()))
+        write(fleet_period.report(summary, width()))
     return EXIT_OK

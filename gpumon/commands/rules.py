@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
-from gpumon.commands.options import add_config, number_option, settings
+from gpumon.commands.options import add_config, number_option
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_OK, Failed, complain, write
 from gpumon.config.errors import ConfigError
 from gpumon.config.prices import running_prices
@@ -97,7 +98,7 @@ def run(chosen: argparse.Namespace) -> int:
         raise ConfigError(f"--join {clean(join, 60)!a}: must be the name of a label, such as pod")
     scraped_things = _prometheus_contents(config)
     warnings: list[str] = []
-    prices = _prices(config, chosen)
+    prices = _rule_prices(config, chosen)
     if chosen.dashboard:
         scraped = bool(scraped_things.models or scraped_things.gpus or not scraped_things.served)
         priced = bool(prices.by_price or prices.any_other)
@@ -109,7 +110,7 @@ def run(chosen: argparse.Namespace) -> int:
             models, scope, prices, config.triage, unknown, scraped=scraped, served=scraped_things.served
         )
         text = rules_yaml(inputs)
-    _put_out(text, chosen.output)
+    _print_or_write(text, chosen.output)
     for warning in warnings:  # the rules go into a file: nobody sees its comments
         complain(warning, EXIT_OK)
     return EXIT_OK
@@ -127,7 +128,7 @@ def _prometheus_contents(config: Config) -> ScrapedThings:
         raise ConfigError(f"rules: {clean(str(malformed), 300)}") from None
 
 
-def _put_out(text: str, output: str | None) -> None:
+def _print_or_write(text: str, output: str | None) -> None:
     """Print the text, or write it into a new file. Raises ConfigError."""
     if not output:
         write(text)
@@ -155,9 +156,9 @@ def _models(
     for name in names[:_MOST_MODELS]:
         try:
             model, size = _facts_of(name, typed_facts, config, scraped_things, warnings)
-        except _LeftOut as left_out:
-            unknown.append((name, left_out.why))
-            warnings.append(f"no MFU and MBU of {clean(name, 80)}: {left_out.warning}")
+        except _NoConstants as problem:
+            unknown.append((name, problem.why))
+            warnings.append(f"no MFU and MBU of {clean(name, 80)}: {problem.warning}")
             continue
         models.append(model)
         if size.source == ASSUMED:
@@ -170,8 +171,8 @@ def _models(
 def _typed_facts(chosen: argparse.Namespace, names: Sequence[str]) -> _TypedFacts:
     """Facts of the models from the command line. Raises ConfigError."""
     return _TypedFacts(
-        gpus=_by_model("--gpu", chosen.gpu or [], names),
-        counts=_by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names),
+        gpus=_values_by_model("--gpu", chosen.gpu or [], names),
+        counts=_values_by_model("--gpus-per-engine", chosen.gpus_per_engine or [], names),
         context=chosen.context or 0.0,
         by_name=bool(chosen.model),
     )
@@ -203,7 +204,7 @@ def _assumed_warning(assumed: Sequence[str]) -> str:
     )
 
 
-class _LeftOut(Exception):  # noqa: N818 (the other models are written)
+class _NoConstants(Exception):  # noqa: N818 (the other models are written)
     """A model that gets no constants. `why` is the comment in the file, `warning` the line on stderr."""
 
     def __init__(self, why: str, warning: str = "") -> None:
@@ -228,24 +229,24 @@ class _TypedFacts(NamedTuple):
 def _facts_of(
     name: str, typed_facts: _TypedFacts, config: Config, scraped_things: ScrapedThings, warnings: list[str]
 ) -> tuple[ModelFacts, EngineSize]:
-    """The constants of a model, and the GPUs of its engines. Raises _LeftOut where it has none, ConfigError."""
+    """The constants of a model, and the GPUs of its engines. Raises _NoConstants where it has none, ConfigError."""
     views = []
     if typed_facts.by_name:
         views.append(view(os.environ))
     facts = look_up(name, "", config.model, llm_catalogue(), views)
     if facts.spec is None:
         reason = clean(facts.why.partition(". Add")[0], 160)
-        raise _LeftOut(facts.why, f"{reason}; the file has the lines to add")
+        raise _NoConstants(facts.why, f"{reason}; the file has the lines to add")
     typed_count = _value_of(typed_facts.counts, name)
     if name in scraped_things.sliced and not typed_count:
-        raise _LeftOut("its engines run on MIG slices, and the rules know whole GPUs")
-    gpu = _gpu(config, _value_of(typed_facts.gpus, name) or config.sizing.gpu, scraped_things.gpus, name)
+        raise _NoConstants("its engines run on MIG slices, and the rules know whole GPUs")
+    gpu = _find_gpu(config, _value_of(typed_facts.gpus, name) or config.sizing.gpu, scraped_things.gpus, name)
     if typed_count:
         size = _parse_size(typed_count)
     else:
         size = _known_size(name, scraped_things, warnings, config.prometheus.gpus_per_engine)
     _check_fits(name, facts.spec, gpu, size.gpus)
-    model = _model(
+    model = _model_facts(
         name=name,
         llm=facts.spec,
         gpu=gpu,
@@ -295,7 +296,7 @@ def _known_size(
     return EngineSize(usual_gpus, source="as its labels in the Prometheus say")
 
 
-def _model(
+def _model_facts(
     *, name: str, llm: LlmSpec, gpu: GpuSpec | None, size: EngineSize, pool: KvPool, context: float
 ) -> ModelFacts:
     """The constants of a model on its GPUs. `context`: mean tokens of a context; 0: not known."""
@@ -325,7 +326,7 @@ def _model(
     )
 
 
-def _by_model(option: str, texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+def _values_by_model(option: str, texts: Sequence[str], names: Sequence[str]) -> dict[str, str]:
     """Values of an option: those of `VALUE` under "", those of `MODEL=VALUE` under the model. Raises ConfigError."""
     values: dict[str, str] = {}
     for text in texts:
@@ -337,7 +338,7 @@ def _by_model(option: str, texts: Sequence[str], names: Sequence[str]) -> dict[s
     return values
 
 
-def _gpu(config: Config, typed: str, scraped: Sequence[str], model: str) -> GpuSpec | None:
+def _find_gpu(config: Config, typed: str, scraped: Sequence[str], model: str) -> GpuSpec | None:
     """The type that was typed, else the only one that the Prometheus has. Raises ConfigError."""
     catalogue = gpu_catalogue(config.gpu)
     if typed:
@@ -377,20 +378,20 @@ def _parse_size(text: str) -> EngineSize:
 
 
 def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> None:
-    """Refuse a number of GPUs whose memory does not hold the weights. Raises _LeftOut."""
+    """Refuse a number of GPUs whose memory does not hold the weights. Raises _NoConstants."""
     weights = llm.stored_bytes or llm.read_bytes
     if gpu is None or not gpu.memory_bytes or weights <= gpu.memory_bytes * count:
         return
     verb = "have"
     if count == 1:
         verb = "has"
-    raise _LeftOut(
+    raise _NoConstants(
         f"its weights take {weights / 1e9:.0f} GB, and {count} x {gpu.name} {verb} "
         f"{gpu.memory_bytes * count / 1e9:.0f}: give --gpus-per-engine '{clean(name, 80)}=N'"
     )
 
 
-def _prices(config: Config, chosen: argparse.Namespace) -> RulePrices:
+def _rule_prices(config: Config, chosen: argparse.Namespace) -> RulePrices:
     """Prices by NVML name; `--price` is that of every GPU without one of its own. Raises ConfigError."""
     catalogue = gpu_catalogue(config.gpu)
     try:

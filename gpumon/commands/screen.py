@@ -8,7 +8,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import UsageError, add_fleet, add_monitor, add_screen, settings
+from gpumon.commands.options import UsageError, add_fleet, add_monitor, add_screen
+from gpumon.commands.settings import settings
 
 if TYPE_CHECKING:
     from gpumon.config.load import Loaded

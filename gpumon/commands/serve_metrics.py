@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Final
 
 from gpumon import __version__
-from gpumon.commands.options import add_demo, add_monitor, settings
+from gpumon.commands.options import add_monitor
+from gpumon.commands.scenarios import add_demo
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import note, write
 from gpumon.commands.watch import stop_on_signals
 from gpumon.config.errors import ConfigError
@@ -29,10 +31,10 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.session.build import build, has_nothing_to_show, open_hardware
 
-MOST_PASSWORD: Final = 4096
-"""Bytes of a file that holds a password."""
+MOST_PASSWORD_BYTES: Final = 4096
+"""Bytes that are read of a file with a password."""
 _NOTHING: Final = "nothing to monitor yet: no GPU was found and no endpoint is given; it goes on looking"
-FRONT: Final = (
+FRONT_PAGE: Final = (
     b'<!DOCTYPE html><html lang="en"><title>gpumon</title><h1>gpumon</h1>'
     b'<p><a href="/metrics">Metrics</a> for a Prometheus</p>'
     b'<p><a href="/snapshot.json">The snapshot</a> as JSON</p><p><a href="/healthz">Health</a></p></html>\n'
@@ -59,9 +61,9 @@ def run(chosen: argparse.Namespace) -> int:
     loaded, run_options = settings(chosen)
     config = loaded.config
     exporter = config.exporter
-    login = _login(exporter, os.environ)
-    tls = _tls(exporter)
-    listener = _listener(exporter.listen)
+    login = _read_login(exporter, os.environ)
+    tls = _tls_context(exporter)
+    listener = _open_listener(exporter.listen)
     address, port = listener.getsockname()[:2]
     local_only = _is_loopback(address) and login is None
     page = MetricsPage()
@@ -99,7 +101,7 @@ def _url(address: str, port: int, tls: ssl.SSLContext | None) -> str:
     return f"{scheme}://{host}:{port}/metrics"
 
 
-class _Intake:
+class _SnapshotIntake:
     """Takes snapshots for a page, and says so when there is nothing to monitor."""
 
     def __init__(self, page: MetricsPage) -> None:
@@ -131,7 +133,7 @@ async def _collect(config: Config, run_options: Options, page: MetricsPage, gree
     collector = build(config, run_options, await open_hardware(config, run_options), keepers=(page,), push=push)
     stop_task = asyncio.create_task(done.wait())
     try:
-        await collector.start(_Intake(page).take)
+        await collector.start(_SnapshotIntake(page).take)
         ticks = collector.ended()
         await asyncio.wait((stop_task, ticks), return_when=asyncio.FIRST_COMPLETED)
         if not done.is_set():
@@ -162,11 +164,11 @@ def answer(page: MetricsPage, path: str, headers: Mapping[str, str]) -> HttpResp
         # The screen of a fleet reads the version of this gpumon in the header.
         return HttpResponse(200, body, "application/json", {"Server": f"gpumon/{__version__}"})
     if path == "/":
-        return HttpResponse(200, FRONT, "text/html; charset=utf-8")
+        return HttpResponse(200, FRONT_PAGE, "text/html; charset=utf-8")
     return HttpResponse(404, b"there are /metrics, /snapshot.json and /healthz\n")
 
 
-def _listener(address: str) -> socket.socket:
+def _open_listener(address: str) -> socket.socket:
     """A socket that listens at `host:port`. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     try:
@@ -200,10 +202,11 @@ def is_addressed_here(headers: Mapping[str, str]) -> bool:
 
 
 def _is_loopback(address: str) -> bool:
+    """Whether only this host can reach an address, which may have a zone behind a `%`."""
     return ipaddress.ip_address(address.partition("%")[0]).is_loopback
 
 
-def _login(exporter: Exporter, environ: Mapping[str, str]) -> Login | None:
+def _read_login(exporter: Exporter, environ: Mapping[str, str]) -> Login | None:
     """Name and password that clients have to give; None where there is no `user`. Raises ConfigError."""
     if not exporter.user:
         return None
@@ -219,7 +222,7 @@ def _login(exporter: Exporter, environ: Mapping[str, str]) -> Login | None:
             if not path.is_file():
                 raise ConfigError(f"{where} is no file: put the path of the file that holds the password")
             with path.open("rb") as file:
-                text = file.read(MOST_PASSWORD).decode("utf-8")
+                text = file.read(MOST_PASSWORD_BYTES).decode("utf-8")
         except OSError as failure:
             raise ConfigError(f"{where} cannot be read: {failure.strerror}: check path and permission") from None
         except UnicodeDecodeError:
@@ -230,7 +233,7 @@ def _login(exporter: Exporter, environ: Mapping[str, str]) -> Login | None:
     return Login.of(exporter.user, password)
 
 
-def _tls(exporter: Exporter) -> ssl.SSLContext | None:
+def _tls_context(exporter: Exporter) -> ssl.SSLContext | None:
     """The TLS context; None for plain HTTP. Raises ConfigError."""
     if not exporter.tls_cert:
         return None

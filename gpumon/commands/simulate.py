@@ -18,7 +18,6 @@ from gpumon.commands.options import (
     check_span,
     number_option,
     seconds_option,
-    settings,
 )
 from gpumon.commands.past_load import (
     TRAFFIC_S,
@@ -28,6 +27,7 @@ from gpumon.commands.past_load import (
     scraped_traffic,
     sizing_look_ups,
 )
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_INFEASIBLE, EXIT_OK, width, write
 
 if TYPE_CHECKING:

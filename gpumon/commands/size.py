@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpumon.commands.options import UsageError, add_config, add_forms, add_span, check_span, settings
+from gpumon.commands.options import UsageError, add_config, add_forms, add_span, check_span
 from gpumon.commands.past_load import (
     LOAD_S,
     recorded_load,
@@ -19,6 +19,7 @@ from gpumon.commands.past_load import (
     scraped_traffic,
     sizing_look_ups,
 )
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_INFEASIBLE, EXIT_OK, complain, width, write
 
 if TYPE_CHECKING:
@@ -146,7 +147,8 @@ def _engines_of_recording(chosen: argparse.Namespace, config: Config) -> Mapping
     if not chosen.since:
         from_s = max(from_s, to_s - USUAL_SPAN_S)
     means = ServedMeans()
-    for snapshot in derived_moments(recording, Derivation(recording, deriver_maker(config)), from_s, to_s, 0.0):
+    derivation = Derivation(recording, deriver_maker(config))
+    for snapshot in derived_moments(recording, derivation, from_s, to_s, every_s=0.0):
         means.take(snapshot)
     tell_damage(recording)
     return means.by_model()

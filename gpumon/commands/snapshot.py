@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number_option, settings
+from gpumon.commands.options import add_fleet, add_forms, add_monitor, number_option
+from gpumon.commands.scenarios import add_demo
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_NOTHING, EXIT_OK, NOTHING_HERE, WORKER_FAILED, Failed, complain, width, write
 from gpumon.commands.watch import READY_S, print_fleet
 
@@ -68,13 +70,14 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _never(snapshot: Snapshot) -> bool:  # noqa: ARG001 - a test of snapshots
+    """No snapshot is enough before the window is over."""
     return False
 
 
 async def take_snapshot(
     config: Config, run_options: Options, is_enough: Callable[[Snapshot], bool] = _never
 ) -> Snapshot | None:
-    """A snapshot after `given.window_s`, or the first one for which `is_enough` holds; None: nothing to monitor.
+    """A snapshot after `run_options.window_s`, or the first one for which `is_enough` holds; None: nothing to monitor.
 
     Raises Failed if the GPUs cannot be asked for.
     """

@@ -9,7 +9,9 @@ from typing import Final
 
 import msgspec
 
-from gpumon.commands.options import add_demo, add_forms, add_monitor, number_option, settings
+from gpumon.commands.options import add_forms, add_monitor, number_option
+from gpumon.commands.scenarios import add_demo
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_NOTHING, EXIT_OK, NOTHING_HERE, complain, write
 from gpumon.config.options import Options
 from gpumon.config.schema import Config
@@ -26,7 +28,8 @@ _ANSWER_S = 0.3
 """Longest wait for a `gpumon serve-metrics` of this host."""
 MOST_AGE_S = 15.0
 """A served snapshot that is older is not of now."""
-MOST_SHOT_BYTES = 16_000_000
+MOST_SNAPSHOT_BYTES = 16_000_000
+"""Bytes of a served snapshot that are read."""
 _LOOPBACK_OF_ALL: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Address of all interfaces -> the one to ask this host at."""
 
@@ -48,22 +51,22 @@ def run(chosen: argparse.Namespace) -> int:
     """Print the line; exit code 1: a critical verdict stands or an engine crashed, 3: nothing to monitor."""
     loaded, run_options = settings(chosen)
     source = _SERVED
-    shot = _served_shot(loaded.config, run_options, chosen)
-    if shot is None:
+    snapshot = _served_snapshot(loaded.config, run_options, chosen)
+    if snapshot is None:
         source = _READ
-        shot = _own_shot(loaded.config, run_options, chosen.window)
-    if shot is None:
+        snapshot = _own_snapshot(loaded.config, run_options, chosen.window)
+    if snapshot is None:
         return complain(NOTHING_HERE, EXIT_NOTHING)
     if chosen.form == "json":
-        write(msgspec.json.encode(status_of(shot, source)) + b"\n")
+        write(msgspec.json.encode(status_of(snapshot, source)) + b"\n")
     else:
-        write(status_line(shot) + "\n")
-    if is_critical(shot):
+        write(status_line(snapshot) + "\n")
+    if is_critical(snapshot):
         return EXIT_FAILED
     return EXIT_OK
 
 
-def _served_shot(config: Config, run_options: Options, chosen: argparse.Namespace) -> StatusSnapshot | None:
+def _served_snapshot(config: Config, run_options: Options, chosen: argparse.Namespace) -> StatusSnapshot | None:
     """The snapshot of this host's `gpumon serve-metrics`, if it may be asked for what the options want."""
     if run_options.demo or not run_options.nvml or chosen.endpoint:
         return None
@@ -73,7 +76,7 @@ def _served_shot(config: Config, run_options: Options, chosen: argparse.Namespac
     return _ask_server(exporter.listen)
 
 
-def _own_shot(config: Config, run_options: Options, window_s: float | None) -> StatusSnapshot | None:
+def _own_snapshot(config: Config, run_options: Options, window_s: float | None) -> StatusSnapshot | None:
     """A snapshot of two readings; None where there is nothing to monitor."""
     import asyncio
 
@@ -122,20 +125,20 @@ def _ask_server(address: str) -> StatusSnapshot | None:
     try:
         connection.request("GET", "/snapshot.json")
         answer = connection.getresponse()
-        shot = None
+        snapshot = None
         if answer.status == http.client.OK:
-            shot = msgspec.json.decode(answer.read(MOST_SHOT_BYTES), type=StatusSnapshot)
-        is_of_now = shot is not None and _is_of_now(shot)
+            snapshot = msgspec.json.decode(answer.read(MOST_SNAPSHOT_BYTES), type=StatusSnapshot)
+        is_of_now = snapshot is not None and _is_of_now(snapshot)
     except (OSError, http.client.HTTPException, msgspec.MsgspecError, ValueError):
         return None
     finally:
         connection.close()
     if is_of_now:
-        return shot
+        return snapshot
     return None
 
 
-def _is_of_now(shot: StatusSnapshot) -> bool:
+def _is_of_now(snapshot: StatusSnapshot) -> bool:
     """Whether a served snapshot is new enough, and has something in it. Raises ValueError for a time that is none."""
-    age_s = abs(time.time() - wall_of(shot.time))
-    return age_s < MOST_AGE_S and bool(shot.gpus or shot.engines)
+    age_s = abs(time.time() - wall_of(snapshot.time))
+    return age_s < MOST_AGE_S and bool(snapshot.gpus or snapshot.engines)

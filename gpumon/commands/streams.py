@@ -21,6 +21,7 @@ NOTHING_HERE: Final = (
 )
 _ERASE_LINE: Final = "\x1b[K"
 _PIPE_WIDTH: Final = 160
+"""Columns that are printed where stdout is no terminal."""
 _WIDTHS: Final = (60, 500)
 """Least and most columns that are printed, whatever the terminal has."""
 WORKER_FAILED: Final = "nothing is known of the GPUs, and no endpoint is given: "

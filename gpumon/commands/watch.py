@@ -12,7 +12,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpumon import __version__
-from gpumon.commands.options import add_demo, add_fleet, add_forms, add_monitor, number_option, settings
+from gpumon.commands.options import add_fleet, add_forms, add_monitor, number_option
+from gpumon.commands.scenarios import add_demo
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import (
     EXIT_FAILED,
     EXIT_NOTHING,
@@ -37,8 +39,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 READY_S: Final = 90.0
-"""Longest wait for the driver: eight GPUs without persistence mode are slow to open."""
-
+"""Longest wait for the driver, in seconds: eight GPUs without persistence mode are slow to open."""
 TOO_SHORT: Final = "nothing was read before --duration was over: neither the driver nor an engine had answered"
 
 
@@ -108,12 +109,12 @@ def watch(
     *,
     although_nothing: bool = False,
 ) -> int:
-    """Pass snapshots to `sink` until `given.count` or `given.duration_s`; returns the exit code.
+    """Pass snapshots to `sink` until `run_options.count` or `run_options.duration_s`; returns the exit code.
 
     Where there is neither a GPU nor an engine it ends at once, unless `although_nothing`.
     """
     this_run = _Run(sink, run_options.count, although_nothing=although_nothing)
-    return asyncio.run(_watch(config, run_options, keepers, this_run))
+    return asyncio.run(_collect_snapshots(config, run_options, keepers, this_run))
 
 
 class _Run:
@@ -162,7 +163,9 @@ class _Run:
         return EXIT_OK
 
 
-async def _watch(config: Config, run_options: Options, keepers: Sequence[TickKeeper], this_run: _Run) -> int:
+async def _collect_snapshots(
+    config: Config, run_options: Options, keepers: Sequence[TickKeeper], this_run: _Run
+) -> int:
     """Collect until the run is over."""
     from gpumon.session.build import build, open_hardware
 
@@ -218,7 +221,7 @@ def _ever_answered(host: HostShown) -> bool:
 def print_fleet(
     config: Config, run_options: Options, form: str, sink: Callable[[str | bytes], None] = write, columns: int = 0
 ) -> int:
-    """Print the fleet, `json` or else as a table, `given.count` times (0: until a signal); returns the exit code.
+    """Print the fleet, `json` or else as a table, `run_options.count` times (0: until a signal); returns the exit code.
 
     It is 1 if the Prometheus, or every host, never answered, 3 where the Prometheus has nothing of any host.
     """
@@ -262,7 +265,7 @@ async def _print_fleet(
                     await done.wait()
     finally:
         await control.stop()
-    return _fleet_exit_code(config, snapshot)
+    return _exit_code_of_fleet(config, snapshot)
 
 
 async def _wait_unless(done: asyncio.Event, answer: Coroutine[Any, Any, T]) -> T | None:
@@ -277,7 +280,7 @@ async def _wait_unless(done: asyncio.Event, answer: Coroutine[Any, Any, T]) -> T
     return None
 
 
-def _fleet_exit_code(config: Config, snapshot: FleetSnapshot) -> int:
+def _exit_code_of_fleet(config: Config, snapshot: FleetSnapshot) -> int:
     """Exit code by the last snapshot."""
     if not snapshot.wall_s:
         return EXIT_FAILED

@@ -12,7 +12,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gpumon.commands import screen
-from gpumon.commands.options import actions, add_demo, parser_of, settings
+from gpumon.commands.command_line import actions, parser_of
+from gpumon.commands.scenarios import add_demo
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import write
 from gpumon.config.checks import address_problem
 from gpumon.config.errors import ConfigError
@@ -20,6 +22,7 @@ from gpumon.config.urls import without_secrets
 from gpumon.web.admission import Admission
 
 LISTEN: Final = "127.0.0.1:8484"
+"""Address and port where `--listen` names none."""
 KEY_VARIABLE: Final = "GPUMON_WEB_KEY"
 """Environment variable with the key of the link; one is made up where it is not set."""
 LEAST_KEY: Final = 16
@@ -61,7 +64,7 @@ def run(chosen: argparse.Namespace) -> int:
     names: tuple[str, ...] = ()
     if not local:
         names = _host_names(host)
-    admission = Admission(_key(), names, public_url(chosen.public_url or ""))
+    admission = Admission(_take_key(), names, public_url(chosen.public_url or ""))
     try:
         from gpumon.web.server import serve
     except ModuleNotFoundError as missing:
@@ -137,7 +140,7 @@ def _is_proxy_url(text: str) -> bool:
     return has_place and not has_more
 
 
-def _key() -> str:
+def _take_key() -> str:
     """The key of the link: that of the environment, else a new one. Raises ConfigError.
 
     It is taken out of the environment, which the processes of tabs get.

@@ -6,7 +6,8 @@ import argparse
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from gpumon.commands.options import add_config, settings
+from gpumon.commands.options import add_config
+from gpumon.commands.settings import settings
 from gpumon.commands.streams import EXIT_FAILED, EXIT_OK, colour, width, write
 from gpumon.config.errors import ConfigError
 
@@ -14,8 +15,8 @@ if TYPE_CHECKING:
     from gpumon.config.schema import Webhook
     from gpumon.push.delivery import Attempt
 
-_NONE: Final = "there is no [[webhook]] in the config (docs/alerts.md): gpumon config --example shows one"
-MOST_BODY: Final = 4000
+_NO_WEBHOOK: Final = "there is no [[webhook]] in the config (docs/alerts.md): gpumon config --example shows one"
+MOST_BODY_CHARACTERS: Final = 4000
 """Characters of a body that are printed."""
 
 
@@ -31,7 +32,7 @@ def run(chosen: argparse.Namespace) -> int:
     loaded, _ = settings(chosen)
     webhooks = loaded.config.webhook
     if not webhooks:
-        raise ConfigError(_NONE)
+        raise ConfigError(_NO_WEBHOOK)
     from gpumon.push.webhooks import webhook_names
     from gpumon.readings.text import clean
 
@@ -78,7 +79,7 @@ def _attempt_text(name: str, kind: str, attempt: Attempt) -> str:
     lines = []
     if attempt.sent:
         lines.append(f"{name} ({kind}): POST {clean(attempt.shown_url, 200)}")
-        lines.append(clean(attempt.sent.decode(), MOST_BODY))
+        lines.append(clean(attempt.sent.decode(), MOST_BODY_CHARACTERS))
     lines.append(f"{name}: {attempt.text}")
     if attempt.unverified:
         lines.append(f"{name}: {SENT_UNVERIFIED.format(secret='URL or key')}")

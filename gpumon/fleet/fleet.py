@@ -36,6 +36,11 @@ class Fleet:
         self._pipelines: dict[str, HostPipeline] = {}
         self._shown: dict[str, HostShown] = {}
 
+    def take(self, frame: FleetFrame) -> None:
+        """Take a frame in; afterwards `snapshot` is that of it."""
+        for _ in self.steps(frame):
+            pass
+
     def steps(self, frame: FleetFrame) -> Iterator[None]:
         """Take a frame in; afterwards `snapshot` is that of it.
 

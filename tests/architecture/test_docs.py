@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.commands import COMMANDS
-from gpumon.commands.options import DEFAULT_ACTION, actions, parser_of, subcommands
+from gpumon.commands.command_line import DEFAULT_ACTION, actions, parser_of, subcommands
 from gpumon.config.keymap import COMMANDS as KEYED
 from gpumon.config.keymap import shown_key
 from tests.each_row import each_row

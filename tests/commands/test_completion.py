@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpumon.commands import COMMANDS
+from gpumon.commands.command_line import actions, command_parser, subcommands
 from gpumon.commands.completion import bash, fish, man, zsh
-from gpumon.commands.options import actions, command_parser, subcommands
 from tests.each_row import each_row
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.commands.options import settings as settings_of
+from gpumon.commands.settings import settings as settings_of
 from gpumon.commands.watch import print_fleet
 from gpumon.config.options import Options
 from gpumon.config.schema import Config

@@ -145,7 +145,7 @@ def test_the_command_refuses_in_one_line(
 
 
 def test_a_time_before_the_end_may_follow_its_option():
-    from gpumon.commands.options import parse_command_line
+    from gpumon.commands.command_line import parse_command_line
 
     chosen, command = parse_command_line(["replay", "night.sqlite", "--at", "-10m", "--speed", "10"])
     assert (command, chosen.file, chosen.at, chosen.speed) == ("replay", "night.sqlite", "-10m", 10.0)

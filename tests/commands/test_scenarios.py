@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.cli import main
-from gpumon.commands.options import scenarios
+from gpumon.commands.scenarios import scenarios
 from gpumon.sources.simulator.scenarios import SCENARIOS
 
 

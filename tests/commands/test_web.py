@@ -20,7 +20,7 @@ import psutil
 import pyte
 import pytest
 
-from gpumon.commands.options import parse_command_line
+from gpumon.commands.command_line import parse_command_line
 from gpumon.commands.web import is_loopback, public_url, screen_command
 from gpumon.config.errors import ConfigError
 from gpumon.web.admission import Admission
