@@ -16,7 +16,7 @@ from gpumon.triage.marks import URGENT
 from gpumon.triage.render import price_per_hour_text
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.totals import machine_totals
-from gpumon.tui.triage_rows import HEALTHY, Item
+from gpumon.tui.triage_rows import HEALTHY, NO_TOKEN, Item
 from gpumon.tui.triage_words import LEVEL_MARKS
 
 _GAP: Final = "  "
@@ -133,7 +133,11 @@ def sentence_of_notes(notes: int) -> Sentence:
 
 
 def _sentence_without_trouble(items: Sequence[Item]) -> Sentence:
-    """The number of notes, else the text of triage's row for all that is healthy; empty where it has no row yet."""
+    """What triage says of engines without a token, else the number of notes, else the text of its row for all that is
+    healthy; empty where it has no row yet."""
+    no_token = next((item for item in items if item.key == NO_TOKEN), None)
+    if no_token is not None:
+        return Sentence(no_token.text, no_token.tone)
     notes = sum(item.level is Level.NOTE for item in items)
     if notes:
         return sentence_of_notes(notes)

@@ -17,6 +17,7 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENT
+from gpumon.triage.no_token import no_token_text
 from gpumon.triage.render import (
     LIMIT_NAMES,
     NARROW,
@@ -29,7 +30,7 @@ from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.table import clock, local_time_of, spans
-from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, event_mark, is_question, mark
+from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, QUESTION, event_mark, is_question, mark
 
 STANDS_S: Final = 10.0
 """Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
@@ -72,6 +73,8 @@ _NOT_SERVING: Final = {Limit.ASLEEP: "asleep", Limit.STARTING: "starting"}
 """Verdicts of an engine with which nothing is wrong, and that serves nobody -> the state of that engine."""
 HEALTHY: Final = "healthy"
 """Key of the row that stands for all that is healthy."""
+NO_TOKEN: Final = "no_token"
+"""Key of the row on engines that have given no token for a moment."""
 
 
 class Item(NamedTuple):
@@ -168,16 +171,18 @@ def triage_items(
     *,
     unfolded: bool,
     without_verdict: Sequence[str] = (),
+    without_token: Sequence[str] = (),
     hold_s: float = 0.0,
     had_verdicts: bool = False,
 ) -> list[Item]:
     """Urgent verdicts, faults, other verdicts, one row for all that are healthy unless `unfolded`, then what happened.
 
-    `events`: oldest first; the newest comes first here. `without_verdict`: what has no verdict yet; `hold_s`: seconds
-    that one takes at least; `had_verdicts`: whether there were verdicts before.
+    `events`: oldest first; the newest comes first here. `without_verdict`: what has no verdict yet; `without_token`:
+    engines that have given no token for a moment; `hold_s`: seconds that a verdict takes at least; `had_verdicts`:
+    whether there were verdicts before.
     """
     healthy = [verdict for verdict in verdicts if verdict.level is Level.OK]
-    rows = _problem_rows(snapshot, verdicts)
+    rows = _problem_rows(snapshot, verdicts, without_token)
     if not rows:
         rows.append(_no_problem_row(healthy, without_verdict, hold_s, named=not unfolded, had_verdicts=had_verdicts))
         if not unfolded:
@@ -191,8 +196,8 @@ def triage_items(
     return [*_group_gpus(rows), *_event_items(events, glyphs)]
 
 
-def _problem_rows(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]:
-    """Urgent verdicts, then faults, then notes, with the faults that ask for nobody."""
+def _problem_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], without_token: Sequence[str]) -> list[Item]:
+    """Urgent verdicts, then faults, then engines without a token, then notes, with the faults that ask for nobody."""
     urgent = []
     notes = []
     for verdict in verdicts:
@@ -206,7 +211,16 @@ def _problem_rows(snapshot: Snapshot, verdicts: Sequence[Verdict]) -> list[Item]
             faults.append(_fault_item(fault))
         else:
             notes.append(_quiet_fault_item(fault))
+    if without_token:
+        faults.append(_no_token_item(without_token))
     return [*urgent, *faults, *notes]
+
+
+def _no_token_item(names: Sequence[str]) -> Item:
+    """The row for engines that have given no token for a moment."""
+    glyph, tone, _ = QUESTION
+    text = clean(no_token_text(names), _MOST_TEXT)
+    return Item(key=NO_TOKEN, mark=(f" {glyph} ", tone), what="", scope="", since="", text=text)
 
 
 def _group_gpus(rows: Sequence[Item]) -> list[Item]:

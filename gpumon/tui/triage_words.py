@@ -30,7 +30,7 @@ class EventMark(NamedTuple):
 
 LEVEL_MARKS: Final = {level: LevelMark(mark.glyph, mark.tone, mark.word) for level, mark in MARKS.items()}
 _TONES_BY_GLYPH: Final = {mark.glyph: mark.tone for mark in MARKS.values()}
-_UNKNOWN: Final = LevelMark("?", "muted", "signals are missing")
+QUESTION: Final = LevelMark("?", "muted", "signals are missing")
 EVENTS: Final = {
     EventKind.XID: EventMark("X", "X", "Xid"),
     EventKind.GPU: EventMark("×", "G", "GPU"),
@@ -49,7 +49,7 @@ _RANKS: Final = {kind: rank for rank, kind in enumerate(EVENTS)}
 def mark(verdict: Verdict) -> LevelMark:
     """How the urgency of a verdict is shown: by its level, or as a question."""
     if is_question(verdict):
-        return _UNKNOWN
+        return QUESTION
     return LEVEL_MARKS[verdict.level]
 
 

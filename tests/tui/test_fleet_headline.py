@@ -79,6 +79,15 @@ def test_without_trouble_it_has_the_sums_of_all_hosts() -> None:
     assert notes.rstrip().endswith("● no problem found; + 1 note")
 
 
+def test_an_engine_that_gives_no_token_is_named_before_there_is_a_verdict() -> None:
+    none = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "cached_tokens_per_s": 0.0}
+    hangs = scenes.engine(1, **none, running_mean=24.0, advances={"decode_tokens_per_s": "live"})
+    gpus = tuple(replace(gpu, tensor_active_ratio=0.0) for gpu in scenes.snapshot(8, 3).gpus)
+    shown, tones = line(fleet(a=snapshot(), b=replace(snapshot(), engines=(hangs,), gpus=gpus)), 160)
+    assert shown.rstrip().endswith("no token for over 10 s while requests run: b vllm:8001")
+    assert not tones & {"alarm", "warn", "critical"}
+
+
 def test_it_says_nothing_of_problems_while_nothing_answers() -> None:
     healthy = snapshot(verdicts.healthy(scenes.engine(0)))
     assert "no problem" not in line(fleet(a=healthy), 160, live=False)[0]

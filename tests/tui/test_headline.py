@@ -7,7 +7,7 @@ import pytest
 from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.readings.frame import NO_DRIVER, Fault, Frame, HostReading
 from gpumon.readings.missing import NOT_EXPOSED
-from gpumon.readings.snapshot import Level, Limit, Snapshot
+from gpumon.readings.snapshot import Family, Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import urgent_by_gpu
 from gpumon.tui.headline import headline, price_per_hour
 from gpumon.tui.summary import summary
@@ -122,6 +122,35 @@ def test_notes_are_counted_and_no_trouble() -> None:
     shown, tones = line_of(one_verdict(Limit.LOW_EFFICIENCY, "few_requests", Level.NOTE), 120)
     assert "● no problem found; + 1 note" in shown
     assert not tones & {"alarm", "warn", "critical"}
+
+
+def hanging(verdict: Verdict | None = None) -> Snapshot:
+    """An engine whose requests run, and that has given no token in the last 10 s, on GPUs that do not compute."""
+    rates = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "cached_tokens_per_s": 0.0}
+    hangs = scenes.engine(0, **rates, running_mean=24.0, advances={"decode_tokens_per_s": "live"})
+    gpus = tuple(replace(gpu, tensor_active_ratio=0.0) for gpu in scenes.snapshot().gpus)
+    shown = replace(scenes.snapshot(), engines=(hangs, scenes.engine(1)), gpus=gpus, faults=(), verdicts=())
+    if verdict is None:
+        return shown
+    return replace(shown, verdicts=(verdict,))
+
+
+@pytest.mark.parametrize(
+    "verdict", [None, verdicts.of_engine(scenes.engine(1), Limit.LOW_EFFICIENCY, "few", level=Level.NOTE)]
+)
+async def test_before_an_engine_is_called_hung_it_is_said_that_no_token_comes(verdict: Verdict | None) -> None:
+    said = "no token for over 10 s while requests run: vllm:8000"
+    async with running(Still(hanging(verdict)), 160, 30) as (app, _):
+        lines = text_of(app)
+    assert said in lines[1]
+    assert sum(said in line for line in lines) == 2, "the headline and the triage pane"
+    assert "no problem found" not in "\n".join(lines)
+
+
+async def test_a_verdict_on_the_engine_says_it_better() -> None:
+    hung = verdicts.of_engine(scenes.engine(0), Limit.HUNG, "no_tokens", level=Level.WARN, family=Family.STATE)
+    async with running(Still(hanging(hung)), 160, 30) as (app, _):
+        assert "while requests run" not in "\n".join(text_of(app))
 
 
 def test_a_figure_that_is_not_known_is_no_zero() -> None:

@@ -14,6 +14,7 @@ from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Level, Limit, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
+from gpumon.triage.no_token import engines_without_token, no_token_text
 from gpumon.tui import line
 from gpumon.tui.headline import (
     Sentence,
@@ -57,6 +58,8 @@ class FleetStanding(NamedTuple):
     """The worst problem; None where nothing is urgent."""
     healthy: int = 0
     """Number of things that a verdict calls healthy."""
+    without_token: tuple[str, ...] = ()
+    """Engines that have given no token for a moment, each with its host."""
 
 
 def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStanding:
@@ -68,7 +71,15 @@ def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStand
     worst = None
     if urgent:
         worst = _problem_item(min(urgent, key=_urgency_key))
-    return FleetStanding(dict(numbers), worst, healthy)
+    return FleetStanding(dict(numbers), worst, healthy, tuple(_names_without_token(fleet)))
+
+
+def _names_without_token(fleet: FleetSnapshot) -> Iterator[str]:
+    """Host and name of each engine of hosts that answer which has given no token for a moment."""
+    for host in fleet.hosts:
+        if host.state not in STATE_LEVELS and host.state is not HostState.GONE:
+            for engine in engines_without_token(host.snapshot):
+                yield f"{clean(host.name, _NAME_CELLS)} {clean(engine.name, _NAME_CELLS)}"
 
 
 def _count_healthy(host: HostShown) -> int:
@@ -143,7 +154,9 @@ def fleet_headline(total: FleetRow, state: FleetStanding, width: int, *, live: b
 
 
 def _sentence_without_trouble(state: FleetStanding) -> Sentence:
-    """The words for a fleet without an urgent problem, with the number of notes."""
+    """The words for a fleet without an urgent problem: engines without a token, else the number of notes."""
+    if state.without_token:
+        return Sentence(no_token_text(state.without_token), "text")
     notes = state.numbers.get(Level.NOTE, 0)
     if notes:
         return sentence_of_notes(notes)

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 from gpumon.readings.format import cells, counted
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Kind, Level, Snapshot
+from gpumon.triage.no_token import engines_without_token
 from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs, Palette
@@ -151,6 +152,7 @@ class TriagePane(ListPane[Item]):
         verdicts = self._steady_verdicts.hold(snapshot)
         events = self._history.events(-math.inf, snapshot.wall_s)[-_MOST_EVENTS:]
         without_verdict = names_without_verdict(snapshot)
+        without_token = tuple(engine.name for engine in engines_without_token(snapshot))
         self._had_verdict = self._had_verdict or any(verdict.kind is not Kind.HOST for verdict in snapshot.verdicts)
         inputs = (
             verdicts,
@@ -158,6 +160,7 @@ class TriagePane(ListPane[Item]):
             events,
             unfolded,
             without_verdict,
+            without_token,
             self._had_verdict,
             self.palette.glyphs,
         )
@@ -170,6 +173,7 @@ class TriagePane(ListPane[Item]):
                 self.palette.glyphs,
                 unfolded=unfolded,
                 without_verdict=without_verdict,
+                without_token=without_token,
                 hold_s=self.view.config.triage.hold_s,
                 had_verdicts=self._had_verdict,
             )
