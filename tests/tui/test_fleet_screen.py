@@ -95,7 +95,7 @@ async def test_keys_move_and_the_view_follows() -> None:
             await pilot.press(*keys)
             assert cursor_of(app) == names[at]
         await pilot.press("pagedown")
-        assert cursor_of(app) == names[app.monitor.body.table.page()]
+        assert cursor_of(app) == names[app.monitor.body.table.page_step()]
         await pilot.press("pageup")
         assert cursor_of(app) == names[0]
         assert f"1-{app.monitor.body.table.size.height - 2} of 30" in text_of(app)[3]

@@ -520,7 +520,7 @@ async def test_a_verdict_with_other_figures_each_second_changes_no_line() -> Non
             feed.give(replace(of, wall_s=NOW_S + tick, verdicts=(verdict, *of.verdicts[1:])))
             await until(lambda tick=tick: app.monitor.shown.wall_s == NOW_S + tick, pilot)  # type: ignore[misc]
             assert [text(row) for row in pane._rows] == before
-        pane.jump()
+        pane.prepare_for_jump()
         feed.give(replace(of, wall_s=NOW_S + 5, verdicts=(verdict, *of.verdicts[1:])))
         await until(lambda: any("reads 73%" in text(row) for row in pane._rows), pilot)
 

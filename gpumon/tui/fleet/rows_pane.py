@@ -166,7 +166,7 @@ class RowsPane(ListPane[FleetRow]):
         """Whether the filter lets a row through."""
         return bool(self.error) or _selection(self.filter_text).matches(item)
 
-    def in_order(self, items: Sequence[FleetRow]) -> list[FleetRow]:
+    def sorted_items(self, items: Sequence[FleetRow]) -> list[FleetRow]:
         """The rows as they are sorted everywhere. Turned round, hosts that are not OK stay first, and rows whose figure
         is missing last."""
         order = self.order

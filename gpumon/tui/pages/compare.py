@@ -138,7 +138,7 @@ class ComparePage(Pane):
             self._took_s = 0.0
         self.update()
 
-    def side(self, step: int) -> bool:
+    def step_aside(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) thing; returns whether there is another one."""
         things = self._things()
         if len(things) < 2:

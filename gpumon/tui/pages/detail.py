@@ -75,7 +75,7 @@ class DetailPage(Pane):
         self._history = history
         self._laid_out = (None, 0, [])
 
-    def jump(self) -> None:
+    def prepare_for_jump(self) -> None:
         """Carry nothing over: the snapshots seen before may be later than those that come."""
         self._topic = Topic(self._topic.key, None, None, 0.0, 0.0)
         self._watch = None
@@ -187,7 +187,7 @@ class DetailPage(Pane):
             rows = [*rows[:place], selected(rows[place]), *rows[place + 1 :]]
         return rows, total
 
-    def side(self, step: int) -> bool:
+    def step_aside(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) thing of the same list; returns whether there is another one."""
         if self.snapshot is None:
             return False

@@ -77,7 +77,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         self._read_soon()
         self.update()
 
-    def let_go(self) -> None:
+    def drop_content(self) -> None:
         """Forget what was read."""
         self._source = None
         self._shown = None
@@ -133,7 +133,7 @@ class FollowedPage(Pane, Generic[ReadT]):
         self.arrived(reading)
         self.update()
 
-    def side(self, step: int) -> bool:
+    def step_aside(self, step: int) -> bool:
         """Another log of the same engine: standard error beside standard output."""
         if self._source is None or self._shown is None or self._shown.logs < 2:
             return False

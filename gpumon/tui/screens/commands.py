@@ -45,7 +45,7 @@ def move(lines: int, screen: MonitorScreen[S]) -> None:
 
 def _move_pages(pages: int, screen: MonitorScreen[S]) -> None:
     if screen.current is not None:
-        screen.current.leaf(pages)
+        screen.current.move_pages(pages)
 
 
 def back(screen: MonitorScreen[S]) -> bool:
@@ -118,7 +118,7 @@ def _change_pace(step: int, screen: MonitorScreen[S]) -> None:
 def _step_aside(step: int, screen: MonitorScreen[S]) -> None:
     """Go to the value or thing before (-1) or after (1), where there is one; else, in a frozen display, to the
     frame."""
-    was_taken = screen.current is not None and screen.current.side(step)
+    was_taken = screen.current is not None and screen.current.step_aside(step)
     if not was_taken and screen.travel.paused and screen.travel.keys_move_in_time:
         screen.travel.step_frames(step)
 

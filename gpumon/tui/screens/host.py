@@ -129,8 +129,8 @@ class HostBody:
             "cell": _next_cell,
             "hide": self._hide_ended,
             "hide.none": self._show_hidden,
-            **{pane.KEY: partial(_go_to, name) for name, pane in self.panes.items()},
-            self.triage.KEY: self._go_to_worst,
+            **{pane.COMMAND: partial(_go_to, name) for name, pane in self.panes.items()},
+            self.triage.COMMAND: self._go_to_worst,
         }
 
     @property
@@ -168,7 +168,7 @@ class HostBody:
         else:
             hidden = ()
         one_is_alone = len(hidden) == len(PANES) - 1
-        hidden_names = " · ".join(f"{key(self.panes[name].KEY)}: {name}" for name in hidden)
+        hidden_names = " · ".join(f"{key(self.panes[name].COMMAND)}: {name}" for name in hidden)
         if hidden_names and screen.app.size.width - screen.dock.columns >= _KEY_WORD_WIDTH:
             hidden_names = f"key {hidden_names}"
         all_panes = self._all_panes_hint(screen)
@@ -288,7 +288,7 @@ class HostBody:
 
     def before_page_closes(self, screen: HostScreen, page: Pane) -> None:
         """Put the list's cursor on the thing that the detail page went on to, if the list shows it."""
-        page.let_go()
+        page.drop_content()
         if page is not screen.pages.by_name.get("detail"):
             return
         from gpumon.tui.pages.detail import DetailPage
@@ -296,7 +296,7 @@ class HostBody:
         assert isinstance(page, DetailPage)
         kind, key = page.thing
         pane = self._list_of(kind)
-        if pane is not None and key in pane.pages():
+        if pane is not None and key in pane.page_keys():
             pane.go_to(key)
 
     def formula_at_cursor(self, screen: HostScreen) -> str:
@@ -400,7 +400,7 @@ class HostBody:
         pane = self._list_of(kind)
         if pane is None:
             return ()
-        return pane.pages()
+        return pane.page_keys()
 
     def _list_of(self, kind: str) -> ListPane[object] | None:
         """The pane that lists things of a kind; None for replicas, which stand among the engines."""

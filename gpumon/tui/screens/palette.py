@@ -115,7 +115,7 @@ def _goes_nowhere(screen: MonitorScreen[S], here: Pane | None) -> bool:
     """Whether ← and → do nothing in this pane: nothing is beside what it shows, and no time can be gone to."""
     if screen.travel.paused and screen.travel.keys_move_in_time:
         return False
-    return here is None or (type(here).side is Pane.side and not _steps_a_value(here))
+    return here is None or (type(here).step_aside is Pane.step_aside and not _steps_a_value(here))
 
 
 def _is_only_pane(screen: MonitorScreen[S], here: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions

@@ -440,7 +440,7 @@ class TimeTravel(Generic[S]):
     def _jump_panes(self) -> None:
         """Prepare panes and pages for a snapshot of any time."""
         for pane in self._panes():
-            pane.jump()
+            pane.prepare_for_jump()
         if self._screen.dock.panel is not None:
             self._screen.dock.panel.update()
 

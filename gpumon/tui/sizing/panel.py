@@ -36,7 +36,7 @@ _RENEW_S: Final = 2.0
 class SizingPanel(Pane):
     """Made when it is opened first. While it is closed it costs nothing; while it is open a look every 2 s."""
 
-    KEY: str = "sizing"
+    COMMAND: str = "sizing"
     TITLE: str = "sizing"
     TIMELESS: ClassVar[bool] = True
 
@@ -178,7 +178,7 @@ class SizingPanel(Pane):
             return True
         goes_on = self._misplaced and character in ("e", "E", ".", ",")
         self._misplaced = False
-        name = keys_of_scope(self.view.keymap, self.KEY).get(key, "").removeprefix("sizing.")
+        name = keys_of_scope(self.view.keymap, self.COMMAND).get(key, "").removeprefix("sizing.")
         if self.editing:
             return self._refuse_while_typing(key, name)
         if self._is_slip(character):
@@ -269,17 +269,17 @@ class SizingPanel(Pane):
         """Another row, or another field of the opened one."""
         self._do(partial(self.state.move, lines))
 
-    def leaf(self, pages: int) -> None:
+    def move_pages(self, pages: int) -> None:
         """Scroll what is written about the workload; where all of it is in view, move the cursor."""
         if not self._page.most_scrolled:
-            super().leaf(pages)
+            super().move_pages(pages)
             return
         self._scrolled_lines = max(
             0, min(self._page.most_scrolled, self._scrolled_lines + pages * self._page.page_lines)
         )
         self.update()
 
-    def side(self, step: int) -> bool:
+    def step_aside(self, step: int) -> bool:
         """The value beside, or another choice."""
         self._do(partial(self.state.move_sideways, step))
         return True

@@ -65,7 +65,7 @@ class HistoryPane(Pane):
     """Areas over one time axis, or sparks where there are few lines; zoomed, or with one chart alone, the chosen
     chart of each GPU or engine stands below."""
 
-    KEY: str = "pane.history"
+    COMMAND: str = "pane.history"
     TITLE: str = "history"
     AWAITS_LAYOUT = True
 
@@ -169,7 +169,7 @@ class HistoryPane(Pane):
             late = OF_ENGINES - _SHARES_OF_PEAKS
         return frozenset(self._ever_seen | late)
 
-    def page(self) -> int:
+    def page_step(self) -> int:
         """Charts that a page key moves by."""
         return _PAGE
 
@@ -206,7 +206,7 @@ class HistoryPane(Pane):
         super().watch_has_focus(has_focus)
         if not has_focus and not self.opened and self.is_mounted:
             focused = self.screen.focused
-            if isinstance(focused, Pane) and focused.KEY and focused is not self:
+            if isinstance(focused, Pane) and focused.COMMAND and focused is not self:
                 self.cursor = self._first_chart = 0
                 self.update()
 
@@ -270,7 +270,7 @@ class HistoryPane(Pane):
             if self.has_focus:
                 keys = f"{key('down')} {key('up')}"
             else:
-                keys = f"keys {key(self.KEY)} {key('zoom')}"
+                keys = f"keys {key(self.COMMAND)} {key('zoom')}"
             parts.append(_NotePart(0, f"{charts.left_out} more: {keys}"))
         if self.filling:
             parts.append(_NotePart(-1, "loading the past …"))

@@ -35,7 +35,7 @@ class ListPane(Pane, Generic[T]):
     def __init__(self, palette: Palette, view: View, listing: Listing[T], history: History | None = None) -> None:
         super().__init__(palette, view)
         self.listing = listing
-        self.KEY = listing.command
+        self.COMMAND = listing.command
         self.TITLE = listing.title
         self.history = history
         """Series that its rows may show."""
@@ -109,7 +109,7 @@ class ListPane(Pane, Generic[T]):
         """Whether the filter lets a row through."""
         return matches(self.listing.words(item, self), self.filter_text, self.listing.gpus(item, self))
 
-    def in_order(self, items: Sequence[T]) -> list[T]:
+    def sorted_items(self, items: Sequence[T]) -> list[T]:
         """The rows in the order that was chosen."""
         return order_rows(items, self.order, turned=self.turned)
 
@@ -147,7 +147,7 @@ class ListPane(Pane, Generic[T]):
             return f"{troubles[0]} +{len(troubles) - 1}"
         return "".join(troubles)
 
-    def pages(self) -> Sequence[str]:
+    def page_keys(self) -> Sequence[str]:
         """Keys of the rows whose things have a page of this kind, in order."""
         keys = []
         for item in self.listed_items():
@@ -177,7 +177,7 @@ class ListPane(Pane, Generic[T]):
                 items = self._matching_everywhere(snapshot, items)
             if self.filter_text:
                 items = [item for item in items if self.passes(item)]
-            self._items = self.in_order(items)
+            self._items = self.sorted_items(items)
             self._follow_thing()
         return self._items
 
@@ -306,7 +306,7 @@ class ListPane(Pane, Generic[T]):
         key = self.view.keymap.first
         if self.has_focus:
             return key("back")
-        return f"{key(self.KEY)} {key('back')}".strip()
+        return f"{key(self.COMMAND)} {key('back')}".strip()
 
     def note(self) -> str:
         """Filter and order; `more` adds what the table itself leaves out."""
@@ -323,7 +323,7 @@ class ListPane(Pane, Generic[T]):
             parts.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
         parts += self._hidden_columns_note()
         self.note_room -= sum(cells(part) + 3 for part in parts)
-        more = self.more()
+        more = self.more_note()
         if more:
             parts.append(more)
         return " · ".join(parts)
@@ -347,11 +347,11 @@ class ListPane(Pane, Generic[T]):
         if self.paused:
             return [f"+{counted(number, 'column')}"]
         key = self.view.keymap.first
-        if self.has_focus or not self.KEY:
+        if self.has_focus or not self.COMMAND:
             return [f"+{counted(number, 'column')}: {key('right')}"]
-        return [f"+{counted(number, 'column')}: keys {key(self.KEY)} {key('right')}"]
+        return [f"+{counted(number, 'column')}: keys {key(self.COMMAND)} {key('right')}"]
 
-    def more(self) -> str:
+    def more_note(self) -> str:
         """Note on the rows that the table leaves out."""
         return ""
 
@@ -370,10 +370,10 @@ class ListPane(Pane, Generic[T]):
         """Its columns, where they scroll sideways."""
         return self.listing.table
 
-    def side(self, step: int) -> bool:
+    def step_aside(self, step: int) -> bool:
         """Scroll the columns, as long as there are others; while the display is paused the keys move in time."""
         if self.columns() is None or self.paused:
-            return super().side(step)
+            return super().step_aside(step)
         if self.cell:
             self._step_cell(step)
         else:

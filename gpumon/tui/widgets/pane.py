@@ -34,7 +34,7 @@ _WHEEL_LINES: Final = 3
 class Pane(Board, can_focus=True):
     """Rule, fixed header, and lines that scroll where they do not all fit."""
 
-    KEY: str = ""
+    COMMAND: str = ""
     """Id of the command that goes to the pane."""
     TITLE: str = ""
     ZOOMS: ClassVar[bool] = True
@@ -82,10 +82,10 @@ class Pane(Board, can_focus=True):
             return NOW
         return clock(self.snapshot.wall_s)
 
-    def let_go(self) -> None:
+    def drop_content(self) -> None:
         """Forget what must not stay once the page is closed."""
 
-    def jump(self) -> None:
+    def prepare_for_jump(self) -> None:
         """Prepare for a snapshot of any time, which need not follow the one before."""
 
     def title(self) -> str:
@@ -128,7 +128,7 @@ class Pane(Board, can_focus=True):
         """Do what - and + do here; returns whether they do something of their own."""
         return False
 
-    def side(self, step: int) -> bool:
+    def step_aside(self, step: int) -> bool:
         """Do what ← and → do here; returns whether they do something."""
         return self.change(step)
 
@@ -220,8 +220,8 @@ class Pane(Board, can_focus=True):
         focused = self.has_focus
         name = f" {cut(self.title(), max(_LEAST_TITLE, width - _BESIDE_TITLE))} "
         key = "─"
-        if self.KEY:
-            key = self.view.keymap.first(self.KEY)
+        if self.COMMAND:
+            key = self.view.keymap.first(self.COMMAND)
         room_of_notes = max(0, width - cells(name) - cells(key) - _BARE_RULE)
         alarm = cut(self.alarm(), max(0, room_of_notes // 2))
         alarm_tone = tone_of_text(alarm)
@@ -241,7 +241,7 @@ class Pane(Board, can_focus=True):
         line = "─" * (free - cells_of(beside))
         return (
             ("─", "border"),
-            (key, "accent" if self.KEY else "border"),
+            (key, "accent" if self.COMMAND else "border"),
             ("─", "border"),
             (name, "focus" if focused else "text"),
             *beside,
@@ -284,8 +284,8 @@ class Pane(Board, can_focus=True):
     def _keys_to_more(self, focused: bool) -> str:
         """The keys that show what is left out."""
         key = self.view.keymap.first
-        if not focused and self.KEY:
-            return f"keys {key(self.KEY)} {key('zoom')}"
+        if not focused and self.COMMAND:
+            return f"keys {key(self.COMMAND)} {key('zoom')}"
         both = f"{key('down')} {key('up')}"
         if self.zoomed or not self.ZOOMS:
             return both
@@ -300,11 +300,11 @@ class Pane(Board, can_focus=True):
         """Begin with the first line when it is painted next."""
         self._top = 0
 
-    def leaf(self, pages: int) -> None:
+    def move_pages(self, pages: int) -> None:
         """Move by so many pages."""
-        self.move(pages * self.page())
+        self.move(pages * self.page_step())
 
-    def page(self) -> int:
+    def page_step(self) -> int:
         """Lines that a page key moves by: those in view but one, without rule and header."""
         return max(1, self.size.height - 3)
 

@@ -133,7 +133,7 @@ class TriagePane(ListPane[Item]):
         self._history = history
         self._items_asked_for = _ItemsInputs()
 
-    def jump(self) -> None:
+    def prepare_for_jump(self) -> None:
         """Forget figures and lines of the moments before: the next snapshot is shown as it is."""
         self._steady_verdicts = SteadyVerdicts()
         self._demands = _new_demands()
@@ -179,7 +179,7 @@ class TriagePane(ListPane[Item]):
             )
         return self._items_of_snapshot
 
-    def pages(self) -> Sequence[str]:
+    def page_keys(self) -> Sequence[str]:
         """Keys of the verdicts, in order."""
         keys = []
         for item in self.listed_items():
@@ -198,12 +198,12 @@ class TriagePane(ListPane[Item]):
     def _total_text(self) -> str:
         return counted(self._total, "row")
 
-    def more(self) -> str:
+    def more_note(self) -> str:
         """How to read what is cut, unless the rule says so by itself."""
         if not self._is_cut or self.scrolls:
             return ""
         zoom = self.view.keymap.first("zoom")
-        pane = self.view.keymap.first(self.KEY)
+        pane = self.view.keymap.first(self.COMMAND)
         if self.has_focus:
             return f"{zoom}: whole text"
         hint = f"{pane} {zoom}: whole text"
@@ -352,7 +352,7 @@ class TriagePane(ListPane[Item]):
         super().watch_has_focus(has_focus)
         if not has_focus and self.is_mounted and not self.filter_text:
             focused = self.screen.focused
-            if isinstance(focused, Pane) and focused.KEY and focused is not self:
+            if isinstance(focused, Pane) and focused.COMMAND and focused is not self:
                 self.move_to_first()
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width

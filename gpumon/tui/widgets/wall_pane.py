@@ -219,11 +219,11 @@ class WallPane(ListPane[T]):
         self._cursor = self.listing.key(items[self._place])
         self.update()
 
-    def side(self, step: int) -> bool:
+    def step_aside(self, step: int) -> bool:
         """Move the cursor to the tile beside; while the display is paused the keys move in time."""
         items = self.listed_items()
         if not self.walled or not items or self.paused:
-            return super().side(step)
+            return super().step_aside(step)
         self._place = max(0, min(len(items) - 1, self._place + step))
         self._cursor = self.listing.key(items[self._place])
         self.update()
