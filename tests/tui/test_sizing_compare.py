@@ -15,7 +15,7 @@ from gpumon.sizing.answer import NOT_KNOWN, Compared, Source, Totals
 from gpumon.sizing.compare import COMPARISON_FIGURES, Comparison
 from gpumon.tui.line import Row
 from gpumon.tui.palette import TONES
-from gpumon.tui.sizing.compare import comparison_lines
+from gpumon.tui.sizing.compare import comparison_rows
 from tests.each_row import each_row
 from tests.tui.picture_scenes import plan_of, totals
 
@@ -63,7 +63,7 @@ UNPRICED = Comparison(
 
 
 def test_the_whole_table() -> None:
-    head, planned, h100, h200, l40s, b200, *foot = text(comparison_lines(130, 10, COMPARISON)).splitlines()
+    head, planned, h100, h200, l40s, b200, *foot = text(comparison_rows(130, 10, COMPARISON)).splitlines()
     assert [title for title in (figure.title for figure in COMPARISON_FIGURES) if title not in head] == []
     assert planned.split()[:5] == ["as", "planned", "2", "16", "40"]
     assert "  ".join(h100.split()[3:9]) == "2  16  32  4  79.68  2.72"
@@ -80,14 +80,14 @@ def test_the_whole_table() -> None:
 
 
 def test_marks_are_green_and_the_plan_itself_is_muted() -> None:
-    rows = comparison_lines(130, 8, COMPARISON)
+    rows = comparison_rows(130, 8, COMPARISON)
     assert [piece.strip() for piece, tone in rows[3] if tone == "ok"] == ["68.40*", "2.34*", "0.50*"]
     assert {tone for piece, tone in rows[1] if piece.strip()} == {"muted"}
 
 
 @each_row("width", [80, 120, 200])
 def test_each_width_has_the_same_columns_but_for_the_least_important(width: int) -> None:
-    head, *rest = text(comparison_lines(width, 12, COMPARISON)).splitlines()
+    head, *rest = text(comparison_rows(width, 12, COMPARISON)).splitlines()
     hidden = next((line for line in rest if line.startswith("wider window: ")), "")
     for figure in COMPARISON_FIGURES:
         assert (figure.title in head) != (figure.title in hidden)
@@ -98,25 +98,25 @@ def test_each_width_has_the_same_columns_but_for_the_least_important(width: int)
 
 
 def test_columns_without_a_figure_give_way_to_those_that_have_one() -> None:
-    head, *rest = text(comparison_lines(80, 12, UNPRICED)).splitlines()
+    head, *rest = text(comparison_rows(80, 12, UNPRICED)).splitlines()
     assert "$" not in head
     assert {"power", "tok/J"} <= set(head.split())
     assert "no price: [prices] of the config, or typed with the server" in rest
 
 
 def test_a_narrow_place_has_fewer_columns() -> None:
-    assert text(comparison_lines(46, 8, COMPARISON)).splitlines()[0].split() == ["GPU", "TP", "inst", "GPUs", "$/h"]
-    seen = [len(text(comparison_lines(width, 8, COMPARISON)).splitlines()[0].split()) for width in range(30, 130)]
+    assert text(comparison_rows(46, 8, COMPARISON)).splitlines()[0].split() == ["GPU", "TP", "inst", "GPUs", "$/h"]
+    seen = [len(text(comparison_rows(width, 8, COMPARISON)).splitlines()[0].split()) for width in range(30, 130)]
     assert seen == sorted(seen)
 
 
 def test_a_reason_takes_the_lines_that_are_free() -> None:
-    assert "goal 40.0 ms; more TP would help" in " ".join(text(comparison_lines(46, 14, COMPARISON)).split())
-    assert "…" in text(comparison_lines(46, 6, COMPARISON))
+    assert "goal 40.0 ms; more TP would help" in " ".join(text(comparison_rows(46, 14, COMPARISON)).split())
+    assert "…" in text(comparison_rows(46, 6, COMPARISON))
 
 
 def test_sums_without_a_workload_say_so_in_the_lowest_place() -> None:
-    assert "without 8B" in text(comparison_lines(60, 3, COMPARISON._replace(without=("acme/8B",))))
+    assert "without 8B" in text(comparison_rows(60, 3, COMPARISON._replace(without=("acme/8B",))))
 
 
 NUMBERS = st.one_of(st.floats(0.0, 1e12), st.sampled_from([0.0, 1e300, math.inf, math.nan, -1.0]), st.just(NOT_KNOWN))
@@ -131,7 +131,7 @@ ROW = st.builds(
 
 @given(st.lists(ROW, max_size=4), st.integers(0, 120), st.integers(0, 14), st.integers(-1, 3))
 def test_every_row_is_exact(found: list[Compared], width: int, height: int, chosen: int) -> None:
-    rows = comparison_lines(width, height, Comparison(tuple(found)), chosen)
+    rows = comparison_rows(width, height, Comparison(tuple(found)), chosen)
     assert len(rows) == (height if width else 0)
     assert {sum(cells(piece) for piece, _ in row) for row in rows} <= {width}
     assert {tone for row in rows for _, tone in row} <= set(TONES)

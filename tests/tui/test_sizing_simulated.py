@@ -9,7 +9,7 @@ from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.sizing.search import demand_of
 from gpumon.sizing.simulate.experiment import Simulation, sketch
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.simulated import queue_lines
+from gpumon.tui.sizing.simulated import simulation_rows
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN
@@ -24,7 +24,7 @@ def simulated(workload: Workload) -> Simulation:
 
 
 def text(simulation: Simulation | None, width: int = 120, height: int = 14, glyphs: Glyphs = "braille") -> list[str]:
-    return ["".join(piece for piece, _ in row) for row in queue_lines(width, height, simulation, glyphs)]
+    return ["".join(piece for piece, _ in row) for row in simulation_rows(width, height, simulation, glyphs)]
 
 
 @each_row("glyphs", ["braille", "blocks", "ascii"])

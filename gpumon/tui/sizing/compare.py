@@ -10,30 +10,35 @@ from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.answer import Compared, WorkloadPlan
 from gpumon.sizing.compare import COMPARISON_FIGURES, ComparedFigure, Comparison
-from gpumon.tui.fold import folded
+from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import to_height, to_width
 from gpumon.tui.sizing.effects import SOURCES
 from gpumon.tui.sizing.fields import with_field_names
 from gpumon.tui.table import left_out_note
 
-_NAMES: Final = (13, 20)
+_NAME_CELLS: Final = (13, 20)
 """Fewest and most cells of the name of a GPU."""
-_REASON_LINES: Final = 3
-_BEST: Final = "*"
-_LIMITS: Final = {"max_num_seqs": "seqs"}
+_MOST_REASON_LINES: Final = 3
+"""Lines of the reason why a type of GPU has no figures."""
+_BEST_MARK: Final = "*"
+_LIMIT_NAMES: Final = {"max_num_seqs": "seqs"}
+"""Limits whose names are too long for the table."""
 _AS_PLANNED: Final = "as planned"
+_ROUNDS_TO_100_000: Final = 99_999.5
+"""From here on a figure has six digits, for which there is no room: it is written with a unit, `100k`."""
 
 
-def _counted(value: Reading) -> str:
-    if not isinstance(value, Missing) and 0.0 <= value < 99_999.5:
+def _count_text(value: Reading) -> str:
+    """A number of things, with all its digits up to five."""
+    if not isinstance(value, Missing) and 0.0 <= value < _ROUNDS_TO_100_000:
         return f"{value:,.0f}"
     return whole(value)
 
 
-def _money(value: Reading) -> str:
-    """In at most 6 cells."""
-    if isinstance(value, Missing) or not 0.0 <= value < 99_999.5:
+def _money_text(value: Reading) -> str:
+    """An amount of money in at most 6 cells."""
+    if isinstance(value, Missing) or not 0.0 <= value < _ROUNDS_TO_100_000:
         return whole(value)
     if value < 99.995:
         return f"{value:.2f}"
@@ -42,72 +47,84 @@ def _money(value: Reading) -> str:
     return f"{value:,.0f}"
 
 
-def _source(plan: WorkloadPlan) -> str:
+def _source_text(plan: WorkloadPlan) -> str:
+    """The origin of a capacity, with the errors of its ITL."""
     return f"{SOURCES[plan.source] or DASH} {plan.band.short}".rstrip()
 
 
-def _tensor_parallel(plan: WorkloadPlan) -> str:
+def _tp_text(plan: WorkloadPlan) -> str:
+    """Tensor parallelism; a dash where there is no answer."""
     if plan.tp:
         return f"{plan.tp}"
     return DASH
 
 
-class _Form(NamedTuple):
-    """A column as it is drawn: its width, and the text of a figure of the totals, or of a workload."""
+def _limit_text(plan: WorkloadPlan) -> str:
+    """The limit that holds first; a dash for none."""
+    return _LIMIT_NAMES.get(plan.limit, plan.limit) or DASH
+
+
+class _ColumnForm(NamedTuple):
+    """How a column is drawn."""
 
     width: int
-    total: Callable[[Reading], str] = _counted
-    words: Callable[[WorkloadPlan], str] | None = None
+    total_text: Callable[[Reading], str] = _count_text
+    """The text of a figure of the totals."""
+    plan_text: Callable[[WorkloadPlan], str] | None = None
+    """The text of a workload, for a column that is not of the totals; None: it is."""
     flush_left: bool = False
 
-    def shown(self, text: str) -> str:
+    def fit(self, text: str) -> str:
         """The text in the width: figures flush right with room for a mark, words flush left behind two blanks."""
         if self.flush_left:
             return "  " + left(text, self.width - 2)
-        if text.endswith(_BEST):
+        if text.endswith(_BEST_MARK):
             return right(text, self.width)
         return right(text, self.width - 1) + " "
 
 
 _FORMS: Final = {
-    "tp": _Form(5, words=_tensor_parallel),
-    "instances": _Form(7),
-    "gpus": _Form(7),
-    "servers": _Form(9),
-    "price_per_hour": _Form(8, _money),
-    "price_per_mtok": _Form(10, _money),
-    "itl_s": _Form(10, words=lambda plan: seconds(plan.itl_s)),
-    "limit": _Form(9, words=lambda plan: _LIMITS.get(plan.limit, plan.limit) or DASH, flush_left=True),
-    "power_w": _Form(11, watts),
-    "tokens_per_j": _Form(8, figure),
-    "source": _Form(21, words=_source, flush_left=True),
+    "tp": _ColumnForm(5, plan_text=_tp_text),
+    "instances": _ColumnForm(7),
+    "gpus": _ColumnForm(7),
+    "servers": _ColumnForm(9),
+    "price_per_hour": _ColumnForm(8, _money_text),
+    "price_per_mtok": _ColumnForm(10, _money_text),
+    "itl_s": _ColumnForm(10, plan_text=lambda plan: seconds(plan.itl_s)),
+    "limit": _ColumnForm(9, plan_text=_limit_text, flush_left=True),
+    "power_w": _ColumnForm(11, watts),
+    "tokens_per_j": _ColumnForm(8, figure),
+    "source": _ColumnForm(21, plan_text=_source_text, flush_left=True),
 }
-"""By the key of the figure."""
+"""Key of a figure (`ComparedFigure.key`) -> the form of its column."""
 
 
-def comparison_lines(width: int, height: int, comparison: Comparison, workload: int = 0) -> list[Row]:
-    """The table in exactly `height` rows of `width` cells, with TP, limit, ITL and source of one workload."""
+def comparison_rows(width: int, height: int, comparison: Comparison, workload: int = 0) -> list[Row]:
+    """The table in exactly `height` rows of `width` cells; TP, limit, ITL and source are those of one workload, by its
+    number."""
     if width <= 0 or height <= 0:
         return []
     if not comparison.rows:
         return to_height([to_width([("nothing to compare yet", "muted")], width)], width, height)
     name_width = _name_width(comparison, width)
-    figures = _fitting(comparison.shown or COMPARISON_FIGURES, width - name_width)
-    hidden = tuple(figure.title for figure in comparison.shown if figure not in figures)
-    # Sums that lack a workload say so, even if a row has to give way.
-    least = int(bool(comparison.without) and height >= 3)
-    foot = _foot(comparison, figures, hidden, width)[: max(least, height - 1 - len(comparison.rows))]
+    columns = _fitting_columns(comparison.shown or COMPARISON_FIGURES, width - name_width)
+    hidden_titles = tuple(column.title for column in comparison.shown if column not in columns)
+    foot_room = height - 1 - len(comparison.rows)
+    if comparison.without and height >= 3:  # sums that lack a workload say so, even if a row has to give way
+        foot_room = max(1, foot_room)
+    foot = _foot(comparison, columns, hidden_titles, width)[: max(0, foot_room)]
     room = max(0, height - 1 - len(foot))
-    rows = _rows(comparison, figures, workload, name_width, width, room)
+    rows = _gpu_rows(comparison, columns, workload, name_width, width, room)
     if len(rows) > room > 0:
         left_out = len(comparison.rows) - max(0, room - 1)
         rows = [*rows[: room - 1], to_width([(f"+ {left_out} more in a taller window", "muted")], width)]
-    titles = "".join([_FORMS[figure.key].shown(figure.title) for figure in figures])
-    return to_height([to_width([(left("GPU", name_width) + titles, "muted")], width), *rows, *foot], width, height)
+    titles = "".join([_FORMS[column.key].fit(column.title) for column in columns])
+    head = to_width([(left("GPU", name_width) + titles, "muted")], width)
+    return to_height([head, *rows, *foot], width, height)
 
 
-def _rows(
-    comparison: Comparison, figures: Sequence[ComparedFigure], workload: int, name_width: int, width: int, room: int
+def _gpu_rows(
+    comparison: Comparison, columns: Sequence[ComparedFigure], workload: int, name_width: int, width: int, room: int
 ) -> list[Row]:
     """A row of figures for each type of GPU; for one without an answer the reason, in as many lines as there is room
     for."""
@@ -117,26 +134,26 @@ def _rows(
         tone = "muted" if compared.as_planned else "text"
         name: Piece = (left(cut(_name(compared), name_width - 1), name_width), tone)
         if compared.problem:
-            rows += _reason(name, _problem(compared), most, width)
+            rows += _reason_rows(name, _problem_text(compared), most, width)
         else:
-            rows.append(to_width([name, *_cells(compared, figures, workload)], width))
+            rows.append(to_width([name, *_cells(compared, columns, workload)], width))
     return rows
 
 
 def _name_width(comparison: Comparison, width: int) -> int:
     """Cells of the first column: the longest name within bounds, and a blank."""
-    least, most = _NAMES
+    least, most = _NAME_CELLS
     longest = max(cells(_name(row)) for row in comparison.rows)
     return max(3, min(width, max(least, min(longest, most)) + 1))
 
 
 def _reason_lines(comparison: Comparison, room: int) -> int:
-    """Lines of each row's reason for having no figures: rows share what is spare."""
+    """Lines that each row without figures may have for its reason: these rows share the lines that are spare."""
     rows_without = sum(1 for row in comparison.rows if row.problem)
     if not rows_without:
         return 1
     spare = room - len(comparison.rows)
-    return max(1, min(_REASON_LINES, 1 + spare // rows_without))
+    return max(1, min(_MOST_REASON_LINES, 1 + spare // rows_without))
 
 
 def _name(row: Compared) -> str:
@@ -146,7 +163,7 @@ def _name(row: Compared) -> str:
     return clean(row.gpu)
 
 
-def _fitting(figures: Sequence[ComparedFigure], room: int) -> list[ComparedFigure]:
+def _fitting_columns(figures: Sequence[ComparedFigure], room: int) -> list[ComparedFigure]:
     """The columns that have room, in their order: the least important ones leave first."""
     kept = list(figures)
     while kept and sum(_FORMS[figure.key].width for figure in kept) > room:
@@ -154,24 +171,24 @@ def _fitting(figures: Sequence[ComparedFigure], room: int) -> list[ComparedFigur
     return kept
 
 
-def _cells(row: Compared, figures: Sequence[ComparedFigure], workload: int) -> list[Piece]:
+def _cells(row: Compared, columns: Sequence[ComparedFigure], workload: int) -> list[Piece]:
     """The figures of one row, the best ones marked."""
     plan = _plan_of(row, workload)
     pieces: list[Piece] = []
-    for column in figures:
+    for column in columns:
         form = _FORMS[column.key]
         text = DASH
-        if form.words is None:
-            text = form.total(getattr(row.totals, column.key))
+        if form.plan_text is None:
+            text = form.total_text(getattr(row.totals, column.key))
         elif plan is not None:
-            text = form.words(plan)
+            text = form.plan_text(plan)
         tone = "text"
         if column.key in row.best:
-            text = f"{text}{_BEST}"
+            text = f"{text}{_BEST_MARK}"
             tone = "ok"
         if row.as_planned:
             tone = "muted"
-        pieces.append((form.shown(text), tone))
+        pieces.append((form.fit(text), tone))
     return pieces
 
 
@@ -184,48 +201,48 @@ def _plan_of(row: Compared, workload: int) -> WorkloadPlan | None:
     return row.workloads[0]
 
 
-def _foot(comparison: Comparison, figures: Sequence[ComparedFigure], hidden: tuple[str, ...], width: int) -> list[Row]:
+def _foot(
+    comparison: Comparison, columns: Sequence[ComparedFigure], hidden_titles: tuple[str, ...], width: int
+) -> list[Row]:
     """Lines below the table, the most important first."""
     rows: list[Row] = []
     if comparison.without:
         names = ", ".join(clean(name).rpartition("/")[2] for name in comparison.without)
         rows.append(to_width([(f"without {names}", "warn")], width))
-    marked = {key for row in comparison.rows for key in row.best}
-    best = [figure.best for figure in figures if figure.key in marked]
-    if best:
-        rows.append(to_width([(_BEST, "ok"), (f" {', '.join(best)}", "muted")], width))
+    marked_keys = {key for row in comparison.rows for key in row.best}
+    best_texts = [column.best for column in columns if column.key in marked_keys]
+    if best_texts:
+        rows.append(to_width([(_BEST_MARK, "ok"), (f" {', '.join(best_texts)}", "muted")], width))
     if comparison.unpriced:
-        rows += _folded("no price: [prices] of the config, or typed with the server", width)
-    if hidden:
-        rows.append(to_width([(left_out_note(hidden, width), "muted")], width))
-    return [*rows, *_folded(comparison.like_for_like, width)]
+        rows += _sentence_rows("no price: [prices] of the config, or typed with the server", width)
+    if hidden_titles:
+        rows.append(to_width([(left_out_note(hidden_titles, width), "muted")], width))
+    return [*rows, *_sentence_rows(comparison.like_for_like, width)]
 
 
-def _folded(text: str, width: int) -> list[Row]:
+def _sentence_rows(text: str, width: int) -> list[Row]:
     """A sentence in as many lines as it takes."""
     return [to_width([(line, "muted")], width) for line in folded(text, width)]
 
 
-def _problem(row: Compared) -> str:
-    """Why there is no answer on this type."""
+def _problem_text(row: Compared) -> str:
+    """Why there is no answer on a type of GPU: the problem of the first workload that has one, with its name."""
     plan = next((plan for plan in row.workloads if plan.problem), None)
     if plan is None:
         return clean(with_field_names(row.problem)) or "no answer"
     problem = with_field_names(plan.problem)
     if len(row.workloads) > 1:
-        problem = f"{cut(plan.name, _NAMES[1])}: {problem}"
+        problem = f"{cut(plan.name, _NAME_CELLS[1])}: {problem}"
     return clean(problem)
 
 
-def _reason(start: Piece, problem: str, most: int, width: int) -> list[Row]:
+def _reason_rows(name: Piece, problem: str, most: int, width: int) -> list[Row]:
     """The reason why there are no figures, in up to `most` lines behind the name of the GPU."""
-    room = max(1, width - cells(start[0]) - 2)
-    texts = list(folded(problem, room))
-    if len(texts) > most:
-        texts = [*texts[: most - 1], cut(" ".join(texts[most - 1 :]), room)]
-    blank: Piece = (" " * cells(start[0]), "text")
-    begins = [start, *[blank] * (len(texts) - 1)]
+    name_cells = cells(name[0])
+    texts = cut_to_lines(problem, max(1, width - name_cells - 2), most)
+    begin = name
     rows: list[Row] = []
-    for begin, text in zip(begins, texts, strict=True):
+    for text in texts:
         rows.append(to_width([begin, ("  ", "text"), (text, "warn")], width))
+        begin = (" " * name_cells, "text")
     return rows

@@ -254,10 +254,10 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
     """The picture that was asked for; else the plot, and the servers below it where there is room for both."""
     width = scene.width
     if scene.picture == "gpus":
-        return compare.comparison_lines(width, height, scene.state.calculation.comparison, scene.state.workload_number)
+        return compare.comparison_rows(width, height, scene.state.calculation.comparison, scene.state.workload_number)
     if scene.picture == "simulated":
         simulation = scene.state.calculation.simulation(scene.state.workload_number)
-        return to_height(simulated.queue_lines(width, height, simulation, scene.glyphs), width, height)
+        return to_height(simulated.simulation_rows(width, height, simulation, scene.glyphs), width, height)
     plot_first = scene.picture == "itl"
     if height < 2 * _LEAST_OF_SEVERAL + 1:
         if plot_first:

@@ -27,23 +27,24 @@ from gpumon.tui.sizing.canvas import (
 from gpumon.tui.sizing.fields import with_field_names
 
 NO_POINTS: Final = "no points yet: a fit needs 5 levels of load"
-_NEAR: Final = 2.0
-"""Limits up to so many times what else is shown are drawn; the others are only named."""
+_FURTHEST_LIMIT: Final = 2.0
+"""Limits up to so many times the largest load that is shown anyway are drawn."""
 _MOST_LIMITS: Final = 2
-_FAR: Final = 2.5
+"""Limits that are drawn, the first to hold first."""
+_HIGHEST_GOAL: Final = 2.5
 """A goal up to so many times the highest ITL is drawn; one above is only named."""
 _HEADROOM: Final = 1.05
 """Room on the x axis behind the last limit or point."""
-_LINES: Final = {Source.MEASURED: "fit", Source.SWEEP: "sweep", Source.RESCALED: "re-scaled"}
+_CURVE_NAMES: Final = {Source.MEASURED: "fit", Source.SWEEP: "sweep", Source.RESCALED: "re-scaled"}
 """Name of the curve by its source; else it is a roofline."""
-_PROBES: Final = (0.25, 0.5, 0.75, _HEADROOM)
-"""Shares of the x axis at which the curve is asked how high it goes."""
+_SAMPLES: Final = (0.25, 0.5, 0.75, _HEADROOM)
+"""Shares of the largest load at which the curve is asked for its height: the last is the end of the axis."""
 _SECONDS_FROM_S: Final = 10.0
 """From this ITL on the y axis is in seconds."""
 
 
 class MeasuredRange(NamedTuple):
-    """The requests in flight between which something was measured."""
+    """The requests in flight between which something was measured; `high` is 0 where nothing was."""
 
     low: float
     high: float
@@ -62,9 +63,11 @@ class _Plot(NamedTuple):
     """Everything that is drawn, in requests in flight and seconds."""
 
     points: list[tuple[float, float]]
+    """Measured loads and their ITL."""
     curve: Curve | None
     measured: MeasuredRange
     planned: float | None
+    """The load of an instance at the target; None where it is not known."""
     planned_s: float | None
     """ITL at the planned load; None where it is not known."""
     goal_s: float | None
@@ -74,7 +77,9 @@ class _Plot(NamedTuple):
     beyond: list[Limit]
     """The first limit, where it lies too far to the right to be drawn."""
     most_x: float
+    """The largest load of the x axis."""
     most_s: float
+    """The largest ITL of the y axis."""
 
 
 def latency_chart(width: int, height: int, instance: Instance, plan: WorkloadPlan, glyphs: Glyphs) -> list[Row]:
@@ -85,11 +90,20 @@ def latency_chart(width: int, height: int, instance: Instance, plan: WorkloadPla
     if not plot.points and plot.curve is None:
         return reason_rows(f"ITL {title}", _why_no_curve(instance) or NO_POINTS, width, height)
     marks = CHART_MARKS[glyphs]
-    in_seconds = plot.most_s >= _SECONDS_FROM_S
-    scales = (Scale(plot.most_x), Scale(plot.most_s, 1.0 if in_seconds else 1e-3))
-    keys = list(_legend(plot, instance, marks))
-    title = f"ITL in {'s' if in_seconds else 'ms'} {title}"
-    return framed_picture((width, height), title, scales, keys, glyphs, lambda canvas: _draw(canvas, plot, marks))
+    if plot.most_s >= _SECONDS_FROM_S:
+        unit = "s"
+        scale_y = Scale(plot.most_s)
+    else:
+        unit = "ms"
+        scale_y = Scale(plot.most_s, unit=1e-3)
+    return framed_picture(
+        (width, height),
+        f"ITL in {unit} {title}",
+        (Scale(plot.most_x), scale_y),
+        list(_legend_entries(plot, instance, marks)),
+        glyphs,
+        lambda canvas: _draw(canvas, plot, marks),
+    )
 
 
 def _why_no_curve(instance: Instance) -> str:
@@ -101,17 +115,18 @@ def _why_no_curve(instance: Instance) -> str:
 
 def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
     """The values and the extent of the plot of one workload."""
-    measured = _measured(instance)
-    points = _points(instance)
+    measured = _measured_range(instance)
+    points = _measured_points(instance)
     planned = _drawable(number(plan.running))
-    limits = _limits(plan)
-    base = _base(points, planned, measured, limits)
-    near = [limit for limit in limits if limit.concurrency <= _NEAR * base][:_MOST_LIMITS]
-    most_x = max([base, *(limit.concurrency for limit in near)])
+    limits = _load_limits(plan)
+    least_extent = _least_extent(points, planned, measured, limits)
+    furthest = _FURTHEST_LIMIT * least_extent
+    drawn_limits = [limit for limit in limits if limit.concurrency <= furthest][:_MOST_LIMITS]
+    most_x = max([least_extent, *(limit.concurrency for limit in drawn_limits)])
     highest_s = _highest_s(points, instance.curve, most_x)
     goal_s = _drawable(instance.goal_itl_s)
     goal_in_view = False
-    if goal_s is not None and (not highest_s or goal_s <= _FAR * highest_s):
+    if goal_s is not None and (not highest_s or goal_s <= _HIGHEST_GOAL * highest_s):
         goal_in_view = True
         highest_s = max(highest_s, goal_s)
     return _Plot(
@@ -122,15 +137,15 @@ def _plot_of(instance: Instance, plan: WorkloadPlan) -> _Plot:
         planned_s=_itl_s(instance.curve, planned),
         goal_s=goal_s,
         goal_in_view=goal_in_view,
-        limits=near,
-        beyond=[limit for limit in limits[:1] if limit not in near],
+        limits=drawn_limits,
+        beyond=[limit for limit in limits[:1] if limit not in drawn_limits],
         most_x=most_x * _HEADROOM,
         most_s=highest_s or 1.0,
     )
 
 
-def _limits(plan: WorkloadPlan) -> list[Limit]:
-    """The limits of the x axis, in their order: that of the ITL is the goal."""
+def _load_limits(plan: WorkloadPlan) -> list[Limit]:
+    """The limits of requests in flight, in their order, but that of the ITL, which is drawn as the goal."""
     limits = []
     for limit in plan.limits:
         if can_be_drawn(limit.concurrency) and limit.kind is not LimitKind.ITL:
@@ -138,7 +153,7 @@ def _limits(plan: WorkloadPlan) -> list[Limit]:
     return limits
 
 
-def _measured(instance: Instance) -> MeasuredRange:
+def _measured_range(instance: Instance) -> MeasuredRange:
     """The loads between which the fit has points; an empty range without a fit."""
     fit = instance.fitted
     if fit is None:
@@ -153,7 +168,7 @@ def _drawable(value: float | None) -> float | None:
     return None
 
 
-def _points(instance: Instance) -> list[tuple[float, float]]:
+def _measured_points(instance: Instance) -> list[tuple[float, float]]:
     """Loads and ITL that were measured on an instance like this one."""
     if instance.seen is None or not instance.alike:
         return []
@@ -164,7 +179,7 @@ def _points(instance: Instance) -> list[tuple[float, float]]:
     return points
 
 
-def _base(
+def _least_extent(
     points: list[tuple[float, float]], planned: float | None, measured: MeasuredRange, limits: list[Limit]
 ) -> float:
     """The load that the x axis shows at least: what was measured and planned; else the first limit."""
@@ -173,17 +188,17 @@ def _base(
         loads.append(planned)
     if can_be_drawn(measured.high):
         loads.append(measured.high)
-    base = max(loads, default=0.0)
-    if not base and limits:
-        base = limits[0].concurrency
-    return base or 1.0
+    extent = max(loads, default=0.0)
+    if not extent and limits:
+        extent = limits[0].concurrency
+    return extent or 1.0
 
 
 def _highest_s(points: list[tuple[float, float]], curve: Curve | None, most_x: float) -> float:
     """The highest ITL of points and curve; 0 where there is none."""
     heights = [itl_s for _, itl_s in points]
     if curve is not None:
-        for share in _PROBES:
+        for share in _SAMPLES:
             itl_s = curve.itl_s(most_x * share)
             if can_be_drawn(itl_s):
                 heights.append(itl_s)
@@ -198,7 +213,7 @@ def _itl_s(curve: Curve | None, running: float | None) -> float | None:
 
 
 def _draw(canvas: Canvas, plot: _Plot, marks: Marks) -> None:
-    """Draw the curve first: what is drawn later stands before it, lines stay behind."""
+    """Draw the plot: the curve first, as lines stay behind it, then the points, which stand before all."""
     if plot.curve is not None:
         canvas.draw_curve(plot.curve.itl_s, plot.measured.covers, "accent")
     for limit in plot.limits:
@@ -211,36 +226,37 @@ def _draw(canvas: Canvas, plot: _Plot, marks: Marks) -> None:
         canvas.draw_mark(plot.planned, plot.planned_s or 0.0, marks.plan, "focus")
 
 
-def _legend(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEntry]:
+def _legend_entries(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEntry]:
     """The entries of the legend, the most telling first."""
     if plot.planned is not None:
-        yield LegendEntry(marks.plan, "focus", _planned_words(plot, plot.planned))
+        yield LegendEntry(marks.plan, "focus", _planned_text(plot, plot.planned))
     if plot.goal_s is not None:
-        above = ""
+        goal = _goal_text(instance, plot.goal_s)
         if not plot.goal_in_view:
-            above = ", above the scale"
-        yield LegendEntry(marks.goal * 2, "warn", _goal_words(instance, plot.goal_s) + above)
+            goal = f"{goal}, above the scale"
+        yield LegendEntry(marks.goal * 2, "warn", goal)
     if plot.curve is not None:
-        yield from _curve_keys(plot, instance, marks)
+        yield from _curve_entries(plot, instance, marks)
     for limit in plot.limits:
-        yield LegendEntry(marks.limit, "critical", f"{_word(limit)} limit {whole(limit.concurrency)}")
+        yield LegendEntry(marks.limit, "critical", f"{_limit_name(limit)} limit {whole(limit.concurrency)}")
     if plot.points:
         yield LegendEntry(marks.point, "tokens", f"{len(plot.points)} measured")
     if plot.curve is None:
-        yield LegendEntry("", "muted", f"no line: {clean(with_field_names(_why_no_curve(instance))) or NO_POINTS}")
+        why = clean(with_field_names(_why_no_curve(instance))) or NO_POINTS
+        yield LegendEntry("", "muted", f"no line: {why}")
     for limit in plot.beyond:
-        yield LegendEntry("", "muted", f"{_word(limit)} limit {whole(limit.concurrency)}, far right")
+        yield LegendEntry("", "muted", f"{_limit_name(limit)} limit {whole(limit.concurrency)}, far right")
 
 
-def _planned_words(plot: _Plot, running: float) -> str:
+def _planned_text(plot: _Plot, running: float) -> str:
     """The planned load with its ITL, and how far that may be trusted."""
     itl = "not known"
     if plot.planned_s is not None:
-        itl = _time(plot.planned_s)
-    return f"planned {whole(running)}: {itl}{_doubt(plot, running)}"
+        itl = _time_text(plot.planned_s)
+    return f"planned {whole(running)}: {itl}{_doubt_text(plot, running)}"
 
 
-def _doubt(plot: _Plot, running: float) -> str:
+def _doubt_text(plot: _Plot, running: float) -> str:
     """How far the planned point may be trusted, as the legend says it."""
     if plot.planned_s is None or plot.measured.covers(running):
         return ""
@@ -249,18 +265,21 @@ def _doubt(plot: _Plot, running: float) -> str:
     return " extrapolated"
 
 
-def _goal_words(instance: Instance, goal_s: float) -> str:
-    """The goal as it was asked for, and as a mean where that is another time."""
-    asked_ms = instance.workload.itl_p95_ms
-    mean = _time(goal_s)
-    if asked_ms is None or not can_be_drawn(asked_ms) or _time(asked_ms / 1e3) == mean:
+def _goal_text(instance: Instance, goal_s: float) -> str:
+    """The goal of the mean, which is drawn; before it the p95 that was asked for, where that is another time."""
+    p95_ms = instance.workload.itl_p95_ms
+    mean = _time_text(goal_s)
+    if p95_ms is None or not can_be_drawn(p95_ms):
         return f"goal {mean}"
-    return f"goal {_time(asked_ms / 1e3)} p95 is {mean} mean"
+    p95 = _time_text(p95_ms / 1e3)
+    if p95 == mean:
+        return f"goal {mean}"
+    return f"goal {p95} p95 is {mean} mean"
 
 
-def _curve_keys(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEntry]:
+def _curve_entries(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[LegendEntry]:
     """Name of the curve, and the loads at which it is extrapolated."""
-    name = _LINES.get(instance.source, "roofline")
+    name = _CURVE_NAMES.get(instance.source, "roofline")
     if instance.fitted is not None and instance.fitted.anchored and instance.source is not Source.RESCALED:
         name = "scaled roofline"
     if instance.band:
@@ -269,16 +288,16 @@ def _curve_keys(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Legen
         yield LegendEntry(marks.thin, "muted", f"{name}, not measured")
         return
     yield LegendEntry(marks.thick, "accent", name)
-    outside = list[str]()
-    if plot.measured.low / EXTRAPOLATED >= 1.0:
-        outside.append(f"below {whole(plot.measured.low)}")
+    extrapolated = list[str]()
+    if plot.measured.low / EXTRAPOLATED >= 1.0:  # there is no load below one request
+        extrapolated.append(f"below {whole(plot.measured.low)}")
     if plot.most_x > plot.measured.high * EXTRAPOLATED * _HEADROOM:
-        outside.append(f"beyond {whole(plot.measured.high)}")
-    if outside:
-        yield LegendEntry(marks.thin, "muted", f"extrapolated {' and '.join(outside)}")
+        extrapolated.append(f"beyond {whole(plot.measured.high)}")
+    if extrapolated:
+        yield LegendEntry(marks.thin, "muted", f"extrapolated {' and '.join(extrapolated)}")
 
 
-def _time(value_s: float) -> str:
+def _time_text(value_s: float) -> str:
     """An ITL or a goal with three digits and its unit."""
     if value_s < 0.9995:
         return f"{value_s * 1e3:.3g} ms"
@@ -287,5 +306,8 @@ def _time(value_s: float) -> str:
     return f"{value_s:,.0f} s"
 
 
-def _word(limit: Limit) -> str:
-    return "max seqs" if limit.kind is LimitKind.MAX_NUM_SEQS else limit.kind.value
+def _limit_name(limit: Limit) -> str:
+    """The name of a limit in the legend."""
+    if limit.kind is LimitKind.MAX_NUM_SEQS:
+        return "max seqs"
+    return str(limit.kind.value)

@@ -6,21 +6,30 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from gpumon.readings import format as human
-from gpumon.readings.missing import Missing, Reading
+from gpumon.readings.missing import Missing
 from gpumon.readings.text import clean
 from gpumon.sizing.simulate.experiment import Simulation
 from gpumon.sizing.simulate.figures import Figures, QueuePoint
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.canvas import CHART_MARKS, Canvas, LegendEntry, Marks, Scale, framed_picture, reason_rows
+from gpumon.tui.sizing.canvas import (
+    CHART_MARKS,
+    Canvas,
+    LegendEntry,
+    LegendLines,
+    Marks,
+    Scale,
+    framed_picture,
+    reason_rows,
+)
 
-_LEGENDS: Final = ((9, 4), (7, 3), (5, 1))
-"""Lines of the legend from a height on: the percentiles of three latencies are the answer."""
-_HEADROOM = 1.05
-"""Room above the highest value."""
+_LEGEND_LINES: Final[LegendLines] = ((9, 4), (7, 3), (5, 1))
+"""More than other pictures have: the percentiles of three latencies are the answer."""
+_HEADROOM: Final = 1.05
+"""End of the y axis over the largest number of requests."""
 
 
-def queue_lines(width: int, height: int, simulation: Simulation | None, glyphs: Glyphs) -> list[Row]:
+def simulation_rows(width: int, height: int, simulation: Simulation | None, glyphs: Glyphs) -> list[Row]:
     """Running and waiting requests of one instance at its share of the target; the formula's mean is a line across."""
     title = "simulation of one instance"
     if simulation is None:
@@ -30,61 +39,62 @@ def queue_lines(width: int, height: int, simulation: Simulation | None, glyphs: 
     figures = simulation.figures[0]
     marks = CHART_MARKS[glyphs]
     name = clean(simulation.name)
-    text = f"{title}, running and waiting requests over seconds: {name}, {simulation.arrivals}"
+    long_title = f"{title}, running and waiting requests over seconds: {name}, {simulation.arrivals}"
     most = max((max(point.running, point.waiting) for point in figures.queue), default=1.0)
-    formula = simulation.formula.running
-    if not isinstance(formula, Missing):
-        most = max(most, formula)
+    formula_running = simulation.formula.running
+    if not isinstance(formula_running, Missing):
+        most = max(most, formula_running)
     scales = (Scale(figures.seconds), Scale(max(1.0, most * _HEADROOM)))
-    keys = _legend(simulation, figures, marks)
+    legend = _legend_entries(simulation, figures, marks)
 
     def draw(canvas: Canvas) -> None:
-        canvas.draw_curve(_over_time(figures.queue, "waiting"), lambda _: True, "warn")
-        canvas.draw_curve(_over_time(figures.queue, "running"), lambda _: True, "accent")
-        if not isinstance(formula, Missing):
-            canvas.draw_horizontal(formula, marks.goal, "muted")
+        canvas.draw_curve(_over_time(figures.queue, "waiting"), _all_simulated, "warn")
+        canvas.draw_curve(_over_time(figures.queue, "running"), _all_simulated, "accent")
+        if not isinstance(formula_running, Missing):
+            canvas.draw_horizontal(formula_running, marks.goal, "muted")
 
-    return framed_picture((width, height), text, scales, keys, glyphs, draw, _LEGENDS)
+    return framed_picture((width, height), long_title, scales, legend, glyphs, draw, _LEGEND_LINES)
+
+
+def _all_simulated(_time_s: float) -> bool:
+    """Whether a curve is known at a time: it is at every time, so that no part of it is drawn thin."""
+    return True
 
 
 def _over_time(queue: Sequence[QueuePoint], name: str) -> Callable[[float], float]:
-    """A figure of the queue at a time: that of the nearest moment."""
+    """A function from a time in seconds to a figure of the queue at the last moment before it."""
     values = [float(getattr(point, name)) for point in queue]
+    step_s = 1.0
     if len(queue) > 1:
-        apart_s = queue[1].time_s - queue[0].time_s
-    else:
-        apart_s = 1.0
+        step_s = queue[1].time_s - queue[0].time_s
 
     def value(time_s: float) -> float:
-        return values[min(len(values) - 1, max(0, int(time_s / apart_s)))]
+        return values[min(len(values) - 1, max(0, int(time_s / step_s)))]
 
     return value
 
 
-def _legend(simulation: Simulation, figures: Figures, marks: Marks) -> list[LegendEntry]:
+def _legend_entries(simulation: Simulation, figures: Figures, marks: Marks) -> list[LegendEntry]:
     """The lines, and each latency beside its goal and its formula."""
-    keys = [LegendEntry(marks.thick, "accent", "running"), LegendEntry(marks.thick, "warn", "waiting")]
-    if not isinstance(simulation.formula.running, Missing):
-        keys.append(LegendEntry(marks.goal * 2, "muted", f"formula {human.whole(simulation.formula.running)} running"))
+    formula = simulation.formula
+    entries = [LegendEntry(marks.thick, "accent", "running"), LegendEntry(marks.thick, "warn", "waiting")]
+    if not isinstance(formula.running, Missing):
+        entries.append(LegendEntry(marks.goal * 2, "muted", f"formula {human.whole(formula.running)} running"))
     latencies = (
-        ("TTFT", figures.ttft_s, simulation.goal_ttft_s, simulation.formula.ttft_s),
-        ("ITL", figures.itl_s, simulation.goal_itl_s, simulation.formula.itl_s),
-        ("E2E", figures.e2e_s, simulation.goal_e2e_s, simulation.formula.e2e_s),
+        ("TTFT", figures.ttft_s, simulation.goal_ttft_s, formula.ttft_s),
+        ("ITL", figures.itl_s, simulation.goal_itl_s, formula.itl_s),
+        ("E2E", figures.e2e_s, simulation.goal_e2e_s, formula.e2e_s),
     )
     for name, spread, goal_s, formula_s in latencies:
-        text = f"{name} p50 {_time(spread.p50)} p95 {_time(spread.p95)} p99 {_time(spread.p99)}"
-        text += f" (mean {_time(spread.mean)}, formula {_time(formula_s)})"
+        text = f"{name} p50 {human.seconds(spread.p50)} p95 {human.seconds(spread.p95)} p99 {human.seconds(spread.p99)}"
+        text += f" (mean {human.seconds(spread.mean)}, formula {human.seconds(formula_s)})"
         tone = "text"
         if not isinstance(goal_s, Missing):
-            text += f" goal {_time(goal_s)}"
+            text += f" goal {human.seconds(goal_s)}"
             tone = "critical" if name in simulation.missed else "ok"
-        keys.append(LegendEntry("", tone, text))
+        entries.append(LegendEntry("", tone, text))
     if figures.queue_grows:
-        keys.append(LegendEntry("", "critical", "the queue grows: it does not keep up"))
+        entries.append(LegendEntry("", "critical", "the queue grows: it does not keep up"))
     if not isinstance(figures.goodput_ratio, Missing):
-        keys.append(LegendEntry("", "text", f"goodput {figures.goodput_ratio:.0%}"))
-    return keys
-
-
-def _time(seconds: Reading) -> str:
-    return human.seconds(seconds)
+        entries.append(LegendEntry("", "text", f"goodput {figures.goodput_ratio:.0%}"))
+    return entries
