@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gpumon.sources.attachment import EngineFacts
     from gpumon.sources.discovery.source import EngineDiscovery
     from gpumon.sources.endpoint import EndpointSource
-    from gpumon.sources.feeds import FileFeed
+    from gpumon.sources.file_feed import FileFeed
     from gpumon.sources.ownership import Ownership
     from gpumon.sources.source import Round, Source
     from gpumon.triage.alerts import Alerts

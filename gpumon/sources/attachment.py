@@ -310,7 +310,7 @@ def _training_of(reading: EngineReading, llm: LlmSpec | None) -> Training | None
     """The training of a feed, with what its tokens cost; None where nothing is trained."""
     if reading.training is None:
         return None
-    from gpumon.sources.feeds import training_with_cost
+    from gpumon.sources.feed_readings import training_with_cost
 
     return training_with_cost(reading.training, llm)
 

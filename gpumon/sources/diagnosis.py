@@ -28,7 +28,8 @@ from gpumon.sources.discovery.chain import DISCOVERY_SOURCE
 from gpumon.sources.discovery.source import EngineDiscovery, discover
 from gpumon.sources.driver.source import DriverSource, Vendor, vendor_of
 from gpumon.sources.endpoint import EndpointSource
-from gpumon.sources.feeds import FileFeed, feeds_of
+from gpumon.sources.feeds import feeds_of
+from gpumon.sources.file_feed import FileFeed
 from gpumon.sources.gpu_checks import ACTIVITY, driver_checks, gpu_checks
 from gpumon.sources.host import ProcMeter
 from gpumon.sources.ownership import Ownership

@@ -68,13 +68,15 @@ _UNSEEN: Final = Series("", {})
 _HASH: Final = ord("#")
 """Begins a comment."""
 _CLOSE_ENOUGH_BYTES: Final = 64
-"""Bytes within which the end of what two pages share is searched for: a line of a page is longer."""
+"""Precision of the halving in `_shared_ends`: about a line, as what is shared is cut back to whole lines anyway."""
 _END_BYTES: Final = 16
 """Bytes at the end of a page in which OpenMetrics' `# EOF` stands, with some blanks behind it."""
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*(?=[ \t{])")
+"""A metric name, which ends before a blank or a brace."""
 _QUOTED = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
 """A text in quotes with escapes; its group is what stands between the quotes."""
 _TERM = re.compile(rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_:]*)|{_QUOTED})\s*(?:=\s*{_QUOTED}\s*)?(,|(?=\}}))")
+"""A label with its value, or a name in quotes alone, up to the comma behind it or to the closing brace."""
 _ESCAPE = re.compile(r"\\([\\n\"])")
 _ESCAPED = {"\\": "\\", "n": "\n", '"': '"'}
 
@@ -147,11 +149,10 @@ class Scanner:
             if series is not _UNSEEN and b"_" not in tail:
                 try:
                     values[series] = float(tail)
-                except ValueError:
-                    pass
-                else:
                     samples += 1
                     continue
+                except ValueError:
+                    pass  # more than a plain number: read as a new line
             try:
                 new_sample = self._new_sample(line)
             except ValueError:
@@ -201,7 +202,7 @@ class Scanner:
         return repeated
 
     def _learn_heads(self, first: int, old_lines: Sequence[bytes], changed: Sequence[bool]) -> bool:
-        """Note the heads of the changed lines of the last page, from its line `first` on.
+        """Note the heads of the changed lines of the last page, whose number `first` is that of `old_lines[0]`.
 
         Returns whether all of them are plain samples.
         """
@@ -214,7 +215,10 @@ class Scanner:
         return True
 
     def _new_values(self, first: int, lines: Sequence[bytes], changed: Sequence[bool]) -> dict[Series, float] | None:
-        """The values of the changed lines of a page, from its line `first` on; None where one is more than a value."""
+        """The values of the changed lines of a page, from its line `first` on.
+
+        None where one differs from its old line in more than a plain value.
+        """
         here = slice(first, first + len(lines))
         changed_lines = [*compress(lines, changed)]
         heads = [*compress(self._heads[here], changed)]
@@ -228,7 +232,7 @@ class Scanner:
             if series is not None:
                 wanted.append(series)
                 tails.append(line[len(head) :])
-        if b"_" in b"".join(tails):  # float() would take it
+        if b"_" in b"".join(tails):  # float() would take `1_0`
             return None
         try:
             return dict(zip(wanted, map(float, tails), strict=True))
@@ -429,6 +433,7 @@ def _unescape(text: str) -> str:
 
 
 def _escaped_character(match: re.Match[str]) -> str:
+    """The character that an escape stands for."""
     return _ESCAPED[match[1]]
 
 

@@ -417,12 +417,12 @@ def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int
     """Descriptors of the folders that a path leads through, links resolved, and of its end; closed with `opened`."""
     root, parts = _root_and_parts(path)
     folders = [_open_entry(opened, root, flags=os.O_DIRECTORY)]
-    waiting = parts[::-1]
+    parts_ahead = parts[::-1]  # the next one is the last: it is popped
     links = 0
     for _ in range(MOST_PATH_PARTS):
-        if not waiting:
+        if not parts_ahead:
             return folders
-        part = waiting.pop()
+        part = parts_ahead.pop()
         if part == "..":
             folders = folders[:-1] or folders  # the root's parent is the root
             continue
@@ -430,17 +430,29 @@ def _walk(path: Path, reader: ReadingUser | None, opened: ExitStack) -> list[int
             raise NotTheModelsError(f"/{part} holds no models", path)
         _permit(reader, os.fstat(folders[-1]), 1, path)
         entry = _open_entry(opened, part, folders[-1])
-        if not stat.S_ISLNK(os.fstat(entry).st_mode):
+        target = _target_of(entry)
+        if target is None:
             folders.append(entry)
             continue
         links += 1
         if links > MOST_LINKS:
             break
-        target = Path(os.readlink("", dir_fd=entry))
         if target.is_absolute():
             folders = folders[:1]
-        waiting += [name for name in reversed(target.parts) if name != target.anchor]
+        parts_ahead += _parts_below_anchor(target)[::-1]
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def _target_of(descriptor: int) -> Path | None:
+    """Target of the link that is open here; None if it is no link. Raises OSError."""
+    if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+        return Path(os.readlink("", dir_fd=descriptor))
+    return None
+
+
+def _parts_below_anchor(path: Path) -> list[str]:
+    """The parts of a path, without the slash that an absolute one begins with."""
+    return [part for part in path.parts if part != path.anchor]
 
 
 def _root_and_parts(path: Path) -> tuple[str, list[str]]:

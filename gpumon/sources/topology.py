@@ -23,14 +23,17 @@ class UnreadableTopologyError(Exception):
 
 
 def topology() -> Topology:
-    """The topology, read in a process of its own. Blocks. Raises UnreadableTopologyError."""
+    """The topology of this host, by the driver of its GPUs, read in a process of its own.
+
+    Blocks. Raises UnreadableTopologyError.
+    """
     vendor = vendor_of()
     arguments = ["gpumon.sources.nvml.topology"]
     if vendor is not NVIDIA:
         arguments = ["gpumon.sources.sysfs.topology", vendor.source]
     process = spawn((sys.executable, "-m", *arguments), None)
     try:
-        out, err = process.communicate(timeout=_TIMEOUT_S)
+        output, errors = process.communicate(timeout=_TIMEOUT_S)
     except KeyboardInterrupt:
         process.kill()  # it is in a session of its own, which Ctrl+C does not reach
         raise
@@ -38,13 +41,13 @@ def topology() -> Topology:
         process.kill()
         raise UnreadableTopologyError(f"{vendor.driver} did not answer within {_TIMEOUT_S:g} s: see dmesg") from None
     if process.returncode == EXIT_UNREADABLE:
-        raise UnreadableTopologyError(clean(out.decode("utf-8", "replace"), 400))
+        raise UnreadableTopologyError(clean(output.decode("utf-8", "replace"), 400))
     if process.returncode:
-        last = err.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        last_line = errors.decode("utf-8", "replace").strip().rpartition("\n")[2]
         raise UnreadableTopologyError(
-            f"the reading of the topology ended with {process.returncode}: {clean(last, 200)}"
+            f"the reading of the topology ended with {process.returncode}: {clean(last_line, 200)}"
         )
     try:
-        return msgspec.msgpack.decode(out, type=Topology)
+        return msgspec.msgpack.decode(output, type=Topology)
     except msgspec.MsgspecError as error:
         raise UnreadableTopologyError(f"the topology cannot be read: {clean(str(error), 200)}") from None

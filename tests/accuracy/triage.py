@@ -28,9 +28,10 @@ from gpumon.sources.attachment import EngineFacts
 from gpumon.sources.endpoint import BACK_OFF
 from gpumon.sources.engines.vllm import VllmAdapter
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.feeds import as_feed, endpoint_of, engine_row_of
+from gpumon.sources.feed_readings import as_feed, endpoint_of
 from gpumon.sources.last_seen.memory import LastSeen
 from gpumon.sources.packaged import gpu_catalogue
+from gpumon.sources.page_feed import engine_row_of
 from gpumon.sources.probe import IDENTITY
 from gpumon.sources.simulator.scenario import Scenario, Truth
 from gpumon.sources.simulator.scenarios import SCENARIOS

@@ -17,7 +17,7 @@ import pytest
 from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, Phase, Training
-from gpumon.sources.feeds import FIRST_GAP_S, WINDOW_BYTES, FeedTail, FileFeed, parse_step, parse_time
+from gpumon.sources.file_feed import FIRST_GAP_S, WINDOW_BYTES, FeedTail, FileFeed, parse_step, parse_time
 from tests.each_row import each_row
 from tests.sources.polling import until
 
@@ -225,7 +225,7 @@ async def test_a_file_system_that_hangs_costs_the_row_and_not_the_loop(
     append(file, tokens=1)
     hangs = tmp_path / "hangs"
     os.mkfifo(hangs)
-    monkeypatch.setattr("gpumon.sources.feeds._SILENT_S", 0.2)
+    monkeypatch.setattr("gpumon.sources.file_feed._SILENT_S", 0.2)
     async with tailing(file) as source:
         monkeypatch.setattr(source._tail, "_path", Waiting(hangs))
         assert await until(lambda: source.reading.state is EndpointState.TIMEOUT)

@@ -15,7 +15,7 @@ from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineKind, EngineReading, Phase
 from gpumon.sources.exposition import Scanner
-from gpumon.sources.feeds import PageFeed, engine_row_of
+from gpumon.sources.page_feed import PageFeed, engine_row_of
 from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply, Request
 from tests.sources.engines.contract import check

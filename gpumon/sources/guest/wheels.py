@@ -11,9 +11,15 @@ import msgspec
 from gpumon.sources.guest.facts import python_facts
 
 LEAST_PYTHON: Final = (3, 10)
+"""The oldest Python that runs gpumon."""
+_MOST_DIGITS: Final = 9
+"""Digits of a number in a version that are read: names of files come from outside."""
 _OLD_MANYLINUX: Final = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 """Names of before PEP 600, and the glibc that each stands for."""
 _LIBC: Final = {"manylinux": "glibc", "musllinux": "musl"}
+"""Name of a platform tag -> the C library that it stands for."""
+_PYTHON_TAG: Final = re.compile(r"(?P<implementation>py|cp)(?P<major>[0-9])(?P<minor>[0-9]*)")
+"""The first part of a wheel's tag, such as `py3` or `cp312`."""
 _WHEEL: Final = re.compile(r"(?P<name>[A-Za-z0-9_.]+)-(?P<version>[^-]+)(-[0-9][^-]*)?-(?P<tag>[^-]+-[^-]+-[^-]+)\.whl")
 
 
@@ -21,7 +27,9 @@ class PythonThere(msgspec.Struct, frozen=True):
     """A Python of a host, as `python_facts` tells of it there."""
 
     version: tuple[int, int]
+    """Major and minor version."""
     implementation: str
+    """As `sys.implementation.name`, such as `cpython`."""
     free_threaded: bool
     machine: str
     bits: int
@@ -53,18 +61,24 @@ class PythonThere(msgspec.Struct, frozen=True):
         return False
 
     def _has_abi(self, python: str, abi: str) -> bool:
-        """Whether a wheel of this Python tag and ABI can be loaded."""
+        """Whether a wheel of this Python tag and ABI tag can be loaded."""
         major, minor = self.version
-        match = re.fullmatch(r"(py|cp)([0-9])([0-9]*)", python)
-        if match is None or int(match[2]) != major:
+        match = _PYTHON_TAG.fullmatch(python)
+        if match is None or int(match["major"]) != major:
             return False
-        tag_minor = int(match[3] or 0)
-        if abi == "none" and match[1] == "py":
-            return tag_minor <= minor
-        if abi == "none":
+        tag_minor = int(match["minor"] or 0)
+        is_any_python = match["implementation"] == "py"
+        if abi == "none":  # no compiled code: `py311` runs on later ones, too, `cp311` on that one only
+            if is_any_python:
+                return tag_minor <= minor
             return tag_minor == minor
-        if match[1] != "cp" or self.implementation != "cpython":
+        if is_any_python or self.implementation != "cpython":
             return False
+        return self._has_compiled_abi(abi, tag_minor)
+
+    def _has_compiled_abi(self, abi: str, tag_minor: int) -> bool:
+        """Whether code compiled for this ABI of a CPython can be loaded; of abi3 that of later ones, too."""
+        _, minor = self.version
         if abi == "abi3":
             return tag_minor <= minor and not self.free_threaded
         return abi == self._own_abi and tag_minor == minor
@@ -83,7 +97,7 @@ class PythonThere(msgspec.Struct, frozen=True):
         if not platform.endswith(f"_{self.machine}") or self.bits != 64:
             return False
         name = platform.removesuffix(f"_{self.machine}")
-        if name == "linux":
+        if name == "linux":  # compiled on this machine
             return self._is_like_here()
         if name in _OLD_MANYLINUX:
             return self.libc == "glibc" and self.libc_version >= _OLD_MANYLINUX[name]
@@ -118,10 +132,10 @@ def wheel_name(file_name: str) -> WheelName | None:
     match = _WHEEL.fullmatch(file_name)
     if match is None:
         return None
-    version = tuple(int(number[:9]) for number in re.findall(r"[0-9]+", match["version"]))
+    version = tuple(int(number[:_MOST_DIGITS]) for number in re.findall(r"[0-9]+", match["version"]))
     return WheelName(normalised(match["name"]), version, match["tag"])
 
 
 def normalised(project: str) -> str:
-    """A project's name as two spellings of it have it in common (PEP 503)."""
+    """The one spelling of a project's name that all its spellings stand for (PEP 503)."""
     return re.sub(r"[-_.]+", "-", project).lower()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 from typing import Any, Final
 
 import msgspec
@@ -48,8 +49,8 @@ _FIGURES: Final = {
     ),
 }
 """Figure of a board -> the call that gives it, and its arguments."""
-_FIRST_OF: Final = {"ecc": "nvmlDeviceGetEccMode", "mig": "nvmlDeviceGetMigMode"}
-"""Figure -> the call that gives its value now, and the one after the next restart."""
+_MODES: Final = {"ecc": "nvmlDeviceGetEccMode", "mig": "nvmlDeviceGetMigMode"}
+"""Figure -> the call that gives a pair: its value now, and the one after the next restart."""
 
 
 class _OpenGpu:
@@ -61,8 +62,9 @@ class _OpenGpu:
         self.handle: Any = pynvml.nvmlDeviceGetHandleByIndex(index)
         self.bus_id = _bus_id(pynvml.nvmlDeviceGetPciInfo(self.handle))
         self.switch_links = 0
+        """Number of active NVLinks that lead to an NVSwitch."""
         self.peers: list[str] = []
-        """PCI address at the other end of each active NVLink."""
+        """PCI address at the other end of each other active NVLink."""
         self._calls = Calls(DRIVER.api, Timings(), [""])
 
     def read(self, name: str, *arguments: Any, key: str = "") -> Any:
@@ -76,9 +78,9 @@ class _OpenGpu:
         for field, (name, arguments) in _FIGURES.items():
             value = self.read(name, *arguments, key=field)
             figures[field] = value if isinstance(value, Missing) else float(value)
-        for field, name in _FIRST_OF.items():
-            pair = self.read(name)
-            figures[field] = pair if isinstance(pair, Missing) else float(pair[0])
+        for field, name in _MODES.items():
+            values = self.read(name)
+            figures[field] = values if isinstance(values, Missing) else float(values[0])
         board = TopologyGpu(
             self.index,
             uuid=_text(self.read("nvmlDeviceGetUUID")),
@@ -89,12 +91,12 @@ class _OpenGpu:
             nvlinks=float(links),
             nvlinks_active=float(active),
             nvlinks_to_switch=self.switch_links,
-            slices=self._slices(figures["mig"]),
+            slices=self._slice_names(figures["mig"]),
         )
         return msgspec.structs.replace(board, **figures)
 
     def _read_links(self) -> tuple[int, int]:
-        """Number of its NVLinks, and of the active ones, whose other ends are remembered."""
+        """Number of its NVLinks, and of the active ones; notes in `switch_links` and `peers` where these lead."""
         links = 0
         active = 0
         for link in range(pynvml.NVML_NVLINK_MAX_LINKS):
@@ -114,8 +116,8 @@ class _OpenGpu:
                 self.peers.append(_bus_id(remote))
         return links, active
 
-    def _slices(self, mig: Reading) -> tuple[str, ...]:
-        """Names of its MIG slices."""
+    def _slice_names(self, mig: Reading) -> tuple[str, ...]:
+        """Names of its MIG slices; `mig`: whether MIG is on."""
         if isinstance(mig, Missing) or not mig:
             return ()
         most = self.read("nvmlDeviceGetMaxMigDeviceCount")
@@ -137,17 +139,17 @@ def _read_topology() -> Topology:
     pynvml.nvmlInit()
     driver, cuda = DRIVER.versions()
     boards: list[TopologyGpu] = []
-    opened: list[_OpenGpu] = []
+    open_gpus: list[_OpenGpu] = []
     for index in range(DRIVER.count()):
         board, gpu = _read_board(index)
         boards.append(board)
         if gpu is not None:
-            opened.append(gpu)
-    return Topology(driver, cuda, tuple(boards), tuple(_pairs(opened)))
+            open_gpus.append(gpu)
+    return Topology(driver, cuda, tuple(boards), tuple(_read_pairs(open_gpus)))
 
 
 def _read_board(index: int) -> tuple[TopologyGpu, _OpenGpu | None]:
-    """A GPU, and what it is asked further with; None where it cannot be."""
+    """A GPU as the topology shows it, and the open one to ask further; None where it cannot be opened."""
     try:
         gpu = _OpenGpu(index)
         return gpu.read_board(), gpu
@@ -159,16 +161,16 @@ def _read_board(index: int) -> tuple[TopologyGpu, _OpenGpu | None]:
         return TopologyGpu(index, fault="it is gone"), None
 
 
-def _pairs(opened: Sequence[_OpenGpu]) -> Iterable[Pair]:
-    """The connection of each pair of GPUs that can be asked."""
-    for place, first in enumerate(opened):
-        for second in opened[place + 1 :]:
-            path = _PATHS.get(_path_level(first, second), LinkPath.UNKNOWN)
-            yield Pair(first.index, second.index, path, _nvlinks(first, second))
+def _read_pairs(gpus: Sequence[_OpenGpu]) -> Iterable[Pair]:
+    """The connection of each two GPUs that are open."""
+    for first, second in combinations(gpus, 2):
+        level = _path_level(first, second)
+        path = _PATHS.get(level, LinkPath.UNKNOWN)
+        yield Pair(first.index, second.index, path, _nvlinks_between(first, second))
 
 
 def _path_level(first: _OpenGpu, second: _OpenGpu) -> int:
-    """The driver's number of the nearest part of PCIe that both have in common; -1: it does not tell."""
+    """The driver's number of the nearest part of PCIe that both have in common (a key of `_PATHS`); -1: not told."""
     key = f"path {second.index}"
     try:
         level = first.read("nvmlDeviceGetTopologyCommonAncestor", second.handle, key=key)
@@ -179,8 +181,8 @@ def _path_level(first: _OpenGpu, second: _OpenGpu) -> int:
     return int(level)
 
 
-def _nvlinks(first: _OpenGpu, second: _OpenGpu) -> int:
-    """NVLinks between two GPUs: the direct ones, else as many as both have to the NVSwitches."""
+def _nvlinks_between(first: _OpenGpu, second: _OpenGpu) -> int:
+    """Number of NVLinks between two GPUs: the direct ones, else as many as both have to the NVSwitches."""
     direct = first.peers.count(second.bus_id)
     if direct:
         return direct

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -30,126 +31,153 @@ from gpumon.sources.topology import EXIT_UNREADABLE
 
 NO_GPUS: Final = {AMD.source: amdgpus.NO_AMD_GPU, INTEL.source: intels.NO_INTEL_GPU}
 _NOT_LISTED: Final = Missing(Reason.OFF, "KFD does not list this GPU")
-_LINK_FIELDS: Final = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
+_PCIE_FIELDS: Final = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
 
 
-def _read(source: str, root: Path = ROOT) -> Topology:
-    """The topology of the cards that `source` reads."""
-    driver = intels.intel(root)
+class _LinkCount(NamedTuple):
+    """XGMI links of a card."""
+
+    links: Reading
+    active: Reading
+    """Number of those that are up."""
+
+
+_NO_LINKS: Final = _LinkCount(0.0, 0.0)
+
+
+def _read_topology(source: str, root: Path = ROOT) -> Topology:
+    """The topology of the cards that the driver of this name reads: AMD's or Intel's."""
     if source == AMD.source:
         driver = amdgpus.amdgpu(root)
+    else:
+        driver = intels.intel(root)
     cards = driver.listed()
-    xgmi_pairs = _xgmi_pairs(root / "sys", cards)
-    link_counts: list[tuple[Reading, Reading]] = [(0.0, 0.0)] * len(cards)
+    xgmi_paths = _xgmi_paths(root / "sys", cards)
     if source == AMD.source:
-        link_counts = _xgmi_counts(root / "sys", cards, xgmi_pairs)
+        link = XGMI_LINK
+        link_counts = _xgmi_counts(root / "sys", cards, xgmi_paths)
+    else:
+        link = ""
+        link_counts = [_NO_LINKS] * len(cards)
     boards = []
     for index, card in enumerate(cards):
         boards.append(_read_board(driver, index, card, link_counts[index]))
+    version, _ = driver.versions()
+    return Topology(version, "", tuple(boards), tuple(_pairs(cards, xgmi_paths)), link)
+
+
+def _pairs(cards: Sequence[Card], xgmi_paths: Mapping[tuple[int, int], LinkPath]) -> list[Pair]:
+    """The connection of each two cards: XGMI where there is one, else the way through PCIe."""
     pairs = []
-    for first, card in enumerate(cards):
-        for second in range(first + 1, len(cards)):
-            path = xgmi_pairs.get((first, second)) or _pcie_path(card, cards[second])
-            pairs.append(Pair(first, second, path))
-    link = ""
-    if source == AMD.source:
-        link = XGMI_LINK
-    return Topology(driver.versions()[0], "", tuple(boards), tuple(pairs), link)
+    for first, second in combinations(range(len(cards)), 2):
+        path = xgmi_paths.get((first, second))
+        if path is None:
+            path = _pcie_path(cards[first], cards[second])
+        pairs.append(Pair(first, second, path))
+    return pairs
 
 
-def _xgmi_counts(
-    sys: Path, cards: Sequence[Card], pairs: Mapping[tuple[int, int], LinkPath]
-) -> list[tuple[Reading, Reading]]:
-    """Per card its XGMI links, and those of them that are up: by AMD SMI, else by KFD, which lists no state."""
+def _xgmi_counts(sys: Path, cards: Sequence[Card], xgmi_paths: Mapping[tuple[int, int], LinkPath]) -> list[_LinkCount]:
+    """The number of XGMI links of each card: by AMD SMI, else by KFD, which lists those that are up."""
     from gpumon.sources.amd import xgmi_states  # it loads AMD's library, which Intel's hosts do not have
 
     states = xgmi_states()
     listed = {node.slot for node in kfd.nodes(sys)}
-    counts: list[tuple[Reading, Reading]] = []
+    counts: list[_LinkCount] = []
     for index, card in enumerate(cards):
         if card.slot in states:
-            links, up = states[card.slot]
-            counts.append((float(links), float(up)))
+            links, active = states[card.slot]
+            counts.append(_LinkCount(float(links), float(active)))
         elif card.slot in listed:
-            direct = float(_direct_links(pairs, index))
-            counts.append((direct, direct))
+            neighbours = float(_number_of_neighbours(xgmi_paths, index))
+            counts.append(_LinkCount(neighbours, neighbours))
         else:
-            counts.append((_NOT_LISTED, _NOT_LISTED))
+            counts.append(_LinkCount(_NOT_LISTED, _NOT_LISTED))
     return counts
 
 
-def _read_board(driver: SysfsDriver, index: int, card: Card, links: tuple[Reading, Reading]) -> TopologyGpu:
-    """One card; `links`: its XGMI links, and those of them that are up."""
+def _read_board(driver: SysfsDriver, index: int, card: Card, count: _LinkCount) -> TopologyGpu:
+    """One card as the topology shows it; `count` is that of its XGMI links."""
     gpu = driver.open(index, None, Timings(), [""])
     (reading,) = gpu.read(0.0, (), Pcie.OFF)
-    figures = {field: getattr(reading, field) for field in _LINK_FIELDS}
+    figures = {field: getattr(reading, field) for field in _PCIE_FIELDS}
     device = card.folder / "device"
+    numa_nodes: tuple[int, ...] = ()
     node = text_or(device / "numa_node")
+    if node.isdecimal():  # -1 where there is but one node
+        numa_nodes = (int(node),)
     return TopologyGpu(
-        index,
-        reading.uuid,
-        clean(reading.name, 80),
-        card.slot,
-        numa_nodes=(int(node),) if node.isdecimal() else (),
-        cpus=tuple(_cpus(text_or(device / "local_cpulist"))),
-        nvlinks=links[0],
-        nvlinks_active=links[1],
+        index=index,
+        uuid=reading.uuid,
+        name=clean(reading.name, 80),
+        bus_id=card.slot,
+        numa_nodes=numa_nodes,
+        cpus=tuple(_cpus_of(text_or(device / "local_cpulist"))),
+        nvlinks=count.links,
+        nvlinks_active=count.active,
         ecc_corrected=reading.ecc_corrected,
         ecc_uncorrected=reading.ecc_uncorrected,
         **figures,
     )
 
 
-def _cpus(text: str) -> Iterator[int]:
-    """CPUs of a list such as `0-3,8`."""
+def _cpus_of(text: str) -> Iterator[int]:
+    """The CPUs in a list such as `0-3,8`."""
     for part in text.split(","):
         first, _, last = part.partition("-")
         if first.isdecimal() and (last or first).isdecimal():
             yield from range(int(first), int(last or first) + 1)
 
 
-def _xgmi_pairs(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], LinkPath]:
-    """(lower index, higher index) -> XGMI, for the cards that XGMI links connect."""
+def _xgmi_paths(sys: Path, cards: Sequence[Card]) -> dict[tuple[int, int], LinkPath]:
+    """(lower index, higher index) of two cards that XGMI connects -> whether directly, or through a third one."""
     nodes = _nodes_of(sys, cards)
     indices = {node.number: index for node, index in nodes.items()}
-    pairs: dict[tuple[int, int], LinkPath] = {}
+    paths: dict[tuple[int, int], LinkPath] = {}
     for node in nodes:
         for link in kfd.links(sys, node):
             if link.type != kfd.XGMI or link.end not in indices:
                 continue
             first = min(indices[node.number], indices[link.end])
             second = max(indices[node.number], indices[link.end])
-            if first != second and pairs.get((first, second)) is not LinkPath.XGMI:
-                pairs[first, second] = LinkPath.XGMI if link.weight <= kfd.HOP_WEIGHT else LinkPath.XGMI_VIA
-    return pairs
+            if first == second:
+                continue
+            is_direct = link.weight <= kfd.HOP_WEIGHT
+            # Both ends list the link: a direct one at either of them counts.
+            if is_direct:
+                paths[first, second] = LinkPath.XGMI
+            else:
+                paths.setdefault((first, second), LinkPath.XGMI_VIA)
+    return paths
 
 
 def _nodes_of(sys: Path, cards: Sequence[Card]) -> dict[kfd.Node, int]:
     """Nodes of KFD that are cards -> index of the card."""
-    places = {card.slot: index for index, card in enumerate(cards)}
-    return {node: places[node.slot] for node in kfd.nodes(sys) if node.slot in places}
+    indices = {card.slot: index for index, card in enumerate(cards)}
+    return {node: indices[node.slot] for node in kfd.nodes(sys) if node.slot in indices}
 
 
-def _direct_links(pairs: Mapping[tuple[int, int], LinkPath], index: int) -> int:
-    """GPUs that a GPU is connected to without another between."""
-    return sum(path is LinkPath.XGMI and index in pair for pair, path in pairs.items())
+def _number_of_neighbours(xgmi_paths: Mapping[tuple[int, int], LinkPath], index: int) -> int:
+    """Number of cards that a card is connected to without another between."""
+    return sum(path is LinkPath.XGMI and index in pair for pair, path in xgmi_paths.items())
 
 
 def _pcie_path(first: Card, second: Card) -> LinkPath:
     """The path between two cards through PCIe, by the folders of their devices."""
     devices = [(card.folder / "device").resolve() for card in (first, second)]
-    bridges = [_bridges(device) for device in devices]
-    if bridges[0][:1] != bridges[1][:1]:
+    first_bridges, second_bridges = map(_bridges, devices)
+    if first_bridges[:1] != second_bridges[:1]:
         return _path_between_roots(devices)
     shared = 0
-    for bridge, other in zip(*bridges, strict=False):
-        if bridge != other:
+    for first_bridge, second_bridge in zip(first_bridges, second_bridges, strict=False):
+        if first_bridge != second_bridge:
             break
         shared += 1
     if shared == 1:  # the host bridge alone
         return LinkPath.PHB
     # Below the last bridge that both have, each has at most one port of its own: that bridge is one switch.
-    if max(len(ports) - shared for ports in bridges) <= 1:
+    most_own_ports = max(len(first_bridges), len(second_bridges)) - shared
+    if most_own_ports <= 1:
         return LinkPath.PIX
     return LinkPath.PXB
 
@@ -178,7 +206,7 @@ def main(source: str, root: str = "/") -> int:
     # What a library prints goes to stderr: the topology has the pipe to the monitor for itself.
     pipe = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    topology = _read(source, Path(root))
+    topology = _read_topology(source, Path(root))
     if topology.boards:
         answer = msgspec.msgpack.encode(topology)
         code = 0
