@@ -14,17 +14,20 @@ from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.values import formula_text
 
-_MOST: Final = 32
+_MOST_BACKENDS: Final = 32
 """Backends that have a line."""
-_MOST_ADDED: Final = 4
+_MOST_URLS: Final = 4
 """Backends whose lines for the config are printed."""
-_IDLE: Final = {EngineKind.LITELLM: "its last request failed"}
-"""Meaning of a backend that is not ready, for kinds whose backends then still get requests."""
-_NO_REQUESTS: Final = "gets no requests"
-_LEFT_OUT: Final = {
+_URL_INDENT: Final = 4
+"""Cells before a line for the config."""
+_NOT_READY: Final = "gets no requests"
+"""Meaning of a backend that is not ready."""
+_NOT_READY_OF_KIND: Final = {EngineKind.LITELLM: "its last request failed"}
+"""The same for kinds of front ends that send requests to such a backend all the same."""
+_REMARKS: Final = {
     EngineKind.VLLM_STACK: "running requests are left out: this router goes on counting those that were cut off",
 }
-"""Figures of a kind of front end that gpumon does not show, and why."""
+"""Figures of a kind of front end that gpumon leaves out, and why."""
 
 
 def backend_sections(engine: Engine) -> list[Section]:
@@ -32,29 +35,28 @@ def backend_sections(engine: Engine) -> list[Section]:
     if not engine.backends:
         return []
     entries: list[Entry] = []
-    for backend in engine.backends[:_MOST]:
-        entries.append(_line(backend, engine.kind))
-    if len(engine.backends) > _MOST:
-        entries.append(Sentence(f"and {len(engine.backends) - _MOST} more"))
-    if engine.kind in _LEFT_OUT:
-        entries.append(Sentence(_LEFT_OUT[engine.kind]))
-    entries += _to_add([backend for backend in engine.backends if not backend.engine])
+    for backend in engine.backends[:_MOST_BACKENDS]:
+        entries.append(_backend_fact(backend, engine.kind))
+    if len(engine.backends) > _MOST_BACKENDS:
+        entries.append(Sentence(f"and {len(engine.backends) - _MOST_BACKENDS} more"))
+    if engine.kind in _REMARKS:
+        entries.append(Sentence(_REMARKS[engine.kind]))
+    entries += _config_lines([backend for backend in engine.backends if not backend.engine])
     return [Section("backends", entries)]
 
 
-def _line(backend: Backend, kind: EngineKind) -> Entry:
-    """Figures that a front end has of one backend, and the name under which that is polled."""
+def _backend_fact(backend: Backend, kind: EngineKind) -> Fact:
+    """Figures that a front end has of one backend, and the name under which gpumon polls that backend."""
     parts = [
-        formula_text("{}", (backend.requests_per_s, _requests)),
+        formula_text("{}", (backend.requests_per_s, _request_rate)),
         formula_text("running {}", (backend.running, values.whole)),
         formula_text("waiting {}", (backend.waiting, values.whole)),
     ]
     if number(backend.failures_per_s):
-        parts.append(formula_text("{} failed", (backend.failures_per_s, _requests)))
-    is_out = backend.ready == 0.0
+        parts.append(formula_text("{} failed", (backend.failures_per_s, _request_rate)))
     tone = "text"
-    if is_out:
-        parts.insert(0, _IDLE.get(kind, _NO_REQUESTS))
+    if backend.ready == 0.0:
+        parts.insert(0, _NOT_READY_OF_KIND.get(kind, _NOT_READY))
         tone = "warn"
     elif not isinstance(backend.ready, Missing):
         parts.insert(0, "ready")
@@ -66,27 +68,30 @@ def _line(backend: Backend, kind: EngineKind) -> Entry:
     return Fact(short_name(backend.address), text, tone=tone)
 
 
-def _requests(per_s: float) -> values.WrittenFigure:
-    """A rate of requests."""
+def _request_rate(per_s: float) -> values.WrittenFigure:
+    """A rate of requests: `12.5`, `req/s`."""
     return values.with_decimals(per_s, 1, "req/s", prefixes=False)
 
 
-def _to_add(others: Sequence[Backend]) -> list[Entry]:
-    """How the backends that are not polled are added: a front end's word alone makes gpumon ask nobody."""
-    if not others:
+def _config_lines(unpolled: Sequence[Backend]) -> list[Entry]:
+    """The lines for the config that add the backends which gpumon does not poll.
+
+    gpumon does not add them by itself: it polls no address only because a front end names it.
+    """
+    if not unpolled:
         return []
     urls = []
-    for backend in others:
+    for backend in unpolled:
         url = backend_url(backend.address)
         if url:
             urls.append(url)
     if not urls:
         text = "no URLs: add their engines by the URLs of their metrics ([[endpoint]]), or by a Prometheus"
         return [Sentence(text)]
-    add = "for the MFU and MBU of engines of yours add to the config:"
-    entries: list[Entry] = [Sentence(f"{counted(len(others), 'backend')} not polled; {add}")]
-    for url in dict.fromkeys(urls[:_MOST_ADDED]):
-        entries.append(Sentence(f'[[endpoint]] url = "{url}"', "text", indent=4))
-    if len(urls) > _MOST_ADDED:
-        entries.append(Sentence(f"and {len(urls) - _MOST_ADDED} more", indent=4))
+    todo = "for the MFU and MBU of engines of yours add to the config:"
+    entries: list[Entry] = [Sentence(f"{counted(len(unpolled), 'backend')} not polled; {todo}")]
+    for url in dict.fromkeys(urls[:_MOST_URLS]):
+        entries.append(Sentence(f'[[endpoint]] url = "{url}"', "text", indent=_URL_INDENT))
+    if len(urls) > _MOST_URLS:
+        entries.append(Sentence(f"and {len(urls) - _MOST_URLS} more", indent=_URL_INDENT))
     return entries

@@ -26,18 +26,28 @@ ESTIMATED: Final = "estimated"
 CATALOGUE: Final = "catalogue"
 """A fact of the model as gpumon's own catalogue has it."""
 
-TWO_COLUMNS: Final = 140
-"""Cells from which sections stand side by side."""
-_GAP: Final = 2
+TWO_COLUMNS_WIDTH: Final = 140
+"""Cells of a screen from which sections stand side by side."""
+_GAP_CELLS: Final = 2
+"""Cells between the two columns."""
 _INDENT: Final = 2
-_NAME: Final = 18
-_UNIT: Final = 8
-_BASIS: Final = 10
-_BEFORE_SOURCE: Final = _INDENT + _NAME + NUMBER_CELLS + 1 + _UNIT + _BASIS
-_BESIDE: Final = 24
+"""Cells before the name of a figure."""
+_SOURCE_INDENT: Final = 4
+"""Cells before a source or a formula that stands below its figure."""
+_NAME_CELLS: Final = 18
+_UNIT_CELLS: Final = 8
+_BASIS_CELLS: Final = 10
+_CELLS_BEFORE_SOURCE: Final = _INDENT + _NAME_CELLS + NUMBER_CELLS + 1 + _UNIT_CELLS + _BASIS_CELLS
+_LEAST_SOURCE_CELLS: Final = 24
 """Cells that a source needs to stand beside its figure; else it stands below."""
-_TEXT: Final = 600
-"""Characters of one text."""
+_LEAST_TEXT_CELLS: Final = 8
+"""Cells that an indented text gets however narrow the screen is."""
+_LONGEST_TEXT: Final = 600
+"""Characters of one source or formula: sources name what others sent, which may be of any length."""
+_LONGEST_FACT: Final = 1200
+"""Characters of one fact or sentence."""
+_TONES_OF_OLD: Final = {"text": "muted", "accent": "muted"}
+"""Tones of a page whose figures are old; warnings keep theirs."""
 
 
 class Why(NamedTuple):
@@ -46,26 +56,29 @@ class Why(NamedTuple):
     sentence: str
     todo: str
     quiet: bool = False
-    """It stands at the top of the page already."""
+    """Whether the section does not repeat it, as it stands at the top of the page already."""
 
 
 class Figure(NamedTuple):
-    """One figure with everything that is to be said of it. `why` is set where it is missing."""
+    """One figure with its basis, its source and its formula, all as texts."""
 
     name: str
     number: str
     unit: str
     basis: str
+    """`MEASURED`, `DERIVED`, `ESTIMATED` or `CATALOGUE`; empty where the figure is missing."""
     source: str
     formula: str
+    """The right side of the formula, with the numbers put in; empty where it has none."""
     tone: str
     why: Why | None
+    """Why it is missing; None where it is there."""
     field: str = ""
-    """Its name in the snapshot."""
+    """Flat name of its field in the snapshot, or of the field whose source and reasons it shares."""
 
 
 class Fact(NamedTuple):
-    """Something that is no number."""
+    """A named text, such as the model of an engine."""
 
     name: str
     text: str
@@ -74,7 +87,7 @@ class Fact(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """Remark on the figures above it."""
+    """Remark on the figures above it, `indent` cells from the left."""
 
     text: str
     tone: str = "muted"
@@ -82,7 +95,7 @@ class Sentence(NamedTuple):
 
 
 class ReadyLine(NamedTuple):
-    """A line that is set already."""
+    """A line whose pieces have their cells and tones already, such as one of a table."""
 
     row: Row
 
@@ -91,19 +104,20 @@ Entry = Figure | Fact | Sentence | ReadyLine
 
 
 class Section(NamedTuple):
-    """Figures that belong together, on the left or the right (1) of a wide screen."""
+    """Figures that belong together, under one title."""
 
     title: str
     entries: Sequence[Entry]
     side: int = 0
+    """Column of a wide screen: 0 left, 1 right."""
     missing: Sequence[tuple[str, Why]] = ()
-    """Names of what is missing in it beside its figures, and why."""
+    """Names of figures in its `ReadyLine`s that are missing, and why: an entry `Figure` has its own reason."""
 
 
 Heights = dict[tuple[str, int], int]
-"""Lines by title of the section and number of the entry."""
+"""Most lines that an entry took so far, by the title of its section and its place in it."""
 Explain = Callable[[Missing, str], Why]
-"""From a missing reading and the name of its field."""
+"""Gives the reason of a missing reading, by the reading and the flat name of its field."""
 
 
 class FigureMaker:
@@ -118,7 +132,8 @@ class FigureMaker:
         self, name: str, field: str, write: Write, basis: str = MEASURED, formula: str = "", tone: str = "text"
     ) -> Figure:
         """The figure of a field, by its flat name; `formula` is what follows `=`, with the numbers put in."""
-        return self.of_reading(value_of(self._thing, field), name, field, write, basis, formula, tone)
+        reading = value_of(self._thing, field)
+        return self.of_reading(reading, name, field, write, basis, formula=formula, tone=tone)
 
     def of_reading(
         self,
@@ -130,59 +145,85 @@ class FigureMaker:
         formula: str = "",
         tone: str = "text",
     ) -> Figure:
-        """A reading that is no field of the thing, with source and reasons of one."""
-        source = clean(self._sources.get(field, ""), _TEXT).removeprefix(f"{basis}: ")
+        """The figure of a reading that is no field of the thing; `field` gives its source and reasons."""
+        # Some sources begin with their basis, which the line has in a column of its own.
+        source = clean(self._sources.get(field, ""), _LONGEST_TEXT).removeprefix(f"{basis}: ")
         if not isinstance(reading, Missing) and not math.isfinite(reading):
             reading = Missing(Reason.INVALID)
         if isinstance(reading, Missing):
-            return Figure(name, DASH, phrase(reading), "", source, "", "muted", self.explain(reading, field), field)
+            return Figure(
+                name,
+                number=DASH,
+                unit=phrase(reading),
+                basis="",
+                source=source,
+                formula="",
+                tone="muted",
+                why=self.explain(reading, field),
+                field=field,
+            )
         number, unit = write(reading)
-        formula = clean(formula, _TEXT)
-        if unit.endswith("!"):
+        if unit.endswith("!"):  # a share above 100 %
             tone = "warn"
-        return Figure(clean(name), number, unit, basis, source, formula, tone, None, field)
+        return Figure(
+            clean(name),
+            number,
+            unit,
+            basis,
+            source,
+            formula=clean(formula, _LONGEST_TEXT),
+            tone=tone,
+            why=None,
+            field=field,
+        )
 
     def table(self, rows: Iterable[tuple[str, str, Write]], basis: str = MEASURED) -> list[Entry]:
-        """One figure for each (name, field, unit)."""
+        """One figure for each row of name, field, and how its number is written."""
         return [self(name, field, write, basis) for name, field, write in rows]
 
 
 def lay_out(sections: Sequence[Section], width: int, *, old: bool = False, heights: Heights | None = None) -> list[Row]:
-    """All sections, side by side where `width` allows; `old` dims every figure.
+    """The lines of all sections, side by side where `width` allows; `old` dims every figure.
 
-    `heights` are the lines that each entry took so far: it takes no fewer, so that nothing below moves when a number
-    gets shorter by a digit.
+    An entry takes no fewer lines than `heights` has for it, so that nothing below moves when a number gets shorter
+    by a digit. `heights` is brought up to date.
     """
-    heights = {} if heights is None else heights
-    if width < TWO_COLUMNS:
-        rows = _column(sections, width, heights)
+    if heights is None:
+        heights = {}
+    if width < TWO_COLUMNS_WIDTH:
+        rows = _column_rows(sections, width, heights)
     else:
-        half = (width - _GAP) // 2
-        sides = []
-        for side in (0, 1):
-            sides.append(_column([section for section in sections if section.side == side], half, heights))
-        rows = []
-        for first, other in zip_longest(*sides, fillvalue=((("", "text"),))):
-            rows.append((*_fixed(first, half), (" " * _GAP, "text"), *other))
+        rows = _two_columns(sections, width, heights)
     if old:
-        return [tuple((text, _OLD.get(tone, tone)) for text, tone in row) for row in rows]
+        return [tuple((text, _TONES_OF_OLD.get(tone, tone)) for text, tone in row) for row in rows]
+    return rows
+
+
+def _two_columns(sections: Sequence[Section], width: int, heights: Heights) -> list[Row]:
+    """The lines of both columns, side by side."""
+    column_width = (width - _GAP_CELLS) // 2
+    columns = []
+    for side in (0, 1):
+        of_side = [section for section in sections if section.side == side]
+        columns.append(_column_rows(of_side, column_width, heights))
+    rows: list[Row] = []
+    for left_row, right_row in zip_longest(*columns, fillvalue=((("", "text"),))):
+        rows.append((*_fit_row(left_row, column_width), (" " * _GAP_CELLS, "text"), *right_row))
     return rows
 
 
 def is_at_place(row: Row, place: str) -> bool:
     """Whether a line begins a figure of this name, or a section of this title, in one of its columns."""
-    figure = " " * _INDENT + left(place, _NAME)
+    name = " " * _INDENT + left(place, _NAME_CELLS)
     for text, tone in row:
-        if text == figure or (tone == "strong" and text.rstrip() == f" {place}"):
+        is_title = tone == "strong" and text.rstrip() == f" {place}"
+        if text == name or is_title:
             return True
     return False
 
 
-_OLD: Final = {"text": "muted", "accent": "muted"}
-
-
 def without_missing(sections: Sequence[Section]) -> list[Section]:
-    """The sections of a thing without figures: only what is known of it all the same."""
+    """The sections with their facts and known figures only: for a thing whose figures are all missing."""
     kept = []
     for section in sections:
         entries = []
@@ -194,16 +235,17 @@ def without_missing(sections: Sequence[Section]) -> list[Section]:
     return kept
 
 
-def without_fields(sections: Sequence[Section], without: frozenset[str]) -> list[Section]:
-    """The sections without missing figures of those fields, and without those that only had such figures."""
+def without_fields(sections: Sequence[Section], fields: frozenset[str]) -> list[Section]:
+    """The sections without missing figures of `fields`; a section that had only such figures is left out."""
     kept = []
     for section in sections:
         entries = []
         for entry in section.entries:
-            if not (_is_missing(entry) and entry.field in without):
+            if not (_is_missing(entry) and entry.field in fields):
                 entries.append(entry)
-        has_figures = any(not isinstance(entry, Sentence) for entry in entries)
-        if len(entries) == len(section.entries) or has_figures:
+        is_unchanged = len(entries) == len(section.entries)
+        has_more_than_remarks = any(not isinstance(entry, Sentence) for entry in entries)
+        if is_unchanged or has_more_than_remarks:
             kept.append(section._replace(entries=entries))
     return kept
 
@@ -212,78 +254,94 @@ def _is_missing(entry: Entry) -> TypeGuard[Figure]:
     return isinstance(entry, Figure) and entry.why is not None
 
 
-def _column(sections: Sequence[Section], width: int, heights: Heights) -> list[Row]:
+def _column_rows(sections: Sequence[Section], width: int, heights: Heights) -> list[Row]:
+    """The lines of sections below each other, with a blank line between them."""
     rows: list[Row] = []
     for section in sections:
         if rows:
             rows.append(())
-        rows.append(((f" {section.title}", "strong"),))
-        spare = 0
-        for number, entry in enumerate(section.entries):
-            lines = _PAINT[type(entry)](entry, width)
-            most = max(len(lines), heights.get((section.title, number), 0))
-            heights[section.title, number] = most
-            rows += lines
-            if isinstance(entry, Sentence):
-                spare += most - len(lines)
-            else:
-                rows += [()] * (most - len(lines))
-        rows += _gaps(section, width)
-        rows += [()] * spare
+        rows += _section_rows(section, width, heights)
     return rows
 
 
-def _figure(figure: Figure, width: int) -> list[Row]:
+def _section_rows(section: Section, width: int, heights: Heights) -> list[Row]:
+    """The title of a section, its entries, and the reasons of what is missing.
+
+    Each entry keeps the height that it had: blank lines stand behind a figure, but those of sentences at the end of
+    the section, as they would tear apart a text that is read as one.
+    """
+    rows: list[Row] = [((f" {section.title}", "strong"),)]
+    blanks_at_end = 0
+    for place, entry in enumerate(section.entries):
+        lines = _ROWS_OF_ENTRY[type(entry)](entry, width)
+        height = max(len(lines), heights.get((section.title, place), 0))
+        heights[section.title, place] = height
+        rows += lines
+        if isinstance(entry, Sentence):
+            blanks_at_end += height - len(lines)
+        else:
+            rows += [()] * (height - len(lines))
+    rows += _missing_rows(section, width)
+    rows += [()] * blanks_at_end
+    return rows
+
+
+def _figure_rows(figure: Figure, width: int) -> list[Row]:
     """Name, number, unit, basis, and the source beside them or below; the formula with its numbers below."""
-    missing = figure.why is not None
-    name: Piece = (" " * _INDENT + left(figure.name, _NAME), "muted")
+    name: Piece = (" " * _INDENT + left(figure.name, _NAME_CELLS), "muted")
     number = right(figure.number, NUMBER_CELLS) + " "
-    if missing:
-        after = [(number + left(figure.unit, _UNIT + _BASIS), "muted")]
+    if figure.why is not None:  # the unit is the reason in two words, and may use the cells of the basis, too
+        value = [(number + left(figure.unit, _UNIT_CELLS + _BASIS_CELLS), "muted")]
     else:
-        after = [(number + left(figure.unit, _UNIT), figure.tone), (left(figure.basis, _BASIS), "muted")]
+        value = [(number + left(figure.unit, _UNIT_CELLS), figure.tone), (left(figure.basis, _BASIS_CELLS), "muted")]
     rows: list[Row] = []
-    room = width - _BEFORE_SOURCE
-    if room >= _BESIDE:
+    room = width - _CELLS_BEFORE_SOURCE
+    if room >= _LEAST_SOURCE_CELLS:
         lines = folded(figure.source, room)
-        rows.append((name, *after, (lines[0], "muted")))
-        rows += [((" " * _BEFORE_SOURCE + line, "muted"),) for line in lines[1:]]
+        rows.append((name, *value, (lines[0], "muted")))
+        rows += [((" " * _CELLS_BEFORE_SOURCE + line, "muted"),) for line in lines[1:]]
     else:
-        rows.append((name, *after))
+        rows.append((name, *value))
         if figure.source:
-            rows += _indented(figure.source, width, "muted", 4)
+            rows += _indented_rows(figure.source, width, "muted", _SOURCE_INDENT)
     if figure.formula:
-        rows += _indented(f"= {figure.formula}", width, "accent", 4, hang=2)
+        rows += _indented_rows(f"= {figure.formula}", width, "accent", _SOURCE_INDENT, hang=2)
     return rows
 
 
-def _fact(fact: Fact, width: int) -> list[Row]:
-    lines = folded(clean(fact.text, 2 * _TEXT) or DASH, width - _INDENT - _NAME)
-    rows: list[Row] = [((" " * _INDENT + left(fact.name, _NAME - 1) + " ", "muted"), (lines[0], fact.tone))]
-    rows += [((" " * (_INDENT + _NAME) + line, fact.tone),) for line in lines[1:]]
+def _fact_rows(fact: Fact, width: int) -> list[Row]:
+    """Name and text of a fact, and its source below."""
+    indent = _INDENT + _NAME_CELLS
+    lines = folded(clean(fact.text, _LONGEST_FACT) or DASH, width - indent)
+    name = " " * _INDENT + left(fact.name, _NAME_CELLS - 1) + " "
+    rows: list[Row] = [((name, "muted"), (lines[0], fact.tone))]
+    rows += [((" " * indent + line, fact.tone),) for line in lines[1:]]
     if fact.source:
-        rows += _indented(clean(fact.source, _TEXT), width, "muted", _INDENT + _NAME)
+        rows += _indented_rows(clean(fact.source, _LONGEST_TEXT), width, "muted", indent)
     return rows
 
 
-def _sentence(sentence: Sentence, width: int) -> list[Row]:
-    return _indented(clean(sentence.text, 2 * _TEXT), width, sentence.tone, sentence.indent)
+def _sentence_rows(sentence: Sentence, width: int) -> list[Row]:
+    """A remark over as many lines as it needs."""
+    return _indented_rows(clean(sentence.text, _LONGEST_FACT), width, sentence.tone, sentence.indent)
 
 
-def _line(line: ReadyLine, width: int) -> list[Row]:
-    return [_fixed(line.row, width)]
+def _ready_rows(line: ReadyLine, width: int) -> list[Row]:
+    """A ready line, cut or filled to the width."""
+    return [_fit_row(line.row, width)]
 
 
-_PAINT: Final[dict[type, Callable[..., list[Row]]]] = {
-    Figure: _figure,
-    Fact: _fact,
-    Sentence: _sentence,
-    ReadyLine: _line,
+_ROWS_OF_ENTRY: Final[dict[type, Callable[..., list[Row]]]] = {
+    Figure: _figure_rows,
+    Fact: _fact_rows,
+    Sentence: _sentence_rows,
+    ReadyLine: _ready_rows,
 }
+"""How each kind of entry becomes lines."""
 
 
-def _gaps(section: Section, width: int) -> list[Row]:
-    """Missing figures of a section, each reason once, and what to do about it."""
+def _missing_rows(section: Section, width: int) -> list[Row]:
+    """The missing figures of a section: each reason once, with the names of its figures and what to do about it."""
     reasons: dict[Why, list[str]] = {}
     figures = []
     for entry in section.entries:
@@ -297,20 +355,22 @@ def _gaps(section: Section, width: int) -> list[Row]:
     for why, names in reasons.items():
         if not names:
             continue
-        rows += _indented(f"? {', '.join(names)}: {why.sentence}", width, "text", _INDENT, hang=2)
+        rows += _indented_rows(f"? {', '.join(names)}: {why.sentence}", width, "text", _INDENT, hang=2)
         if why.todo:
-            rows += _indented(f"→ {why.todo}", width, "accent", _INDENT + 2, hang=2)
+            rows += _indented_rows(f"→ {why.todo}", width, "accent", _INDENT + 2, hang=2)
     return rows
 
 
-def _indented(text: str, width: int, tone: str, indent: int, hang: int = 0) -> list[Row]:
+def _indented_rows(text: str, width: int, tone: str, indent: int, hang: int = 0) -> list[Row]:
     """A text over as many lines as it needs; lines after the first stand `hang` cells further in."""
-    lines = folded(text, max(8, width - indent - hang))
-    return [((" " * (indent + (hang if number else 0)) + line, tone),) for number, line in enumerate(lines)]
+    first, *others = folded(text, max(_LEAST_TEXT_CELLS, width - indent - hang))
+    rows: list[Row] = [((" " * indent + first, tone),)]
+    rows += [((" " * (indent + hang) + line, tone),) for line in others]
+    return rows
 
 
-def _fixed(row: Row, width: int) -> Row:
-    """A row in exactly `width` cells."""
+def _fit_row(row: Row, width: int) -> Row:
+    """The row in exactly `width` cells: cut, or filled with blanks."""
     pieces: list[Piece] = []
     for text, tone in row:
         size = cells(text)

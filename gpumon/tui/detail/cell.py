@@ -10,10 +10,10 @@ from gpumon.readings.columns import other_quantile
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import ratio, whole
 from gpumon.readings.glossary import TERMS, WASTED_GPUS, Term
-from gpumon.readings.missing import NOT_EXPOSED, Missing
+from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine, Quantiles, Replicas, Snapshot
 from gpumon.readings.text import clean
-from gpumon.tui.detail.blocks import Fact, Figure, Section
+from gpumon.tui.detail.blocks import Entry, Fact, Figure, Section
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.served import column_note
 from gpumon.tui.detail.things import ShownKey, Thing, things_of_kind
@@ -35,44 +35,52 @@ LATENCIES: Final = "latencies"
 
 
 class Explained(NamedTuple):
-    """Explanation of one cell."""
+    """Explanation of one cell, in one line."""
 
     text: str
-    """One line."""
     place: str = ""
-    """Name of the figure, or title of the section, at which the page is opened."""
+    """Name of the figure, or title of the section, that the thing's page shows first when it is opened from the cell;
+    empty for its top."""
 
 
 def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> Explained:
-    """The figure of a cell with its formula, or with its meaning and source; why it is missing, where it is."""
-    thing = things_of_kind(snapshot, key[0]).get(key[1])
+    """The figure of a cell with its formula, or with its meaning and source; why it is missing, where it is.
+
+    Empty for a thing that is gone, and for a column without a figure.
+    """
+    kind, name = key
+    thing = things_of_kind(snapshot, kind).get(name)
     if thing is None:
         return Explained("")
-    fact = FACTS.get(key[0], {}).get(column, "")
+    fact = FACTS.get(kind, {}).get(column, "")
     if fact:
-        return _fact(sections_of(thing, snapshot, view), fact)
-    fields = FIELDS_BY_PANE.get(key[0], {}).get(column, ())
+        return _explain_fact(sections_of(thing, snapshot, view), fact)
+    fields = FIELDS_BY_PANE.get(kind, {}).get(column, ())
     if not fields:
         return Explained("")
     if fields == (WASTE_FIELD,):
-        return _waste(_engine_of(thing))
+        return _explain_waste(_as_engine(thing))
     if fields == (TOKENS_GOAL_FIELD,):
-        fields = (_tokens_goal(_engine_of(thing)),)
-    term = _term_of(key[0], fields[0])
+        fields = (_tokens_goal_field(_as_engine(thing)),)
     figures = _figures_of(sections_of(thing, snapshot, view), fields)
-    if not figures and column in GOAL_OF_COLUMN:
-        return Explained("no share within the goal: the engine exports no histogram of this latency", LATENCIES)
-    if not figures:
-        return _latency(thing, fields[0], QUANTILES.get(column, "p95"), term)
+    term = _term_of(kind, fields[0])
     if column in GOAL_OF_COLUMN:
-        return _goal(figures[0], GOAL_OF_COLUMN[column], term)
-    between = " · "
+        return _explain_goal(figures, GOAL_OF_COLUMN[column], term)
+    if not figures:  # the quantiles of a latency are a table on the page
+        return _explain_latency(thing, fields[0], QUANTILES.get(column, "p95"), term)
+    return _explain_figures(figures, column, term)
+
+
+def _explain_figures(figures: Sequence[Figure], column: str, term: Term | None) -> Explained:
+    """The figures of a cell: a sum where the cell shows their sum, else one beside the other."""
+    separator = " · "
     if column in SUMMED_COLUMNS:
-        between = " + "
-    return Explained(between.join(_in_one_line(figure, term) for figure in figures), figures[0].name)
+        separator = " + "
+    text = separator.join(_figure_in_one_line(figure, term) for figure in figures)
+    return Explained(text, figures[0].name)
 
 
-def _fact(sections: Iterable[Section], name: str) -> Explained:
+def _explain_fact(sections: Iterable[Section], name: str) -> Explained:
     """The first fact of this name on a page, with its source."""
     for section in sections:
         for entry in section.entries:
@@ -82,23 +90,30 @@ def _fact(sections: Iterable[Section], name: str) -> Explained:
     return Explained(f"{name}: not known")
 
 
-def _tokens_goal(thing: Thing) -> str:
-    """Field with the share within the ITL goal."""
+def _tokens_goal_field(thing: Thing) -> str:
+    """Field with the share within the ITL goal: of requests where the engine tells that, else of tokens."""
     if isinstance(thing, Engine):
         return field_of_itl_goal(thing.goodput)
     return "itl_goal"
 
 
-def _goal(figure: Figure, setting: str, term: Term | None) -> Explained:
-    """The share within a goal with its operands, its window, and the setting that has the goal."""
+def _explain_goal(figures: Sequence[Figure], setting: str, term: Term | None) -> Explained:
+    """The share within a goal with its operands, its window, and the setting that has the goal.
+
+    `figures` is empty where the page has no such share.
+    """
+    if not figures:
+        return Explained("no share within the goal: the engine exports no histogram of this latency", LATENCIES)
+    figure = figures[0]
     if figure.why is not None or term is None:
-        return Explained(_in_one_line(figure, term), figure.name)
+        return Explained(_figure_in_one_line(figure, term), figure.name)
+    # On the page the formula names the column that shows the figure: here the cursor stands on that.
     formula = figure.formula.removesuffix(column_note(term.short))
-    text = _in_one_line(figure._replace(formula=formula), term)
+    text = _figure_in_one_line(figure._replace(formula=formula), term)
     return Explained(f"{text}, {term.window}; config: [goals] {setting}", figure.name)
 
 
-def _engine_of(thing: Thing) -> Thing:
+def _as_engine(thing: Thing) -> Thing:
     """Replicas as the engine that has their sums; everything else as it is."""
     if isinstance(thing, Replicas):
         return as_engine(thing)
@@ -106,45 +121,50 @@ def _engine_of(thing: Thing) -> Thing:
 
 
 def _figures_of(sections: Iterable[Section], fields: Iterable[str]) -> list[Figure]:
-    """The figures of a page that show these fields, as far as it has them."""
-    entries = [entry for section in sections for entry in section.entries]
+    """The figures of a page that show these fields, as far as the page has them."""
+    entries: list[Entry] = []
+    for section in sections:
+        entries += section.entries
     figures = []
     for field in fields:
-        figure = _first_of(entries, field)
+        figure = _first_figure(entries, field)
         if figure is not None:
             figures.append(figure)
     return figures
 
 
-def _waste(thing: Thing) -> Explained:
+def _explain_waste(thing: Thing) -> Explained:
     """Wasted GPUs of an engine with their operands."""
-    if isinstance(thing, Engine):
-        wasted = wasted_gpus(thing)
-    else:
-        wasted = NOT_EXPOSED
-    if not isinstance(thing, Engine) or isinstance(wasted, Missing):
-        return Explained(f"{WASTED_GPUS.name}: its GPUs, or both MFU and MBU, are not known", "MBU")
+    unknown = Explained(f"{WASTED_GPUS.name}: its GPUs, or both MFU and MBU, are not known", "MBU")
+    if not isinstance(thing, Engine):
+        return unknown
+    wasted = wasted_gpus(thing)
+    if isinstance(wasted, Missing):
+        return unknown
     shares = (("MFU", thing.efficiency.mfu_ratio), ("MBU", thing.efficiency.mbu_ratio))
-    known = []
+    known_shares = []
     for name, share in shares:
         if not isinstance(share, Missing):
-            known.append(f"{name} {ratio(share)}")
+            known_shares.append(f"{name} {ratio(share)}")
     count = whole(thing.hardware.gpu_count)
-    if len(known) > 1:
-        used = f"the larger of {' and '.join(known)}"
+    if len(known_shares) > 1:
+        used = f"the larger of {' and '.join(known_shares)}"
     else:
-        used = known[0]
+        used = known_shares[0]
     figure = f"{WASTED_GPUS.name} {waste_bound(thing)}{wasted:.1f}"
     return Explained(f"{figure} = {count} GPUs x (1 - {used})", "MBU")
 
 
-def _first_of(entries: Sequence[object], field: str) -> Figure | None:
-    """The first figure of a field: later ones are totals."""
-    return next((entry for entry in entries if isinstance(entry, Figure) and entry.field == field), None)
+def _first_figure(entries: Sequence[Entry], field: str) -> Figure | None:
+    """The first figure of a field: later ones of an engine's page are totals and means since its start."""
+    for entry in entries:
+        if isinstance(entry, Figure) and entry.field == field:
+            return entry
+    return None
 
 
-def _in_one_line(figure: Figure, term: Term | None) -> str:
-    """The figure with its formula; one without a formula with its source and its meaning."""
+def _figure_in_one_line(figure: Figure, term: Term | None) -> str:
+    """The figure with its formula; one without a formula with its source and its meaning; a missing one with why."""
     if figure.why is not None:
         todo = ""
         if figure.why.todo:
@@ -153,27 +173,33 @@ def _in_one_line(figure: Figure, term: Term | None) -> str:
     value = f"{figure.name} {figure.number.strip()} {figure.unit}".rstrip()
     if figure.formula:
         return f"{value} = {figure.formula}"
-    parts = (f"{value} {figure.basis}".rstrip(), figure.source, term.meaning if term is not None else "")
+    meaning = ""
+    if term is not None:
+        meaning = term.meaning
+    parts = (f"{value} {figure.basis}".rstrip(), figure.source, meaning)
     return " · ".join(filter(None, parts))
 
 
-def _latency(thing: Thing, field: str, part: str, term: Term | None) -> Explained:
-    """A quantile: its window, and its meaning. `part`: p50, p95 or p99; the glossary has the p95."""
-    engine = _engine_of(thing)
+def _explain_latency(thing: Thing, field: str, quantile: str, term: Term | None) -> Explained:
+    """A quantile (p50, p95 or p99) of a latency with its window and its meaning; the glossary has the p95 only."""
+    engine = _as_engine(thing)
     quantiles = None
     if isinstance(engine, Engine):
         quantiles = value_of(engine, field)
     if not isinstance(quantiles, Quantiles) or term is None:
         return Explained("no figure of this row")
-    shown = other_quantile(quantiles, getattr(quantiles, part))
-    name = term.name.replace("p95", part)
-    meaning = term.meaning.replace("95 %", f"{part[1:]} %")
-    return Explained(f"{name} {shown}, {term.window}. {meaning}", LATENCIES)
+    value = other_quantile(quantiles, getattr(quantiles, quantile))
+    name = term.name.replace("p95", quantile)
+    meaning = term.meaning.replace("95 %", f"{quantile[1:]} %")
+    return Explained(f"{name} {value}, {term.window}. {meaning}", LATENCIES)
 
 
 def _term_of(kind: str, field: str) -> Term | None:
-    """The glossary's term of a field."""
+    """The glossary's term of a field; None where it has none."""
     if kind == "replicas":
         kind = "engine"
     path = f"{kind}s[].{field}"
-    return next((term for term in TERMS if any(json.startswith(path) for json in term.json)), None)
+    for term in TERMS:
+        if any(json_path.startswith(path) for json_path in term.json):
+            return term
+    return None

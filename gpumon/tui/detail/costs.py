@@ -13,38 +13,41 @@ from gpumon.tui.detail.blocks import DERIVED, Entry, FigureMaker, Section, Sente
 from gpumon.tui.detail.values import formula_text
 from gpumon.tui.replica_rows import is_sums
 
-_CURRENCY: Final = Sentence("in your currency, by [prices] of the config; energy is that of GPUs only")
-_UNPRICED: Final = Section("cost", [Sentence("no price: set gpu_hour and kwh of [prices] in the config")], side=1)
+_CURRENCY_REMARK: Final = Sentence("in your currency, by [prices] of the config; energy is that of GPUs only")
+_UNPRICED_SECTION: Final = Section(
+    "cost", [Sentence("no price: set gpu_hour and kwh of [prices] in the config")], side=1
+)
 """Section of a thing without any price."""
-_WITHOUT_PRICE: Final = frozenset((Reason.NO_PRICE, Reason.NO_ENERGY_PRICE, Reason.NOT_EXPOSED))
+_UNPRICED_REASONS: Final = frozenset((Reason.NO_PRICE, Reason.NO_ENERGY_PRICE, Reason.NOT_EXPOSED))
+"""Why a cost is missing where there is no price, or where another host that runs gpumon sends none."""
 
 
 def gpu_cost_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """Price per hour, unused time and energy of a GPU."""
     if _is_unpriced(gpu.cost_per_hour) and _is_unpriced(gpu.energy_cost):
-        return _UNPRICED
-    return Section("cost", _entries(gpu, figures, []), side=1)
+        return _UNPRICED_SECTION
+    return Section("cost", _cost_entries(gpu, figures, []), side=1)
 
 
 def engine_cost_section(engine: Engine, figures: FigureMaker) -> Section:
-    """The same of an engine's GPUs, or of those of replicas together, and the price of their tokens."""
+    """Price per hour, unused time and energy of the GPUs of an engine (or of replicas), and the price of its tokens."""
     costs = engine.costs
     if _is_unpriced(costs.cost_per_hour) and _is_unpriced(costs.energy_cost):
-        return _UNPRICED
-    per_tokens: list[Entry] = [
+        return _UNPRICED_SECTION
+    token_prices: list[Entry] = [
         figures("per 1M output", "cost_per_million_output_tokens", values.money, DERIVED),
         figures("per 1M in + out", "cost_per_million_all_tokens", values.money, DERIVED),
     ]
-    return Section("cost", _entries(engine, figures, per_tokens), side=1)
+    return Section("cost", _cost_entries(engine, figures, token_prices), side=1)
 
 
 def _is_unpriced(cost: Reading) -> bool:
-    """Whether a cost is missing because there is no price, or because its host tells none."""
-    return isinstance(cost, Missing) and cost.reason in _WITHOUT_PRICE
+    """Whether a cost is missing for want of a price."""
+    return isinstance(cost, Missing) and cost.reason in _UNPRICED_REASONS
 
 
-def _entries(thing: Gpu | Engine, figures: FigureMaker, per_tokens: list[Entry]) -> list[Entry]:
-    """The figures of a section: first the price of an hour, last what the energy cost."""
+def _cost_entries(thing: Gpu | Engine, figures: FigureMaker, token_prices: list[Entry]) -> list[Entry]:
+    """The figures of a cost section, with the prices of tokens behind the price per hour."""
     if isinstance(thing, Gpu):
         hourly = thing.cost_per_hour
         unused_s = thing.unused_s
@@ -52,15 +55,15 @@ def _entries(thing: Gpu | Engine, figures: FigureMaker, per_tokens: list[Entry])
         hourly = thing.costs.cost_per_hour
         unused_s = thing.costs.unused_s
     hours = divide(unused_s, HOUR_S)
-    unused = ""
-    if isinstance(thing, Gpu) or not is_sums(thing):
-        unused = formula_text("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
+    product = ""
+    if isinstance(thing, Gpu) or not is_sums(thing):  # sums over replicas of several prices are no such product
+        product = formula_text("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
     return [
         figures("per hour", "cost_per_hour", values.money_per_hour, DERIVED),
-        *per_tokens,
+        *token_prices,
         figures.of_reading(hours, "unused time", "unused_s", values.hours, DERIVED),
-        figures("unused cost", "unused_cost", values.money, DERIVED, unused),
+        figures("unused cost", "unused_cost", values.money, DERIVED, formula=product),
         figures("energy", "energy_j", values.kilowatt_hours),
         figures("energy cost", "energy_cost", values.money, DERIVED),
-        _CURRENCY,
+        _CURRENCY_REMARK,
     ]

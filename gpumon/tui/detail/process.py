@@ -11,64 +11,63 @@ from gpumon.tui.detail.things import ProcessOnGpus, container_of
 from gpumon.tui.detail.why import Subject, explain
 from gpumon.tui.view import View
 
-_TYPES = {"compute": "compute (CUDA)", "graphics": "graphics", "mps": "client of an MPS server"}
-_SOURCES = {
+_TYPES: Final = {"compute": "compute (CUDA)", "graphics": "graphics", "mps": "client of an MPS server"}
+_SOURCES: Final = {
     "vram_bytes": "nvmlDeviceGetComputeRunningProcesses, each 4 s",
     "sm_ratio": "nvmlDeviceGetProcessUtilization smUtil, newest sample of the last 4 s",
     "cpu_ratio": "/proc of the process",
     "rss_bytes": "/proc of the process",
 }
+_OF_HOST_REMARK: Final = "seen from inside a container: run gpumon on the host or with --pid=host"
+"""Note on a pid of the host where gpumon runs in a container, whose /proc does not have it."""
 
 
-_HOST: Final = "seen from inside a container: run gpumon on the host or with --pid=host"
-"""Note on a pid of the host: the container's /proc does not have it."""
-
-
-def sections(seen: ProcessOnGpus, snapshot: Snapshot, view: View) -> list[Section]:
+def sections(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
-    return [_identity(seen, snapshot, view), _on_gpus(seen, view), _command(seen)]
+    return [_process_section(thing, snapshot, view), _gpus_section(thing, view), _command_section(thing)]
 
 
-def _identity(seen: ProcessOnGpus, snapshot: Snapshot, view: View) -> Section:
-    process = seen.by_gpu[0][1]
+def _process_section(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> Section:
+    """Who the process is, and its share of the host's CPUs and memory: these are the same on all of its GPUs."""
+    process = thing.by_gpu[0][1]
     figures = FigureMaker(process, _SOURCES, explain(Subject()))
     entries: list[Entry] = [
-        Fact("pid", str(seen.pid)),
+        Fact("pid", str(thing.pid)),
         Fact("name", process.name),
-        Fact("user", _user(process)),
+        Fact("user", _user_text(process)),
         Fact("type", _TYPES.get(process.type, process.type)),
-        Fact("engine", _engine(process, snapshot)),
+        Fact("engine", _engine_text(process, snapshot)),
         Fact("container", container_of(process) or "none, or not told by its cgroup"),
         Fact("pod", process.pod or "none, or not told by its cgroup"),
-        Fact("runs for", _lasted(process, snapshot)),
-        figures("CPU, of one core", "cpu_ratio", _of_a_core),
+        Fact("runs for", _run_time_text(process, snapshot)),
+        figures("CPU, of one core", "cpu_ratio", _core_percent),
         figures("host memory", "rss_bytes", values.memory(view)),
     ]
     return Section("process", entries)
 
 
-def _lasted(process: Process, snapshot: Snapshot) -> str:
+def _run_time_text(process: Process, snapshot: Snapshot) -> str:
     """How long a process has run, where its start is known."""
     if process.started_s <= 0.0:
         return "not known"
     return values.duration_text(max(0.0, snapshot.wall_s - process.started_s))
 
 
-def _of_a_core(share: float) -> values.WrittenFigure:
-    """Time on the host's cores in percent of one core, which may be above 100."""
+def _core_percent(share: float) -> values.WrittenFigure:
+    """CPU time in percent of one core; above 100 without a warning, as a process may use several."""
     return f"{share * 100.0:.0f}", "%"
 
 
-def _user(process: Process) -> str:
+def _user_text(process: Process) -> str:
     """The user of a process, or why it is not known."""
     if process.user:
         return process.user
-    if _is_hosts(process):
-        return f"not known: {_HOST}"
+    if _is_of_host(process):
+        return f"not known: {_OF_HOST_REMARK}"
     return "not known: the kernel hides it"
 
 
-def _engine(process: Process, snapshot: Snapshot) -> str:
+def _engine_text(process: Process, snapshot: Snapshot) -> str:
     """The engine that a process belongs to, with its model while the engine is there."""
     for engine in snapshot.engines:
         if engine.name == process.engine:
@@ -76,21 +75,23 @@ def _engine(process: Process, snapshot: Snapshot) -> str:
     return process.engine or "none known"
 
 
-def _is_hosts(process: Process) -> bool:
-    """Whether /proc did not have its pid: its name says so then."""
+def _is_of_host(process: Process) -> bool:
+    """Whether /proc did not have the pid: then the name that the source gives the process says so."""
     return process.name == f"{process.pid} (host)"
 
 
-def _on_gpus(seen: ProcessOnGpus, view: View) -> Section:
+def _gpus_section(thing: ProcessOnGpus, view: View) -> Section:
+    """VRAM and share of the SMs on each GPU of the process, and its VRAM in all."""
     entries: list[Entry] = []
-    for gpu, process in seen.by_gpu:
+    for gpu, process in thing.by_gpu:
         figures = FigureMaker(process, _SOURCES, explain(Subject(gpu=gpu.index)))
         name = f"GPU {gpu.index} {gpu.mig_profile}".strip()
         entries.append(figures(f"{name} VRAM", "vram_bytes", values.memory(view)))
         entries.append(figures(f"{name} SM share", "sm_ratio", values.percent))
-    sums = values.known_numbers(*(process.vram_bytes for _, process in seen.by_gpu))
-    if len(seen.by_gpu) > 1 and sums:
-        entries.append(Sentence(f"{values.figure_text(values.memory(view)(sum(sums)))} on {len(sums)} GPUs together"))
+    vram_bytes = values.known_numbers(*(process.vram_bytes for _, process in thing.by_gpu))
+    if len(thing.by_gpu) > 1 and vram_bytes:
+        size = values.figure_text(values.memory(view)(sum(vram_bytes)))
+        entries.append(Sentence(f"{size} on {len(vram_bytes)} GPUs together"))
     entries.append(
         Sentence(
             "SM share: how much of the time of the GPU's SMs was this process's, as the driver samples it. Shares of "
@@ -100,12 +101,13 @@ def _on_gpus(seen: ProcessOnGpus, view: View) -> Section:
     return Section("on the GPUs", entries, side=1)
 
 
-def _command(seen: ProcessOnGpus) -> Section:
-    process = seen.by_gpu[0][1]
+def _command_section(thing: ProcessOnGpus) -> Section:
+    """The command line, or why it is not known."""
+    process = thing.by_gpu[0][1]
     command = process.command
     if not command:
         text = "the kernel hides its command line from your user (or it has none): run gpumon as its user or as root"
-        if _is_hosts(process):
-            text = _HOST
+        if _is_of_host(process):
+            text = _OF_HOST_REMARK
         return Section("command", [Sentence(f"? {text}", "text")])
     return Section("command", [Sentence(command, "text")])

@@ -14,8 +14,10 @@ from gpumon.tui.view import View
 def sections_of(
     thing: Thing, snapshot: Snapshot, view: View, *, watch: ThrottleWatch | None = None, history: History | None = None
 ) -> list[Section]:
-    """All sections of a page. `watch`: what throttled a GPU while its page was open; `history`: series of a verdict's
-    evidence."""
+    """All sections of a page; of a thing whose figures are all missing only its facts.
+
+    `watch`: how long a GPU was throttled since its page was opened. `history`: series for the evidence of a verdict.
+    """
     if isinstance(thing, Gpu):
         sections = gpu.sections(thing, snapshot, view, watch)
     elif isinstance(thing, Engine):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.goodput import field_of_itl_goal, within_both_goals
 from gpumon.efficiency.ratio import divide, plus
 from gpumon.readings import glossary
 from gpumon.readings.format import DASH, left, right
 from gpumon.readings.missing import Missing, Reading, Reason, number
-from gpumon.readings.snapshot import Engine, Lengths, Outcomes, Snapshot, WithinGoal
+from gpumon.readings.snapshot import Engine, Goodput, Lengths, Outcomes, Snapshot, WithinGoal
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, FigureMaker, ReadyLine, Section, Sentence
 from gpumon.tui.detail.values import bounds_text, figure_text
@@ -20,12 +20,12 @@ from gpumon.tui.marked import Marked
 
 _TPOT_GOAL: Final = "TPOT in goal"
 """Share of requests by their mean time per token, which the glossary has with `glossary.ITL_GOAL`."""
-_OF_REQUESTS: Final = "requests"
-_OF_TOKENS: Final = "tokens"
-_NAME: Final = 12
-_COLUMN: Final = 16
-_WIDE: Final = 15
-_BAR: Final = "█▓▒░▚"
+_NAME_CELLS: Final = 12
+_OUTCOME_CELLS: Final = 16
+"""Cells of a column of the table of outcomes."""
+_LENGTH_CELLS: Final = 15
+"""Cells of a column of the table of lengths."""
+_BAR_GLYPHS: Final = "█▓▒░▚"
 """Glyphs of the parts of a bar, which tell them apart without colours."""
 _BAR_CELLS: Final = 50
 _OUTCOMES: Final = (
@@ -36,8 +36,9 @@ _OUTCOMES: Final = (
     ("error", "failed"),
     ("turned away", "rejected"),
 )
-"""Name as engines call a finish reason, and field."""
-_BAD: Final = frozenset({"failed", "rejected"})
+"""Name as engines call a finish reason, and field of `Outcomes`."""
+_BAD_OUTCOMES: Final = frozenset({"failed", "rejected"})
+"""Fields of outcomes that are marked where they are not 0."""
 _PHASES: Final = (
     ("queue", "warn", "queue_s"),
     ("KV transfer", "mbu", "transfer_s"),
@@ -45,7 +46,10 @@ _PHASES: Final = (
     ("decode", "tokens", "decode_s"),
     ("left over", "muted", "rest_s"),
 )
-_NO_PREFILL: Final = "the time to the first token is left over: without a queue time nobody can tell the prefill in it"
+"""Name, tone and field of each phase of a request, in their order."""
+_NO_PREFILL_NOTE: Final = (
+    "the time to the first token is left over: without a queue time nobody can tell the prefill in it"
+)
 _TIERS: Final = (
     ("GPU memory", "device_ratio"),
     ("host memory", "host_ratio"),
@@ -53,38 +57,59 @@ _TIERS: Final = (
     ("another engine", "peer_ratio"),
     ("not told", "external_ratio"),
 )
-_ASSUMED: Final = "assumed goals are no promise: they mark nothing and no verdict uses them; set yours in [goals]"
+"""Name and field of each source of cached tokens."""
+_ASSUMED_NOTE: Final = "assumed goals are no promise: they mark nothing and no verdict uses them; set yours in [goals]"
+
+
+class _Goal(NamedTuple):
+    """A goal with the share that was within it."""
+
+    name: str
+    field: str
+    share: WithinGoal
+    unit: str
+    """What the share is of: requests or tokens."""
+    is_assumed: bool
+    """Whether the goal is gpumon's own, as the config has none."""
 
 
 def goal_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Shares of requests and of tokens within the goals; no section of an engine that observes neither."""
     shares = engine.goodput
-    rows = (
-        (glossary.TTFT_GOAL.name, "ttft_goal", shares.ttft_goal, _OF_REQUESTS, shares.ttft_goal_assumed),
-        (_TPOT_GOAL, "tpot_goal", shares.tpot_goal, _OF_REQUESTS, shares.itl_goal_assumed),
-        (glossary.ITL_GOAL.name, "itl_goal", shares.itl_goal, _OF_TOKENS, shares.itl_goal_assumed),
-    )
+    goals = _observed_goals(shares)
+    if not goals:
+        return []
     columns = {"ttft_goal": glossary.TTFT_GOAL.short, field_of_itl_goal(shares): glossary.ITL_GOAL.short}
     entries: list[Entry] = []
-    assumes = False
-    for name, field, share, counted, assumed in rows:
-        if share == WithinGoal() or (field == "tpot_goal" and isinstance(share.count, Missing)):
-            continue
-        figure = _within(name, field, share, counted, figures, assumed=assumed)
-        if field in columns:
-            figure = _in_column(figure, columns[field])
+    for goal in goals:
+        figure = _share_within(goal, figures)
+        if goal.field in columns:
+            figure = _with_column_note(figure, columns[goal.field])
         entries.append(figure)
-        assumes = assumes or assumed
-    if not entries:
-        return []
-    together = within_both_goals(shares)
-    if together is not None:
-        least, most = together
+    bounds = within_both_goals(shares)
+    if bounds is not None:
+        least, most = bounds
         text = f"{bounds_text(least, most)} % of the requests were within both the TTFT and the TPOT goal"
         entries.append(Sentence(f"from these shares, {text}; no engine counts that"))
-    if assumes:
-        entries.append(Sentence(_ASSUMED))
+    if any(goal.is_assumed for goal in goals):
+        entries.append(Sentence(_ASSUMED_NOTE))
     return [Section(f"within the goals, {glossary.TTFT_GOAL.window}", entries)]
+
+
+def _observed_goals(shares: Goodput) -> list[_Goal]:
+    """The goals whose latency the engine observes."""
+    goals = [
+        _Goal(glossary.TTFT_GOAL.name, "ttft_goal", shares.ttft_goal, "requests", shares.ttft_goal_assumed),
+        _Goal(_TPOT_GOAL, "tpot_goal", shares.tpot_goal, "requests", shares.itl_goal_assumed),
+        _Goal(glossary.ITL_GOAL.name, "itl_goal", shares.itl_goal, "tokens", shares.itl_goal_assumed),
+    ]
+    observed = []
+    for goal in goals:
+        # The share of tokens tells the same: no row that only says that no request has ended.
+        is_needless = goal.field == "tpot_goal" and isinstance(goal.share.count, Missing)
+        if goal.share != WithinGoal() and not is_needless:
+            observed.append(goal)
+    return observed
 
 
 def column_note(title: str) -> str:
@@ -92,38 +117,40 @@ def column_note(title: str) -> str:
     return f"; column `{title}`"
 
 
-def _in_column(figure: Figure, title: str) -> Figure:
-    """The figure with the title of the column that shows it."""
+def _with_column_note(figure: Figure, title: str) -> Figure:
+    """The figure with the title of the column that shows it, behind its formula."""
     if not figure.formula:
         return figure
     return figure._replace(formula=figure.formula + column_note(title))
 
 
-def _within(name: str, field: str, share: WithinGoal, counted: str, figures: FigureMaker, *, assumed: bool) -> Figure:
-    """The share of what is counted that was within a goal; its bounds where the goal lies inside a bucket."""
+def _share_within(goal: _Goal, figures: FigureMaker) -> Figure:
+    """The share that was within a goal; its bounds where the goal lies inside a bucket of the histogram."""
+    share = goal.share
     if isinstance(share.low_ratio, Missing) or isinstance(share.high_ratio, Missing):
-        return figures.of_reading(share.low_ratio, name, field, values.percent)
-    exact = share.low_ratio == share.high_ratio
-    goal = ""
+        return figures.of_reading(share.low_ratio, goal.name, goal.field, values.percent)
+    is_exact = share.low_ratio == share.high_ratio
+    goal_text = ""
     if not isinstance(share.goal_s, Missing):
-        goal = f"{figure_text(values.seconds(share.goal_s))} ({'assumed' if assumed else 'goal'})"
+        origin = "assumed" if goal.is_assumed else "goal"
+        goal_text = f"{figure_text(values.seconds(share.goal_s))} ({origin})"
     count = 0.0
     if not isinstance(share.count, Missing):
         count = share.count
-    if exact:
-        within = f"{share.low_ratio * count:,.0f}"
+    if is_exact:
+        count_within = f"{share.low_ratio * count:,.0f}"
+        basis = MEASURED
     else:
-        within = f"between {share.low_ratio * count:,.0f} and {share.high_ratio * count:,.0f}"
-        goal += ", which lies inside a bucket"
-    write = partial(_share, most=share.high_ratio)
-    basis = MEASURED if exact else ESTIMATED
-    return figures.of_reading(
-        share.low_ratio, name, field, write, basis, f"{within} of {count:,.0f} {counted} within {goal}"
-    )
+        count_within = f"between {share.low_ratio * count:,.0f} and {share.high_ratio * count:,.0f}"
+        goal_text += ", which lies inside a bucket"
+        basis = ESTIMATED
+    write = partial(_share_or_bounds, most=share.high_ratio)
+    formula = f"{count_within} of {count:,.0f} {goal.unit} within {goal_text}"
+    return figures.of_reading(share.low_ratio, goal.name, goal.field, write, basis, formula=formula)
 
 
-def _share(least: float, most: float) -> values.WrittenFigure:
-    """A share, or its bounds."""
+def _share_or_bounds(least: float, most: float) -> values.WrittenFigure:
+    """A share in percent: `91.20`, `%`; its bounds where they differ: `83–91`, `%`."""
     if least == most:
         return values.percent(least)
     return bounds_text(least, most), "%"
@@ -132,39 +159,46 @@ def _share(least: float, most: float) -> values.WrittenFigure:
 def outcome_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     """How requests ended; no section of an engine that counts none."""
     recent = engine.served.outcomes
-    ever = engine.served.outcomes_since_start
     if recent == Outcomes():
         return []
     sent = _requests_sent(recent)
-    entries: list[Entry] = [_titles(("last 2 min", "share", "since its start"), _COLUMN)]
-    for name, field in _OUTCOMES:
-        now: Reading = getattr(recent, field)
-        since_start: Reading = getattr(ever, field)
-        if isinstance(now, Missing) and isinstance(since_start, Missing) and now.reason is Reason.NOT_EXPOSED:
-            continue
-        share = divide(now, sent, Missing(Reason.IDLE))
-        tone = "text"
-        if field in _BAD and number(now):
-            tone = "warn"
-        entries.append(_numbers(name, (_count(now), _percent(share), _count(since_start)), _COLUMN, tone))
+    entries: list[Entry] = [_title_line(("last 2 min", "share", "since its start"), _OUTCOME_CELLS)]
+    entries += _outcome_lines(recent, engine.served.outcomes_since_start, sent)
     if number(recent.rejected) and not isinstance(sent, Missing):
         entries.append(Sentence(f"shares of the {sent:,.0f} requests that ended or were turned away"))
     missing = []
-    for name, why in _not_yet(recent):
-        missing.append((name, figures.explain(why, "requests_per_s")))
+    for name, reading in _missing_outcomes(recent):
+        missing.append((name, figures.explain(reading, "requests_per_s")))
     return [Section("how requests ended", entries, missing=missing)]
 
 
-def _titles(titles: Iterable[str], width: int) -> ReadyLine:
-    """The line over columns of numbers that stand behind a name."""
+def _outcome_lines(recent: Outcomes, since_start: Outcomes, sent: Reading) -> list[Entry]:
+    """A line for each outcome that the engine counts: its number, its share of the requests `sent`, and its total."""
+    lines: list[Entry] = []
+    for name, field in _OUTCOMES:
+        count: Reading = getattr(recent, field)
+        total: Reading = getattr(since_start, field)
+        if isinstance(count, Missing) and isinstance(total, Missing) and count.reason is Reason.NOT_EXPOSED:
+            continue
+        share = divide(count, sent, Missing(Reason.IDLE))
+        tone = "text"
+        if field in _BAD_OUTCOMES and number(count):
+            tone = "warn"
+        texts = (_count_text(count), _percent_text(share), _count_text(total))
+        lines.append(_number_line(name, texts, _OUTCOME_CELLS, tone))
+    return lines
+
+
+def _title_line(titles: Iterable[str], width: int) -> ReadyLine:
+    """The titles over columns of `width` cells that stand behind a name."""
     texts = "".join(right(title, width) for title in titles)
-    return ReadyLine(((" " * (2 + _NAME) + texts, "muted"),))
+    return ReadyLine(((" " * (2 + _NAME_CELLS) + texts, "muted"),))
 
 
-def _numbers(name: str, texts: Iterable[str], width: int, tone: str = "text") -> ReadyLine:
-    """A name, and its numbers in columns of `width` cells."""
+def _number_line(name: str, texts: Iterable[str], width: int, tone: str = "text") -> ReadyLine:
+    """A name, and numbers behind it in columns of `width` cells."""
     numbers = "".join(right(text, width) for text in texts)
-    return ReadyLine((("  " + left(name, _NAME), "muted"), (numbers, tone)))
+    return ReadyLine((("  " + left(name, _NAME_CELLS), "muted"), (numbers, tone)))
 
 
 def _requests_sent(outcomes: Outcomes) -> Reading:
@@ -175,7 +209,7 @@ def _requests_sent(outcomes: Outcomes) -> Reading:
     return plus(outcomes.ended, rejected)
 
 
-def _not_yet(recent: Outcomes) -> list[tuple[str, Missing]]:
+def _missing_outcomes(recent: Outcomes) -> list[tuple[str, Missing]]:
     """Outcomes that are missing for another reason than that the engine does not count them."""
     rows = []
     for name, field in _OUTCOMES:
@@ -185,13 +219,15 @@ def _not_yet(recent: Outcomes) -> list[tuple[str, Missing]]:
     return rows
 
 
-def _count(reading: Reading) -> str:
+def _count_text(reading: Reading) -> str:
+    """A whole number: `1,204`; a dash where it is missing."""
     if isinstance(reading, Missing):
         return DASH
     return f"{reading:,.0f}"
 
 
-def _percent(reading: Reading) -> str:
+def _percent_text(reading: Reading) -> str:
+    """A share: `12.5 %`; a dash where it is missing."""
     if isinstance(reading, Missing):
         return DASH
     return f"{reading * 100.0:.1f} %"
@@ -205,16 +241,17 @@ def length_sections(engine: Engine) -> list[Section]:
             observed.append((name, tokens))
     if not observed:
         return []
-    entries: list[Entry] = [_titles(("mean", "p50", "p95", "longest ever"), _WIDE)]
+    entries: list[Entry] = [_title_line(("mean", "p50", "p95", "longest ever"), _LENGTH_CELLS)]
     for name, tokens in observed:
         texts = (
-            _count(tokens.mean),
-            _bucket(tokens.p50_low, tokens.p50_high),
-            _bucket(tokens.p95_low, tokens.p95_high),
-            _bucket(tokens.longest_low, tokens.longest_high),
+            _count_text(tokens.mean),
+            _bucket_text(tokens.p50_low, tokens.p50_high),
+            _bucket_text(tokens.p95_low, tokens.p95_high),
+            _bucket_text(tokens.longest_low, tokens.longest_high),
         )
-        entries.append(_numbers(name, texts, _WIDE))
+        entries.append(_number_line(name, texts, _LENGTH_CELLS))
     entries.append(Sentence("tokens of the requests that ended in the last 2 min, by bucket; longest: since its start"))
+    # The longest prompt need not have had the longest answer: their sum holds whatever came.
     longest = plus(engine.served.prompt_tokens.longest_high, engine.served.answer_tokens.longest_high)
     if not isinstance(longest, Missing):
         text = f"a --max-model-len of {longest:,.0f} would have held every request since its start"
@@ -222,8 +259,8 @@ def length_sections(engine: Engine) -> list[Section]:
     return [Section("lengths", entries)]
 
 
-def _bucket(low: Reading, high: Reading) -> str:
-    """The bounds of a bucket in tokens."""
+def _bucket_text(low: Reading, high: Reading) -> str:
+    """The bounds of a bucket in tokens: `128–256`, `above 4,096`."""
     if isinstance(low, Missing):
         return DASH
     if isinstance(high, Missing):
@@ -233,39 +270,42 @@ def _bucket(low: Reading, high: Reading) -> str:
 
 def phase_sections(engine: Engine) -> list[Section]:
     """The mean phases of a request as one bar, and their figures; no section where they are not known."""
-    of = engine.served.phases
-    if isinstance(of.e2e_s, Missing) or of.e2e_s <= 0.0:
+    phases = engine.served.phases
+    e2e_s = phases.e2e_s
+    if isinstance(e2e_s, Missing) or e2e_s <= 0.0:
         return []
     parts: list[tuple[str, str, float]] = []
     for name, tone, field in _PHASES:
-        reading: Reading = getattr(of, field)
-        if not isinstance(reading, Missing) and reading > 0.0:
-            parts.append((name, tone, reading))
-    entries: list[Entry] = [ReadyLine((("  ", "muted"), *_bar([(tone, part / of.e2e_s) for _, tone, part in parts])))]
-    for place, (name, tone, part) in enumerate(parts):
-        share = f"{part / of.e2e_s * 100.0:5.1f} %"
-        mark = (f"  {_BAR[place % len(_BAR)]} ", tone)
-        number_and_unit = " ".join(values.seconds(part))
-        entries.append(
-            ReadyLine((mark, (left(name, _NAME), "muted"), (right(number_and_unit, 11) + right(share, 9), "text")))
+        seconds: Reading = getattr(phases, field)
+        if not isinstance(seconds, Missing) and seconds > 0.0:
+            parts.append((name, tone, seconds))
+    bar = _bar_pieces([(tone, seconds / e2e_s) for _, tone, seconds in parts])
+    entries: list[Entry] = [ReadyLine((("  ", "muted"), *bar))]
+    for place, (name, tone, seconds) in enumerate(parts):
+        mark = (f"  {_BAR_GLYPHS[place % len(_BAR_GLYPHS)]} ", tone)
+        share = f"{seconds / e2e_s * 100.0:5.1f} %"
+        figures = right(figure_text(values.seconds(seconds)), 11) + right(share, 9)
+        entries.append(ReadyLine((mark, (left(name, _NAME_CELLS), "muted"), (figures, "text"))))
+    if isinstance(phases.prefill_s, Missing) and not isinstance(phases.decode_s, Missing):
+        entries.append(Sentence(_NO_PREFILL_NOTE))
+    entries.append(
+        Sentence(
+            f"mean of a request that ended in the last 2 min: {figure_text(values.seconds(e2e_s))} from end to end"
         )
-    if isinstance(of.prefill_s, Missing) and not isinstance(of.decode_s, Missing):
-        entries.append(Sentence(_NO_PREFILL))
-    whole = " ".join(values.seconds(of.e2e_s))
-    entries.append(Sentence(f"mean of a request that ended in the last 2 min: {whole} from end to end"))
+    )
     return [Section("where a request's time goes", entries)]
 
 
-def _bar(parts: Sequence[tuple[str, float]]) -> list[Piece]:
-    """Shares of a whole side by side: each in its glyph and tone, with at least one cell."""
+def _bar_pieces(parts: Sequence[tuple[str, float]]) -> list[Piece]:
+    """Parts of a whole (tone and share) side by side in a bar: each in a glyph of its own, with at least one cell."""
     pieces: list[Piece] = []
-    used = 0
-    reached = 0.0
+    used_cells = 0
+    share_so_far = 0.0
     for place, (tone, share) in enumerate(parts):
-        reached += share
-        size = max(1, round(reached * _BAR_CELLS) - used)
-        used += size
-        pieces.append((_BAR[place % len(_BAR)] * size, tone))
+        share_so_far += share
+        size = max(1, round(share_so_far * _BAR_CELLS) - used_cells)
+        used_cells += size
+        pieces.append((_BAR_GLYPHS[place % len(_BAR_GLYPHS)] * size, tone))
     return pieces
 
 
@@ -277,28 +317,26 @@ def speculation_sections(engine: Engine) -> list[Section]:
     entries: list[Entry] = []
     for position, share in enumerate(shares):
         bar = "█" * round(share * _BAR_CELLS)
-        entries.append(
-            ReadyLine(((f"  position {position + 1} ", "muted"), (f"{share * 100.0:5.1f} % ", "text"), (bar, "tokens")))
-        )
-    gain = 1.0 + sum(shares)
-    entries.append(
-        Sentence(f"{gain:.2f} tokens per step and sequence instead of 1, last 2 min: 1 + the sum of these shares")
-    )
+        name = f"  position {position + 1} "
+        entries.append(ReadyLine(((name, "muted"), (f"{share * 100.0:5.1f} % ", "text"), (bar, "tokens"))))
+    tokens = 1.0 + sum(shares)
+    text = f"{tokens:.2f} tokens per step and sequence instead of 1, last 2 min: 1 + the sum of these shares"
+    entries.append(Sentence(text))
     return [Section("speculation: accepted by position", entries)]
 
 
 def cache_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     """Sources of cached prompt tokens; no section where the engine does not tell that, or nothing was cached."""
-    of = engine.served.cached_by
+    shares = engine.served.cached_by
     entries: list[Entry] = []
     for name, field in _TIERS:
-        reading: Reading = getattr(of, field)
+        reading: Reading = getattr(shares, field)
         if number(reading):
             entries.append(figures.of_reading(reading, name, "cached_by", values.percent))
     if not entries:
         return []
-    whole = Sentence("% of the cached tokens of the last 2 min; section rates has their share of all prompt tokens")
-    return [Section("cached tokens by source", [whole, *entries])]
+    remark = Sentence("% of the cached tokens of the last 2 min; section rates has their share of all prompt tokens")
+    return [Section("cached tokens by source", [remark, *entries])]
 
 
 def sections_since_mark(
@@ -333,7 +371,7 @@ def sections_since_mark(
 
 
 def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: FigureMaker) -> list[Entry]:
-    """The figures that are there."""
+    """The figures that are there; without a source, as gpumon has counted them itself."""
     entries: list[Entry] = []
     for name, reading, write in rows:
         if not isinstance(reading, Missing):
@@ -342,16 +380,16 @@ def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: F
 
 
 def sections_since_start(engine: Engine, figures: FigureMaker) -> list[Section]:
-    """Peaks and busy share since gpumon started."""
-    of = engine.served.seen
-    if isinstance(of.seconds, Missing):
+    """Requests, peaks and busy share since gpumon started; no section before it knows for how long."""
+    seen = engine.served.seen
+    if isinstance(seen.seconds, Missing):
         return []
     rows = (
-        ("requests", of.requests, values.whole),
-        ("most running", of.peak_running, values.whole),
-        ("most waiting", of.peak_waiting, values.whole),
-        ("busy", of.busy_ratio, values.percent),
+        ("requests", seen.requests, values.whole),
+        ("most running", seen.peak_running, values.whole),
+        ("most waiting", seen.peak_waiting, values.whole),
+        ("busy", seen.busy_ratio, values.percent),
     )
     entries = _known_figures(rows, figures)
     entries.append(Sentence("peaks as polls saw them; busy: share of the time with a request running"))
-    return [Section(f"seen in {values.duration_text(of.seconds)}", entries, side=1)]
+    return [Section(f"seen in {values.duration_text(seen.seconds)}", entries, side=1)]

@@ -14,7 +14,8 @@ from gpumon.tui.replica_rows import replicas_name
 from gpumon.tui.triage_rows import verdict_key
 
 ShownKey = tuple[str, str]
-"""Kind (gpu, engine, replicas, process, verdict) and key (UUID, `Engine.key`, model, pid, `verdict_key`)."""
+"""Kind of a thing (gpu, engine, replicas, process, verdict) and its key (UUID, `Engine.key`, model, pid,
+`verdict_key`)."""
 
 
 class ProcessOnGpus(NamedTuple):
@@ -29,10 +30,11 @@ Thing = Gpu | Engine | Replicas | ProcessOnGpus | Verdict
 
 BLANK: Final = frozenset({Reason.LOST, Reason.STALE, Reason.UNREACHABLE})
 """Reasons that leave a thing without any figure: said once, at the top of its page."""
-_MOST_STEPS: Final = 4
-"""From a verdict on a GPU to its engine, with a step to spare."""
-_STATES: Final = {GpuState.LOST: Missing(Reason.LOST), GpuState.STALE: Missing(Reason.STALE)}
-_ANSWERS: Final = (
+_MOST_LINKS: Final = 4
+"""Links followed from a thing to its engine. A verdict on a GPU needs two; links can go round, from GPU to engine."""
+_REASONS_OF_STATES: Final = {GpuState.LOST: Missing(Reason.LOST), GpuState.STALE: Missing(Reason.STALE)}
+"""States of a GPU that leave it without any figure."""
+_ANSWERING_STATES: Final = (
     EndpointState.OK,
     EndpointState.STARTING,
     EndpointState.TIMEOUT,
@@ -43,24 +45,34 @@ _ANSWERS: Final = (
 
 
 def things_of_kind(snapshot: Snapshot, kind: str) -> dict[str, Thing]:
-    """Key -> thing, of all things of one kind, in the order of their list."""
+    """All things of one kind by their key, in the order of the snapshot; empty for a kind that has no pages."""
+    if kind == "gpu":
+        return {gpu.uuid: gpu for gpu in snapshot.gpus}
+    if kind == "engine":
+        return {engine.key: engine for engine in snapshot.engines}
+    if kind == "replicas":
+        return {replicas.model: replicas for replicas in snapshot.replicas}
     if kind == "process":
-        on: dict[str, list[tuple[Gpu, Process]]] = {}
-        for gpu in snapshot.gpus:
-            for process in gpu.processes:
-                on.setdefault(str(process.pid), []).append((gpu, process))
-        return {pid: ProcessOnGpus(there[0][1].pid, tuple(there)) for pid, there in on.items()}
-    every: dict[str, list[tuple[str, Thing]]] = {
-        "gpu": [(gpu.uuid, gpu) for gpu in snapshot.gpus],
-        "engine": [(engine.key, engine) for engine in snapshot.engines],
-        "replicas": [(replicas.model, replicas) for replicas in snapshot.replicas],
-        "verdict": [(verdict_key(verdict), verdict) for verdict in snapshot.verdicts],
-    }
-    return dict(every.get(kind, ()))
+        return _processes_by_pid(snapshot)
+    if kind == "verdict":
+        return {verdict_key(verdict): verdict for verdict in snapshot.verdicts}
+    return {}
+
+
+def _processes_by_pid(snapshot: Snapshot) -> dict[str, Thing]:
+    """The processes of all GPUs: one that several GPUs list is one thing."""
+    by_pid: dict[int, list[tuple[Gpu, Process]]] = {}
+    for gpu in snapshot.gpus:
+        for process in gpu.processes:
+            by_pid.setdefault(process.pid, []).append((gpu, process))
+    return {str(pid): ProcessOnGpus(pid, tuple(by_gpu)) for pid, by_gpu in by_pid.items()}
 
 
 def blank_reason(thing: Thing) -> Missing | None:
-    """Why its figures are all missing, so that its last ones say more; None where they are not."""
+    """Why all figures of a thing are missing; None where they are not.
+
+    One figure that every thing of its kind has stands for all of them.
+    """
     if isinstance(thing, ProcessOnGpus | Replicas | Verdict):
         return None
     if isinstance(thing, Gpu):
@@ -70,26 +82,27 @@ def blank_reason(thing: Thing) -> Missing | None:
     if isinstance(reading, Missing) and reading.reason in BLANK:
         return reading
     if isinstance(thing, Gpu):
-        return _STATES.get(thing.state)
-    if thing.state in _ANSWERS:
+        return _REASONS_OF_STATES.get(thing.state)
+    if thing.state in _ANSWERING_STATES:
         return None
     return Missing(Reason.UNREACHABLE)
 
 
 def is_blank(thing: Thing) -> bool:
-    """Whether all its figures are missing."""
+    """Whether all figures of a thing are missing."""
     return blank_reason(thing) is not None
 
 
 def page_title(key: ShownKey, thing: Thing | None) -> str:
-    """`gpu 3 · NVIDIA H100 80GB HBM3`, `engine vllm:8000 · Llama-3.3-70B`, `process 12345 · python`."""
+    """Title of a page: `gpu 3 · NVIDIA H100 80GB HBM3`, `process 12345 · python`; of a thing not seen yet its key."""
     if isinstance(thing, Gpu):
         place = f"gpu {thing.index}"
         if thing.parent_uuid:
             place = f"slice {thing.mig_profile} of {place}"
-        return clean(_joined(place, thing.name))
+        return clean(_with_kind(place, thing.name))
     if isinstance(thing, Engine):
-        return clean(_joined(f"engine {thing.name}", thing.model.rstrip("/").rpartition("/")[2]))
+        model = thing.model.rstrip("/").rpartition("/")[2]  # the last part of a path or of `owner/name`
+        return clean(_with_kind(f"engine {thing.name}", model))
     if isinstance(thing, Replicas):
         return clean(f"{replicas_name(thing)} · {thing.model}")
     if isinstance(thing, Verdict):
@@ -99,7 +112,7 @@ def page_title(key: ShownKey, thing: Thing | None) -> str:
     return clean(" ".join(key)).strip()
 
 
-def _joined(name: str, kind: str) -> str:
+def _with_kind(name: str, kind: str) -> str:
     """`gpu 3 · NVIDIA H100`; the name alone where the kind is not known."""
     if kind:
         return f"{name} · {kind}"
@@ -107,27 +120,30 @@ def _joined(name: str, kind: str) -> str:
 
 
 def engine_of_thing(snapshot: Snapshot, key: ShownKey) -> Engine | None:
-    """The engine that a thing is, is about, or runs."""
-    kind, name = key
-    for _ in range(_MOST_STEPS):
-        thing = things_of_kind(snapshot, kind).get(name)
+    """The engine that a thing is, runs or belongs to, or that a verdict is about; None where there is none."""
+    for _ in range(_MOST_LINKS):
+        thing = things_of_kind(snapshot, key[0]).get(key[1])
         if isinstance(thing, Engine):
             return thing
-        onward = linked_page(snapshot, thing)
-        if onward is None or (isinstance(thing, ProcessOnGpus) and onward[0] == "gpu"):
+        link = linked_page(snapshot, thing)
+        if link is None:
             return None
-        kind, name = onward
+        if isinstance(thing, ProcessOnGpus) and link[0] == "gpu":  # the engine of that GPU is not that of the process
+            return None
+        key = link
     return None
 
 
 def linked_page(snapshot: Snapshot, thing: Thing | None) -> ShownKey | None:
-    """The page that Enter goes on to: from an engine to its first GPU, from a GPU or a process to its engine, from
-    replicas to the one that stands apart, else to the first; from a verdict to what it is about.
+    """The page that Enter goes on to; None where there is none.
 
-    Where there is none: from a process to its GPU.
+    From an engine to its first GPU; from a GPU to its engine; from a process to its engine, else to its GPU; from
+    replicas to the one that stands apart, else to the first; from a verdict to what it is about.
     """
     if isinstance(thing, Verdict):
-        return None if thing.kind is Kind.HOST else (thing.kind.value, thing.key)
+        if thing.kind is Kind.HOST:
+            return None
+        return thing.kind.value, thing.key
     if isinstance(thing, Engine):
         return _first_gpu(snapshot, thing)
     if isinstance(thing, Replicas):
@@ -136,12 +152,13 @@ def linked_page(snapshot: Snapshot, thing: Thing | None) -> ShownKey | None:
         return _named_engine(snapshot, thing.engines)
     if thing is None:
         return None
-    gpu, _ = thing.by_gpu[0]
-    return _named_engine(snapshot, [process.engine for _, process in thing.by_gpu]) or ("gpu", gpu.uuid)
+    engine_names = [process.engine for _, process in thing.by_gpu]
+    first_gpu, _ = thing.by_gpu[0]
+    return _named_engine(snapshot, engine_names) or ("gpu", first_gpu.uuid)
 
 
 def _first_gpu(snapshot: Snapshot, engine: Engine) -> ShownKey | None:
-    """The page of the first GPU of an engine."""
+    """The page of the first GPU of an engine; slices have the index of their GPU, and are passed over."""
     for gpu in snapshot.gpus:
         if gpu.index in engine.hardware.gpus and not gpu.parent_uuid:
             return "gpu", gpu.uuid
@@ -157,7 +174,7 @@ def _named_engine(snapshot: Snapshot, names: Collection[str]) -> ShownKey | None
 
 
 def container_of(process: Process) -> str:
-    """Name and id of a process's container; empty where it is in none, or that is not told."""
+    """Name and id of a process's container: `vllm (3f2a1c)`; empty where it is in none, or its cgroup names none."""
     if process.container_name:
         return f"{process.container_name} ({process.container})"
     return process.container

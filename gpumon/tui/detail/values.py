@@ -17,14 +17,16 @@ WrittenFigure = tuple[str, str]
 """A number and its unit."""
 Write = Callable[[float], WrittenFigure]
 
-_LARGE: Final = ("", "k", "M", "G", "T", "P", "E")
-_SMALL: Final = ("", "m", "u", "n")
+_PREFIXES_UP: Final = ("", "k", "M", "G", "T", "P", "E")
+"""Prefixes of 1000, 1000**2 and so on."""
+_PREFIXES_DOWN: Final = ("", "m", "u", "n")
+"""Prefixes of 1/1000, 1/1000**2 and so on."""
 _DAY_S: Final = 86400.0
-_ENGINEERING: Final = 1e-9
-"""Least number that is written with a prefix of its own."""
+_LEAST_PREFIXED: Final = 1e-9
+"""Least number that is written with a prefix: that of the last of `_PREFIXES_DOWN`."""
 NUMBER_CELLS: Final = 9
 """Cells that a number takes at most."""
-_PLACES: Final = 6
+_MOST_DECIMALS: Final = 6
 """Decimals of the smallest number that is written without a prefix."""
 
 
@@ -40,32 +42,35 @@ def four_digits(value: float) -> str:
 
 def with_prefix(value: float, unit: str) -> WrittenFigure:
     """Four four_digits, and the unit with a decimal prefix: `2.310`, `TB/s`."""
-    if 0.0 < value < _ENGINEERING:
-        return "<1.000", _SMALL[-1] + unit
+    if 0.0 < value < _LEAST_PREFIXED:
+        return "<1.000", _PREFIXES_DOWN[-1] + unit
     step = 0
-    if _ENGINEERING <= value < 0.99995:
-        while value < 0.99995 and step < len(_SMALL) - 1:
+    # The bounds are where four digits round up to 1.000 and 1000.
+    if _LEAST_PREFIXED <= value < 0.99995:
+        while value < 0.99995 and step < len(_PREFIXES_DOWN) - 1:
             value *= 1000.0
             step += 1
-        return four_digits(value), _SMALL[step] + unit
-    while value >= 999.95 and step < len(_LARGE) - 1:
+        return four_digits(value), _PREFIXES_DOWN[step] + unit
+    while value >= 999.95 and step < len(_PREFIXES_UP) - 1:
         value /= 1000.0
         step += 1
     if value >= 999.95:
-        return ">999.9", _LARGE[step] + unit
-    return four_digits(value), _LARGE[step] + unit
+        return ">999.9", _PREFIXES_UP[step] + unit
+    return four_digits(value), _PREFIXES_UP[step] + unit
 
 
 def with_decimals(value: float, decimals: int, unit: str, *, prefixes: bool = True) -> WrittenFigure:
-    """A number with that many decimals: `2,074.4`; more of them where only zeros would be left of it: `0.0031`.
+    """A number with so many decimals: `2,074.4`; with more where only zeros would be left of it: `0.0031`.
 
-    Fewer where it is longer than `NUMBER_CELLS`, then a prefix to the unit, where it can have one.
+    A number longer than `NUMBER_CELLS` gets fewer decimals, then a prefix to its unit if `prefixes`.
     """
     text = f"{value:,.{decimals}f}"
     if value > 0.0 and float(f"{value:.{decimals}f}") == 0.0:
-        if value < 10.0**-_PLACES:
-            return f"<{10.0**-_PLACES:.{_PLACES}f}", unit
-        return f"{value:.{min(_PLACES, 1 - math.floor(math.log10(value)))}f}", unit
+        least = 10.0**-_MOST_DECIMALS
+        if value < least:
+            return f"<{least:.{_MOST_DECIMALS}f}", unit
+        decimals_for_two_digits = 1 - math.floor(math.log10(value))
+        return f"{value:.{min(_MOST_DECIMALS, decimals_for_two_digits)}f}", unit
     while len(text) > NUMBER_CELLS and decimals > 0:
         decimals -= 1
         text = f"{value:,.{decimals}f}"
@@ -77,15 +82,20 @@ def with_decimals(value: float, decimals: int, unit: str, *, prefixes: bool = Tr
 
 
 def percent(value: float) -> WrittenFigure:
-    """A share: `31.24`, `%`; above 100 % marked."""
-    return with_decimals(value * 100.0, 2, "%!" if value > 1.0 else "%", prefixes=False)
+    """A share: `31.24`, `%`; `104.00`, `%!` where it is above 100 %."""
+    unit = "%"
+    if value > 1.0:
+        unit = "%!"
+    return with_decimals(value * 100.0, 2, unit, prefixes=False)
 
 
 def bounds_text(least: float, most: float) -> str:
-    """Shares between which a third one lies, in percent: `83–91`; one number where they are equal."""
+    """The bounds of a share in percent: `83–91`; one number where they are equal."""
     low = f"{least * 100.0:.3g}"
     high = f"{most * 100.0:.3g}"
-    return low if low == high else f"{low}–{high}"
+    if low == high:
+        return low
+    return f"{low}–{high}"
 
 
 def kilowatt_hours(joules_drawn: float) -> WrittenFigure:
@@ -123,44 +133,48 @@ watts: Final = partial(with_decimals, decimals=1, unit="W")
 
 
 def on_off(value: float) -> WrittenFigure:
-    """A switch."""
+    """A switch: `on` unless it is 0."""
     if value:
         return "on", ""
     return "off", ""
 
 
 def parameters(value: float) -> WrittenFigure:
-    """A number of parameters, in 1e9."""
+    """A number of parameters: `70.554`, `billion`."""
     return with_decimals(value / 1e9, 3, "billion", prefixes=False)
 
 
 def megahertz(value: float) -> WrittenFigure:
-    """A clock."""
+    """A clock of `value` Hz: `1,980`, `MHz`."""
     return with_decimals(value / 1e6, 0, "MHz", prefixes=False)
 
 
 def memory(view: View) -> Write:
-    """Bytes of VRAM in the unit that the user wants."""
+    """How bytes of memory are written: in the unit that the user wants."""
     return lambda value: with_decimals(value / view.memory_bytes, 2, view.memory_unit, prefixes=False)
 
 
 def temperature(view: View) -> Write:
-    """Whole degrees in the unit that the user wants: near 0 they are no small amount."""
-    factor, offset, unit = (1.8, 32.0, "°F") if view.fahrenheit else (1.0, 0.0, "°C")
-    return lambda value: with_decimals(float(round(value * factor + offset)), 0, unit, prefixes=False)
+    """How degrees Celsius are written: whole, in the unit that the user wants."""
+    # Rounded before they are written: 0.3 degrees are 0, and not an amount so small that it needs decimals.
+    if view.fahrenheit:
+        return lambda celsius: with_decimals(float(round(celsius * 1.8 + 32.0)), 0, "°F", prefixes=False)
+    return lambda celsius: with_decimals(float(round(celsius)), 0, "°C", prefixes=False)
 
 
 def figure_text(written: WrittenFigure) -> str:
-    """A figure inside a sentence or a formula."""
+    """A figure with its unit as one text, for a sentence or a formula."""
     return " ".join(written).rstrip()
 
 
 def known_numbers(*readings: Reading) -> tuple[float, ...] | None:
-    """All numbers of a formula; None where one is missing or none."""
-    values = tuple(value for value in readings if not isinstance(value, Missing) and math.isfinite(value))
-    if len(values) == len(readings):
-        return values
-    return None
+    """The readings as numbers; None where one of them is missing or not finite."""
+    numbers = []
+    for reading in readings:
+        if isinstance(reading, Missing) or not math.isfinite(reading):
+            return None
+        numbers.append(reading)
+    return tuple(numbers)
 
 
 def is_above_one(ratio: Reading) -> bool:
@@ -169,22 +183,26 @@ def is_above_one(ratio: Reading) -> bool:
 
 
 def formula_text(template: str, *parts: tuple[Reading, Write]) -> str:
-    """`{} x {}` with the numbers put in; empty where one is missing."""
-    numbers = known_numbers(*(reading for reading, _ in parts))
-    if numbers is None:
-        return ""
-    return template.format(*(figure_text(write(number)) for number, (_, write) in zip(numbers, parts, strict=True)))
+    """A template such as `{} x {}` with the numbers put in; empty where one is missing."""
+    operands = []
+    for reading, write in parts:
+        numbers = known_numbers(reading)
+        if numbers is None:
+            return ""
+        operands.append(figure_text(write(numbers[0])))
+    return template.format(*operands)
 
 
 class ShownTime(NamedTuple):
-    """A time as a person reads it, and how long ago that was, in seconds."""
+    """A time on the local clock, as a person reads it."""
 
     clock: str
     ago_s: float
+    """How long before the shown moment that was; 0 for a time after it."""
 
 
 def shown_time_of_rfc3339(rfc3339: str, now_s: float) -> ShownTime | None:
-    """An RFC 3339 time on the local clock; None where it is none."""
+    """An RFC 3339 time on the local clock; None where the text is no such time."""
     when = local_time_of(rfc3339)
     if when is None:
         return None
@@ -192,7 +210,7 @@ def shown_time_of_rfc3339(rfc3339: str, now_s: float) -> ShownTime | None:
 
 
 def shown_time(wall_s: float, now_s: float) -> ShownTime:
-    """A Unix time on the local clock, with its date once it is a day old."""
+    """A Unix time on the local clock, with its date in place of its seconds once it is a day old at `now_s`."""
     ago_s = max(0.0, now_s - wall_s)
     if ago_s >= _DAY_S:
         form = "%d %b %H:%M"
