@@ -228,19 +228,26 @@ def most_seen_running(instance: Instance) -> float:
     It is a fact against any formula. Prefix hits are taken to have needed no room, so that fewer hits leave less of it.
     """
     seen = instance.seen
-    if seen is None or not instance.alike or instance.prompt_tokens is None or instance.answer_tokens is None:
+    if seen is None or not instance.alike:
         return 0.0
     ran = seen.most_running or 0.0
     seen_hit_ratio = seen.prefix_hit_ratio or 0.0
-    if seen.prompt_tokens is None or seen.answer_tokens is None:
-        return ran if instance.same_mix else 0.0
-    seen_tokens = _request_tokens(instance, seen.prompt_tokens * (1.0 - seen_hit_ratio) + seen.answer_tokens)
     # More hits than were seen are not counted on.
     hit_ratio = min(seen_hit_ratio, instance.hit_ratio)
-    tokens = _request_tokens(instance, instance.prompt_tokens * (1.0 - hit_ratio) + instance.answer_tokens)
-    if tokens <= 0.0:
+    tokens = _own_tokens(instance, instance.prompt_tokens, instance.answer_tokens, hit_ratio)
+    if tokens is None or tokens <= 0.0:
         return 0.0
+    seen_tokens = _own_tokens(instance, seen.prompt_tokens, seen.answer_tokens, seen_hit_ratio)
+    if seen_tokens is None:
+        return ran if instance.same_mix else 0.0
     return ran * seen_tokens / tokens
+
+
+def _own_tokens(instance: Instance, prompt: float | None, answer: float | None, hit_ratio: float) -> float | None:
+    """Tokens of the pool that a request takes beside its prefix hits; None where its lengths are not known."""
+    if prompt is None or answer is None:
+        return None
+    return _request_tokens(instance, prompt * (1.0 - hit_ratio) + answer)
 
 
 def _latency_limits(instance: Instance, scenario: Scenario) -> Iterator[Limit]:
