@@ -62,7 +62,8 @@ class Calibrator:
     def catalogues(self) -> Catalogues:
         """Models, GPUs, prices and imported profiles, as known by now: profiles come a moment after the start."""
         from gpumon.config.prices import sizing_prices
-        from gpumon.sizing.live import gpus_here, own_models
+        from gpumon.sizing.live import own_models
+        from gpumon.sizing.live_gpus import gpus_here
         from gpumon.sizing.scenario import Catalogues
         from gpumon.sources.model_facts import OwnModels
         from gpumon.sources.packaged import gpu_catalogue, llm_catalogue

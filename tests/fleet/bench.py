@@ -21,7 +21,8 @@ from gpumon.fleet.rows import by_host, by_model, total_row
 from gpumon.fleet.whole import whole_fleet
 from gpumon.outputs.fleet import encode
 from gpumon.session.calibrator import Calibrator
-from gpumon.sizing.live import from_live, gpus_here
+from gpumon.sizing.live import from_live
+from gpumon.sizing.live_gpus import gpus_here
 from gpumon.sizing.plan import plan
 from tests.fleet.fleets import fleet_frame, make
 from tests.records import replace

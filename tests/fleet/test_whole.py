@@ -7,7 +7,8 @@ from gpumon.fleet.fleet import Fleet
 from gpumon.fleet.snapshot import FleetSnapshot, HostState
 from gpumon.fleet.whole import whole_fleet
 from gpumon.session.calibrator import Calibrator
-from gpumon.sizing.live import from_live, gpus_here, instances_here
+from gpumon.sizing.live import from_live, instances_here
+from gpumon.sizing.live_gpus import gpus_here
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Server
 from tests.fleet.fleets import fed, fleet_frame, make

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Engine, Window
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.live import from_live, gpus_here, own_models
+from gpumon.sizing.live import from_live, own_models
+from gpumon.sizing.live_gpus import gpus_here
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Catalogues
 from tests.each_row import each_row

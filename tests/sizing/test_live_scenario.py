@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sizing.live import from_live, gpus_here, instances_here, own_models
+from gpumon.sizing.live import from_live, instances_here, own_models
+from gpumon.sizing.live_gpus import gpus_here
 from gpumon.sizing.peaks import in_flight, request_rates
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.live import from_live, gpus_held, gpus_here, live_targets
+from gpumon.sizing.live import from_live, live_targets
+from gpumon.sizing.live_gpus import gpus_held, gpus_here
 from gpumon.sizing.peaks import MOST_MODELS, PastLoads, RecentLoads
 from tests.each_row import each_row
 from tests.records import replace

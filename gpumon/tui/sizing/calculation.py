@@ -11,7 +11,8 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.live import gpus_held, gpus_here, instances_here, kv_ratios
+from gpumon.sizing.live import instances_here, kv_ratios
+from gpumon.sizing.live_gpus import gpus_held, gpus_here
 from gpumon.sizing.plan import DetailedPlan, detailed_plan
 from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model
 from gpumon.sizing.scenario import Catalogues, Scenario

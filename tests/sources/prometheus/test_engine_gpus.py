@@ -16,7 +16,7 @@ from gpumon.fleet.whole import whole_fleet
 from gpumon.readings.fleet import FleetFrame
 from gpumon.readings.frame import EngineReading, Frame, HostReading
 from gpumon.session.build import deriver_maker
-from gpumon.sizing.live import gpus_here
+from gpumon.sizing.live_gpus import gpus_here
 from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.source import FleetSource
 from tests.sources.prometheus.answering import Api
