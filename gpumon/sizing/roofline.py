@@ -57,11 +57,12 @@ class StepCost(NamedTuple):
     resident_ratio: float
     """Share of that which every step reads: all but the routed experts."""
     kv_s: float
-    """Reading the KV cache of one sequence, per token that a step yields of it."""
+    """Reading the KV cache of one sequence, for each token that a step yields of it."""
     link_s: float
-    """Exchanges of the tokens that are verified for one output token, and of the prompt tokens behind it."""
+    """Exchanges between GPUs for one output token: of the tokens that are verified for it, and of its share of the
+    prompt."""
     prefill_s: float
-    """Computing the prompt tokens that stand behind one output token, and the tokens that are drafted for it."""
+    """Computing for one output token its share of the prompt, and the tokens that are drafted for it."""
     layers: int
     log2_tp: float
     moe: bool
@@ -76,20 +77,20 @@ def step_cost(setting: InstanceSetting) -> StepCost:
     llm = setting.llm
     mix = setting.mix
     tp = setting.tp
-    experts = llm.experts * llm.expert_read_bytes if llm.experts else 0.0
-    resident = max(0.0, require_positive("read_bytes", llm.read_bytes) - experts) / tp
-    routed = experts / (setting.expert_gpus or tp)
+    expert_bytes = llm.experts * llm.expert_read_bytes if llm.experts else 0.0
+    # Bytes that one GPU reads of each.
+    resident_bytes = max(0.0, require_positive("read_bytes", llm.read_bytes) - expert_bytes) / tp
+    routed_bytes = expert_bytes / (setting.expert_gpus or tp)
     bandwidth = _bandwidth(setting.gpu)
-    new_per_token = mix.new_tokens / mix.answer_tokens
+    prompt_per_token = mix.new_tokens / mix.answer_tokens
     speculation = setting.speculation
-    verified = speculation.verified / speculation.per_step
-    exchanged = (verified + new_per_token) * _exchange_s(setting) * tp / setting.gpus
+    verified_per_token = speculation.verified / speculation.per_step
     return StepCost(
-        weights_s=(resident + routed) / bandwidth,
-        resident_ratio=resident / (resident + routed),
+        weights_s=(resident_bytes + routed_bytes) / bandwidth,
+        resident_ratio=resident_bytes / (resident_bytes + routed_bytes),
         kv_s=kv_read_bytes(llm, mix.context_tokens, tp) / (setting.gpus * bandwidth) / speculation.per_step,
-        link_s=exchanged,
-        prefill_s=new_per_token / _peak_prefill_tokens_per_s(setting) + _drafted_s(setting),
+        link_s=(verified_per_token + prompt_per_token) * _exchange_s(setting) * tp / setting.gpus,
+        prefill_s=prompt_per_token / _peak_prefill_tokens_per_s(setting) + _draft_s(setting),
         layers=llm.layers,
         log2_tp=math.log2(tp),
         moe=bool(llm.experts),
@@ -97,7 +98,7 @@ def step_cost(setting: InstanceSetting) -> StepCost:
 
 
 def roofline(setting: InstanceSetting, reached: EngineEfficiency | None = None) -> Curve:
-    """The curve of an engine at the efficiencies that measured servers reach (`bands.REACHED`).
+    """The curve of an engine at the efficiencies that measured servers reach (`accuracy.REACHED`).
 
     ITL(b) = W(b)/(e_w*BW) + layers*(t + t_tp*log2 TP + t_moe) + b*(KV/(e_kv*BW) + all-reduce/(e_l*link) +
     prompts/(e_p*FLOP/s)); W(b) of a MoE is what b tokens are routed to. A step with speculation yields several tokens
@@ -106,13 +107,14 @@ def roofline(setting: InstanceSetting, reached: EngineEfficiency | None = None) 
     TensorRT-LLM are in docs/sizing.md. ValueError where model or GPU lacks a figure.
     """
     cost = step_cost(setting)
-    at = reached or REACHED
-    read_s = cost.weights_s / at.weights
-    beside_s = layers_s(setting, at)
+    efficiency = reached or REACHED
+    read_s = cost.weights_s / efficiency.weights
+    step_layers_s = layers_s(setting, efficiency)
     return Curve(
-        base_s=(read_s + beside_s) / setting.speculation.per_step,
-        slope_s=cost.kv_s / at.kv + cost.link_s / at.link + cost.prefill_s / at.prefill,
-        resident_ratio=(read_s * cost.resident_ratio + beside_s) / (read_s + beside_s),
+        base_s=(read_s + step_layers_s) / setting.speculation.per_step,
+        slope_s=cost.kv_s / efficiency.kv + cost.link_s / efficiency.link + cost.prefill_s / efficiency.prefill,
+        # What the layers cost does not depend on the experts that are read: it counts as resident.
+        resident_ratio=(read_s * cost.resident_ratio + step_layers_s) / (read_s + step_layers_s),
         experts=setting.llm.experts,
         experts_per_token=_experts_of_a_sequence(setting),
     )
@@ -128,10 +130,11 @@ def _experts_of_a_sequence(setting: InstanceSetting) -> float:
 
 def layers_s(setting: InstanceSetting, reached: EngineEfficiency | None = None) -> float:
     """Seconds of a step that are neither bytes nor FLOPs: layers*(t + t_tp*log2 TP + t_moe), and its indexers."""
-    at = reached or REACHED
+    efficiency = reached or REACHED
     llm = setting.llm
-    each_s = at.layer_s + at.layer_tp_s * math.log2(setting.tp) + at.layer_moe_s * bool(llm.experts)
-    return llm.layers * each_s + llm.attention_layers(Reach.INDEX) * INDEX_LAYER_S
+    layer_s = efficiency.layer_s + efficiency.layer_tp_s * math.log2(setting.tp)
+    layer_s += efficiency.layer_moe_s * bool(llm.experts)
+    return llm.layers * layer_s + llm.attention_layers(Reach.INDEX) * INDEX_LAYER_S
 
 
 def weight_read_s(setting: InstanceSetting) -> float:
@@ -140,29 +143,29 @@ def weight_read_s(setting: InstanceSetting) -> float:
 
 
 def prompt_parts_s(setting: InstanceSetting) -> tuple[float, float]:
-    """Seconds that the FLOPs and the all-reduces of one prompt's new tokens would take at the peaks, alone.
+    """Seconds that computing the new tokens of one prompt would take at the peaks, and exchanging them, alone.
 
     A prompt passes pipeline stages one after the other, and one data-parallel rank computes it: only tp speeds it.
     """
-    new = setting.mix.new_tokens
-    alone = _peak_prefill_tokens_per_s(setting) * setting.tp / setting.gpus
-    return new / alone, new * _exchange_s(setting)
+    new_tokens = setting.mix.new_tokens
+    tokens_per_s = _peak_prefill_tokens_per_s(setting) * setting.tp / setting.gpus
+    return new_tokens / tokens_per_s, new_tokens * _exchange_s(setting)
 
 
 def prompt_s(setting: InstanceSetting) -> float:
     """Seconds to compute the new tokens of one prompt, alone, at the reached efficiencies."""
-    computed_s, exchanged_s = prompt_parts_s(setting)
-    return computed_s / REACHED.prefill + exchanged_s / REACHED.link
+    compute_s, exchange_s = prompt_parts_s(setting)
+    return compute_s / REACHED.prefill + exchange_s / REACHED.link
 
 
 def prefill_tokens_per_s(setting: InstanceSetting) -> float:
     """Prompt tokens per second that the instance computes with nothing else to do. ValueError as `step_cost`."""
-    new = max(1.0, setting.mix.new_tokens)
-    if new == 1.0:
-        of_one = msgspec.structs.replace(setting, mix=Mix(new, setting.mix.answer_tokens))
-    else:
-        of_one = setting
-    return new / prompt_s(of_one) * setting.gpus / setting.tp
+    new_tokens = setting.mix.new_tokens
+    if new_tokens <= 1.0:  # a prompt that is cached whole still has one token computed
+        new_tokens = 1.0
+        setting = msgspec.structs.replace(setting, mix=Mix(new_tokens, setting.mix.answer_tokens))
+    # The other stages and ranks compute other prompts meanwhile.
+    return new_tokens / prompt_s(setting) * setting.gpus / setting.tp
 
 
 def rescale(
@@ -173,28 +176,34 @@ def rescale(
     ITL'(b) = ITL(b) * roofline'(b)/roofline(b), made a curve again through one sequence and through `most`, the
     highest load that was measured. What differs moves each part of the roofline as that part does: another TP the
     reads and the all-reduces, another GPU the bandwidth, another mix the prompts; what each layer costs stays. Where
-    nothing differs nothing changes. Bands by what differs: `bands.band_of`.
+    nothing differs nothing changes. Bands by what differs: `accuracy.band_of`.
     """
-    was = roofline(seen, reached)
-    now = roofline(wanted, reached)
+    seen_roofline = roofline(seen, reached)
+    wanted_roofline = roofline(wanted, reached)
     few = 1.0
     many = max(2.0, most)
-    few_s, many_s = (curve.itl_s(b) * now.itl_s(b) / was.itl_s(b) for b in (few, many))
-    alike = (was.experts, was.experts_per_token) == (now.experts, now.experts_per_token)
-    if alike and curve.resident_ratio >= was.resident_ratio:
+    few_s = curve.itl_s(few) * wanted_roofline.itl_s(few) / seen_roofline.itl_s(few)
+    many_s = curve.itl_s(many) * wanted_roofline.itl_s(many) / seen_roofline.itl_s(many)
+    # The share that every step takes stays as it was fitted, unless that is below the formula's or the experts differ.
+    shape = wanted_roofline
+    if _has_same_experts(seen_roofline, wanted_roofline) and curve.resident_ratio >= seen_roofline.resident_ratio:
         shape = curve
-    else:
-        shape = now
     read_few = shape.weight_ratio(few)
     read_many = shape.weight_ratio(many)
+    # Two equations, base*w(b) + slope*b = ITL'(b) at both loads.
     slope_s = (many_s * read_few - few_s * read_many) / (many * read_few - few * read_many)
     base_s = (few_s - slope_s * few) / read_few
-    if slope_s < 0.0 or base_s <= 0.0:
-        scale = many_s / now.itl_s(many)
-        base_s = now.base_s * scale
-        slope_s = now.slope_s * scale
-        shape = now
+    if slope_s < 0.0 or base_s <= 0.0:  # no curve goes through both: the roofline, scaled to the higher load
+        scale = many_s / wanted_roofline.itl_s(many)
+        base_s = wanted_roofline.base_s * scale
+        slope_s = wanted_roofline.slope_s * scale
+        shape = wanted_roofline
     return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
+
+
+def _has_same_experts(curve: Curve, other: Curve) -> bool:
+    """Whether steps of both curves read the experts alike."""
+    return curve.experts == other.experts and curve.experts_per_token == other.experts_per_token
 
 
 def _exchange_s(setting: InstanceSetting) -> float:
@@ -209,31 +218,31 @@ def _exchange_s(setting: InstanceSetting) -> float:
         return 0.0
     if setting.gpu.link_bytes_per_s <= 0.0:
         raise ValueError(f"the link between {setting.gpu.name} GPUs is not known")
-    times = _ring(tp) + sharing / tp * _ring(sharing)
-    return setting.llm.layers * times * setting.llm.hidden * _ACTIVATION_BYTES / setting.gpu.link_bytes_per_s
+    sends = _ring_sends(tp) + sharing / tp * _ring_sends(sharing)
+    return setting.llm.layers * sends * setting.llm.hidden * _ACTIVATION_BYTES / setting.gpu.link_bytes_per_s
 
 
-def _ring(ranks: int) -> float:
-    """Times its own bytes that each rank sends in an all-reduce."""
+def _ring_sends(ranks: int) -> float:
+    """How many times its own bytes each rank sends in an all-reduce over a ring."""
     return 2.0 * (ranks - 1) / ranks
 
 
-def _drafted_s(setting: InstanceSetting) -> float:
+def _draft_s(setting: InstanceSetting) -> float:
     """Seconds that computing the drafted tokens behind one output token takes at the peak of all GPUs."""
     speculation = setting.speculation
     if not speculation.tokens:
         return 0.0
-    needed = decode_flops_per_token(setting.llm, setting.mix.context_tokens)
-    return speculation.tokens / speculation.per_step * needed / (setting.gpus * _peak_flops_per_s(setting))
+    flops = decode_flops_per_token(setting.llm, setting.mix.context_tokens)
+    return speculation.tokens / speculation.per_step * flops / (setting.gpus * _peak_flops_per_s(setting))
 
 
 def _peak_prefill_tokens_per_s(setting: InstanceSetting) -> float:
     """Prompt tokens per second at the peak of all GPUs, LM head once per prompt included."""
     mix = setting.mix
-    new = max(1.0, mix.new_tokens)
-    needed = prefill_flops_per_token(setting.llm, new, mix.prompt_tokens - mix.new_tokens)
-    needed += _sparse_flops_per_token(setting) + head_flops(setting.llm) / new
-    return setting.gpus * _peak_flops_per_s(setting) / needed
+    new_tokens = max(1.0, mix.new_tokens)
+    flops_per_token = prefill_flops_per_token(setting.llm, new_tokens, mix.prompt_tokens - mix.new_tokens)
+    flops_per_token += _sparse_flops_per_token(setting) + head_flops(setting.llm) / new_tokens
+    return setting.gpus * _peak_flops_per_s(setting) / flops_per_token
 
 
 def _peak_flops_per_s(setting: InstanceSetting) -> float:
@@ -241,7 +250,8 @@ def _peak_flops_per_s(setting: InstanceSetting) -> float:
     peak = compute_peak(setting.gpu, setting.llm)
     if peak is None:
         raise ValueError(f"no peak FLOP/s is known of {setting.gpu.name} for {setting.llm.precision.value}")
-    return peak[0]
+    flops_per_s, _ = peak
+    return flops_per_s
 
 
 def _sparse_flops_per_token(setting: InstanceSetting) -> float:
@@ -250,50 +260,55 @@ def _sparse_flops_per_token(setting: InstanceSetting) -> float:
     Behind its first `limit` tokens a prompt is computed against the latent itself, as a decode step is, with the heads
     of each GPU padded.
     """
-    return sum(_beyond_dense(look, setting) for look in setting.llm.attention if look.reach is Reach.TOP)
+    flops = 0.0
+    for attention in setting.llm.attention:
+        if attention.reach is Reach.TOP:
+            flops += _latent_flops_per_token(attention, setting)
+    return flops
 
 
-def _beyond_dense(attention: Attention, setting: InstanceSetting) -> float:
-    """The same of one way of looking back; 0 where it keeps no latents."""
+def _latent_flops_per_token(attention: Attention, setting: InstanceSetting) -> float:
+    """FLOPs per prompt token of one kind of attention beyond those of the model; 0 where it keeps no latents."""
     if attention.kv_heads > 1 or attention.decode_flops == attention.prefill_flops:
         return 0.0
     mix = setting.mix
-    new = max(1.0, mix.new_tokens)
-    beyond = min(new, max(0.0, mix.prompt_tokens - attention.limit))
-    padded = max(1.0, SPARSE_HEADS * setting.tp / setting.llm.heads)
-    flops = attention.decode_flops * padded - attention.prefill_flops
-    return attention.layers * attention.limit * flops * beyond / new
+    new_tokens = max(1.0, mix.new_tokens)
+    tokens_beyond = min(new_tokens, max(0.0, mix.prompt_tokens - attention.limit))
+    padding = max(1.0, SPARSE_HEADS * setting.tp / setting.llm.heads)
+    flops = attention.decode_flops * padding - attention.prefill_flops
+    return attention.layers * attention.limit * flops * tokens_beyond / new_tokens
 
 
 def _bandwidth(gpu: GpuSpec) -> float:
+    """Bytes per second of a GPU's memory. ValueError where it is not known."""
     if gpu.bandwidth_bytes_per_s <= 0.0:
         raise ValueError(f"the memory bandwidth of {gpu.name} is not known")
     return gpu.bandwidth_bytes_per_s
 
 
 class Prompt(NamedTuple):
-    """Parts of the TTFT of an engine."""
+    """What the TTFT of a prompt follows from."""
 
     new_tokens: float
-    """Computed, not cached."""
+    """Tokens that are computed, not cached."""
     alone_s: float
-    """Seconds to compute it alone."""
-    beside_s: float
-    """Seconds that the layers of one step cost beside bytes and FLOPs."""
+    """Seconds to compute the prompt with nothing beside it (`prompt_s`)."""
+    layers_s: float
+    """Seconds that the layers of one step cost beside bytes and FLOPs (`layers_s`)."""
 
 
 def ttft_line_of(prompt: Prompt, engine: str = "", fitted: FirstTokenCost | None = None) -> TtftLine:
-    """The TTFT of such prompts: layers*(k0 + k1*b*steps) + prompt*(k2 + k3*b), with an engine's constants.
+    """The TTFT of such prompts with b in flight: layers*(k0 + k1*b*steps) + prompt*(k2 + k3*b), with an engine's k.
 
     A first token takes some steps beside its prompt, and waits for a share of the prompts in flight. `fitted`: other
     constants than those that are shipped.
     """
     cost = fitted or first_token_cost(engine)
-    fixed_s = cost.layers * prompt.beside_s + cost.prompt * prompt.alone_s
-    waited_s = cost.layers_each * steps_each(engine, prompt.new_tokens) * prompt.beside_s
-    return TtftLine(fixed_s, 0.0, waited_s + cost.prompt_each * prompt.alone_s)
+    fixed_s = cost.layers * prompt.layers_s + cost.prompt * prompt.alone_s
+    steps_s = cost.layers_each * steps_each(engine, prompt.new_tokens) * prompt.layers_s
+    return TtftLine(fixed_s, crowd_s=0.0, growth_s=steps_s + cost.prompt_each * prompt.alone_s)
 
 
 def ttft_line(setting: InstanceSetting, engine: str = "") -> TtftLine:
-    """The line from dimensions and peaks; `engine`: vllm, trtllm, sglang, or not known."""
+    """The TTFT from dimensions and peaks; `engine`: vllm, trtllm, sglang, or empty: not known."""
     return ttft_line_of(Prompt(setting.mix.new_tokens, prompt_s(setting), layers_s(setting)), engine)
