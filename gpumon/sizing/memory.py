@@ -24,26 +24,34 @@ _LOGIT_BYTES: Final = 39.0
 """Peak of a step per sequence and entry of the vocabulary: vLLM samples from as many sequences as it may run while it
 measures its peak, and sorts copies of their logits. 38 to 39 in seven of eight logs of one H100 (128,256 to 201,088
 entries: 4.8 to 7.4 GiB), 35 to 41 in the logs of smaller GPUs; 17 in some logs of vLLM 0.16 to 0.19."""
-_SEQUENCES: Final = 256
-_MANY_SEQUENCES: Final = 1024
+_SMALL_GPU_SEQUENCES: Final = 256
+"""Sequences that vLLM's server runs by default on a GPU below `_LARGE_GPU_BYTES`, and on an A100."""
+_LARGE_GPU_SEQUENCES: Final = 1024
+"""Sequences that vLLM's server runs by default on any other GPU."""
 _LARGE_GPU_BYTES: Final = 70.0 * _GIB
-_STEPS_SMALL: Final = "A100"
-"""vLLM's defaults of a server: 1,024 sequences from 70 GiB on, else 256; an A100 counts as small whatever it has."""
-_NON_TORCH_BYTES: Final = 0.13 * _GIB
-_SHARED_NON_TORCH_BYTES: Final = 0.55 * _GIB
-"""With NCCL, of an instance on several GPUs."""
-_LINKED_NON_TORCH_BYTES: Final = 1.84 * _GIB
-"""The same of more than two GPUs on NVLink, as logged of four H100; 1.8 to 2.0 of eight H200."""
-_LINKED_GPUS: Final = 3
+_COUNTS_AS_SMALL: Final = "A100"
+"""Name of the GPU that vLLM counts as small whatever memory it has."""
+_SINGLE_GPU_OVERHEAD_BYTES: Final = 0.13 * _GIB
+"""CUDA and what else is not PyTorch's, of an instance on one GPU."""
+_SEVERAL_GPUS_OVERHEAD_BYTES: Final = 0.55 * _GIB
+"""CUDA and NCCL on each GPU, of an instance on several."""
+_NVLINK_OVERHEAD_BYTES: Final = 1.84 * _GIB
+"""CUDA and NCCL on each of more than two GPUs on NVLink, as logged of four H100; 1.8 to 2.0 of eight H200."""
+_LEAST_NVLINK_GPUS: Final = 3
+"""GPUs from which on NVLink's buffers are that large."""
 _NVLINK_BYTES_PER_S: Final = 150e9
 """Links slower than this are PCIe or bridges."""
-_OUTSIDE: Final = "sglang"
+_PEAK_OUTSIDE_SHARE: Final = "sglang"
 """Engine whose share of the memory (`mem_fraction_static`) holds weights and KV cache alone."""
 _RULE_BYTES_PER_PARAM: Final = 2.1
+"""Bytes per parameter of the design guide's rule (`rule_bytes`)."""
 _MXFP4_TILE: Final = 256
-_SIZES: Final = tuple(1 << power for power in range(11))
-_WIDE: Final = (Precision.FP32, Precision.BF16, Precision.FP16)
+"""Elements of the hidden size to which engines pad MXFP4 experts."""
+_TP_SIZES: Final = tuple(1 << power for power in range(11))
+"""Tensor-parallel sizes that are tried: 1 to 1,024."""
+_UNQUANTISED: Final = (Precision.FP32, Precision.BF16, Precision.FP16)
 _WEIGHT_ONLY: Final = (Precision.INT4, Precision.INT8)
+"""Precisions of weights whose arithmetic is 16 bit (AWQ, GPTQ)."""
 W8A8: Final = "w8a8"
 """INT8 weights whose arithmetic is INT8 as well; `int8` alone is weight-only."""
 WEIGHTS: Final = (*(precision.value for precision in Precision), W8A8)
@@ -58,9 +66,9 @@ def weight_bytes(llm: LlmSpec) -> float:
     """
     if llm.stored_bytes > 0.0:
         return llm.stored_bytes
-    if llm.precision in _WIDE:
+    if llm.precision in _UNQUANTISED:
         return require_positive("params", llm.params) * BYTES_PER_ELEMENT[llm.precision]
-    return require_positive("read_bytes", llm.read_bytes) + _embedding(llm) * BYTES_PER_ELEMENT[Precision.BF16]
+    return require_positive("read_bytes", llm.read_bytes) + _embedding_params(llm) * BYTES_PER_ELEMENT[Precision.BF16]
 
 
 def loaded_bytes(llm: LlmSpec, dp: int = 1) -> float:
@@ -71,12 +79,14 @@ def loaded_bytes(llm: LlmSpec, dp: int = 1) -> float:
     gpt-oss (2,880 -> 3,072) takes 13.47 and 64.38 GiB in vLLM 0.11 on H100 (llm-d-planner), 5 to 6 % more than its
     files; one padded dimension explains both within 0.3 %.
     """
+    expert_bytes = llm.experts * llm.expert_read_bytes
     loaded = weight_bytes(llm)
     if llm.precision is Precision.MXFP4 and llm.experts:
         tiles = math.ceil(llm.hidden / _MXFP4_TILE)
-        loaded += (tiles * _MXFP4_TILE / llm.hidden - 1.0) * llm.experts * llm.expert_read_bytes
-    copied = max(0.0, weight_bytes(llm) - llm.experts * llm.expert_read_bytes)
-    return loaded + (require_at_least("dp", dp, least=1) - 1) * copied
+        padding_ratio = tiles * _MXFP4_TILE / llm.hidden - 1.0
+        loaded += padding_ratio * llm.experts * llm.expert_read_bytes
+    bytes_of_each_rank = max(0.0, weight_bytes(llm) - expert_bytes)
+    return loaded + (require_at_least("dp", dp, least=1) - 1) * bytes_of_each_rank
 
 
 class Startup(NamedTuple):
@@ -85,22 +95,22 @@ class Startup(NamedTuple):
     sequences: int
     """Sequences that it samples at once while it measures the peak of a step."""
     has_nvlink: bool = False
-    """Its GPUs are joined by NVLink: buffers of the all-reduces are larger."""
+    """Whether its GPUs are joined by NVLink: buffers of the all-reduces are larger then."""
     peak_outside_share: bool = False
-    """The peak of a step comes out of what the usable share leaves, not out of the share."""
+    """Whether the peak of a step comes out of what the usable share leaves, not out of the share."""
 
 
 def startup_of(gpu: GpuSpec, engine: str = "") -> Startup:
     """How `engine` (vllm, sglang, trtllm; empty: not known, as vllm) divides the memory of such a GPU."""
-    small = gpu.memory_bytes < _LARGE_GPU_BYTES or _STEPS_SMALL in gpu.name
+    is_small = gpu.memory_bytes < _LARGE_GPU_BYTES or _COUNTS_AS_SMALL in gpu.name
     return Startup(
-        sequences=_SEQUENCES if small else _MANY_SEQUENCES,
+        sequences=_SMALL_GPU_SEQUENCES if is_small else _LARGE_GPU_SEQUENCES,
         has_nvlink=gpu.link_bytes_per_s >= _NVLINK_BYTES_PER_S,
-        peak_outside_share=engine == _OUTSIDE,
+        peak_outside_share=engine == _PEAK_OUTSIDE_SHARE,
     )
 
 
-VLLM_STARTUP: Final = Startup(_MANY_SEQUENCES)
+VLLM_STARTUP: Final = Startup(_LARGE_GPU_SEQUENCES)
 """vLLM on a large GPU without NVLink."""
 
 
@@ -109,15 +119,19 @@ def overhead_bytes(llm: LlmSpec, gpus: int, startup: Startup = VLLM_STARTUP) -> 
 
     The encoder of a multimodal model is not in it.
     """
-    peak = 0.0 if startup.peak_outside_share else _LOGIT_BYTES * startup.sequences * llm.vocab
-    return peak + _non_torch_bytes(gpus, startup)
+    peak_bytes = 0.0
+    if not startup.peak_outside_share:
+        peak_bytes = _LOGIT_BYTES * startup.sequences * llm.vocab
+    return peak_bytes + _non_torch_bytes(gpus, startup)
 
 
 def _non_torch_bytes(gpus: int, startup: Startup) -> float:
     """Memory of CUDA and NCCL on each of `gpus`."""
-    if startup.has_nvlink and gpus >= _LINKED_GPUS:
-        return _LINKED_NON_TORCH_BYTES
-    return _SHARED_NON_TORCH_BYTES if gpus > 1 else _NON_TORCH_BYTES
+    if startup.has_nvlink and gpus >= _LEAST_NVLINK_GPUS:
+        return _NVLINK_OVERHEAD_BYTES
+    if gpus > 1:
+        return _SEVERAL_GPUS_OVERHEAD_BYTES
+    return _SINGLE_GPU_OVERHEAD_BYTES
 
 
 def pool_bytes(
@@ -137,9 +151,9 @@ def _left_bytes(
     require_at_least("gpus", gpus, least=1)
     if require_positive("usable_ratio", usable_ratio) > 1.0:
         raise ValueError(f"usable_ratio {usable_ratio!r} is above 1")
-    visible = require_positive("gpu_memory_bytes", gpu_memory_bytes) - _DRIVER_BYTES
-    usable = visible * usable_ratio
-    return gpus * (usable - overhead_bytes(llm, gpus, startup)) - loaded_bytes(llm, dp)
+    visible_bytes = require_positive("gpu_memory_bytes", gpu_memory_bytes) - _DRIVER_BYTES
+    usable_bytes = visible_bytes * usable_ratio
+    return gpus * (usable_bytes - overhead_bytes(llm, gpus, startup)) - loaded_bytes(llm, dp)
 
 
 def pool_shift_ratio(
@@ -152,10 +166,12 @@ def pool_shift_ratio(
     change, so that a what-if moves the pool that was seen instead of replacing it. ValueError where weights and pool
     are more than the GPUs have: the figures do not belong together.
     """
-    held = require_not_negative("tokens", tokens) * kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
-    if held + weight_bytes(llm) > require_at_least("gpus", gpus, least=1) * gpu_memory_bytes:
+    per_token_bytes = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
+    held_bytes = require_not_negative("tokens", tokens) * per_token_bytes
+    if held_bytes + weight_bytes(llm) > require_at_least("gpus", gpus, least=1) * gpu_memory_bytes:
         raise ValueError(f"a KV cache of {tokens:,.0f} tokens does not fit beside the weights")
-    return (held - _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)) / (gpus * gpu_memory_bytes)
+    left_bytes = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)
+    return (held_bytes - left_bytes) / (gpus * gpu_memory_bytes)
 
 
 def pool_tokens(
@@ -169,12 +185,14 @@ def pool_tokens(
     attention layers: divide `pool_bytes` by `kv_stored_bytes` there. Of hybrid models a request takes `request_tokens`
     of these. `shift_ratio` as it was seen (`pool_shift_ratio`).
     """
-    per_token = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
-    left = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)
-    pool = max(0.0, left + gpus * gpu_memory_bytes * shift_ratio)
-    if per_token <= 0.0:
-        return math.inf if pool > 0.0 else 0.0
-    return pool / per_token
+    per_token_bytes = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
+    left_bytes = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)
+    shifted_bytes = max(0.0, left_bytes + gpus * gpu_memory_bytes * shift_ratio)
+    if per_token_bytes > 0.0:
+        return shifted_bytes / per_token_bytes
+    if shifted_bytes > 0.0:
+        return math.inf
+    return 0.0
 
 
 def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
@@ -182,9 +200,9 @@ def request_tokens(llm: LlmSpec, context_tokens: float, tp: int = 1) -> float:
 
     math.inf where the model has no attention layers: it holds no tokens at all.
     """
-    per_token = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
-    if per_token > 0.0:
-        return kv_stored_bytes(llm, context_tokens, tp) / per_token
+    per_token_bytes = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
+    if per_token_bytes > 0.0:
+        return kv_stored_bytes(llm, context_tokens, tp) / per_token_bytes
     return math.inf
 
 
@@ -203,8 +221,8 @@ def instance_bytes(
     ValueError on a negative count.
     """
     require_at_least("gpus", gpus, least=1)
-    held = require_not_negative("running", running) * kv_stored_bytes(llm, context_tokens, tp)
-    return loaded_bytes(llm, dp) + gpus * overhead_bytes(llm, gpus, startup) + held
+    kv_bytes = require_not_negative("running", running) * kv_stored_bytes(llm, context_tokens, tp)
+    return loaded_bytes(llm, dp) + gpus * overhead_bytes(llm, gpus, startup) + kv_bytes
 
 
 def rule_bytes(params: float) -> float:
@@ -220,41 +238,43 @@ def tensor_parallels(
     llm: LlmSpec, gpu_memory_bytes: float, domain: int, usable_ratio: float, context_tokens: float, pp: int = 1,
     dp: int = 1, startup: Startup = VLLM_STARTUP,
 ) -> tuple[int, ...] | str:  # fmt: skip
-    """Sizes of 1, 2, 4, ... GPUs of one NVLink domain that hold the weights and one request of `context_tokens`, in
-    each of `pp` pipeline stages, and as often as there are `dp` data-parallel ranks in the domain.
+    """Tensor-parallel sizes of 1, 2, 4, ... GPUs of one NVLink domain with which an instance holds its weights and one
+    request of `context_tokens` per data-parallel rank, or why there is none.
 
-    Sizes that do not divide the heads are left out, as engines refuse them. The str says why none fits.
+    `domain`: GPUs of the NVLink domain, which all `dp` ranks of a pipeline stage stand in; `pp`: pipeline stages. Sizes
+    that do not divide the heads are left out, as engines refuse them.
     """
     require_at_least("domain", domain, least=1)
     sizes = []
-    for tp in _SIZES:
+    for tp in _TP_SIZES:
         if tp * dp <= domain and not tp_problem(llm, tp):
             sizes.append(tp)
     if not sizes:
         return f"{dp} data-parallel ranks do not stand in one NVLink domain of {domain} GPUs: fewer ranks"
-    fitting = tuple(
-        tp
-        for tp in sizes
-        if pool_bytes(llm, gpu_memory_bytes, tp * pp * dp, usable_ratio, dp, startup)
-        >= dp * max(kv_stored_bytes(llm, context_tokens, tp), 1)
-    )
+    fitting = []
+    for tp in sizes:
+        held_bytes = pool_bytes(llm, gpu_memory_bytes, tp * pp * dp, usable_ratio, dp, startup)
+        # At least one byte: a model without attention layers needs none for a request, but room all the same.
+        if held_bytes >= dp * max(kv_stored_bytes(llm, context_tokens, tp), 1):
+            fitting.append(tp)
     if fitting:
-        return fitting
-    most = sizes[-1]
-    gpus = most * pp * dp
-    needs = instance_bytes(llm, gpus, most, float(dp), context_tokens, dp, startup) / 1e9
-    usable = gpus * (gpu_memory_bytes - _DRIVER_BYTES) * usable_ratio / 1e9
+        return tuple(fitting)
+    largest = sizes[-1]
+    gpus = largest * pp * dp
+    needed_gb = instance_bytes(llm, gpus, largest, float(dp), context_tokens, dp, startup) / 1e9
+    usable_gb = gpus * (gpu_memory_bytes - _DRIVER_BYTES) * usable_ratio / 1e9
     refused = ""
-    if most * dp * 2 <= domain:
-        refused = f", its {_undivided(llm, 2 * most)} do not divide over {2 * most}"
+    if largest * dp * 2 <= domain:
+        refused = f", its {_undivided_heads(llm, 2 * largest)} do not divide over {2 * largest}"
+    more_pp = "more PP" if pp > 1 else "PP"
     return (
-        f"needs {needs:,.0f} GB, {gpus} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable:,.0f} GB usable"
-        f"{refused}: more GPUs per server, a narrower precision or {'more ' if pp > 1 else ''}PP"
+        f"needs {needed_gb:,.0f} GB, {gpus} x {gpu_memory_bytes / 1e9:,.0f} GB holds {usable_gb:,.0f} GB usable"
+        f"{refused}: more GPUs per server, a narrower precision or {more_pp}"
     )
 
 
-def _undivided(llm: LlmSpec, tp: int) -> str:
-    """The heads that do not divide over so many GPUs."""
+def _undivided_heads(llm: LlmSpec, tp: int) -> str:
+    """The heads that do not divide over so many GPUs, as `40 heads`."""
     if llm.heads % tp:
         return f"{llm.heads} heads"
     return f"{llm.kv_heads} KV heads"
@@ -273,22 +293,26 @@ def tp_problem(llm: LlmSpec, tp: int) -> str:
 
 
 def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str, kv_precision: str) -> LlmSpec:
-    """`llm` with its weights or KV cache in another precision; empty leaves one as it is.
+    """`llm` with its weights or KV cache in another precision; an empty one leaves them as they are.
 
     int4 and int8 are weight-only (AWQ, GPTQ), MXFP4 covers only the experts of a MoE, LM head and embeddings stay at
     16 bit. Bytes come from the catalogue's parts where its row has these dimensions, else from the spec's own counts,
     which know no router. ValueError names the precisions that there are.
     """
     if kv_precision:
-        llm = msgspec.structs.replace(llm, kv_precision=_precision("kv_precision", kv_precision))
-    both = weight_precision == W8A8
-    if both:
-        wanted = Precision.INT8
-    else:
-        wanted = _precision("weight_precision", weight_precision or llm.precision.value)
-    if not weight_precision or (wanted is llm.precision and not (both and llm.weight_only)):
+        llm = msgspec.structs.replace(llm, kv_precision=_parse_precision("kv_precision", kv_precision))
+    if not weight_precision:
         return llm
-    stored = with_weights(llm, _parts(llms.row(model), llm), _format_of(llm, wanted, both=both))
+    is_w8a8 = weight_precision == W8A8
+    if is_w8a8:
+        precision = Precision.INT8
+    else:
+        precision = _parse_precision("weight_precision", weight_precision)
+    turns_w8a8 = is_w8a8 and llm.weight_only
+    if precision is llm.precision and not turns_w8a8:
+        return llm
+    weight_format = _format_of(llm, precision, quantised_activations=is_w8a8)
+    stored = with_weights(llm, _parts_of(llms.row(model), llm), weight_format)
     return msgspec.structs.replace(
         llm,
         source=f"{llm.source}, as {weight_precision}",
@@ -300,33 +324,41 @@ def variant(llms: LlmCatalogue, model: str, llm: LlmSpec, weight_precision: str,
     )
 
 
-def _format_of(llm: LlmSpec, precision: Precision, *, both: bool) -> WeightFormat:
-    """Format of the weights at a precision; `both`: activations have it, too."""
-    if precision in _WIDE:
+def _format_of(llm: LlmSpec, precision: Precision, *, quantised_activations: bool) -> WeightFormat:
+    """Format of the weights at a precision; `quantised_activations`: activations have it, too."""
+    if precision in _UNQUANTISED:
         return unquantised(precision)
-    weights = quantised_linear(precision, weight_only=precision in _WEIGHT_ONLY and not both)
+    weight_only = precision in _WEIGHT_ONLY and not quantised_activations
+    weights = quantised_linear(precision, weight_only=weight_only)
     if precision is Precision.MXFP4 and llm.experts:
         return weights.only((EXPERTS,))
     return weights
 
 
-def _parts(row: LlmRow | None, llm: LlmSpec) -> LlmParts:
-    sizes = ("vocab", "hidden", "layers", "experts")
-    if row is not None and not row.unusable and all(getattr(row.spec, name) == getattr(llm, name) for name in sizes):
+def _parts_of(row: LlmRow | None, llm: LlmSpec) -> LlmParts:
+    """Parameters of the parts of a model: of its row in the catalogue where that has the same dimensions, else by its
+    own counts, with all that is neither expert nor head as one part."""
+    if row is not None and not row.unusable and _has_dimensions_of(row.spec, llm):
         return row.parts
     head = llm.head_params
     rest = llm.matmul_params - llm.experts_per_token * llm.expert_params - head
     return LlmParts(
         {MLP: max(0.0, rest)},
         head,
-        _embedding(llm),
+        _embedding_params(llm),
         expert=llm.expert_params,
         experts=llm.experts,
         experts_per_token=llm.experts_per_token,
     )
 
 
-def _precision(field: str, text: str) -> Precision:
+def _has_dimensions_of(spec: LlmSpec, llm: LlmSpec) -> bool:
+    """Whether two specs are of models of the same size."""
+    return all(getattr(spec, name) == getattr(llm, name) for name in ("vocab", "hidden", "layers", "experts"))
+
+
+def _parse_precision(field: str, text: str) -> Precision:
+    """The precision of that name. ValueError, which names `field`, where there is none."""
     try:
         return Precision(text)
     except ValueError:
@@ -334,7 +366,7 @@ def _precision(field: str, text: str) -> Precision:
         raise ValueError(f"{field} {text!r} is none of {allowed}") from None
 
 
-def _embedding(llm: LlmSpec) -> float:
-    """Parameters of the look-up table where the LM head is another: what no token is multiplied with."""
-    spare = llm.params - llm.matmul_params - (llm.experts - llm.experts_per_token) * llm.expert_params
-    return min(max(0.0, spare), float(llm.vocab * llm.hidden))
+def _embedding_params(llm: LlmSpec) -> float:
+    """Parameters of the embedding table where the LM head is another one: those that no token is multiplied with."""
+    unmultiplied = llm.params - llm.matmul_params - (llm.experts - llm.experts_per_token) * llm.expert_params
+    return min(max(0.0, unmultiplied), float(llm.vocab * llm.hidden))
