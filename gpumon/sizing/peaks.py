@@ -1,4 +1,4 @@
-"""Requests in flight of each model: the peak of the last minutes, the p95 of a longer past; what a plan is for."""
+"""Requests in flight of each model, which a plan is made for: the peak of minutes, the p95 of a longer past."""
 
 from __future__ import annotations
 
@@ -12,29 +12,35 @@ from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Snapshot
 
 _STEP_S: Final = 10.0
-"""A peak is a mean of so long: one instant is none."""
+"""Seconds of one step; a peak is the mean of a step: one instant is none."""
 KEPT_STEPS: Final = 30
+"""Steps that are kept: 5 minutes of them."""
 LEAST_TICKS: Final = 2
 """Least ticks of a step; fewer are an instant, too."""
 WIDTHS: Final = (1, 3, 6, 15)
-"""Steps that are taken as one where polls are seldom."""
+"""Numbers of steps that are taken as one where polls are seldom; all divide `KEPT_STEPS`."""
 MOST_MODELS: Final = 64
+"""Models whose steps are kept; further ones are not looked at."""
 _MINUTE_S: Final = 60.0
-_MOST: Final = 1e12
-"""Beyond it nothing that an engine says is believed."""
+_LARGEST_CREDIBLE: Final = 1e12
+"""Figure beyond which nothing that an engine says is believed."""
 
 
 def credible(reading: Reading) -> float | None:
-    """A figure that can be; engines are strangers, and what they say may be infinite, negative or no number."""
+    """A figure as a number; None where it is missing or cannot be: engines may say infinite, negative or no number."""
     value = number(reading)
-    if value is not None and 0.0 <= value <= _MOST:
+    if value is not None and 0.0 <= value <= _LARGEST_CREDIBLE:
         return value
     return None
 
 
 def in_flight(snapshot: Snapshot) -> dict[str, float]:
     """Served model name -> running, waiting and turned away on all engines that tell."""
-    return _summed(snapshot, lambda engine: (engine.load.running, engine.load.waiting, turned_away_of(engine)))
+
+    def requests_of(engine: Engine) -> tuple[Reading, ...]:
+        return engine.load.running, engine.load.waiting, turned_away_of(engine)
+
+    return _sum_by_model(snapshot, requests_of)
 
 
 def turned_away_of(engine: Engine) -> float:
@@ -47,16 +53,20 @@ def turned_away_of(engine: Engine) -> float:
 
 def request_rates(snapshot: Snapshot) -> dict[str, float]:
     """Served model name -> requests that end or are turned away per second, on all engines that tell."""
-    return _summed(snapshot, lambda engine: (engine.rates.requests_per_s, engine.rates.rejections_per_s))
+
+    def rates_of(engine: Engine) -> tuple[Reading, ...]:
+        return engine.rates.requests_per_s, engine.rates.rejections_per_s
+
+    return _sum_by_model(snapshot, rates_of)
 
 
-def _summed(snapshot: Snapshot, figures: Callable[[Engine], tuple[Reading, ...]]) -> dict[str, float]:
-    """By model; an engine whose first figure is not known is left out."""
+def _sum_by_model(snapshot: Snapshot, figures_of: Callable[[Engine], tuple[Reading, ...]]) -> dict[str, float]:
+    """Served model name -> sum of these figures over its engines; one whose first figure is not known is left out."""
     sums: dict[str, float] = {}
     for engine in engines_in_sums(snapshot.engines):
         if not engine.model or engine.phase is not Phase.INFERENCE:
             continue
-        first, *others = map(credible, figures(engine))
+        first, *others = map(credible, figures_of(engine))
         if first is not None:
             figure = first + sum(other or 0.0 for other in others)
             sums[engine.model] = sums.get(engine.model, 0.0) + figure
@@ -69,15 +79,17 @@ class PeakLoad(NamedTuple):
     peak: float
     """Highest mean of 10 s, of longer where polls are more than 5 s apart; of a recording the p95 of minutes."""
     mean: float
+    """Mean over the time that was looked at."""
     seconds: float
-    """Time that it was looked at."""
+    """Time that was looked at."""
     what: str = "peak"
+    """What `peak` is: `peak` or `p95`."""
     requests_per_s: float | None = None
-    """p95 of the same steps, where it was told."""
+    """p95 of the request rate in the same steps; None where no engine tells it."""
 
 
 class _Step:
-    """Sum and number of the values of one step."""
+    """Sum and number of the values that were seen in one step."""
 
     __slots__ = ("count", "total")
 
@@ -103,6 +115,7 @@ class RecentLoads:
 
     def __init__(self) -> None:
         self._now = -1
+        """Number of the step under way; -1: none."""
         self._steps: _Steps = {}
 
     def take(self, time_s: float, counts: Mapping[str, float]) -> None:
@@ -120,16 +133,13 @@ class RecentLoads:
                 self._steps.setdefault(model, {}).setdefault(now, _Step()).add(count)
 
     def _forget(self, first: int) -> None:
-        """Drop the steps before one, and models of which none is left."""
-        kept: _Steps = {}
+        """Drop the steps before number `first`, and models of which none is left."""
+        remaining: _Steps = {}
         for model, steps in self._steps.items():
-            newer = {}
-            for at, step in steps.items():
-                if at >= first:
-                    newer[at] = step
+            newer = {step_number: step for step_number, step in steps.items() if step_number >= first}
             if newer:
-                kept[model] = newer
-        self._steps = kept
+                remaining[model] = newer
+        self._steps = remaining
 
     def peak_loads(self) -> dict[str, PeakLoad]:
         """The peak of every model that was seen for one whole step at least; the step under way is not looked at.
@@ -139,54 +149,55 @@ class RecentLoads:
         loads = dict[str, PeakLoad]()
         for model, steps in self._steps.items():
             for width in WIDTHS:
-                whole = self._ended_steps(steps, width)
-                if whole:
-                    loads[model] = _peak_of(whole, _STEP_S * width)
+                ended = self._ended_steps(steps, width)
+                if ended:
+                    loads[model] = _peak_of(ended, _STEP_S * width)
                     break
         return loads
 
     def _ended_steps(self, steps: Mapping[int, _Step], width: int) -> list[_Step]:
-        """Steps of so many each that are over and were looked at more than once, the newest last."""
-        wide: dict[int, _Step] = {}
-        for at, step in steps.items():
-            wide.setdefault(at // width, _Step()).add(step.total, step.count)
-        whole = []
-        for wide_number, step in wide.items():
+        """The steps, `width` of them taken as one, that are over and were looked at more than once, the newest last."""
+        wide_steps: dict[int, _Step] = {}
+        for step_number, step in steps.items():
+            wide_steps.setdefault(step_number // width, _Step()).add(step.total, step.count)
+        ended = []
+        for wide_number, step in wide_steps.items():
             if wide_number != self._now // width and step.count >= LEAST_TICKS:
-                whole.append(step)
-        return whole[-(KEPT_STEPS // width) :]
+                ended.append(step)
+        return ended[-(KEPT_STEPS // width) :]
 
 
 def _peak_of(steps: Sequence[_Step], step_s: float) -> PeakLoad:
-    """The highest mean of steps; one that was hardly looked at is an instant again, and left out."""
+    """The highest mean of steps of `step_s` seconds; one with less than half of the ticks of the fullest is an instant
+    again, and left out."""
     totals = []
     counts = []
     for step in steps:
         totals.append(step.total)
         counts.append(step.count)
-    ticks = max(counts)
-    peak = max(step.mean for step in steps if 2 * step.count >= ticks)
-    return PeakLoad(peak, sum(totals) / sum(counts), step_s * len(steps))
+    most_ticks = max(counts)
+    peak = max(step.mean for step in steps if 2 * step.count >= most_ticks)
+    return PeakLoad(peak, mean=sum(totals) / sum(counts), seconds=step_s * len(steps))
 
 
 class PastLoads:
     """Requests in flight and per second of each model, in steps of a longer past: of one machine, or of all."""
 
     def __init__(self, step_s: float = _MINUTE_S) -> None:
-        """`step_s`: at least as long as its moments are apart."""
+        """`step_s`: seconds of one step, at least as long as the moments are apart."""
         self._step_s = step_s
         self._running: _Steps = {}
         self._rates: _Steps = {}
         self._first_s = math.inf
         """Time of the first moment."""
         self._last_s = -math.inf
-        self._apart_s = 0.0
+        self._interval_s = 0.0
         """Seconds between the last two moments: a moment stands for so long."""
 
     def take(self, time_s: float, running: Mapping[str, float], rates: Mapping[str, float]) -> None:
         """Take one moment in: served model name -> requests in flight, and requests per second."""
         if time_s > self._last_s and math.isfinite(self._last_s):
-            self._apart_s = time_s - self._last_s
+            self._interval_s = time_s - self._last_s
         self._first_s = min(self._first_s, time_s)
         self._last_s = max(self._last_s, time_s)
         for steps, values in ((self._running, running), (self._rates, rates)):
@@ -195,36 +206,41 @@ class PastLoads:
 
     def peak_loads(self, *machines: PastLoads) -> dict[str, PeakLoad]:
         """The p95 of every model over the means of its steps, the same step of other `machines` added to it."""
-        every = (self, *machines)
-        running = _means([machine._running for machine in every])
-        rates = _means([machine._rates for machine in every])
-        span_s = max(machine._span_s for machine in every)
+        all_machines = (self, *machines)
+        running = _step_means([machine._running for machine in all_machines])
+        rates = _step_means([machine._rates for machine in all_machines])
+        span_s = max(machine._span_s for machine in all_machines)
         loads = dict[str, PeakLoad]()
         for model, means in running.items():
             rate = None
             if model in rates:
                 rate = _p95(rates[model])
-            mean = sum(means) / len(means)
-            loads[model] = PeakLoad(_p95(means), mean, min(span_s, self._step_s * len(means)), "p95", rate)
+            loads[model] = PeakLoad(
+                peak=_p95(means),
+                mean=sum(means) / len(means),
+                seconds=min(span_s, self._step_s * len(means)),
+                what="p95",
+                requests_per_s=rate,
+            )
         return loads
 
     @property
     def _span_s(self) -> float:
-        """Seconds from the first moment to the last one: the first and the last step may hold but a part of theirs."""
-        return self._last_s - self._first_s + min(self._apart_s, self._step_s)
+        """Seconds from the first moment to the end of the last one: the first and the last step may be seen in part."""
+        return self._last_s - self._first_s + min(self._interval_s, self._step_s)
 
 
-def _means(machines: list[_Steps]) -> dict[str, list[float]]:
+def _step_means(machines: list[_Steps]) -> dict[str, list[float]]:
     """Model -> means of its steps, each the sum over the machines that have it."""
     sums: dict[str, dict[int, float]] = {}
     for models in machines:
         for model, steps in models.items():
-            own = sums.setdefault(model, {})
-            for at, step in steps.items():
-                own[at] = own.get(at, 0.0) + step.mean
-    return {model: list(own.values()) for model, own in sums.items()}
+            model_sums = sums.setdefault(model, {})
+            for step_number, step in steps.items():
+                model_sums[step_number] = model_sums.get(step_number, 0.0) + step.mean
+    return {model: list(model_sums.values()) for model, model_sums in sums.items()}
 
 
 def _p95(means: list[float]) -> float:
-    """The smallest that 19 of 20 are no larger than."""
+    """The smallest of these means that at least 19 of 20 are no larger than."""
     return sorted(means)[math.ceil(0.95 * len(means)) - 1]

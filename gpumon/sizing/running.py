@@ -21,6 +21,7 @@ USUAL_SPAN_S: Final = 600.0
 """Seconds of a recording that are looked at where no time is given."""
 
 ModelKey = tuple[str, ...]
+"""Words of a model's name (`model_key`): equal for names of one model that are spelled differently."""
 
 
 class ModelEngines(NamedTuple):
@@ -29,16 +30,18 @@ class ModelEngines(NamedTuple):
     instances: int
     """Data-parallel ranks count one by one."""
     gpus: float | None
-    """None where one of them does not tell."""
+    """None where one of the engines does not tell."""
     in_flight: float | None
-    """Running and waiting."""
+    """Running and waiting requests of the engines that tell; None where none does."""
     running: float | None
+    """Running requests of the engines that tell; None where none does."""
     itl_s: float | None
-    """Mean over the running requests of those that tell."""
+    """Mean over the running requests of the engines that tell; None where none does."""
     ttft_s: float | None
+    """Mean over the running requests of the engines that tell; None where none does."""
 
 
-class _RequestMean:
+class _WeightedMean:
     """Mean of figures that are known at some moments, weighted by the requests that they are of."""
 
     def __init__(self) -> None:
@@ -46,33 +49,45 @@ class _RequestMean:
         self._weight = 0.0
 
     def add(self, value: float | None, weight: float = 1.0) -> None:
+        """Take a figure in, if it is known and of any request."""
         if value is not None and weight > 0.0:
             self._total += value * weight
             self._weight += weight
 
     @property
     def value(self) -> float | None:
+        """The mean; None where no figure was known."""
         if self._weight > 0.0:
             return self._total / self._weight
         return None
 
 
+class _ServedMean:
+    """Means of one model over some moments."""
+
+    def __init__(self) -> None:
+        self.in_flight = _WeightedMean()
+        self.running = _WeightedMean()
+        self.itl_s = _WeightedMean()
+        self.ttft_s = _WeightedMean()
+
+
 class ServedMeans:
-    """Means of what served each model over some moments; instances and GPUs are those of the last one."""
+    """What served each model over some moments: means of load and latency, instances and GPUs of the last moment."""
 
     def __init__(self) -> None:
         self._last: Mapping[ModelKey, ModelEngines] = {}
-        self._means: dict[ModelKey, dict[str, _RequestMean]] = {}
+        self._means: dict[ModelKey, _ServedMean] = {}
 
     def take(self, snapshot: Snapshot) -> None:
-        """Take in a moment. Latencies count by the requests that ran."""
+        """Take one moment in. Latencies are weighted by the requests that ran."""
         self._last = engines_by_model(snapshot)
-        for model, now in self._last.items():
-            means = self._means.setdefault(model, {})
-            for field in ("in_flight", "running"):
-                means.setdefault(field, _RequestMean()).add(getattr(now, field))
-            for field in ("itl_s", "ttft_s"):
-                means.setdefault(field, _RequestMean()).add(getattr(now, field), now.running or 0.0)
+        for model, engines in self._last.items():
+            means = self._means.setdefault(model, _ServedMean())
+            means.in_flight.add(engines.in_flight)
+            means.running.add(engines.running)
+            means.itl_s.add(engines.itl_s, engines.running or 0.0)
+            means.ttft_s.add(engines.ttft_s, engines.running or 0.0)
 
     def by_model(self) -> dict[ModelKey, ModelEngines]:
         """The models that are served at the last moment."""
@@ -82,94 +97,109 @@ class ServedMeans:
             by_model[model] = ModelEngines(
                 instances=last.instances,
                 gpus=last.gpus,
-                in_flight=means["in_flight"].value,
-                running=means["running"].value,
-                itl_s=means["itl_s"].value,
-                ttft_s=means["ttft_s"].value,
+                in_flight=means.in_flight.value,
+                running=means.running.value,
+                itl_s=means.itl_s.value,
+                ttft_s=means.ttft_s.value,
             )
         return by_model
 
 
 def engines_by_model(snapshot: Snapshot) -> dict[ModelKey, ModelEngines]:
-    """Model -> its engines that answer, of a moment."""
+    """Model -> its engines that answer at the moment of a snapshot."""
     engines: dict[ModelKey, list[Engine]] = {}
     for engine in engines_in_sums(snapshot.engines):
         is_serving = engine.state is EndpointState.OK and engine.phase is Phase.INFERENCE
         if is_serving and engine.model and engine.kind not in FRONTENDS:
             engines.setdefault(model_key(engine.model), []).append(engine)
-    return {model: _served(group) for model, group in engines.items()}
+    return {model: _add_up(group) for model, group in engines.items()}
 
 
-def _served(engines: list[Engine]) -> ModelEngines:
+def _add_up(engines: list[Engine]) -> ModelEngines:
     """The engines of one model together."""
     gpus: float | None = 0.0
     in_flight = None
     running = None
-    itl = _RequestMean()
-    ttft = _RequestMean()
+    itl = _WeightedMean()
+    ttft = _WeightedMean()
     for engine in engines:
-        count = credible(engine.hardware.gpu_count)
-        gpus = None if gpus is None or count is None else gpus + count
-        runs = credible(engine.load.running)
-        if runs is None:
+        engine_gpus = credible(engine.hardware.gpu_count)
+        if gpus is None or engine_gpus is None:
+            gpus = None
+        else:
+            gpus += engine_gpus
+        engine_running = credible(engine.load.running)
+        if engine_running is None:
             continue
-        running = (running or 0.0) + runs
-        in_flight = (in_flight or 0.0) + runs + (credible(engine.load.waiting) or 0.0)
-        itl.add(credible(engine.latency.itl_mean_s), runs)
-        ttft.add(credible(engine.latency.ttft_s.mean), runs)
-    instances = sum(max(engine.hardware.ranks, 1) for engine in engines)
-    return ModelEngines(instances, gpus, in_flight, running, itl.value, ttft.value)
-
-
-def with_runs(planned: DetailedPlan, runs: Mapping[ModelKey, ModelEngines]) -> Answer:
-    """The answer with what runs of each workload."""
-    workloads = []
-    for plan, demand in zip(planned.answer.workloads, planned.demands, strict=True):
-        workloads.append(
-            msgspec.structs.replace(plan, runs=running_instances(demand.instance, runs.get(model_key(plan.model))))
-        )
-    return msgspec.structs.replace(planned.answer, workloads=tuple(workloads))
-
-
-def running_instances(instance: Instance | None, now: ModelEngines | None) -> Runs:
-    """Instances of a workload that run; none if no engine serves its model."""
-    if now is None:
-        return Runs(instances=0, gpus=0.0)
-    itl_s: Reading = NOT_KNOWN
-    ttft_s: Reading = NOT_KNOWN
-    per_instance = None
-    if now.running is not None and now.instances:
-        per_instance = now.running / now.instances
-    if instance is not None and per_instance is not None and per_instance > 0.0:
-        itl_s = _known(instance.itl_s(per_instance))
-        ttft_s = _known(instance.ttft_s(per_instance))
-    return Runs(
-        instances=now.instances,
-        gpus=_known(now.gpus),
-        concurrency=_known(now.in_flight),
-        itl_s=_known(now.itl_s),
-        ttft_s=_known(now.ttft_s),
-        itl_predicted_s=itl_s,
-        ttft_predicted_s=ttft_s,
+        running = (running or 0.0) + engine_running
+        in_flight = (in_flight or 0.0) + engine_running + (credible(engine.load.waiting) or 0.0)
+        itl.add(credible(engine.latency.itl_mean_s), engine_running)
+        ttft.add(credible(engine.latency.ttft_s.mean), engine_running)
+    return ModelEngines(
+        instances=sum(max(engine.hardware.ranks, 1) for engine in engines),
+        gpus=gpus,
+        in_flight=in_flight,
+        running=running,
+        itl_s=itl.value,
+        ttft_s=ttft.value,
     )
 
 
-def _known(value: float | None) -> Reading:
+def with_runs(planned: DetailedPlan, engines: Mapping[ModelKey, ModelEngines]) -> Answer:
+    """The answer of a plan, with what runs of each workload."""
+    workloads = []
+    for plan, demand in zip(planned.answer.workloads, planned.demands, strict=True):
+        runs = running_instances(demand.instance, engines.get(model_key(plan.model)))
+        workloads.append(msgspec.structs.replace(plan, runs=runs))
+    return msgspec.structs.replace(planned.answer, workloads=tuple(workloads))
+
+
+def running_instances(instance: Instance | None, engines: ModelEngines | None) -> Runs:
+    """Instances of a workload that run, with the latencies that `instance`, the planned one, has at their load.
+
+    None run without `engines`: no engine serves the model.
+    """
+    if engines is None:
+        return Runs(instances=0, gpus=0.0)
+    predicted_itl_s: Reading = NOT_KNOWN
+    predicted_ttft_s: Reading = NOT_KNOWN
+    per_instance = None
+    if engines.running is not None and engines.instances:
+        per_instance = engines.running / engines.instances
+    if instance is not None and per_instance is not None and per_instance > 0.0:
+        predicted_itl_s = _reading(instance.itl_s(per_instance))
+        predicted_ttft_s = _reading(instance.ttft_s(per_instance))
+    return Runs(
+        instances=engines.instances,
+        gpus=_reading(engines.gpus),
+        concurrency=_reading(engines.in_flight),
+        itl_s=_reading(engines.itl_s),
+        ttft_s=_reading(engines.ttft_s),
+        itl_predicted_s=predicted_itl_s,
+        ttft_predicted_s=predicted_ttft_s,
+    )
+
+
+def _reading(value: float | None) -> Reading:
+    """The value, or that it is not known."""
     if value is None:
         return NOT_KNOWN
     return value
 
 
 def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
-    """Instances, GPUs and latencies as they are beside those of the plan.
+    """Instances, GPUs and latencies that run beside those of the plan.
 
-    `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight; ITL mean 26ms (plan at this load: 24ms, +8%)`
+    As `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight; ITL mean 26ms (plan at this load: 24ms, +8%)`
     """
     if not runs.instances:
         return "no engine that answers serves this model"
-    parts = [f"{_of(runs.instances, plan.instances)} instances, {_of(runs.gpus, plan.gpus)} GPUs"]
+    parts = [
+        f"{_share_text(runs.instances, plan.instances)} instances",
+        f"{_share_text(runs.gpus, plan.gpus)} GPUs",
+    ]
     if not isinstance(runs.concurrency, Missing):
-        parts.append(f"{_of(runs.concurrency, plan.concurrency)} in flight")
+        parts.append(f"{_share_text(runs.concurrency, plan.concurrency)} in flight")
     latencies: list[str] = []
     for name, measured, predicted in (
         ("ITL", runs.itl_s, runs.itl_predicted_s),
@@ -177,30 +207,31 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     ):
         if isinstance(measured, Missing):
             continue
-        by = "plan"
+        label = "plan"
         if not latencies:
-            by = "plan at this load"
-        latencies.append(f"{name} mean {seconds(measured)}{_beside(measured, predicted, by)}")
+            label = "plan at this load"
+        latencies.append(f"{name} mean {seconds(measured)}{_prediction_text(measured, predicted, label)}")
     return "; ".join([", ".join(parts), *latencies])
 
 
-def _of(here: Reading, wanted: Reading) -> str:
-    """`2 of 3`; `?` where one is not known."""
-    return f"{_count(here)} of {_count(wanted)}"
+def _share_text(running: Reading, planned: Reading) -> str:
+    """What runs of what is planned, as `2 of 3`; `?` where one is not known."""
+    return f"{_number_text(running)} of {_number_text(planned)}"
 
 
-def _count(value: Reading) -> str:
-    known = number(value)
-    if known is None:
+def _number_text(value: Reading) -> str:
+    """A number with one decimal below 10 unless that is 0, else whole; `?` where it is not known."""
+    count = number(value)
+    if count is None:
         return "?"
-    if known < 9.95 and abs(known - round(known)) >= 0.05:
-        return f"{known:.1f}"
-    return f"{known:,.0f}"
+    if count < 9.95 and abs(count - round(count)) >= 0.05:
+        return f"{count:.1f}"
+    return f"{count:,.0f}"
 
 
-def _beside(measured: float, predicted: Reading, by: str) -> str:
-    """The prediction at the same load, and how far the measurement is off it."""
+def _prediction_text(measured: float, predicted: Reading, label: str) -> str:
+    """The prediction at the same load, and how far the measurement is off it; empty where there is none."""
     expected = number(predicted)
     if not expected:
         return ""
-    return f" ({by}: {seconds(expected)}, {(measured / expected - 1.0) * 100:+.0f}%)"
+    return f" ({label}: {seconds(expected)}, {(measured / expected - 1.0) * 100:+.0f}%)"

@@ -1,4 +1,4 @@
-"""Prices of servers, and what is here against what is needed."""
+"""Prices of servers, and the GPUs that are here against those that a plan needs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from gpumon.sizing.scenario import Catalogues, Scenario, Server
 
 def gpu_price(server: Server, catalogues: Catalogues) -> Reading:
     """Price of one GPU for an hour: typed, else by its type."""
-    typed = server.price_per_gpu_hour
-    if typed is not None:
-        return typed
+    if server.price_per_gpu_hour is not None:
+        return server.price_per_gpu_hour
     price = catalogues.price(server.gpu)
-    return NO_PRICE if price is None else price
+    if price is None:
+        return NO_PRICE
+    return price
 
 
 def server_price(server: Server, catalogues: Catalogues) -> Reading:
@@ -30,45 +31,93 @@ def server_price(server: Server, catalogues: Catalogues) -> Reading:
 
 
 def weighted_sum(terms: Iterable[tuple[Reading, float]]) -> Reading:
-    """Sum of each figure times its number; one that is missing is missing of all, but for 0 times."""
+    """Sum of each figure times its number; missing where one of them is, unless it counts 0 times."""
     summed = 0.0
     for value, number in terms:
-        if number:
-            if isinstance(value, Missing):
-                return value
-            summed += value * number
+        if not number:
+            continue
+        if isinstance(value, Missing):
+            return value
+        summed += value * number
     return summed
 
 
 def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: Packed, catalogues: Catalogues) -> Have:
-    """GPUs seen (by any of their names) against GPUs needed, of the types of the servers; the saving is the price of
-    whole servers. A type that is short is not made up for by another that is to spare."""
+    """GPUs that are here against those that a plan needs, of the types of its servers, and what the difference saves.
+
+    `have`: any name of a GPU -> how many are here. The saving is the price of whole servers. A type that is short is
+    not made up for by another that is to spare.
+    """
     here: Counter[str] = Counter()
-    for given, number in have.items():
-        here[catalogues.gpu_name(given)] += number
-    types = [name for name, number in here.items() if number]
-    gpu = ""
-    if len(types) == 1:
-        gpu = types[0]
-    planned = scenario.gpu_types
-    alike = sum(here[name] for name in planned)
-    counted_here = alike or here.total()
+    for name, number in have.items():
+        here[catalogues.gpu_name(name)] += number
+    types_here = [name for name, number in here.items() if number]
+    only_type = ""
+    if len(types_here) == 1:
+        only_type = types_here[0]
+    planned_types = scenario.gpu_types
+    of_planned_types = sum(here[name] for name in planned_types)
+    shown_gpus = of_planned_types or here.total()
     if isinstance(packed.gpus, Missing):
-        return Have(counted_here, gpu, packed.gpus, packed.gpus, "")
-    needed = _needed(planned, packed)
-    lacks = _lacks(needed, here)
-    if lacks:
-        short = sum(lacks.values())
+        return Have(gpus=shown_gpus, gpu=only_type, short_gpus=packed.gpus, saving_per_hour=packed.gpus, text="")
+    needed = _needed_by_type(planned_types, packed)
+    lacking = _lacking_gpus(needed, here)
+    if lacking:
+        short = sum(lacking.values())
         saving: Reading = 0.0
-        text = _short(lacks, len(planned))
+        text = _shortage_text(lacking, len(planned_types))
     else:
-        short = round(packed.gpus) - alike
-        freed = _all_freed(needed, here, scenario)
+        short = round(packed.gpus) - of_planned_types  # negative: to spare
+        freed = _freed_servers(needed, here, scenario)
         saving = _saving(freed, scenario, catalogues)
-        text = _fits(packed.gpus, alike, short, sum(freed.values()), saving)
-    if not alike:
-        text = _none_here(types, here)
-    return Have(counted_here, gpu, float(short), saving, text)
+        text = _fits_text(
+            needed=packed.gpus, here=of_planned_types, spare=-short, servers=sum(freed.values()), saving=saving
+        )
+    if not of_planned_types:
+        text = _other_types_text(types_here, here)
+    return Have(gpus=shown_gpus, gpu=only_type, short_gpus=float(short), saving_per_hour=saving, text=text)
+
+
+def _needed_by_type(planned_types: Iterable[str], packed: Packed) -> dict[str, GpuCount]:
+    """Type of GPU -> GPUs and servers that the plan takes of it."""
+    needed = {name: GpuCount(name, 0, 0) for name in planned_types}
+    needed.update({count.gpu: count for count in packed.by_gpu})
+    return needed
+
+
+def _lacking_gpus(needed: Mapping[str, GpuCount], here: Mapping[str, int]) -> dict[str, int]:
+    """Type of GPU -> GPUs that the plan needs and that are not here, of each type that is short."""
+    lacking = {}
+    for name, count in needed.items():
+        if count.gpus > here[name]:
+            lacking[name] = count.gpus - here[name]
+    return lacking
+
+
+def _freed_servers(needed: Mapping[str, GpuCount], here: Mapping[str, int], scenario: Scenario) -> dict[int, int]:
+    """Index of the server in the scenario -> servers here that the plan does not need, of all types."""
+    freed: dict[int, int] = {}
+    for name, count in needed.items():
+        freed.update(_freed_servers_of_type(name, here[name], count.servers, scenario))
+    return freed
+
+
+def _freed_servers_of_type(gpu: str, gpus_here: int, servers_needed: int, scenario: Scenario) -> dict[int, int]:
+    """Index of the server in the scenario -> servers here that the plan does not need, of one type of GPU.
+
+    Empty where such GPUs are in servers of several shapes: nobody can tell which of them are here.
+    """
+    indices = []
+    shapes = set()
+    for index, server in enumerate(scenario.server):
+        if server.gpu == gpu:
+            indices.append(index)
+            shapes.add((server.gpus, server.price_per_hour))
+    if len(shapes) != 1:
+        return {}
+    first = indices[0]
+    servers_here = gpus_here // scenario.server[first].gpus
+    return {first: max(0, servers_here - servers_needed)}
 
 
 def _saving(freed: Mapping[int, int], scenario: Scenario, catalogues: Catalogues) -> Reading:
@@ -76,66 +125,28 @@ def _saving(freed: Mapping[int, int], scenario: Scenario, catalogues: Catalogues
     return weighted_sum((server_price(scenario.server[shape], catalogues), number) for shape, number in freed.items())
 
 
-def _lacks(needed: Mapping[str, GpuCount], here: Mapping[str, int]) -> dict[str, int]:
-    """GPUs that are not here, of each type that is short."""
-    lacks = {}
-    for name, count in needed.items():
-        if count.gpus > here[name]:
-            lacks[name] = count.gpus - here[name]
-    return lacks
-
-
-def _needed(planned: Iterable[str], packed: Packed) -> dict[str, GpuCount]:
-    """GPUs and servers that the plan takes of each type."""
-    needed = {name: GpuCount(name, 0, 0) for name in planned}
-    needed.update({count.gpu: count for count in packed.by_gpu})
-    return needed
-
-
-def _all_freed(needed: Mapping[str, GpuCount], here: Mapping[str, int], scenario: Scenario) -> dict[int, int]:
-    """Index of the server -> servers that the plan does not need, of all types."""
-    freed: dict[int, int] = {}
-    for name, count in needed.items():
-        freed.update(_freed(name, here[name], count.servers, scenario))
-    return freed
-
-
-def _none_here(types: Sequence[str], here: Mapping[str, int]) -> str:
-    """No GPU of the planned types is here: which others are."""
-    if not types:
-        return "no GPU is here"
-    others = ", ".join(f"{here[name]}x {name}" for name in types)
-    return f"no GPU of this type here ({others})"
-
-
-def _short(lacks: Mapping[str, int], types: int) -> str:
-    """How many GPUs are not here; of several types which ones."""
+def _shortage_text(lacking: Mapping[str, int], types: int) -> str:
+    """How many GPUs are not here; where `types`, the number of planned types, is above 1, of which type."""
     if types == 1:
-        return f"short {counted(sum(lacks.values()), 'GPU')}"
-    return f"short {', '.join(f'{number:,} {name}' for name, number in lacks.items())}"
+        return f"short {counted(sum(lacking.values()), 'GPU')}"
+    return f"short {', '.join(f'{number:,} {name}' for name, number in lacking.items())}"
 
 
-def _freed(gpu: str, here: int, needed: int, scenario: Scenario) -> dict[int, int]:
-    """Index of the server -> servers of a type of GPU that the plan does not need. Of GPUs in servers of several shapes
-    nobody can tell which are here: none."""
-    alike = []
-    for index, server in enumerate(scenario.server):
-        if server.gpu == gpu:
-            alike.append(index)
-    shapes = set()
-    for index in alike:
-        shapes.add((scenario.server[index].gpus, scenario.server[index].price_per_hour))
-    if len(shapes) != 1:
-        return {}
-    return {alike[0]: max(0, here // scenario.server[alike[0]].gpus - needed)}
-
-
-def _fits(needed: float, here: int, short: int, servers: int, saving: Reading) -> str:
-    """All GPUs that are needed are here: how many more there are, and what that saves."""
+def _fits_text(*, needed: float, here: int, spare: int, servers: int, saving: Reading) -> str:
+    """All GPUs that are needed are here: how many GPUs and servers are to spare, and what these save in an hour."""
     text = f"fits on {needed:,.0f} of {here:,} GPUs"
-    if short:
-        text += f": frees {counted(-short, 'GPU')}"
+    if spare:
+        text += f": frees {counted(spare, 'GPU')}"
     if servers:
         text += f", saves {counted(servers, 'server')}"
-        text += "" if isinstance(saving, Missing) else f", {saving:,.2f} per hour"
+        if not isinstance(saving, Missing):
+            text += f", {saving:,.2f} per hour"
     return text
+
+
+def _other_types_text(types_here: Sequence[str], here: Mapping[str, int]) -> str:
+    """No GPU of the planned types is here: which others are."""
+    if not types_here:
+        return "no GPU is here"
+    others = ", ".join(f"{here[name]}x {name}" for name in types_here)
+    return f"no GPU of this type here ({others})"

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.missing import Missing
-from gpumon.sizing.pools import PackedPools, ServerPool, WorkloadSplit, fill_pools, first_demands
+from gpumon.sizing.pools import PackedPools, ServerPool, WorkloadSplit, fill_pools
 from gpumon.sizing.profile import Origin
 from gpumon.sizing.scenario import Catalogues, Packing, Scenario, Workload
 from gpumon.sizing.servers import server_price
@@ -19,8 +19,8 @@ _MOST_TRIED: Final = 240
 """Splits times workloads that are tried at most: what a keystroke has time for."""
 _LEAST_TRIED: Final = 12
 """Splits that are tried at least, however many workloads there are."""
-_PERMUTED: Final = 3
-"""Pools of which every order is tried; of more each one comes first once."""
+_MOST_PERMUTED: Final = 3
+"""Most pools of which every order is tried; of more each one comes first once."""
 _CHEAPER: Final = 1e-9
 """Share of the price below which two splits cost the same."""
 
@@ -28,16 +28,18 @@ _CHEAPER: Final = 1e-9
 def pack_both_ways(
     pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues
 ) -> tuple[PackedPools, PackedPools]:
-    """By memory alone, and by memory and busy share: both with the split that is found for the packing asked for."""
-    split, needed = _cheapest(pools, scenario, catalogues, scenario.packing)
-    other: Packing = "memory" if scenario.packing == "busy" else "busy"
-    by_other = fill_pools(pools, scenario, catalogues, other, split)
-    return (needed, by_other) if scenario.packing == "memory" else (by_other, needed)
+    """The packing by memory alone, and that by memory and busy share: both with the split that is found for the one
+    that the scenario asks for."""
+    split, asked = _cheapest(pools, scenario, catalogues, scenario.packing)
+    if scenario.packing == "memory":
+        return asked, fill_pools(pools, scenario, catalogues, "busy", split)
+    return fill_pools(pools, scenario, catalogues, "memory", split), asked
 
 
 def cheapest_packing(pools: Sequence[ServerPool], scenario: Scenario, catalogues: Catalogues) -> PackedPools:
-    """The packing that was asked for."""
-    return _cheapest(pools, scenario, catalogues, scenario.packing)[1]
+    """The packing that the scenario asks for, with the cheapest split that is found."""
+    _, filled = _cheapest(pools, scenario, catalogues, scenario.packing)
+    return filled
 
 
 class _Search:
@@ -48,35 +50,35 @@ class _Search:
     ) -> None:
         self._pools = pools
         self._scenario = scenario
-        self._known = catalogues
+        self._catalogues = catalogues
         self._packing = packing
-        self.split = _of_the_file(pools, scenario)
+        self.split = _split_of_file(pools, scenario)
         self.best = fill_pools(pools, scenario, catalogues, packing, self.split)
         self._tried = {self.split}
 
-    def accept(self, split: WorkloadSplit) -> bool:
-        """Try a split; returns whether it is cheaper than all before."""
+    def try_split(self, split: WorkloadSplit) -> bool:
+        """Try a split, and take it if it is cheaper than all before; returns whether it is."""
         if split in self._tried:
             return False
         self._tried.add(split)
-        filled = fill_pools(self._pools, self._scenario, self._known, self._packing, split)
+        filled = fill_pools(self._pools, self._scenario, self._catalogues, self._packing, split)
         if _cost(filled) >= _cost(self.best):
             return False
         self.split = split
         self.best = filled
         return True
 
-    def descend(self, most: int, *, priced: bool) -> None:
-        """Go on with the first split that differs in one thing and costs less, while there is one; at most so many are
+    def descend(self, most_tried: int, *, priced: bool) -> None:
+        """Go on with the first split that differs in one thing and costs less, while there is one and not too many were
         tried. Without prices only until all has a place."""
-        better = True
-        while better:
-            better = False
-            for other in _neighbours(self.split, self.best, self._pools):
-                if len(self._tried) >= most or not (priced or self.best.unplaced):
+        is_better = True
+        while is_better:
+            is_better = False
+            for neighbour in _neighbours(self.split, self.best, self._pools):
+                if len(self._tried) >= most_tried or not (priced or self.best.unplaced):
                     return
-                if self.accept(other):
-                    better = True
+                if self.try_split(neighbour):
+                    is_better = True
                     break
 
 
@@ -91,45 +93,48 @@ def _cheapest(
     priced = all(not isinstance(server_price(server, catalogues), Missing) for server in scenario.server)
     search.descend(max(_LEAST_TRIED, _MOST_TRIED // len(scenario.workload)), priced=priced)
     if priced:
-        for alone in _on_one_type(search.split, pools):
-            search.accept(alone)
+        for alone in _splits_on_one_type(search.split, pools):
+            search.try_split(alone)
     return search.split, _with_saving(search.best, in_order)
 
 
-def _of_the_file(pools: Sequence[ServerPool], scenario: Scenario) -> WorkloadSplit:
-    """Pools in their order. A workload that was measured on a running engine has the GPUs that it ran on for a home:
-    a plan for what runs stands on what was measured."""
+def _split_of_file(pools: Sequence[ServerPool], scenario: Scenario) -> WorkloadSplit:
+    """The pools in the order of the file. A workload that was measured on a running engine has the GPUs that it ran on
+    for a home: a plan for what runs stands on what was measured."""
     homes = tuple(_home(workload, pools) for workload in scenario.workload)
     return WorkloadSplit(tuple(range(len(pools))), homes, (None,) * len(scenario.server))
 
 
 def _home(workload: Workload, pools: Sequence[ServerPool]) -> tuple[int, ...]:
+    """Indices of the pools with the GPUs that a workload was measured on; empty without any, or where all have them."""
     seen = workload.seen
     if seen is None or seen.origin is not Origin.LIVE or workload.profile:
         return ()
-    homes = tuple(at for at, pool in enumerate(pools) if pool.gpu == seen.gpu)
+    homes = tuple(index for index, pool in enumerate(pools) if pool.gpu == seen.gpu)
     if len(homes) == len(pools):
         return ()
     return homes
 
 
 def _cost(filled: PackedPools) -> tuple[float, float]:
-    """Order of splits: the share without a place counts before money."""
+    """Order of splits: the share without a place, then the price of an hour, which counts as infinite if not known."""
     price = filled.packed.price_per_hour
-    if isinstance(price, Missing):
-        rounded = math.inf
-    else:
-        rounded = float(f"{price:.9g}")
-    return filled.unplaced, rounded
+    rounded_price = math.inf
+    if not isinstance(price, Missing):
+        rounded_price = float(f"{price:.9g}")  # sums of the same prices in another order are no saving
+    return filled.unplaced, rounded_price
 
 
 def _with_saving(best: PackedPools, in_order: PackedPools) -> PackedPools:
-    """With what the order of the file would cost more."""
-    now = best.packed.price_per_hour
-    before = in_order.packed.price_per_hour
-    if isinstance(now, Missing) or isinstance(before, Missing) or before <= now * (1.0 + _CHEAPER):
+    """The best packing, with what the one in the order of the file would cost more."""
+    price = best.packed.price_per_hour
+    in_order_price = in_order.packed.price_per_hour
+    if isinstance(price, Missing) or isinstance(in_order_price, Missing):
         return best
-    return best._replace(packed=msgspec.structs.replace(best.packed, saving_per_hour=before - now))
+    if in_order_price <= price * (1.0 + _CHEAPER):
+        return best
+    packed = msgspec.structs.replace(best.packed, saving_per_hour=in_order_price - price)
+    return best._replace(packed=packed)
 
 
 def _neighbours(split: WorkloadSplit, filled: PackedPools, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
@@ -142,14 +147,14 @@ def _neighbours(split: WorkloadSplit, filled: PackedPools, pools: Sequence[Serve
                 yield split._replace(
                     most_servers=(*split.most_servers[:shape], number, *split.most_servers[shape + 1 :])
                 )
-    for at, _ in enumerate(first_demands(pools)):
+    for workload in range(len(split.homes)):
         for home, pool in enumerate(pools):
-            if pool.demands[at].instances:
-                yield split._replace(homes=(*split.homes[:at], (home,), *split.homes[at + 1 :]))
+            if pool.demands[workload].instances:
+                yield split._replace(homes=(*split.homes[:workload], (home,), *split.homes[workload + 1 :]))
 
 
-def _on_one_type(split: WorkloadSplit, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
-    """Each type of GPU alone: a plan over several is never dearer than one of them."""
+def _splits_on_one_type(split: WorkloadSplit, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
+    """A split for each type of GPU alone: with them tried, a plan over several is never dearer than one of them."""
     for gpu in dict.fromkeys(pool.gpu for pool in pools):
         most: list[int | None] = [0] * len(split.most_servers)
         for pool in pools:
@@ -161,10 +166,10 @@ def _on_one_type(split: WorkloadSplit, pools: Sequence[ServerPool]) -> Iterator[
 
 def _orders(number: int) -> Iterator[tuple[int, ...]]:
     """Orders of so many pools, that of the file first."""
-    every = tuple(range(number))
-    if number <= _PERMUTED:
-        yield from permutations(every)
+    in_order = tuple(range(number))
+    if number <= _MOST_PERMUTED:
+        yield from permutations(in_order)
         return
-    yield every
-    for first in every[1:]:
-        yield (first, *(at for at in every if at != first))
+    yield in_order
+    for first in in_order[1:]:
+        yield (first, *(pool for pool in in_order if pool != first))
