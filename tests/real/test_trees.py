@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpumon.readings.frame import EngineKind
 from gpumon.sources.discovery.command_line import ranks
-from gpumon.sources.discovery.look import server_in
+from gpumon.sources.discovery.servers import server_in
 from gpumon.sources.family import ProcessRecord
 from tests.each_row import each_row
 

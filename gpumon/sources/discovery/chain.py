@@ -26,7 +26,8 @@ from gpumon.readings.frame import (
 )
 from gpumon.readings.missing import number
 from gpumon.readings.text import clean
-from gpumon.sources.discovery.command_line import Launch, ranks, shown_command
+from gpumon.sources.discovery.command_line import Launch, ranks
+from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.engines.registry import BY_KIND
 from gpumon.sources.family import ProcessRecord
 from gpumon.specs import hints
@@ -40,11 +41,13 @@ NO_PORT: Final = "no port is open: it is loading its model, or it serves no requ
 SWITCHED_OFF: Final = "its command line switches them off"
 MODEL_CHARACTERS: Final = 80
 """Characters of a model's name that a text has."""
+_TITLE_CHARACTERS: Final = 48
+"""Characters of a process's title that a text has."""
 MOST_COMMAND: Final = 1024
 """Characters of a command line that a reading has."""
 DISCOVERY_SOURCE: Final = "discovery"
 _HOLDS_S: Final = 6.0
-"""Seconds for which a fault has to hold before it is shown: longer than a list of NVML's processes gets old."""
+"""Seconds for which a fault has to hold before it is shown: longer than NVML's list of processes may be out of date."""
 UNSEEN_BYTES: Final = 4 * 2**30
 """Memory in use by no visible process that is worth a word: drivers keep some for themselves."""
 _UNSEEN: Final = f"more than {UNSEEN_BYTES / 2**30:g} GiB of its memory are in use by processes that are"
@@ -56,7 +59,7 @@ class Chain(NamedTuple):
     """From GPU processes to the page of their server, as far as it could be followed."""
 
     processes: tuple[ProcessRecord, ...]
-    """Processes on GPUs."""
+    """Processes on GPUs that work for the server."""
     absent: tuple[int, ...] = ()
     """Pids on GPUs that /proc does not have; then there is nothing else."""
     server: ProcessRecord | None = None
@@ -118,7 +121,7 @@ class Chain(NamedTuple):
         launch = self.launch
         if launch is None:
             return {}
-        by_command = {
+        values = {
             hints.QUANTIZATION: launch.quantization,
             hints.KV_DTYPE: launch.kv_dtype,
             hints.STATE_DTYPE: launch.state_dtype,
@@ -129,9 +132,9 @@ class Chain(NamedTuple):
             SERVES: EMBEDDINGS if launch.embeds else "",
         }
         entries = {}
-        for key, word in by_command.items():
-            if word and key not in server_info:
-                entries[key] = word
+        for key, value in values.items():
+            if value and key not in server_info:
+                entries[key] = value
         # A relative path means nothing without its folder, even where the server tells the path.
         if self.folder and server_info.get(hints.MODEL_PATH, launch.model) == launch.model:
             entries[hints.MODEL_PATH] = os.path.normpath(f"{self.folder}/{launch.model}")
@@ -154,10 +157,9 @@ def _shown_argv(argv: tuple[str, ...]) -> str:
 def _process_title(process: ProcessRecord) -> str:
     """A process's own title, else its program: nothing of its arguments, which may hold a key."""
     title = process.name
-    first = process.argv[0] if process.argv else ""
-    if "::" in first:  # as engines name their processes: `VLLM::Worker_TP0`
-        title = first.split(" ")[0]
-    return clean(title, 48)
+    if process.argv and "::" in process.argv[0]:  # as engines name their processes: `VLLM::Worker_TP0`
+        title = process.argv[0].split(" ")[0]
+    return clean(title, _TITLE_CHARACTERS)
 
 
 def server_words(chain: Chain) -> str:
@@ -188,10 +190,11 @@ def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpu
     by_url: dict[str, EngineReading] = {}
     for reading in readings:
         by_url.setdefault(reading.url, reading)
-    places: dict[int, dict[int, None]] = {}
+    gpus_of: dict[int, dict[int, None]] = {}
+    """Pid -> indices of its GPUs, as a set that keeps its order."""
     for gpu in gpus:
         for process in gpu.processes:
-            places.setdefault(process.pid, {})[gpu.index] = None
+            gpus_of.setdefault(process.pid, {})[gpu.index] = None
     checks = []
     for chain in chains:
         state, further_steps = _steps_and_state(chain, by_url)
@@ -199,7 +202,7 @@ def chain_checks(chains: Sequence[Chain], readings: Iterable[EngineReading], gpu
         titles |= dict.fromkeys(chain.absent, "")
         for pid, title in titles.items():
             steps = [" ".join(filter(None, (f"pid {pid}", title))), *further_steps]
-            place = f"gpu {','.join(map(str, places.get(pid, '?')))}"
+            place = f"gpu {','.join(map(str, gpus_of.get(pid, '?')))}"
             checks.append(Check("process", place, state, " -> ".join(steps)))
     return checks
 
@@ -244,30 +247,31 @@ def _page_step(chain: Chain, reading: EngineReading | None) -> tuple[CheckState,
 
 
 class Notices:
-    """Faults of discovery: keeps since when each text holds. `claimed`: GPUs that the config gives to an endpoint, of
-    which nothing is said."""
+    """Faults of discovery: keeps since when each text holds."""
 
     def __init__(self, claimed: frozenset[int]) -> None:
+        """`claimed`: indices of GPUs that the config gives to an endpoint, of which nothing is said."""
         self._claimed = claimed
         self._since: dict[str, tuple[float, float]] = {}
-        """By text: Unix and monotonic time since when it holds."""
+        """Text -> Unix and monotonic time since when it holds."""
         self._is_first_look_over = False
 
     def faults(
         self, certain: Iterable[str], passing: Iterable[str], now_s: float, *, is_first_look_over: bool
     ) -> list[Fault]:
-        """The faults to be shown.
+        """The faults to be shown now (monotonic time), of the texts that hold now.
 
         A `passing` one may only be a process that is just ending or starting, as NVML's lists are some seconds old: it
-        has to hold for a while, unless it is there at the first look.
+        has to hold for a while, unless it is there at the first look. A `certain` one is shown at once.
         """
+        long_ago_s = now_s - _HOLDS_S
         passing_since_s = now_s
         if not self._is_first_look_over:
-            passing_since_s = now_s - _HOLDS_S
-        since_s = dict.fromkeys(passing, passing_since_s)
-        since_s |= dict.fromkeys(certain, now_s - _HOLDS_S)
+            passing_since_s = long_ago_s
+        new_since_s = dict.fromkeys(passing, passing_since_s)
+        new_since_s |= dict.fromkeys(certain, long_ago_s)
         self._is_first_look_over = self._is_first_look_over or is_first_look_over
-        self._since = {text: self._since.get(text, (time.time(), begun_s)) for text, begun_s in since_s.items()}
+        self._since = {text: self._since.get(text, (time.time(), begun_s)) for text, begun_s in new_since_s.items()}
         present = []
         for text, (begun_wall_s, begun_s) in self._since.items():
             if now_s - begun_s >= _HOLDS_S:
@@ -310,8 +314,10 @@ def indices_of(pids: frozenset[int], gpus: Iterable[GpuReading]) -> frozenset[in
 
 
 def _has_unseen_memory(gpu: GpuReading, gpus: Iterable[GpuReading]) -> bool:
-    """Whether memory of a GPU is in use by processes that NVML does not list. Of slices and of GPUs that are sliced,
-    and where the memory is the host's, its list or its figure says nothing about that."""
+    """Whether memory of a GPU is in use by processes that NVML does not list.
+
+    That cannot be told of slices and of sliced GPUs, nor where the memory is the host's.
+    """
     if gpu.state is not GpuState.OK or gpu.source != "nvml":
         return False
     is_sliced = any(other.parent_uuid == gpu.uuid for other in gpus)

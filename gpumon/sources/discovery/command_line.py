@@ -16,22 +16,24 @@ _MOST_CHARACTERS: Final = 1024
 _MOST_RANKS: Final = 65536
 """A larger number of an option is no number of ranks."""
 MOST_PORT: Final = 65535
+_MOST_DIGITS: Final = 7
+"""Digits of a number that are read: more than any port or number of ranks has."""
 
 
-def _all_names(forms: Iterable[Mapping[str, str]]) -> frozenset[str]:
-    """All names that stand in these tables, several in one text."""
+def all_names(tables: Iterable[Mapping[str, str]]) -> frozenset[str]:
+    """All names that stand in these tables, of which a text may hold several."""
     names: set[str] = set()
-    for form in forms:
-        names.update(" ".join(form.values()).split())
+    for table in tables:
+        names.update(" ".join(table.values()).split())
     return frozenset(names)
 
 
-LAUNCH_VARIABLES: Final = _all_names(form.variables for form in LAUNCH_FORMS)
+LAUNCH_VARIABLES: Final = all_names(form.variables for form in LAUNCH_FORMS)
 """Variables of the environment that tell something; no other is ever looked at."""
-SECRETS: Final = _all_names({"key": form.variables.get("key", "")} for form in LAUNCH_FORMS)
+SECRETS: Final = all_names({"key": form.variables.get("key", "")} for form in LAUNCH_FORMS)
 """Variables of which only the presence counts."""
 
-SEVERAL: Final = frozenset(
+LIST_OPTIONS: Final = frozenset(
     {
         "--served-model-name",
         "--lora-modules",
@@ -46,23 +48,8 @@ SEVERAL: Final = frozenset(
 )
 """Options that take any number of words."""
 
-_TUNING: Final = """
---attention-backend --batch-size --block-size --chunked-prefill-size --cache-reuse --cache-type-v -ctv --context-length
---ctx-size -c --cuda-graph-max-bs --cuda-memory-fraction --data-parallel-size-local --decode-context-parallel-size -dcp
---device --disable-cuda-graph --disable-radix-cache --dtype --enable-chunked-prefill --enable-expert-parallel
---enable-prefix-caching --enforce-eager --expert-parallel-size --ep-size --ep --flash-attn -fa --gpu-memory-utilization
---kv-cache-free-gpu-memory-fraction --load-format --log-level --max-batch-prefill-tokens --max-batch-size
---max-batch-tokens --max-batch-total-tokens --max-client-batch-size --max-concurrent-requests --max-input-length
---max-input-tokens --max-model-len --max-num-batched-tokens --max-num-seqs --max-num-tokens --max-prefill-tokens
---max-running-requests --max-seq-len --max-total-tokens --max-waiting-tokens --mem-fraction-static --moe-a2a-backend
---n-gpu-layers -ngl --nnodes --node-rank --num-gpus --page-size --parallel -np --pooling --runner --runtime
---schedule-policy --seed --session-len --speculative-algorithm --speculative-num-draft-tokens --speculative-num-steps
---split-mode --swap-space --task --threads -t --tokenizer-mode --trust-remote-code --ubatch-size -ub
-"""
-_SHOWN: Final = frozenset(_TUNING.split()) | _all_names(form.options for form in LAUNCH_FORMS)
-"""Options of engines that are shown with their values; of all others the names."""
 _PYTHON: Final = re.compile(r"(?:python|pypy)[0-9.]*[td]?")
-_SHELLS: Final = frozenset({"bash", "sh", "dash"})
+SHELLS: Final = frozenset({"bash", "sh", "dash"})
 _PYTHON_OPTION: Final = re.compile(r"-(?!-)[^cmWX]*(?P<letter>[cmWX]?)(?P<value>.*)", re.DOTALL)
 """Python's own short options: letters in one word, of which the last may take a value, glued to it or the next word."""
 _PYTHON_LONG_OPTION: Final = "--check-hash-based-pycs"
@@ -82,22 +69,7 @@ _TITLES: Final = (
 )
 """How engines name their processes (vLLM's prefix can be chosen; Ray's actors have their classes' names)."""
 _RANK: Final = re.compile(r"(?<![A-Z])_(TP|PP|DP)(\d{1,5})")
-"""Not SGLang's `_MOE_DP0`, which is a split of the experts."""
-_STRUCK: Final = "***"
-"""Stands for what may be a secret."""
-_MOST_SHOWN_CHARACTERS: Final = 256
-"""A longer value of an option is struck out."""
-_ALL_WORDS: Final = 256
-"""More values than an option of `SEVERAL` has."""
-_SECRET_WORDS: Final = re.compile(
-    r"apikeys?|creds?|credentials?|pass|passphrase|passwd|password|pw|secrets?|token|"
-    r"(?:key|auth|sign|encrypt|decrypt|licen).*"
-)
-"""Words of an option's name that speak of a secret."""
-_RANDOM: Final = re.compile(
-    r"(?=[a-zA-Z]*[0-9])(?=[0-9]*[a-zA-Z])[a-zA-Z0-9]{16,}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-)
-"""A run of letters and digits as no word has it, or a UUID."""
+"""A rank in a worker's title, but not SGLang's `_MOE_DP0`, which is a split of the experts."""
 _PATH_PREFIX: Final = re.compile(r"/?([\w.~-]+(?:/[\w.~-]+)*)/?", re.ASCII)
 
 
@@ -108,7 +80,7 @@ def _commands() -> Iterator[tuple[LaunchForm, str]]:
             yield form, command
 
 
-_COMMANDS: Final = tuple(_commands())
+COMMANDS: Final = tuple(_commands())
 """All commands that start an engine, each with its form, the surest first."""
 
 
@@ -178,129 +150,31 @@ def launch(argv: Sequence[str], variables: Mapping[str, str] | None = None) -> L
     A title is one argument, or one cut into words. An option stands above a variable of the environment; `variables`
     is None where these cannot be read.
     """
-    words = _words(argv)
+    words = words_of(argv)
     if words:
-        for form, command in _COMMANDS:
-            arguments = _arguments_after(words, command)
+        for form, command in COMMANDS:
+            arguments = arguments_after(words, command)
             if arguments is None:
                 continue
             if not arguments or arguments[0] not in form.other_commands:
                 return _launch_of(form, command, arguments, variables)
     title = " ".join(argv).strip()
-    for pattern, kind, name in _TITLES:
+    for pattern, kind, engine_title in _TITLES:
         if pattern.match(title):
-            return Launch(kind, name, part=True, takes_usual_port=False, command=title.split(" ")[0])
+            return Launch(kind, engine_title, part=True, takes_usual_port=False, command=title.split(" ")[0])
     return None
 
 
-def shown_command(argv: Sequence[str]) -> str:
-    """The command line as everybody may read it: the program with its script or module, and the names of options.
-
-    Values stand beside the options of known engines that gpumon knows (`_SHOWN`), unless their name speaks of a secret
-    or they look random; whatever else there is becomes `***`.
-    """
-    if len(argv) == 1:  # a title that the process gave itself
-        argv = argv[0].split()
-    words = _words(argv)
-    form, arguments = _form_of(words)
-    if arguments is None:
-        arguments = _unknown_arguments(argv, words)
-    program = [_strike_secrets(word) for word in argv[: len(argv) - len(arguments)]]
-    return " ".join(_with_shown_arguments(program, form, arguments))
-
-
-def _with_shown_arguments(program: list[str], form: LaunchForm | None, arguments: Sequence[str]) -> list[str]:
-    """The words of a program, and of its arguments those that everybody may read; `form` is None for unknown ones."""
-    shown = program
-    # Words to come that are values of the last option, or the model.
-    values_left = 0
-    if form is not None and form.positional:
-        values_left = 1
-    for word in arguments:
-        if _is_option(word):
-            name, equals, value = word.partition("=")
-            is_known = form is not None and _may_be_shown(name)
-            shown.append(_shown_option(name, equals, value, is_known=is_known))
-            if is_known and not equals:
-                values_left = _values_after(name)
-            else:
-                values_left = 0
-        elif values_left:
-            shown.append(_strike_secrets(word))
-            values_left -= 1
-        elif shown[-1:] != [_STRUCK]:
-            shown.append(_STRUCK)
-    return shown
-
-
-def _form_of(words: Sequence[str]) -> tuple[LaunchForm | None, Sequence[str] | None]:
-    """The known program that these words start, and its arguments; None and None for any other."""
-    if words:
-        for form, command in _COMMANDS:
-            arguments = _arguments_after(words, command)
-            if arguments is not None:
-                return form, arguments
-    return None, None
-
-
-def _unknown_arguments(argv: Sequence[str], words: Sequence[str]) -> Sequence[str]:
-    """The arguments of a program that is not known, behind a shell's script."""
-    if words:
-        return words[1:]
-    arguments = argv[1:]
-    is_shell = False
-    if argv:
-        is_shell = PurePosixPath(argv[0].lstrip("-")).name in _SHELLS
-    if is_shell and arguments and not arguments[0].startswith("-"):
-        return arguments[1:]
-    return arguments
-
-
-def _is_option(word: str) -> bool:
+def is_option(word: str) -> bool:
     """Whether a word begins an option: `-1` is a value."""
     return word.startswith("-") and len(word) > 1 and not _NUMBER.fullmatch(word)
 
 
-def _option_key(name: str) -> str:
-    """The name of an option as `_SHOWN` spells it."""
+def option_key(name: str) -> str:
+    """The name of an option as `_SHOWN_OPTIONS` spells it."""
     if name.startswith("--"):
         return name.replace("_", "-")
     return name
-
-
-def _may_be_shown(name: str) -> bool:
-    """Whether the value of this option of a known program is no secret."""
-    key = _option_key(name)
-    parts = re.split(r"[-_.]+", key.lower())
-    return key in _SHOWN and not any(_SECRET_WORDS.fullmatch(part) for part in parts)
-
-
-def _values_after(name: str) -> int:
-    """Words behind an option that are its values, at most."""
-    if _option_key(name) in SEVERAL:
-        return _ALL_WORDS
-    return 1
-
-
-def _shown_option(name: str, equals: str, value: str, *, is_known: bool) -> str:
-    """An option with its value, of which what may be a secret is struck out."""
-    is_short = not name.startswith("--")
-    if is_short and name not in _SHOWN and len(name) > 2:
-        # A value may be glued to it.
-        name = f"{name[:2]}{_STRUCK}"
-    shown = _strike_secrets(name)
-    if not equals:
-        return shown
-    if is_known:
-        return f"{shown}={_strike_secrets(value)}"
-    return f"{shown}={_STRUCK}"
-
-
-def _strike_secrets(value: str) -> str:
-    """The value, or `***` in the place of what may be a secret in it."""
-    if len(value) > _MOST_SHOWN_CHARACTERS or re.search(r"://[^/]*@|[{}\"'\\\s]", value):
-        return _STRUCK
-    return "/".join(_STRUCK if _RANDOM.search(part) else part for part in value.split("/"))
 
 
 def ranks(titles: Iterable[str]) -> tuple[int, int, int]:
@@ -312,13 +186,16 @@ def ranks(titles: Iterable[str]) -> tuple[int, int, int]:
     return counts["TP"], counts["PP"], counts["DP"]
 
 
-def _words(argv: Sequence[str]) -> tuple[str, ...]:
-    """The program or module (a script's path with dots for slashes), and its arguments; empty for inline code."""
+def words_of(argv: Sequence[str]) -> tuple[str, ...]:
+    """The program or module (a script's path with dots for slashes), and its arguments; empty for inline code.
+
+    A shell or a Python in front of it is left out.
+    """
     if not argv:
         return ()
     program = PurePosixPath(argv[0].lstrip("-")).name
     arguments = list(argv[1:])
-    if program in _SHELLS:
+    if program in SHELLS:
         # A script with its full path; anything else is inline code, or a script that is not known.
         if arguments and arguments[0].startswith("/"):
             return tuple(arguments)
@@ -333,15 +210,15 @@ def _python_words(arguments: list[str]) -> tuple[str, ...]:
     words = arguments
     while words:
         word, *words = words
-        option = _PYTHON_OPTION.fullmatch(word)
-        if option is None and not word.startswith("--"):
-            return (_module_name(word), *words)
-        if option is None:
+        if word.startswith("--"):
             if word == _PYTHON_LONG_OPTION:
-                words = words[1:]
+                words = words[1:]  # its value
             continue
+        option = _PYTHON_OPTION.fullmatch(word)
+        if option is None:
+            return (_module_name(word), *words)
         letter = option["letter"]
-        if letter == "c" or word == "-":
+        if letter == "c" or word == "-":  # the code is in the next word, or comes from the standard input
             return ()
         value = option["value"]
         if letter and not value:
@@ -356,7 +233,7 @@ def _module_name(path: str) -> str:
     return path.removesuffix(".py").strip("/").replace("/", ".")
 
 
-def _arguments_after(words: Sequence[str], command: str) -> tuple[str, ...] | None:
+def arguments_after(words: Sequence[str], command: str) -> tuple[str, ...] | None:
     """The arguments of `command`, where these words begin with it; else None."""
     first, *more = command.split()
     if words[0] != first and not words[0].endswith(f".{first}"):
@@ -375,7 +252,10 @@ class _Settings(NamedTuple):
     variables: Mapping[str, str]
 
     def values(self, setting: str) -> list[str]:
-        """The option's values; those of the variable where it is not there; nothing where neither is."""
+        """The values of a setting's option, else of its variable; empty where neither is given.
+
+        An option without a value has the value "".
+        """
         for name in self.form.options.get(setting, "").split():
             if name in self.options:
                 return self.options[name] or [""]
@@ -395,12 +275,12 @@ class _Settings(NamedTuple):
 
 def _launch_of(form: LaunchForm, command: str, arguments: Sequence[str], variables: Mapping[str, str] | None) -> Launch:
     """The engine that this command starts with these arguments; `variables`: None where they cannot be read."""
-    options, free = _split_options(arguments)
+    options, free_words = _split_options(arguments)
     settings = _Settings(form, options, variables or {})
     host, port = _host_and_port(settings)
     model = settings.first("model")
-    if not model and form.positional and free:
-        model = free[0][:_MOST_CHARACTERS]
+    if not model and form.positional and free_words:
+        model = free_words[0][:_MOST_CHARACTERS]
     return Launch(
         form.kind,
         form.title,
@@ -461,22 +341,22 @@ def _weights_on_cpu(experts: Sequence[str], placement: Sequence[str]) -> str:
 def _split_options(arguments: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
     """Each option (the last of its name) with its values, and the words that belong to none."""
     options: dict[str, list[str]] = {}
-    free: list[str] = []
+    free_words: list[str] = []
     name = ""
     for word in arguments:
-        if _is_option(word):
+        if is_option(word):
             name, equals, value = word.partition("=")
-            name = _option_key(name)
+            name = option_key(name)
             options[name] = []
             if equals:
                 options[name].append(value)
                 # The next word is none of its values.
                 name = ""
-        elif name and (not options[name] or name in SEVERAL):
+        elif name and (not options[name] or name in LIST_OPTIONS):
             options[name].append(word)
         else:
-            free.append(word)
-    return options, free
+            free_words.append(word)
+    return options, free_words
 
 
 def _exports_metrics(settings: _Settings) -> bool | None:
@@ -525,7 +405,7 @@ def _path_prefix(values: Sequence[str]) -> str:
 def _count(values: Sequence[str], most: int = _MOST_RANKS) -> int:
     """The number in the first value; 0 where it is none from 1 to `most`."""
     text = _first_value(values).strip()
-    if text.isascii() and text.isdecimal() and len(text) < 8 and 0 < int(text) <= most:
+    if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS and 0 < int(text) <= most:
         return int(text)
     return 0
 

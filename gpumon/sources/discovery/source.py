@@ -78,8 +78,11 @@ class EngineDiscovery:
         soonest_s: float = SOONEST_S,
         grace_s: float = GRACE_S,
     ) -> None:
-        """`configured` are polled already; `endpoints` takes what is found, by URL; `hardware` is asked for the GPUs
-        before the first frame is there."""
+        """`configured` are polled already; `endpoints` takes what is found, by URL.
+
+        `hardware` is asked for the GPUs before the first frame is there. `ports` are looked at even without a GPU
+        process. `again_s`, `soonest_s` and `grace_s` are there for tests.
+        """
         self.chains: tuple[Chain, ...] = ()
         self._interval_s = interval_s
         self._configured = tuple(configured)
@@ -91,7 +94,7 @@ class EngineDiscovery:
         self._grace_s = grace_s
         self._look = DiscoveryLook([source.url.base for source in self._configured], ports)
         self._engines: dict[str, _Engine] = {}
-        """By URL, in the order of their ports."""
+        """URL -> the engine that was found there, in the order of their ports."""
         self._gpus: tuple[GpuReading, ...] = ()
         self._pids: frozenset[int] | None = None
         """Processes that compute on them; None before the first frame."""
@@ -100,7 +103,7 @@ class EngineDiscovery:
         self._first_look = asyncio.Event()
         """Set when the first look is over."""
         self._look_began_s: float | None = None
-        """When the look that runs now began."""
+        """When the look that runs now began (monotonic); None between two looks."""
         self._task: asyncio.Task[None] | None = None
         self._closing_tasks: set[asyncio.Task[None]] = set()
         """Close the connections of engines that are not polled any more."""
@@ -110,7 +113,7 @@ class EngineDiscovery:
                 claimed.update(source.endpoint.gpus)
         self._notices = Notices(frozenset(claimed))
         self._own_fault = ""
-        """The fault of gpumon itself that ended the last look."""
+        """The fault of gpumon itself that ended the last look; empty where none did."""
 
     def see(self, gpus: tuple[GpuReading, ...]) -> None:
         """Take the GPUs of the newest frame. Returns at once."""
@@ -270,8 +273,10 @@ class EngineDiscovery:
                 self._drop(url)
 
     def _tell_owners(self, chains: tuple[Chain, ...]) -> None:
-        """Tell the owner which processes are behind servers that are not polled from here; those that had some at the
-        last look, and have none now, too."""
+        """Tell the owner which processes are behind servers that discovery does not poll.
+
+        A server that had processes at the last look, and has none now, is told of, too.
+        """
         pids_of = {_url_elsewhere(chain): chain.pids for chain in chains}
         for chain in self.chains:
             pids_of.setdefault(_url_elsewhere(chain), frozenset())
@@ -280,8 +285,10 @@ class EngineDiscovery:
             self._owner.tell(url, pids)
 
     def _end_if_gone(self, engine: _Engine, now_s: float, *, has_moved: bool) -> bool:
-        """Show an engine that no chain leads to as ended, unless its process lives. Returns whether it is gone for
-        good."""
+        """Show an engine that no chain leads to as ended, unless its process lives.
+
+        `has_moved`: its process serves at another URL now. Returns whether it is gone for good.
+        """
         server = engine.chain.server
         if not has_moved and server is not None and is_alive(server):
             engine.gone_s = None
@@ -407,7 +414,7 @@ def discover(
 
 
 def _chains_by_url(chains: Iterable[Chain]) -> dict[str, Chain]:
-    """The chains to poll by URL: of two with one URL, the one that listens; its processes are those of both then."""
+    """The chains to poll by URL. Of two with one URL the one that listens; if both do, with the processes of both."""
     by_url: dict[str, Chain] = {}
     for chain in sorted(chains, key=lambda chain: not chain.listens):
         if chain.url and not chain.configured:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Reading
-from gpumon.sources.discovery.command_line import shown_command
+from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.driver.container_names import CONTAINER_NAMES, ContainerNames
 
 _CONTAINER = re.compile(r"^(?:.*[/-])?([0-9a-f]{64})(?:\.scope)?(?:/|$)", re.MULTILINE)

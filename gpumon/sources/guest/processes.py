@@ -8,7 +8,8 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.text import clean
-from gpumon.sources.discovery.command_line import Launch, launch, shown_command
+from gpumon.sources.discovery.command_line import Launch, launch
+from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.guest.smi import memory_bytes
 from gpumon.sources.sockets import Listener, on_port, printed_listener
 

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.sources.discovery.command_line import shown_command
+from gpumon.sources.discovery.shown_command import shown_command
 from gpumon.sources.driver.names import pod_and_job
 from gpumon.sources.engine_log.outputs import targets_of
 from gpumon.sources.family import ProcessRecord

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.command_line import Launch, launch, ranks, shown_command
+from gpumon.sources.discovery.command_line import Launch, launch, ranks
+from gpumon.sources.discovery.shown_command import shown_command
 from tests.each_row import each_row
 
 VLLM, SGLANG, LLAMA, OLLAMA = EngineKind.VLLM, EngineKind.SGLANG, EngineKind.LLAMA_CPP, EngineKind.OLLAMA

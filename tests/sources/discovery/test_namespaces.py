@@ -13,7 +13,7 @@ import pytest
 
 from gpumon.readings.check import CheckState
 from gpumon.readings.frame import EndpointState
-from gpumon.sources.discovery.look import addresses_of, network_of
+from gpumon.sources.discovery.network import addresses_of, network_of
 from tests.sources.discovery.servers import ROOT, Server, Servers, free_port, gpus
 from tests.sources.discovery.test_following import CORE, OK, PAGES, following
 

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Sequence
 
 from gpumon.readings.frame import EngineKind
-from gpumon.sources.discovery.look import DiscoveryLook, server_in
+from gpumon.sources.discovery.look import DiscoveryLook
+from gpumon.sources.discovery.servers import server_in
 from gpumon.sources.family import ProcessFamily, ProcessRecord, read_process
 from tests.each_row import each_row
 from tests.fakes.http_server import wait_until
