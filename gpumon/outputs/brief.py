@@ -18,8 +18,8 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
-from gpumon.triage.marks import MARKS, URGENCY, URGENT, urgent_by_gpu
-from gpumon.triage.render import LIMIT_NAMES, NARROW, actions_text, verdict_text
+from gpumon.triage.marks import MARKS, URGENCY, URGENT, urgent_by_gpu, waits_for_peer
+from gpumon.triage.render import LIMIT_NAMES, NARROW, WAITS, actions_text, verdict_text
 
 MOST_FINDINGS: Final = 8
 """Verdicts and faults of a screen, the most urgent first."""
@@ -139,8 +139,15 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
     if verdict is None:
         return ", ".join(words)
     if not words:
-        words.append(NARROW[verdict.code])
+        words.append(_word_of_verdict(gpu, verdict))
     return f"{MARKS[verdict.level].glyph} {', '.join(words)}"
+
+
+def _word_of_verdict(gpu: Gpu, verdict: Verdict) -> str:
+    """The limit of an urgent verdict on a GPU or its engine, or that the GPU waits for the one which that is about."""
+    if waits_for_peer(gpu, verdict):
+        return WAITS
+    return NARROW[verdict.code]
 
 
 _ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (

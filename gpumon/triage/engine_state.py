@@ -132,6 +132,8 @@ def degraded(case: Case) -> Finding | None:
     for name in ("clock_hz", "clock_max_hz", "xid"):
         if name in worst.verdict.parameters:
             parameters[name] = worst.verdict.parameters[name]
+    if worst.verdict.code is Limit.THROTTLED and engine.hardware.tp == len(case.gpus) > 1:
+        parameters |= params(waits="for_it")
     level = Level.WARN
     if worst.verdict.level is Level.CRITICAL and case.suffers(engine):
         level = Level.CRITICAL

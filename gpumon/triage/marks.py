@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.snapshot import Family, Kind, Level, Snapshot, Verdict
+from gpumon.readings.snapshot import Family, Gpu, Kind, Level, Snapshot, Verdict
 from gpumon.readings.verdict import URGENCY as URGENCY
 
 
@@ -62,6 +62,17 @@ def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
             if name in by_engine and _is_more_urgent(by_engine[name], worst.get(gpu.uuid)):
                 worst[gpu.uuid] = by_engine[name]
     return worst
+
+
+def waits_for_peer(gpu: Gpu, verdict: Verdict) -> bool:
+    """Whether a verdict on the engine of a GPU is about another of its GPUs, for which this one waits."""
+    if verdict.kind is not Kind.ENGINE or verdict.parameters.get("waits") != "for_it":
+        return False
+    slow_gpu = verdict.parameters.get("gpu")
+    index = verdict.parameters.get("index")
+    if isinstance(index, float):
+        slow_gpu = f"gpu {index:.0f}"
+    return slow_gpu != f"gpu {gpu.index}"
 
 
 def _urgent_by_name(snapshot: Snapshot) -> dict[str, Verdict]:

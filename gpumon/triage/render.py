@@ -93,6 +93,8 @@ BRIEF: Final[Mapping[Limit, str]] = {
     Limit.LOW_EFFICIENCY: "low eff.",
 }
 """The same in at most 9 cells, for a column of states."""
+WAITS: Final = "waits"
+"""State of a GPU that is well and waits for a slow one of its group."""
 LEVEL_WORDS: Final[Mapping[Level, str]] = {level: mark.word for level, mark in MARKS.items()}
 """Words of the levels."""
 _SPARE: Final = (
@@ -180,7 +182,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "unresponsive": "[{how=refuses}refuses connections|does not answer] for {seconds:lasted} while its processes hold "
     "[{vram_bytes:gib}|their GPU]",
     "restart_loop": "crash loop: {times:count} restarts in {seconds:lasting}, last {last:lasted} ago",
-    "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]",
+    "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]"
+    "[{waits=for_it}: its other GPUs wait for it]",
     "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})[: {backend} fails {at:percent} "
     "of those that it gets]",
     "no_backend": "none of its[ {known:count}] backends gets requests: {share:percent} fail or are turned away "

@@ -33,7 +33,8 @@ from gpumon.readings.frame import GpuState
 from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Kind, Verdict
-from gpumon.triage.render import LIMIT_NAMES
+from gpumon.triage.marks import waits_for_peer
+from gpumon.triage.render import LIMIT_NAMES, WAITS
 from gpumon.tui.bar import Stage, bar
 from gpumon.tui.charts.raster import spark
 from gpumon.tui.charts.series import ChartSeries, Grid, make_grid
@@ -43,7 +44,7 @@ from gpumon.tui.line import Piece, Row, cells_of, wrap_line
 from gpumon.tui.palette import BODY, STAGES, bar_tone
 from gpumon.tui.rows import Listing, ListView, Order
 from gpumon.tui.table import UNSURE, Column, Table, drawn_columns, efficiency_columns, share
-from gpumon.tui.triage_words import badge, remarked
+from gpumon.tui.triage_words import LEVEL_MARKS, badge, remarked
 from gpumon.tui.view import View
 
 NARROW_STAGES: Final = STAGES[:2]
@@ -361,11 +362,14 @@ def gpu_row(
 
 def judged_state(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Verdict | None = None) -> tuple[str, str]:
     """Word and tone of a GPU's state, marked as the verdict on the state (`of_state`) is; where the state is no
-    trouble, those of its worst urgent verdict."""
+    trouble, those of its worst urgent verdict, or that it waits for the GPU which that is about."""
     word, tone = gpu_state(gpu, levels)
     if tone in _QUIET_TONES:
         if verdict is None:
             return word, tone
+        if of_state is None and waits_for_peer(gpu, verdict):
+            glyph, tone_of_level, _ = LEVEL_MARKS[verdict.level]
+            return f"{glyph} {WAITS}", tone_of_level
         return badge(verdict)
     if of_state is None:
         return word, tone

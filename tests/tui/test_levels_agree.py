@@ -7,14 +7,17 @@ from typing import Any
 from gpumon.config.themes import load_theme
 from gpumon.outputs.brief import brief
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.snapshot import Family, Gpu, Level, Limit
-from gpumon.triage.marks import MARKS, states_by_key
+from gpumon.readings.snapshot import Family, Gpu, Kind, Level, Limit, Snapshot
+from gpumon.sources.simulator.scenarios import scenario
+from gpumon.triage.marks import MARKS, states_by_key, urgent_by_gpu
+from gpumon.triage.render import verdict_text
 from gpumon.tui import engine_table, gpu_table
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_words import mark
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
+from tests.accuracy.triage import frames, judged
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
@@ -69,6 +72,33 @@ def test_rows_of_the_printed_snapshot_have_the_mark_of_what_they_carry(level: Le
     lines = brief(replace(of, verdicts=(hung,), faults=()), 160).split("\n")
     rows = [line for line in lines if line.endswith(f"{MARKS[level].glyph} hung")]
     assert len(rows) == 1 + len(of.engines[1].hardware.gpus), "the engine, and the GPUs that it runs on"
+
+
+def slow_gpu(name: str, length_s: float) -> Snapshot:
+    """A scenario with a slow GPU after so many seconds."""
+    play = scenario(name)
+    *_, (_, last) = judged(play, frames(play, length_s, every_s=4))
+    return last
+
+
+@each_row(("name", "length_s", "slow"), [("one-slow-gpu", 150.0, 3), ("locked-clock", 120.0, 1)])
+def test_gpus_that_wait_for_a_slow_one_say_so(name: str, length_s: float, slow: int) -> None:
+    """They have nothing of their own, so that nobody looks for their clocks."""
+    last = slow_gpu(name, length_s)
+    urgent = urgent_by_gpu(last)
+    states = states_by_key(last.verdicts, Kind.GPU)
+    for gpu in last.gpus:
+        word, _ = gpu_table.judged_state(gpu, PLAIN.levels, urgent.get(gpu.uuid), states.get(gpu.uuid))
+        assert word.endswith(" waits") == (gpu.index != slow)
+    lines = brief(last, 200).split("\n")
+    assert sum(line.endswith(" waits") for line in lines) == 3
+    engine = verdict_of(last)
+    assert engine.endswith("its other GPUs wait for it")
+
+
+def verdict_of(snapshot: Snapshot) -> str:
+    """The text of the urgent verdict on the engine."""
+    return next(verdict_text(verdict) for verdict in snapshot.verdicts if verdict.kind is Kind.ENGINE)
 
 
 @each_row("level", [Level.CRITICAL, Level.WARN])
