@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 
 from gpumon.readings.frame import HistogramReading
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
-from gpumon.readings.snapshot import Quantiles
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
+from gpumon.readings.snapshot import Latency, Quantiles
 
 ENOUGH: Final = 20
 """Observations below which a quantile is noise and only the mean is given."""
@@ -217,3 +217,16 @@ def size_biased_mean(window: HistogramReading | None) -> float | None:
     if first <= 0:
         return exact
     return max(exact, second / first * (exact * window.count / first))
+
+
+def ttft_exceeds_e2e(latency: Latency) -> bool:
+    """Whether the p95 of TTFT is above that of E2E, which no request can have.
+
+    It is of later requests: in an overload those that got their first token a moment ago have waited longer than those
+    that ended. An E2E in the first bucket may be anything up to its bound.
+    """
+    ttft_s = number(latency.ttft_s.p95)
+    e2e_s = number(latency.e2e_s.p95)
+    if ttft_s is None or e2e_s is None:
+        return False
+    return ttft_s > max(e2e_s, number(latency.e2e_s.first_bound_s) or 0.0)

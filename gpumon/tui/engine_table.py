@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.goodput import within_itl_goal
+from gpumon.efficiency.quantiles import ttft_exceeds_e2e
 from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.readings import glossary
 from gpumon.readings.columns import ENGINE_COLUMNS
@@ -265,7 +266,20 @@ def _itl_cell(engine: Engine, view: View, tone: str) -> Row:
 
 
 def _e2e_cell(engine: Engine, view: View, tone: str) -> Row:
-    return _latency_cell("e2e", _E2E_CELLS, engine.latency.e2e_s, engine, view, tone)
+    """The p95 of E2E; where that of TTFT is longer, that as its least: requests cannot end before their first token."""
+    latency = engine.latency
+    if not ttft_exceeds_e2e(latency):
+        return _latency_cell("e2e", _E2E_CELLS, latency.e2e_s, engine, view, tone)
+    if _shows_the_past(engine):
+        tone = "muted"
+    level = tone_of("e2e", latency.ttft_s.p95, view, tone)
+    mark_cell = " "
+    if is_high(level):
+        mark_cell = "!"
+    if is_high(level) or tone == "text":
+        tone = level
+    text = ">" + seconds(latency.ttft_s.p95, _LATENCY_CELLS).strip(" <>")
+    return ((f"{right(text, _E2E_CELLS - 1)}{mark_cell}", tone),)
 
 
 def _goal_text(goal: WithinGoal) -> str:

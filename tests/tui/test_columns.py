@@ -25,6 +25,7 @@ from gpumon.tui.view import View
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
+from tests.tui.detail_scenes import flat, page_of
 from tests.tui.painted import PLAIN, TABLES, engine_row, gpu_row, process, seen, text
 from tests.tui.running import running, text_of
 
@@ -72,6 +73,23 @@ def test_a_narrow_screen_leaves_out_whole_columns(width: int) -> None:
     assert cells(text(gpu_table.TABLE.head(width, PLAIN))) == cells(text(gpu_row(GPUS[0], width)))
     assert "°C" not in text(gpu_table.TABLE.head(width, PLAIN))
     assert "model" not in text(engine_table.TABLE.head(width, PLAIN))
+
+
+@each_row(
+    ("ttft_s", "e2e_s", "shown"), [(18.8, 14.6, ">19s"), (1.24, 1.2, ">1.2s"), (1.1, 1.2, "1.2s"), (0.2, 0.1, "<.30")]
+)
+def test_no_row_has_a_first_token_after_the_end_of_its_request(ttft_s: float, e2e_s: float, shown: str) -> None:
+    """In an overload E2E is of requests that ended, and TTFT of later ones. The first bucket ends at 0.3 s."""
+    ttft = Quantiles(p95=ttft_s, mean=ttft_s, first_bound_s=0.001)
+    e2e = Quantiles(p95=e2e_s, mean=e2e_s, first_bound_s=0.3)
+    engine = scenes.engine(0, ttft_s=ttft, e2e_s=e2e)
+    head = text(engine_table.TABLE.head(160, PLAIN))
+    end = head.index("e2e p95") + len("e2e p95")
+    assert text(engine_row(engine, 160))[:end].split()[-1].rstrip("!") == shown
+    note = "E2E is of requests that ended, TTFT of later ones"
+    assert (note in flat(page_of(replace(scenes.snapshot(), engines=(engine,)), "engine", engine.key))) == (
+        shown.startswith(">")
+    )
 
 
 def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
