@@ -37,15 +37,19 @@ from gpumon.sizing.service import at_target, degraded_of, running_of
 from gpumon.sizing.split import cheapest_packing, pack_both_ways
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
-_SHARED: Final = 1.0 + 1e-6
+_CROWDED_RATIO: Final = 1.0 + 1e-6
 """Sum of busy shares above which instances on one GPU slow each other down."""
-_NOTHING: Final[dict[str, Reading]] = dict.fromkeys(
+_NO_FIGURES: Final[dict[str, Reading]] = dict.fromkeys(
     (
         *("concurrency", "running", "itl_s", "ttft_s", "e2e_s", "itl_p95_s", "ttft_p95_s"),
         *("tokens_per_s", "requests_per_s", "power_w"),
     ),
     INFEASIBLE,
 )
+"""Figures at the target (`at_target`) of a workload that has no place."""
+
+DemandKey = tuple[int, tuple[Server, ...]]
+"""Identity of a workload, and the servers that its needs are of."""
 
 
 class DetailedPlan(NamedTuple):
@@ -56,16 +60,19 @@ class DetailedPlan(NamedTuple):
     catalogues: Catalogues
     demands: tuple[Demand, ...]
     """Needs of each workload, on the type of GPU that most of its instances stand on."""
-    demands_by_servers: Mapping[tuple[int, tuple[Server, ...]], Demand] = MappingProxyType({})
-    """Identity of the workload and the servers that it was asked for -> its needs there."""
+    demands_by_servers: Mapping[DemandKey, Demand] = MappingProxyType({})
+    """Needs of each workload on the servers of each pool. `scenario` keeps the workloads, so that no other has their
+    identity."""
 
-    def reusable_demands(
-        self, scenario: Scenario, catalogues: Catalogues
-    ) -> Mapping[tuple[int, tuple[Server, ...]], Demand]:
-        """The needs that hold in the next scenario, too, where nothing else changed."""
-        alone = {"workload": (), "name": "", "note": ""}
-        same = msgspec.structs.replace(scenario, **alone) == msgspec.structs.replace(self.scenario, **alone)
-        if not same or catalogues is not self.catalogues:
+    def reusable_demands(self, scenario: Scenario, catalogues: Catalogues) -> Mapping[DemandKey, Demand]:
+        """The needs that hold in the next scenario, too: all if nothing but its workloads and texts differs, else none.
+
+        Workloads that differ have another identity.
+        """
+        without_workloads = {"workload": (), "name": "", "note": ""}
+        ours = msgspec.structs.replace(self.scenario, **without_workloads)
+        theirs = msgspec.structs.replace(scenario, **without_workloads)
+        if theirs != ours or catalogues is not self.catalogues:
             return {}
         return self.demands_by_servers
 
@@ -80,34 +87,40 @@ class _Needs:
     def __init__(
         self,
         catalogues: Catalogues,
-        kept: Mapping[tuple[int, tuple[Server, ...]], Demand],
+        reusable: Mapping[DemandKey, Demand],
         *,
         any_tp: bool = False,
         decide: Decide | None = None,
     ) -> None:
-        self._known = catalogues
-        self._kept = kept
+        self._catalogues = catalogues
+        self._reusable = reusable
         self._any_tp = any_tp
         self._decide = decide
-        self.demands_by_servers: dict[tuple[int, tuple[Server, ...]], Demand] = {}
+        self.demands_by_servers: dict[DemandKey, Demand] = {}
 
     def __call__(self, workload: Workload, scenario: Scenario) -> Demand:
-        """The needs on the servers of a scenario."""
+        """The needs of a workload on the servers of a scenario, which have one type of GPU."""
         key = id(workload), scenario.server
-        demand = self._kept.get(key)
-        if demand is None and self._decide is not None:
-            demand = self._decide(workload, scenario, self._known)
-        elif demand is None:
-            demand = demand_of(workload, scenario, self._known, any_tp=self._any_tp)
+        demand = self._reusable.get(key)
+        if demand is None:
+            demand = self._work_out(workload, scenario)
         self.demands_by_servers[key] = demand
         return demand
+
+    def _work_out(self, workload: Workload, scenario: Scenario) -> Demand:
+        """The needs as the caller's function decides them, without one as the formulas do."""
+        if self._decide is not None:
+            return self._decide(workload, scenario, self._catalogues)
+        return demand_of(workload, scenario, self._catalogues, any_tp=self._any_tp)
 
 
 def plan(
     scenario: Scenario, catalogues: Catalogues, have: Mapping[str, int] | None = None, decide: Decide | None = None
 ) -> Answer:
-    """The answer; `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared); `decide`
-    gives the needs of each workload (None: the formulas do).
+    """The answer to a scenario.
+
+    `have`: catalogue name of a GPU -> how many of it are here (None: nothing is compared); `decide` gives the needs of
+    each workload (None: the formulas do).
 
     Never raises on what a user can type: what has no answer says why in `problem`.
     """
@@ -123,76 +136,93 @@ def detailed_plan(
     any_tp: bool = False,
     decide: Decide | None = None,
 ) -> DetailedPlan:
-    """The same with the instances that it stands on; of `before`, workloads that did not change are not asked anew.
-    With `any_tp` the TP that an engine was seen with does not stay: the one that takes the fewest GPUs is taken."""
+    """The answer of `plan` with the needs that it stands on.
+
+    Workloads that did not change since the plan `before` are not worked out anew. With `any_tp` the TP that an engine
+    was seen with does not stay: the one that takes the fewest GPUs is taken.
+    """
     original = scenario
     scenario = with_server(scenario, catalogues)
-    needs = _Needs(
-        catalogues,
-        before.reusable_demands(scenario, catalogues) if before is not None else {},
-        any_tp=any_tp,
-        decide=decide,
-    )
+    reusable: Mapping[DemandKey, Demand] = {}
+    if before is not None:
+        reusable = before.reusable_demands(scenario, catalogues)
+    needs = _Needs(catalogues, reusable, any_tp=any_tp, decide=decide)
     pools = pools_of(scenario, needs)
     memory_only, busy_aware = pack_both_ways(pools, scenario, catalogues)
-    needed = memory_only if scenario.packing == "memory" else busy_aware
-    demands = _standing(pools, needed)
-    workloads = _workloads(pools, needed, scenario, catalogues)
-    totals = _totals(workloads, needed.packed)
+    if scenario.packing == "memory":
+        asked = memory_only
+    else:
+        asked = busy_aware
+    demands = _main_demands(pools, asked)
+    workloads = _workload_plans(pools, asked, scenario, catalogues)
     unsolved = [workload for workload in workloads if workload.problem]
-    problem = needed.packed.problem
-    if unsolved:
+    if not demands:
+        problem = NO_WORKLOAD
+    elif unsolved:
         problem = f"{unsolved[0].name}: {unsolved[0].problem}"
-    others = _others(pools, workloads, scenario, catalogues)
+    else:
+        problem = asked.packed.problem
+    compared = None
+    if have is not None:
+        compared = compare_with_gpus_here(have, scenario, asked.packed, catalogues)
+    left_out: tuple[str, ...] = ()
+    totals_without = _totals_of_solved(pools, workloads, scenario, catalogues)
+    if totals_without is not NONE_LEFT_OUT:
+        left_out = tuple(workload.name for workload in unsolved)
     answer = Answer(
         name=scenario.name,
         packing=scenario.packing,
         workloads=workloads,
-        totals=totals,
+        totals=_totals(workloads, asked.packed),
         plans=Plans(memory_only.packed, busy_aware.packed),
         warnings=tuple(_warnings(demands, original, scenario, memory_only, busy_aware)),
-        problem=problem if demands else NO_WORKLOAD,
-        have=None if have is None else compare_with_gpus_here(have, scenario, needed.packed, catalogues),
-        without=() if others is NONE_LEFT_OUT else tuple(workload.name for workload in unsolved),
-        totals_without=others,
+        problem=problem,
+        have=compared,
+        without=left_out,
+        totals_without=totals_without,
     )
     return DetailedPlan(answer, scenario, catalogues, demands, needs.demands_by_servers)
 
 
-def _standing(pools: Sequence[ServerPool], filled: PackedPools) -> tuple[Demand, ...]:
+def _main_demands(pools: Sequence[ServerPool], packed: PackedPools) -> tuple[Demand, ...]:
     """Needs of each workload on the type of GPU that most of its instances stand on."""
-    standing = []
-    for demand, parts in zip(first_demands(pools), filled.parts, strict=True):
+    demands = []
+    for demand, parts in zip(first_demands(pools), packed.parts, strict=True):
         if parts:
             demand = max(parts, key=lambda part: part.instances).demand
-        standing.append(demand)
-    return tuple(standing)
+        demands.append(demand)
+    return tuple(demands)
 
 
-def _workloads(
-    pools: Sequence[ServerPool], filled: PackedPools, scenario: Scenario, catalogues: Catalogues
+def _workload_plans(
+    pools: Sequence[ServerPool], packed: PackedPools, scenario: Scenario, catalogues: Catalogues
 ) -> tuple[WorkloadPlan, ...]:
     """The answer for each workload."""
     plans = []
-    demands = _standing(pools, filled)
-    for index, (demand, parts, lack) in enumerate(zip(demands, filled.parts, filled.problems, strict=True)):
-        problem = demand.problem or lack
-        where = tuple(_on_notes(index, parts, pools))
-        if _several(pools):
+    demands = _main_demands(pools, packed)
+    for index, demand in enumerate(demands):
+        parts = packed.parts[index]
+        problem = demand.problem or packed.problems[index]
+        type_notes = tuple(_type_notes(index, parts, pools))
+        if _has_several_types(pools):
             demand = demand._replace(better="")  # what another TP takes is told of one type alone
-        plans.append(_workload(demand, parts, problem, where, scenario, catalogues))
+        plans.append(_workload_plan(demand, parts, problem, type_notes, scenario, catalogues))
     return tuple(plans)
 
 
 def _named(server: Server, catalogues: Catalogues) -> Server:
-    """With the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
+    """The server with the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
     return msgspec.structs.replace(server, gpu=catalogues.gpu_name(server.gpu))
 
 
 def with_server(scenario: Scenario, catalogues: Catalogues) -> Scenario:
-    """With the shape that is assumed for all where the scenario names none: eight of the first GPUs that were seen."""
+    """The scenario with the catalogue's own names of its GPUs.
+
+    Where it names no server one with eight GPUs is assumed, of the type that its first measured workload ran on.
+    """
     if scenario.server:
-        return msgspec.structs.replace(scenario, server=tuple(_named(server, catalogues) for server in scenario.server))
+        named = tuple(_named(server, catalogues) for server in scenario.server)
+        return msgspec.structs.replace(scenario, server=named)
     for workload in scenario.workload:
         seen = catalogues.profile_of(workload)
         if seen is not None and seen.gpu:
@@ -209,11 +239,11 @@ class _PlacedFigures(NamedTuple):
     servers_shared: Reading = INFEASIBLE
     on: tuple[OnGpu, ...] = ()
     degraded: tuple[Degraded, ...] = ()
-    at_target: Mapping[str, Reading] = MappingProxyType(_NOTHING)
+    at_target: Mapping[str, Reading] = MappingProxyType(_NO_FIGURES)
 
 
 def _placed_figures(parts: Sequence[WorkloadPart]) -> _PlacedFigures:
-    """Sums over the parts of a workload, its load at the target and after a fault."""
+    """Sums over the parts of a workload, and its figures at the target and after a fault."""
     return _PlacedFigures(
         instances=float(sum(part.instances for part in parts)),
         gpus=float(sum(part.placement.gpus for part in parts)),
@@ -225,11 +255,11 @@ def _placed_figures(parts: Sequence[WorkloadPart]) -> _PlacedFigures:
     )
 
 
-def _workload(
+def _workload_plan(
     demand: Demand,
     parts: Sequence[WorkloadPart],
     problem: str,
-    where: tuple[str, ...],
+    type_notes: tuple[str, ...],
     scenario: Scenario,
     catalogues: Catalogues,
 ) -> WorkloadPlan:
@@ -241,6 +271,12 @@ def _workload(
         placed = _PlacedFigures()
     else:
         placed = _placed_figures(parts)
+    seen_name = ""
+    seen_time = ""
+    if instance.seen is not None:
+        seen_name = instance.seen.name
+        seen_time = instance.seen.time
+    _, power_source = instance.gpu_power_w(demand.planned)
     return WorkloadPlan(
         name=workload.label,
         model=workload.model,
@@ -256,7 +292,7 @@ def _workload(
         next_limit=next_limit,
         limits=demand.limits,
         source=demand.source,
-        band=_band(demand),
+        band=_itl_band(demand),
         ttft_band=instance.first.band,
         ttft_basis=instance.first.basis,
         extrapolated=demand.extrapolated,
@@ -272,54 +308,62 @@ def _workload(
         memory_source=demand.memory_source,
         busy_ratio=demand.busy_ratio,
         degraded=placed.degraded,
-        notes=(*instance.notes, *_notes(demand, scenario), *where),
+        notes=(*instance.notes, *_notes(demand, scenario), *type_notes),
         problem=problem,
-        seen_name=instance.seen.name if instance.seen is not None else "",
-        seen_time=instance.seen.time if instance.seen is not None else "",
-        power_source=instance.gpu_power_w(demand.planned)[1],
+        seen_name=seen_name,
+        seen_time=seen_time,
+        power_source=power_source,
         **placed.at_target,
     )
 
 
 def _first_limits(demand: Demand) -> tuple[str, str]:
     """The limit that holds first and the one after it, empty where there is none; a typed capacity is the first."""
-    kinds = list(dict.fromkeys(limit.kind.value for limit in demand.limits))
-    if "typed" in kinds:
-        kinds.remove("typed")
-        kinds.insert(0, "typed")
+    kinds = list(dict.fromkeys(limit.kind.value for limit in demand.limits))  # by rising load, each kind once
+    typed = LimitKind.TYPED.value
+    if typed in kinds:
+        kinds.remove(typed)
+        kinds.insert(0, typed)
     first, second = [*kinds, "", ""][:2]
     return first, second
 
 
 def _on_gpu(part: WorkloadPart) -> OnGpu:
+    """The instances of a workload on one type of GPU."""
     demand = part.demand
+    gpu = ""
+    if demand.instance.gpu is not None:
+        gpu = demand.instance.gpu.name
+    limit = ""
+    if demand.limits:
+        limit = binding(demand.limits).kind.value
     return OnGpu(
-        gpu=demand.instance.gpu.name if demand.instance.gpu is not None else "",
+        gpu=gpu,
         instances=part.instances,
         gpus=part.placement.gpus,
         gpus_per_instance=demand.instance.gpus,
         tp=demand.instance.tp,
         capacity_per_instance=demand.planned,
-        limit=binding(demand.limits).kind.value if demand.limits else "",
+        limit=limit,
     )
 
 
-def _several(pools: Sequence[ServerPool]) -> bool:
+def _has_several_types(pools: Sequence[ServerPool]) -> bool:
     """Whether there are several types of GPU."""
     return len({pool.gpu for pool in pools}) > 1
 
 
-def _on_notes(workload: int, parts: Sequence[WorkloadPart], pools: Sequence[ServerPool]) -> Iterator[str]:
+def _type_notes(workload: int, parts: Sequence[WorkloadPart], pools: Sequence[ServerPool]) -> Iterator[str]:
     """Places of the instances of a workload in a plan over several types of GPU, and why they are not elsewhere."""
-    if not _several(pools) or not parts:
+    if not _has_several_types(pools) or not parts:
         return
-    most = max(parts, key=lambda part: part.instances)
+    main_part = max(parts, key=lambda part: part.instances)
     for part, running in zip(parts, running_of(parts, [0] * len(parts)), strict=True):
         instance = part.demand.instance
         name = instance.gpu.name if instance.gpu is not None else "an unknown GPU"
         planned = part.demand.planned
         yield f"{part.instances} on {name} (TP {instance.tp}): {running:.3g} requests each, at most {planned:g}"
-        if part is not most:
+        if part is not main_part:  # whose notes the plan has anyway
             yield from (f"on {name}: {note}" for note in instance.notes)
     problems = {}
     for pool in pools:
@@ -329,11 +373,13 @@ def _on_notes(workload: int, parts: Sequence[WorkloadPart], pools: Sequence[Serv
         yield f"not on {name}: {problem}"
 
 
-def _band(demand: Demand) -> Band:
-    band = demand.instance.band
-    if not band or not demand.extrapolated:
-        return band
-    return band.union(band_of("extrapolated", 1, bool(demand.instance.llm and demand.instance.llm.experts)))
+def _itl_band(demand: Demand) -> Band:
+    """Errors of the ITL, with those of loads beyond the measured ones where it is planned there."""
+    instance = demand.instance
+    if not instance.band or not demand.extrapolated:
+        return instance.band
+    is_moe = instance.llm is not None and instance.llm.experts > 0
+    return instance.band.union(band_of("extrapolated", 1, is_moe))
 
 
 def _notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
@@ -366,23 +412,25 @@ class _Goal(NamedTuple):
     """A latency goal that was asked for."""
 
     name: str
-    known: bool
-    """Something tells that latency."""
-    tail: bool
-    """Something tells p95 / mean of that latency."""
+    latency_known: bool
+    """Whether something tells that latency."""
+    tail_known: bool
+    """Whether something tells p95 / mean of that latency."""
 
 
 def _goals(instance: Instance) -> list[_Goal]:
     """The latency goals of a workload."""
     asked = instance.workload
-    curve = instance.curve is not None
+    itl_known = instance.curve is not None
     goals = []
     if asked.itl_p95_ms is not None:
-        goals.append(_Goal("ITL", curve, instance.itl_tail.known))
+        goals.append(_Goal("ITL", itl_known, instance.itl_tail.known))
     if asked.ttft_p95_ms is not None:
-        goals.append(_Goal("TTFT", instance.first.line is not None, instance.ttft_tail.known))
+        ttft_known = instance.first.line is not None
+        goals.append(_Goal("TTFT", ttft_known, instance.ttft_tail.known))
     if asked.e2e_p95_ms is not None:
-        goals.append(_Goal("E2E", curve and instance.answer_tokens is not None, instance.itl_tail.known))
+        e2e_known = itl_known and instance.answer_tokens is not None
+        goals.append(_Goal("E2E", e2e_known, instance.itl_tail.known))
     return goals
 
 
@@ -391,10 +439,14 @@ def _goal_notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     instance = demand.instance
     goals = _goals(instance)
     if not goals:
-        yield from _without_goal(demand)
+        yield from _no_goal_notes(demand)
     yield from _unknown_latencies(goals)
-    if instance.workload.ttft_p95_ms is not None and instance.first.line is not None and not instance.first.decides:
-        yield _assumed(demand) if scenario.assume_ttft else _not_used(demand)
+    if instance.workload.ttft_p95_ms is None or instance.first.line is None or instance.first.decides:
+        return
+    if scenario.assume_ttft:
+        yield _assumed_ttft_note(demand)
+    else:
+        yield _unused_goal_note(demand)
 
 
 def _unknown_latencies(goals: Sequence[_Goal]) -> Iterator[str]:
@@ -402,9 +454,9 @@ def _unknown_latencies(goals: Sequence[_Goal]) -> Iterator[str]:
     by_mean = []
     unchecked = []
     for goal in goals:
-        if not goal.tail:
+        if not goal.tail_known:
             by_mean.append(goal.name)
-        if not goal.known:
+        if not goal.latency_known:
             unchecked.append(goal.name)
     if by_mean:
         yield f"p95 / mean of the {' and '.join(by_mean)} is not known: the goal is compared with the mean"
@@ -412,8 +464,8 @@ def _unknown_latencies(goals: Sequence[_Goal]) -> Iterator[str]:
         yield f"the {' and '.join(unchecked)} goal is not checked: its latency is not known"
 
 
-def _without_goal(demand: Demand) -> Iterator[str]:
-    """Names of the limits of a workload without latency goals and without an operating point."""
+def _no_goal_notes(demand: Demand) -> Iterator[str]:
+    """Names of the limits of a workload without latency goals, unless it has an operating point."""
     names: dict[LimitKind, str] = {}
     for limit in demand.limits:
         names[limit.kind] = limit.kind.value
@@ -425,35 +477,35 @@ def _without_goal(demand: Demand) -> Iterator[str]:
     yield f"no latency goal: only {' and '.join(names.values())} {verb} it"
 
 
-def _assumed(demand: Demand) -> str:
+def _assumed_ttft_note(demand: Demand) -> str:
     """A plan that stands on an estimate of TTFT says so."""
-    first = demand.instance.first
-    return f"the TTFT goal counts by an {_with_band('estimate', first.band)} (assume_ttft): it was not measured here"
+    estimate = _text_with_band("estimate", demand.instance.first.band)
+    return f"the TTFT goal counts by an {estimate} (assume_ttft): it was not measured here"
 
 
-def _not_used(demand: Demand) -> str:
+def _unused_goal_note(demand: Demand) -> str:
     """Why a TTFT goal does not decide, and what makes it count."""
     first = demand.instance.first
-    value_s = _first_s(demand)
-    if value_s is None:
-        figure = ""
-    else:
-        figure = f" ({_with_band(f'{first.basis}: {value_s * 1e3:,.0f} ms', first.band)})"
+    ttft_s = _ttft_at_target_s(demand)
+    figure = ""
+    if ttft_s is not None:
+        estimate = _text_with_band(f"{first.basis}: {ttft_s * 1e3:,.0f} ms", first.band)
+        figure = f" ({estimate})"
     return (
         f"TTFT goal not used: not measured on this engine{figure}; `gpumon profiles add` of a load test or a running "
         f"engine makes it count, assume_ttft plans by the estimate"
     )
 
 
-def _with_band(text: str, band: Band) -> str:
+def _text_with_band(text: str, band: Band) -> str:
     """A figure with the errors that such figures have."""
     if band:
         return f"{text}, {band.text}"
     return text
 
 
-def _first_s(demand: Demand) -> float | None:
-    """TTFT at the target, p95 where its tail is known; None where there is no answer."""
+def _ttft_at_target_s(demand: Demand) -> float | None:
+    """TTFT at the target in seconds, p95 where its tail is known, else the mean; None where there is no answer."""
     if demand.problem or not demand.needed:
         return None
     running = demand.running(demand.needed)
@@ -466,7 +518,7 @@ def _first_s(demand: Demand) -> float | None:
 
 
 def _typed_notes(demand: Demand) -> Iterator[str]:
-    """Limits below the capacity that the user typed."""
+    """Limits that are below the capacity that the user typed."""
     typed = demand.workload.capacity_per_instance
     if typed is None:
         return
@@ -475,17 +527,17 @@ def _typed_notes(demand: Demand) -> Iterator[str]:
             yield f"typed capacity is above what {limit.kind.value} allows: {limit.text}"
 
 
-def _straddles(demand: Demand, scenario: Scenario) -> str:
+def _ttft_warning(demand: Demand, scenario: Scenario) -> str:
     """Warning where an estimate of TTFT leaves open whether its goal is met, or most likely misses it; else empty."""
     first = demand.instance.first
     goal_ms = demand.instance.workload.ttft_p95_ms
     if goal_ms is None or first.decides or scenario.assume_ttft or not first.band:
         return ""
-    value_s = _first_s(demand)
-    if value_s is None:
+    ttft_s = _ttft_at_target_s(demand)
+    if ttft_s is None:
         return ""
-    low_ms = value_s * 1e3 * (1.0 + first.band.low)
-    high_ms = value_s * 1e3 * (1.0 + first.band.high)
+    low_ms = ttft_s * 1e3 * (1.0 + first.band.low)
+    high_ms = ttft_s * 1e3 * (1.0 + first.band.high)
     if goal_ms >= high_ms:
         return ""
     name = demand.workload.label
@@ -498,93 +550,100 @@ def _straddles(demand: Demand, scenario: Scenario) -> str:
 def _warnings(
     demands: Sequence[Demand], original: Scenario, scenario: Scenario, memory_only: PackedPools, busy_aware: PackedPools
 ) -> Iterator[str]:
-    """Warnings about the whole answer."""
+    """Warnings about the whole answer; `original`: the scenario as it was given, before a server was assumed."""
     if scenario.server and not original.server:
         shape = scenario.server[0]
         yield f"no server is given: assumed {shape.gpus} x {shape.gpu}, as measured"
-    if memory_only.busiest_ratio > _SHARED:
-        yield _crowded(memory_only.busiest_ratio, busy_aware.packed.gpus)
-    beyond = []
+    if memory_only.busiest_ratio > _CROWDED_RATIO:
+        yield _crowding_warning(memory_only.busiest_ratio, busy_aware.packed.gpus)
+    extrapolated = []
     instances = 0
     for demand in demands:
-        straddles = _straddles(demand, scenario)
-        if straddles:
-            yield straddles
+        ttft_warning = _ttft_warning(demand, scenario)
+        if ttft_warning:
+            yield ttft_warning
         if demand.extrapolated:
-            beyond.append(demand.workload.label)
+            extrapolated.append(demand.workload.label)
         instances += demand.instances
-    if beyond:
-        yield f"planned beyond the load that was measured (extrapolated): {', '.join(beyond)}"
+    if extrapolated:
+        yield f"planned beyond the load that was measured (extrapolated): {', '.join(extrapolated)}"
     if scenario.planning_factor >= 1.0 and instances:
         yield "planning factor 1: no headroom for bursts"
 
 
-def _crowded(busiest: float, gpus: Reading) -> str:
-    """Instances share a GPU that is too busy; `gpus`: those that the packing by busy shares takes."""
-    if isinstance(gpus, Missing):
-        more = "there is no room"
+def _crowding_warning(busiest_ratio: float, gpus_by_busy_share: Reading) -> str:
+    """Instances share a GPU that is too busy: how slow they are, and what the packing by busy share takes."""
+    if isinstance(gpus_by_busy_share, Missing):
+        remedy = "there is no room"
     else:
-        more = f"it takes {gpus:,.0f} GPUs"
+        remedy = f"it takes {gpus_by_busy_share:,.0f} GPUs"
     return (
-        f"packed by memory alone, instances on one GPU need {busiest * 100:.0f} % of it in sum: each "
-        f"runs at about 1/{busiest:.1f} of its speed; by busy share {more}"
+        f"packed by memory alone, instances on one GPU need {busiest_ratio * 100:.0f} % of it in sum: each "
+        f"runs at about 1/{busiest_ratio:.1f} of its speed; by busy share {remedy}"
     )
 
 
 def _totals(workloads: Sequence[WorkloadPlan], packed: Packed) -> Totals:
-    tokens = _sum(workloads, "tokens_per_s")
-    power = _power(workloads, packed)
+    """Figures of all workloads together."""
+    tokens_per_s = _sum_of(workloads, "tokens_per_s")
+    power_w = _total_power_w(workloads, packed)
     price = packed.price_per_hour
+    price_per_mtok: Reading
+    if isinstance(price, Missing):
+        price_per_mtok = price
+    else:
+        price_per_mtok = divide(price / 3600.0 * 1e6, tokens_per_s, NOT_GIVEN)
     return Totals(
         instances=packed.instances,
         gpus=packed.gpus,
         servers=packed.servers,
         memory_bytes=packed.memory_bytes,
         price_per_hour=price,
-        power_w=power,
-        tokens_per_s=tokens,
-        price_per_mtok=price if isinstance(price, Missing) else divide(price / 3600.0 * 1e6, tokens, NOT_GIVEN),
-        tokens_per_j=divide(tokens, power, NOT_GIVEN),
+        power_w=power_w,
+        tokens_per_s=tokens_per_s,
+        price_per_mtok=price_per_mtok,
+        tokens_per_j=divide(tokens_per_s, power_w, NOT_GIVEN),
     )
 
 
-def _sum(workloads: Sequence[WorkloadPlan], name: str) -> Reading:
+def _sum_of(workloads: Sequence[WorkloadPlan], field: str) -> Reading:
+    """Sum of a figure over the workloads; missing where it is of one, or there is none."""
     if workloads:
-        return weighted_sum((getattr(workload, name), 1) for workload in workloads)
+        return weighted_sum((getattr(workload, field), 1) for workload in workloads)
     return INFEASIBLE
 
 
-def _power(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
-    """Power of all GPUs in use; one that several workloads share counts once, with the watts of the hungriest."""
-    total = _sum(workloads, "power_w")
-    gpus = _sum(workloads, "gpus")
-    if isinstance(total, Missing) or isinstance(gpus, Missing) or isinstance(packed.gpus, Missing):
-        return total
-    if gpus <= packed.gpus:
-        return total
-    watts = []
+def _total_power_w(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading:
+    """Watts of all GPUs in use; one that several workloads share counts once, with the watts of the hungriest."""
+    total_w = _sum_of(workloads, "power_w")
+    workload_gpus = _sum_of(workloads, "gpus")
+    if isinstance(total_w, Missing) or isinstance(workload_gpus, Missing) or isinstance(packed.gpus, Missing):
+        return total_w
+    if workload_gpus <= packed.gpus:
+        return total_w
+    watts_per_gpu = []
     for plan in workloads:
         if not isinstance(plan.power_w, Missing) and not isinstance(plan.gpus, Missing) and plan.gpus:
-            watts.append(plan.power_w / plan.gpus)
-    return packed.gpus * max(watts, default=0.0)
+            watts_per_gpu.append(plan.power_w / plan.gpus)
+    return packed.gpus * max(watts_per_gpu, default=0.0)
 
 
-def _others(
+def _totals_of_solved(
     pools: Sequence[ServerPool], workloads: Sequence[WorkloadPlan], scenario: Scenario, catalogues: Catalogues
 ) -> Totals:
-    """Totals of the workloads that have an answer, packed without the rest; nothing where all or none have."""
-    sound = []
-    sound_workloads = []
+    """Totals of the workloads that have an answer, packed without the rest; `NONE_LEFT_OUT` where all or none have."""
+    solved = []
+    solved_workloads = []
     for index, workload in enumerate(workloads):
         if not workload.problem:
-            sound.append(index)
-            sound_workloads.append(scenario.workload[index])
-    if not sound or len(sound) == len(workloads):
+            solved.append(index)
+            solved_workloads.append(scenario.workload[index])
+    if not solved or len(solved) == len(workloads):
         return NONE_LEFT_OUT
-    asked = msgspec.structs.replace(scenario, workload=tuple(sound_workloads))
-    chosen = tuple(pool.only(sound) for pool in pools)
-    others = cheapest_packing(chosen, asked, catalogues)
-    plans = _workloads(chosen, others, asked, catalogues)
+    solved_scenario = msgspec.structs.replace(scenario, workload=tuple(solved_workloads))
+    solved_pools = tuple(pool.only(solved) for pool in pools)
+    packed = cheapest_packing(solved_pools, solved_scenario, catalogues)
+    plans = _workload_plans(solved_pools, packed, solved_scenario, catalogues)
     if any(plan.problem for plan in plans):
         return NONE_LEFT_OUT
-    return _totals(plans, others.packed)
+    return _totals(plans, packed.packed)
