@@ -34,10 +34,11 @@ _INDENT: Final = 2
 """Cells before the name of a figure."""
 _SOURCE_INDENT: Final = 4
 """Cells before a source or a formula that stands below its figure."""
-_NAME_CELLS: Final = 18
+NAME_CELLS: Final = 18
+"""Cells of the name of a figure."""
 _UNIT_CELLS: Final = 8
 _BASIS_CELLS: Final = 10
-_CELLS_BEFORE_SOURCE: Final = _INDENT + _NAME_CELLS + NUMBER_CELLS + 1 + _UNIT_CELLS + _BASIS_CELLS
+_CELLS_BEFORE_SOURCE: Final = _INDENT + NAME_CELLS + NUMBER_CELLS + 1 + _UNIT_CELLS + _BASIS_CELLS
 _LEAST_SOURCE_CELLS: Final = 24
 """Cells that a source needs to stand beside its figure; else it stands below."""
 _LEAST_TEXT_CELLS: Final = 8
@@ -214,7 +215,7 @@ def _two_columns(sections: Sequence[Section], width: int, heights: Heights) -> l
 
 def is_at_place(row: Row, place: str) -> bool:
     """Whether a line begins a figure of this name, or a section of this title, in one of its columns."""
-    name = " " * _INDENT + left(place, _NAME_CELLS)
+    name = " " * _INDENT + left(place, NAME_CELLS)
     for text, tone in row:
         is_title = tone == "strong" and text.rstrip() == f" {place}"
         if text == name or is_title:
@@ -288,7 +289,7 @@ def _section_rows(section: Section, width: int, heights: Heights) -> list[Row]:
 
 def _figure_rows(figure: Figure, width: int) -> list[Row]:
     """Name, number, unit, basis, and the source beside them or below; the formula with its numbers below."""
-    name: Piece = (" " * _INDENT + left(figure.name, _NAME_CELLS), "muted")
+    name: Piece = (" " * _INDENT + left(figure.name, NAME_CELLS), "muted")
     number = right(figure.number, NUMBER_CELLS) + " "
     if figure.why is not None:  # the unit is the reason in two words, and may use the cells of the basis, too
         value = [(number + left(figure.unit, _UNIT_CELLS + _BASIS_CELLS), "muted")]
@@ -311,9 +312,9 @@ def _figure_rows(figure: Figure, width: int) -> list[Row]:
 
 def _fact_rows(fact: Fact, width: int) -> list[Row]:
     """Name and text of a fact, and its source below."""
-    indent = _INDENT + _NAME_CELLS
+    indent = _INDENT + NAME_CELLS
     lines = folded(clean(fact.text, _LONGEST_FACT) or DASH, width - indent)
-    name = " " * _INDENT + left(fact.name, _NAME_CELLS - 1) + " "
+    name = " " * _INDENT + left(fact.name, NAME_CELLS - 1) + " "
     rows: list[Row] = [((name, "muted"), (lines[0], fact.tone))]
     rows += [((" " * indent + line, fact.tone),) for line in lines[1:]]
     if fact.source:

@@ -19,6 +19,7 @@ from gpumon.tui.detail.blocks import (
     DERIVED,
     ESTIMATED,
     MEASURED,
+    NAME_CELLS,
     Entry,
     Fact,
     FigureMaker,
@@ -36,9 +37,12 @@ from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
 
 _MOST_PROCESSES: Final = 32
-_WORK: Final = {Phase.INFERENCE: "engine", Phase.TRAINING: "training"}
+"""Processes that have a line."""
+_LONGEST_COMMAND: Final = 60
+"""Characters of a command inside a sentence."""
+_WORK_OF_PHASE: Final = {Phase.INFERENCE: "engine", Phase.TRAINING: "training"}
 
-_BANDWIDTH: Final = {
+_BANDWIDTH_BASES: Final = {
     BandwidthSource.GPM: (MEASURED, "measured by the GPU itself"),
     BandwidthSource.DCGM: (MEASURED, "measured by the GPU, read through DCGM"),
     BandwidthSource.ENGINE: (
@@ -66,10 +70,11 @@ _CAUSES: Final = {
     "board_limit": "limit of the board",
     "reliability": "voltage limit for reliability",
 }
-"""Reasons for slower clocks, by the driver's names."""
-_SHORTEST_S: Final = 1.0
-"""Time below which no share is told."""
-_HOT: Final = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown"})
+"""Causes of slower clocks, by the driver's names."""
+_BAD_CAUSES: Final = frozenset({"hw_thermal_slowdown", "sw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown"})
+"""Causes of slower clocks that are a trouble of the server, and no limit that somebody set."""
+_LEAST_WATCHED_S: Final = 1.0
+"""Seconds between two readings of the throttle counters below which their share of the time says nothing."""
 
 _XIDS: Final = {
     13: "fault in a kernel: mostly the application's",
@@ -90,13 +95,13 @@ _XIDS: Final = {
 }
 """Xid codes as NVIDIA's list of Xid errors explains them."""
 
-
 _ACTIVITY: Final = (
     (glossary.SM.name, "sm_active_ratio", values.percent),
     (glossary.OCCUPANCY.name, "sm_occupancy_ratio", values.percent),
     (glossary.TENSOR.name, "tensor_active_ratio", values.percent),
     ("memory busy", "memory_busy_ratio", values.percent),
 )
+"""Rows of a section (here and below): name, field, and how its number is written."""
 _CLOCKS: Final = (
     (glossary.SM_CLOCK.name, "sm_clock_hz", values.megahertz),
     ("SM clock max", "sm_clock_max_hz", values.megahertz),
@@ -109,12 +114,12 @@ _XGMI: Final = (
     ("XGMI sent", "nvlink_tx_bytes_per_s", values.traffic),
     ("XGMI received", "nvlink_rx_bytes_per_s", values.traffic),
 )
-"""Links between AMD's GPUs, in the place of NVLink."""
+"""Links between AMD's GPUs, which they have in place of NVLink; the traffic fields are the same."""
 _NVLINK: Final = (
     ("NVLink sent", "nvlink_tx_bytes_per_s", values.traffic),
     ("NVLink received", "nvlink_rx_bytes_per_s", values.traffic),
 )
-_LINKS: Final = (
+_PCIE: Final = (
     ("PCIe lanes max", "pcie_width_max", values.whole),
     ("PCIe sent", "pcie_tx_bytes_per_s", values.traffic),
     ("PCIe received", "pcie_rx_bytes_per_s", values.traffic),
@@ -130,102 +135,120 @@ _BAD_PAGES: Final = {
     "bad_pages": ("bad pages", "text"),
     "bad_pages_pending": ("bad pages to go", "warn"),
 }
-"""The same of AMD's GPUs, which have no row remapping."""
+"""Counters that only AMD's GPUs have, with name and tone as in `_ERRORS`."""
 
 
 class ThrottleWatch(NamedTuple):
-    """How long a GPU was throttled at two moments, to tell its share of the time between.
+    """The throttle counters of a GPU at two moments, which give the share of the time between that it was throttled.
 
     The driver's counters are read less often than the page is drawn, so only where they change is it known when they
-    were read: the first change after the page was opened is the one moment, the last one the other.
+    were read: the first change after the page was opened is the one moment, the last change the other.
     """
 
     throttle_s: dict[str, float]
+    """The newest counters: seconds by cause."""
     wall_s: float = 0.0
-    """When they changed to that (Unix time)."""
+    """When they changed to these (Unix time)."""
     first: tuple[float, dict[str, float]] | None = None
-    """The first change: when, and to what."""
+    """The first change: its Unix time, and the counters after it."""
 
     def follow(self, throttle_s: dict[str, float], wall_s: float) -> ThrottleWatch:
-        """With figures read at `wall_s` (Unix time)."""
+        """The watch after counters that were read at `wall_s` (Unix time)."""
         if not throttle_s or throttle_s == self.throttle_s:
             return self
-        if not self.throttle_s:
+        if not self.throttle_s:  # the first counters are no change
             return ThrottleWatch(throttle_s)
         return ThrottleWatch(throttle_s, wall_s, self.first or (wall_s, throttle_s))
 
     def share_text(self, cause: str) -> str:
-        """How much of the time that was; empty before the second change."""
+        """For how much of the time between both moments a cause slowed the clocks; empty before the second change."""
         if self.first is None:
             return ""
-        first_wall_s, before_s = self.first
-        lasted_s = self.wall_s - first_wall_s
-        if lasted_s < _SHORTEST_S or cause not in before_s or cause not in self.throttle_s:
+        first_wall_s, first_throttle_s = self.first
+        watched_s = self.wall_s - first_wall_s
+        if watched_s < _LEAST_WATCHED_S or cause not in first_throttle_s or cause not in self.throttle_s:
             return ""
-        slowed_s = min(lasted_s, max(0.0, self.throttle_s[cause] - before_s[cause]))
-        share = figure_text(values.percent(slowed_s / lasted_s))
-        start, end = (shown_time(moment_s, self.wall_s).clock for moment_s in (first_wall_s, self.wall_s))
+        # Counters and clock are read one after the other: a counter may grow by a little more than the time between.
+        slowed_s = min(watched_s, max(0.0, self.throttle_s[cause] - first_throttle_s[cause]))
+        share = figure_text(values.percent(slowed_s / watched_s))
+        begin = shown_time(first_wall_s, self.wall_s).clock
+        end = shown_time(self.wall_s, self.wall_s).clock
         slowed = figure_text(values.plain_seconds(slowed_s))
-        return f"of it {slowed} in the {duration_text(lasted_s)} from {start} to {end}: {share} of the time"
+        return f"of it {slowed} in the {duration_text(watched_s)} from {begin} to {end}: {share} of the time"
 
 
 def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: ThrottleWatch | None) -> list[Section]:
-    """All sections, in the order of a narrow screen; `watch`: how its throttling was when the page was opened."""
-    runs = next(
-        (f"{clean(command_text(process), 60)} (pid {process.pid})" for process in gpu.processes if not process.engine),
-        "",
-    )
-    subject = Subject(is_blank(gpu), gpu=gpu.index, runs=runs, free=has_no_use(gpu))
+    """All sections, in the order of a narrow screen; `watch`: its throttling since the page was opened."""
+    subject = Subject(is_blank(gpu), gpu=gpu.index, runs=_other_process(gpu), free=has_no_use(gpu))
     figures = FigureMaker(gpu, gpu.sources, explain(subject))
     return [
-        _activity(gpu, figures),
-        _bandwidth(gpu, figures),
-        _efficiency(gpu, snapshot, figures),
-        _memory(gpu, view, figures),
-        _tenants(gpu, snapshot, view),
-        _power(gpu, view, figures),
+        _activity_section(gpu, figures),
+        _bandwidth_section(gpu, figures),
+        _efficiency_section(gpu, snapshot, figures),
+        _memory_section(gpu, view, figures),
+        _tenants_section(gpu, snapshot, view),
+        _power_section(gpu, view, figures),
         gpu_cost_section(gpu, figures),
         Section("clocks", figures.table(_CLOCKS), side=1),
-        _throttling(gpu, snapshot.counted_since, figures, watch),
-        _errors(gpu, figures),
-        _links(gpu, figures),
-        _identity(gpu, snapshot, figures),
+        _throttling_section(gpu, snapshot.counted_since, figures, watch),
+        _errors_section(gpu, figures),
+        _links_section(gpu, figures),
+        _identity_section(gpu, snapshot, figures),
     ]
 
 
-def _activity(gpu: Gpu, figures: FigureMaker) -> Section:
+def _other_process(gpu: Gpu) -> str:
+    """Command and pid of the first process that is of no engine; empty where there is none."""
+    for process in gpu.processes:
+        if not process.engine:
+            return f"{clean(command_text(process), _LONGEST_COMMAND)} (pid {process.pid})"
+    return ""
+
+
+def _activity_section(gpu: Gpu, figures: FigureMaker) -> Section:
+    """How busy the GPU and its units are, and how busy and SM active go together."""
     entries: list[Entry] = [
         figures(glossary.BUSY.name, "busy_ratio", values.percent),
         figures("busy mean", "busy_mean_ratio", values.percent, DERIVED),
         *figures.table(_ACTIVITY),
     ]
-    pair = known_numbers(gpu.busy_ratio, gpu.sm_active_ratio)
-    if pair and pair[0] < IDLE_BELOW:
-        entries.append(Sentence("idle: no kernel ran in the last sample"))
-        if pair[1] >= IDLE_BELOW:
-            entries.append(Sentence("SM active is of another interval: work of a moment may show in one of them only"))
-    elif pair and pair[1] >= pair[0]:
-        entries.append(Sentence("whenever a kernel ran, all SMs had work"))
-    elif pair:
-        busy, active = (f"{100 * share:.0f} %" for share in pair)
-        points = counted(round(100 * max(0.0, pair[0] - pair[1])), "point")
-        gap = f"{points} of the chip stood idle while it counted as busy"
-        entries.append(Sentence(f"a kernel ran {busy} of the time, but the mean SM had work {active}: {gap}"))
+    shares = known_numbers(gpu.busy_ratio, gpu.sm_active_ratio)
+    if shares is not None:
+        busy, sm_active = shares
+        entries += [Sentence(text) for text in _busy_texts(busy, sm_active)]
     elif known_numbers(gpu.busy_ratio):
         entries.append(Sentence("busy is the share of time with any kernel, not the work done"))
     return Section("activity", entries)
 
 
-def _bandwidth(gpu: Gpu, figures: FigureMaker) -> Section:
-    basis, meaning = _BANDWIDTH[gpu.bandwidth_source]
-    used = _share(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, values.traffic)
-    if used and gpu.bandwidth_peak_unverified:
-        used += " ?"
-    of_peak = DERIVED if "clock" in gpu.peak_source else ESTIMATED
-    peak = figures("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, of_peak)
+def _busy_texts(busy: float, sm_active: float) -> list[str]:
+    """The meaning of the shares busy and SM active beside each other."""
+    if busy < IDLE_BELOW:
+        texts = ["idle: no kernel ran in the last sample"]
+        if sm_active >= IDLE_BELOW:
+            texts.append("SM active is of another interval: work of a moment may show in one of them only")
+        return texts
+    if sm_active >= busy:
+        return ["whenever a kernel ran, all SMs had work"]
+    points = counted(round(100 * (busy - sm_active)), "point")
+    gap = f"{points} of the chip stood idle while it counted as busy"
+    return [f"a kernel ran {100 * busy:.0f} % of the time, but the mean SM had work {100 * sm_active:.0f} %: {gap}"]
+
+
+def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
+    """Bytes that the memory moves, their share of its peak, and how far that may be trusted."""
+    basis, meaning = _BANDWIDTH_BASES[gpu.bandwidth_source]
+    share = _share_text(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s, values.traffic)
+    if share and gpu.bandwidth_peak_unverified:
+        share += " ?"
+    peak_basis = ESTIMATED
+    if "clock" in gpu.peak_source:  # the driver gives the memory clock and the width of the bus
+        peak_basis = DERIVED
+    peak = figures("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, peak_basis)
+    peak_source = gpu.peak_source.rpartition("bandwidth: ")[2]  # before it stands the source of the FLOP/s peak
     entries: list[Entry] = [
-        figures(glossary.BANDWIDTH.name, "bandwidth_bytes_per_s", values.traffic, basis, used),
-        peak._replace(source=clean(gpu.peak_source.rpartition("bandwidth: ")[2])),
+        figures(glossary.BANDWIDTH.name, "bandwidth_bytes_per_s", values.traffic, basis, formula=share),
+        peak._replace(source=clean(peak_source)),
     ]
     if meaning:
         entries.append(Sentence(meaning))
@@ -234,19 +257,20 @@ def _bandwidth(gpu: Gpu, figures: FigureMaker) -> Section:
     return Section(glossary.BANDWIDTH.name, entries)
 
 
-def _share(part: Reading, whole: Reading, write: values.Write) -> str:
-    """`31.24 % of 3.352 TB/s`."""
-    pair = known_numbers(part, whole)
-    if pair and pair[1] > 0.0:
-        return f"{figure_text(values.percent(pair[0] / pair[1]))} of {figure_text(write(pair[1]))}"
-    return ""
+def _share_text(part: Reading, whole: Reading, write: values.Write) -> str:
+    """A part as share of the whole: `31.24 % of 3.352 TB/s`; empty where one of them is missing."""
+    numbers = known_numbers(part, whole)
+    if numbers is None or numbers[1] <= 0.0:
+        return ""
+    return f"{figure_text(values.percent(numbers[0] / numbers[1]))} of {figure_text(write(numbers[1]))}"
 
 
-def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
-    here = _engines_on(gpu, snapshot)
+def _efficiency_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
+    """MFU and MBU of all engines on the GPU, and the peaks that they are shares of."""
+    engines = _engines_on(gpu, snapshot)
     entries: list[Entry] = [
-        figures("MFU", "mfu_ratio", values.percent, DERIVED, _sum(here, "mfu_ratio")),
-        figures("MBU", "mbu_ratio", values.percent, DERIVED, _sum(here, "mbu_ratio")),
+        figures("MFU", "mfu_ratio", values.percent, DERIVED, formula=_sum_text(engines, "mfu_ratio")),
+        figures("MBU", "mbu_ratio", values.percent, DERIVED, formula=_sum_text(engines, "mbu_ratio")),
         figures(f"{gpu.flops_peak_precision or 'FLOP/s'} peak", "flops_peak_per_s", values.flop_rate, ESTIMATED),
     ]
     if known_numbers(gpu.achievable_ratio):
@@ -265,21 +289,27 @@ def _efficiency(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
 
 
 def _engines_on(gpu: Gpu, snapshot: Snapshot) -> list[Engine]:
-    """The engines that run on a GPU."""
+    """The engines that run on a GPU, as far as the snapshot has them."""
     return [engine for engine in snapshot.engines if engine.name in gpu.engines and gpu.index in engine.hardware.gpus]
 
 
-def _sum(engines: Sequence[Engine], field: str) -> str:
-    """The shares of the engines on it, as a sum with the numbers put in."""
-    template = " + ".join(f"{engine.name.replace('{', '{{').replace('}', '}}')} {{}}" for engine in engines)
-    return formula_text(template, *((value_of(engine, field), values.percent) for engine in engines))
+def _sum_text(engines: Sequence[Engine], field: str) -> str:
+    """The shares of several engines as a sum: `vllm:8000 31.24 % + vllm:8001 12.00 %`; empty where one is missing."""
+    parts = []
+    for engine in engines:
+        share = formula_text("{}", (value_of(engine, field), values.percent))
+        if not share:
+            return ""
+        parts.append(f"{engine.name} {share}")
+    return " + ".join(parts)
 
 
-def _memory(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
+def _memory_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
+    """VRAM in use, in all, and reserved by the driver."""
     write = values.memory(view)
-    used = _share(gpu.vram_used_bytes, gpu.vram_total_bytes, write)
+    share = _share_text(gpu.vram_used_bytes, gpu.vram_total_bytes, write)
     rows = (("total", "vram_total_bytes", write), ("reserved", "vram_reserved_bytes", write))
-    entries: list[Entry] = [figures("used", "vram_used_bytes", write, formula=used), *figures.table(rows)]
+    entries: list[Entry] = [figures("used", "vram_used_bytes", write, formula=share), *figures.table(rows)]
     if gpu.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
     elif holds_vram(gpu):
@@ -289,11 +319,12 @@ def _memory(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     return Section("VRAM", entries)
 
 
-def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
+def _tenants_section(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
+    """The engines and the processes on the GPU."""
     write = values.memory(view)
     entries: list[Entry] = []
     for engine in _engines_on(gpu, snapshot):
-        work = f"{_WORK[engine.phase]} on GPUs {spans(engine.hardware.gpus)}"
+        work = f"{_WORK_OF_PHASE[engine.phase]} on GPUs {spans(engine.hardware.gpus)}"
         if engine.model:
             work = f"{work}: {engine.model}"
         entries.append(Fact(engine.name, work))
@@ -305,7 +336,7 @@ def _tenants(gpu: Gpu, snapshot: Snapshot, view: View) -> Section:
 
 
 def _process_line(process: Process, write: values.Write) -> ReadyLine:
-    """Number, VRAM, share of the SMs and name of a process."""
+    """Pid, VRAM, share of the SMs and name of a process."""
     vram = process.vram_bytes
     if isinstance(vram, Missing):
         size = short(vram)
@@ -316,42 +347,51 @@ def _process_line(process: Process, write: values.Write) -> ReadyLine:
         (
             (f"  {left(f'pid {process.pid}', 12)}", "muted"),
             (f"{right(size, 11)} {right(share, 5)} SM  ", "text"),
-            (clean(_who(process)), "text"),
+            (clean(_process_name(process)), "text"),
         )
     )
 
 
-def _who(process: Process) -> str:
-    """The name of a process of an engine, else its command line; behind it the engine, else the user."""
+def _process_name(process: Process) -> str:
+    """Name and engine of a process that belongs to an engine; command line and user of any other."""
     if process.engine:
-        name = process.name
-    else:
-        name = command_text(process)
-    return f"{name}  {process.engine or process.user}"
+        return f"{process.name}  {process.engine}"
+    return f"{command_text(process)}  {process.user}"
 
 
-def _power(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
+def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
+    """Power with its limit, energy, and what becomes of them: temperatures and the fan."""
     degrees = values.temperature(view)
-    heat = "text"
-    of_limit = _share(gpu.power_w, gpu.power_limit_w, values.watts).replace("%!", "%")
-    if of_limit:
-        of_limit = f"{of_limit.partition(' of ')[0]} of the limit"
-    if not isinstance(gpu.temperature_c, Missing) and gpu.temperature_c >= view.levels.temperature_warn_c:
-        heat = "critical" if gpu.temperature_c >= view.levels.temperature_critical_c else "warn"
+    of_limit = ""
+    watts = known_numbers(gpu.power_w, gpu.power_limit_w)
+    if watts is not None and watts[1] > 0.0:
+        share = figure_text(values.percent(watts[0] / watts[1])).replace(
+            "%!", "%"
+        )  # short peaks above the limit are normal
+        of_limit = f"{share} of the limit"
+    tone = "text"
+    if not isinstance(gpu.temperature_c, Missing):
+        if gpu.temperature_c >= view.levels.temperature_critical_c:
+            tone = "critical"
+        elif gpu.temperature_c >= view.levels.temperature_warn_c:
+            tone = "warn"
     entries: list[Entry] = [
         figures("power", "power_w", values.watts, formula=of_limit),
         figures(glossary.POWER_LIMIT.name, "power_limit_w", values.watts),
         figures(glossary.ENERGY.name, "energy_j", values.joules),
-        figures(glossary.TEMPERATURE.name, "temperature_c", degrees, tone=heat),
+        figures(glossary.TEMPERATURE.name, "temperature_c", degrees, tone=tone),
         figures(glossary.MEMORY_TEMPERATURE.name, "memory_temperature_c", degrees),
         figures(glossary.FAN.name, "fan_ratio", values.percent),
     ]
     return Section("power and heat", entries, side=1)
 
 
-def _throttling(gpu: Gpu, counted_since: str, figures: FigureMaker, watch: ThrottleWatch | None) -> Section:
-    """The causes that slow the clocks now, and the seconds for which each has."""
-    entries = [*_throttles_now(gpu), *_throttled_times(gpu, figures, watch)]
+def _throttling_section(gpu: Gpu, counted_since: str, figures: FigureMaker, watch: ThrottleWatch | None) -> Section:
+    """The causes that slow the clocks now, and the seconds for which each has.
+
+    `counted_since`: when the counts began (RFC 3339) at a moment of the past; empty now.
+    """
+    entries = [*_causes_now(gpu), *_throttled_times(gpu, figures, watch)]
     if gpu.throttle_s:
         entries.append(Sentence(gpu.sources.get("throttle_s", "seconds since gpumon started, counted by the driver")))
     else:
@@ -361,13 +401,13 @@ def _throttling(gpu: Gpu, counted_since: str, figures: FigureMaker, watch: Throt
     return Section("throttling", entries, side=1)
 
 
-def _throttles_now(gpu: Gpu) -> list[Entry]:
+def _causes_now(gpu: Gpu) -> list[Entry]:
     """The causes that slow the clocks now; nothing for a GPU that shows no figures."""
     if not gpu.throttle and not is_blank(gpu):
         return [Fact("now", "nothing slows the clocks")]
     entries: list[Entry] = []
     for name in gpu.throttle:
-        tone = "warn" if name in _HOT else "text"
+        tone = "warn" if name in _BAD_CAUSES else "text"
         entries.append(Fact("now", _CAUSES.get(name, clean(name)), tone=tone))
     return entries
 
@@ -375,23 +415,23 @@ def _throttles_now(gpu: Gpu) -> list[Entry]:
 def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None) -> list[Entry]:
     """Seconds for which each cause has slowed the clocks; those that never did in one sentence."""
     entries: list[Entry] = []
-    never = []
+    unseen_causes = []
     for name, seconds in sorted(gpu.throttle_s.items()):
         words = name.replace("_", " ")
         if seconds <= 0.0:
-            never.append(words)
+            unseen_causes.append(words)
             continue
         share = ""
         if watch is not None:
             share = watch.share_text(name)
-        row = figures.of_reading(seconds, words[:18], "", values.plain_seconds, formula=share)
-        entries.append(row._replace(source=_CAUSES.get(name, "")))
-    if never:
-        entries.append(Sentence(f"0 s since gpumon started: {', '.join(sorted(never))}"))
+        figure = figures.of_reading(seconds, words[:NAME_CELLS], "", values.plain_seconds, formula=share)
+        entries.append(figure._replace(source=_CAUSES.get(name, "")))
+    if unseen_causes:
+        entries.append(Sentence(f"0 s since gpumon started: {', '.join(sorted(unseen_causes))}"))
     return entries
 
 
-def _errors(gpu: Gpu, figures: FigureMaker) -> Section:
+def _errors_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """Counters of errors, and the Xid events."""
     entries: list[Entry] = [figures("ECC", "ecc_mode", values.on_off)]
     counters = _ERRORS
@@ -413,29 +453,32 @@ def _errors(gpu: Gpu, figures: FigureMaker) -> Section:
     return Section("errors", entries, side=1)
 
 
-def _links(gpu: Gpu, figures: FigureMaker) -> Section:
+def _links_section(gpu: Gpu, figures: FigureMaker) -> Section:
+    """PCIe, with a warning where it has fewer lanes than it could, and the links between GPUs."""
     lanes = known_numbers(gpu.pcie_width, gpu.pcie_width_max)
-    narrow = lanes is not None and lanes[0] < lanes[1]
+    is_narrow = lanes is not None and lanes[0] < lanes[1]
+    has_xgmi = not isinstance(gpu.xgmi_links, Missing)
     entries: list[Entry] = [
         figures("PCIe generation", "pcie_generation", values.whole),
         figures("PCIe gen. max", "pcie_generation_max", values.whole),
-        figures("PCIe lanes", "pcie_width", values.whole, tone="warn" if narrow else "text"),
-        *figures.table(_LINKS),
-        *figures.table(_NVLINK if isinstance(gpu.xgmi_links, Missing) else _XGMI),
+        figures("PCIe lanes", "pcie_width", values.whole, tone="warn" if is_narrow else "text"),
+        *figures.table(_PCIE),
+        *figures.table(_XGMI if has_xgmi else _NVLINK),
     ]
-    if lanes is not None and narrow:
+    if lanes is not None and is_narrow:
         text = (
             f"! x{lanes[0]:.0f} of x{lanes[1]:.0f} lanes: a riser, a slot or a dirty contact, if it stays so under load"
         )
         entries.append(Sentence(text, "warn"))
-    steps = known_numbers(gpu.pcie_generation, gpu.pcie_generation_max)
-    if steps and steps[0] < steps[1]:
-        text = f"generation {steps[0]:.0f} of {steps[1]:.0f}: an idle GPU trains its link down; under load it goes up"
-        entries.append(Sentence(text))
+    generations = known_numbers(gpu.pcie_generation, gpu.pcie_generation_max)
+    if generations and generations[0] < generations[1]:
+        text = f"generation {generations[0]:.0f} of {generations[1]:.0f}"
+        entries.append(Sentence(f"{text}: an idle GPU trains its link down; under load it goes up"))
     return Section("links", entries, side=1)
 
 
-def _identity(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
+def _identity_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
+    """Names of the GPU and of its driver, its MIG slices, and where its peaks come from."""
     entries: list[Entry] = [Fact("name", gpu.name), Fact("UUID", gpu.uuid)]
     if gpu.compute_capability:
         entries.append(Fact("compute", f"capability {gpu.compute_capability}"))
@@ -444,11 +487,21 @@ def _identity(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
     if snapshot.host.cuda:
         entries.append(Fact("CUDA", f"{snapshot.host.cuda}, the newest that the driver runs"))
     entries.append(figures("persistence mode", "persistence_mode", values.on_off))
-    if gpu.mig_profile or gpu.parent_uuid:
-        entries.append(Fact("MIG slice", f"{gpu.mig_profile} of {gpu.parent_uuid}"))
-    profiles = Counter(part.mig_profile for part in snapshot.gpus if part.parent_uuid and part.parent_uuid == gpu.uuid)
-    if profiles:
-        layout = ", ".join(f"{count}x {clean(profile) or 'unnamed'}" for profile, count in profiles.items())
-        entries.append(Fact("MIG slices", layout))
+    entries += _mig_facts(gpu, snapshot)
     entries.append(Fact("peaks from", gpu.peak_source))
     return Section("identity", entries, side=1)
+
+
+def _mig_facts(gpu: Gpu, snapshot: Snapshot) -> list[Fact]:
+    """The GPU that a MIG slice is of, and the slices of a GPU: `2x 1g.10gb, 1x 3g.40gb`; empty without MIG."""
+    facts = []
+    if gpu.mig_profile or gpu.parent_uuid:
+        facts.append(Fact("MIG slice", f"{gpu.mig_profile} of {gpu.parent_uuid}"))
+    profiles: Counter[str] = Counter()
+    for mig_slice in snapshot.gpus:
+        if mig_slice.parent_uuid and mig_slice.parent_uuid == gpu.uuid:
+            profiles[mig_slice.mig_profile] += 1
+    if profiles:
+        layout = ", ".join(f"{count}x {clean(profile) or 'unnamed'}" for profile, count in profiles.items())
+        facts.append(Fact("MIG slices", layout))
+    return facts

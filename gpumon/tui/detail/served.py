@@ -68,7 +68,7 @@ class _Goal(NamedTuple):
     field: str
     share: WithinGoal
     unit: str
-    """What the share is of: requests or tokens."""
+    """Counted by the share: requests or tokens."""
     is_assumed: bool
     """Whether the goal is gpumon's own, as the config has none."""
 
