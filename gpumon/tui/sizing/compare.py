@@ -115,12 +115,18 @@ def comparison_rows(width: int, height: int, comparison: Comparison, workload: i
     foot = _foot(comparison, columns, hidden_titles, width)[: max(0, foot_room)]
     room = max(0, height - 1 - len(foot))
     rows = _gpu_rows(comparison, columns, workload, name_width, width, room)
-    if len(rows) > room > 0:
-        left_out = len(comparison.rows) - max(0, room - 1)
-        rows = [*rows[: room - 1], to_width([(f"+ {left_out} more in a taller window", "muted")], width)]
+    rows = _with_left_out(rows, len(comparison.rows), width, room)
     titles = "".join([_FORMS[column.key].fit(column.title) for column in columns])
     head = to_width([(left("GPU", name_width) + titles, "muted")], width)
     return to_height([head, *rows, *foot], width, height)
+
+
+def _with_left_out(rows: list[Row], types: int, width: int, room: int) -> list[Row]:
+    """The rows in `room` lines; where that is too few, the last line counts the types of GPU that are left out."""
+    if not len(rows) > room > 0:
+        return rows
+    left_out = types - (room - 1)
+    return [*rows[: room - 1], to_width([(f"+ {left_out} more in a taller window", "muted")], width)]
 
 
 def _gpu_rows(

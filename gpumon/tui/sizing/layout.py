@@ -11,35 +11,36 @@ from gpumon.tui.sizing import answer, compare, placement, plot, simulated
 from gpumon.tui.sizing.canvas import reason_rows, to_height
 from gpumon.tui.sizing.edit import Edit
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
-from gpumon.tui.sizing.table import Lines, Scene, fields_page, scenario_table
+from gpumon.tui.sizing.table import BLANK_LINE, PanelLine, Scene, fields_page, scenario_table, still_line
 
 PICTURES: Final = ("itl", "gpus", "packing", "simulated")
 """Pictures below the figures: the plot, other types of GPU side by side, servers and GPUs, or a simulation."""
-_LEAST_OF_SEVERAL: Final = 7
+_LEAST_OF_TWO: Final = 7
+"""Least lines of each of two pictures, one below the other."""
 _LEAST_PICTURE: Final = 10
-"""Lines below which a picture tells nothing."""
-_WANTED: Final = 12
-"""Lines of a picture that was asked for, with a blank one."""
-_LEAST_WANTED: Final = 6
-"""Below that what was asked for is not drawn."""
+"""Lines that a picture needs if nobody asked for it, with the blank one before it."""
+_ASKED_PICTURE: Final = 12
+"""Lines of a picture that was asked for, with the blank one before it."""
+_LEAST_ASKED_PICTURE: Final = 6
+"""Lines below which even a picture that was asked for is not drawn."""
 _LEAST_FIELDS: Final = 12
 """Lines for the fields of one row before words have room."""
-_LEAST_ROWS: Final = 2
+_LEAST_WORKLOADS: Final = 2
 """Workloads in view however low the panel is."""
-_USUAL_ROWS: Final = 4
+_WORKLOADS_BESIDE_PICTURE: Final = 4
 """Workloads in view beside a picture that was asked for."""
 _MOST_NOTES: Final = 4
 """Lines of notes before they are scrolled, so that pictures have room."""
-_CROWDED: Final = "a taller window has room for it"
-_LEAST_FOOT: Final = 8
-"""Lines from which the last one names keys."""
+_NO_ROOM_FOR_PICTURE: Final = "a taller window has room for it"
+_LEAST_WITH_FOOT: Final = 8
+"""Lines of a panel from which the last one names keys."""
 
 
 class PanelPage(NamedTuple):
-    """The lines, and what of them can be scrolled."""
+    """The lines of the panel, and what of them can be scrolled."""
 
-    lines: Lines
-    pictured: bool
+    lines: list[PanelLine]
+    has_picture: bool
     """Whether there was room for a picture."""
     scrolled_lines: int = 0
     """Lines about the workload that are scrolled out of view above."""
@@ -52,19 +53,19 @@ class PanelPage(NamedTuple):
 class _Text(NamedTuple):
     """The text below the rows."""
 
-    needed: list[Row]
+    need: list[Row]
     """The need and what is here: in view however low the panel is."""
     about: list[Row]
-    """Facts on the chosen workload."""
+    """Facts about the chosen workload."""
     notes: list[Row]
 
     @property
     def usual(self) -> int:
-        """Lines that it has where there is room."""
-        return len(self.needed) + len(self.about) + min(len(self.notes), _MOST_NOTES)
+        """Number of lines that it has where there is room."""
+        return len(self.need) + len(self.about) + min(len(self.notes), _MOST_NOTES)
 
 
-class _Below(NamedTuple):
+class _TextInView(NamedTuple):
     """The part of the text that is in view."""
 
     rows: list[Row]
@@ -79,51 +80,58 @@ class _Below(NamedTuple):
 
 
 def panel_page(scene: Scene) -> PanelPage:
-    """At most `scene.height` lines."""
-    feet = 0
-    if scene.height >= _LEAST_FOOT:
-        feet = _feet(scene)
-    room = max(0, scene.height - feet)
+    """At most `scene.height` lines: the rows, the text, pictures in the room that is left, and the foot.
+
+    The text has the lines that the rows can do without; a picture that was asked for comes before most of it.
+    """
+    foot_lines = 0
+    if scene.height >= _LEAST_WITH_FOOT:
+        foot_lines = _foot_lines(scene)
+    room = max(0, scene.height - foot_lines)
     text = _text(scene)
-    least = _least_above(scene)
-    picture_lines = _picture_lines(scene)
-    crowded = picture_lines > 0 and room - least - len(text.needed) <= _LEAST_WANTED
+    least_above = _least_above(scene)
+    picture_lines = _asked_picture_lines(scene)
+    crowded = picture_lines > 0 and room - least_above - len(text.need) <= _LEAST_ASKED_PICTURE
     if crowded:
         picture_lines = 0
-    below = _below(scene, text, room - least, picture_lines)
-    left = room - len(below.rows)
+    in_view = _text_in_view(scene, text, room - least_above, picture_lines)
+    room_above = room - len(in_view.rows)
     if scene.state.opened:
-        above = fields_page(scene, left)
+        above = fields_page(scene, room_above)
     else:
-        above = scenario_table(scene, max(least, left - picture_lines))
-    lines: Lines = [*above[:room], *_without_cursor(below.rows)]
+        above = scenario_table(scene, max(least_above, room_above - picture_lines))
+    lines = [*above[:room], *_still_lines(in_view.rows)]
     free = room - len(lines)
-    pictured = _has_picture(scene, free, picture_lines)
-    if pictured:
-        lines += [(-1, ()), *_without_cursor(_pictures(scene, free - 1))]
-    lines += [(-1, ())] * (room - len(lines))
-    foot: Lines = []
-    if feet:
-        first = _CROWDED
+    has_picture = _has_picture(scene, free, picture_lines)
+    if has_picture:
+        lines += [BLANK_LINE, *_still_lines(_pictures(scene, free - 1))]
+    lines += [BLANK_LINE] * (room - len(lines))
+    foot: list[PanelLine] = []
+    if foot_lines:
+        notice = _NO_ROOM_FOR_PICTURE
         if not crowded:
-            first = _out_of_view(scene, below, picture_lines)
-        foot = _without_cursor(_foot(scene, first))
+            notice = _out_of_view_text(scene, in_view, picture_lines)
+        foot = _still_lines(_foot(scene, notice))
     return PanelPage(
-        [*lines[:room], *foot][: scene.height], pictured, below.lines_above, below.most_scrolled, below.page_lines
+        lines=[*lines[:room], *foot][: scene.height],
+        has_picture=has_picture,
+        scrolled_lines=in_view.lines_above,
+        most_scrolled=in_view.most_scrolled,
+        page_lines=in_view.page_lines,
     )
 
 
-def _without_cursor(rows: Sequence[Row]) -> Lines:
-    """Rows that the cursor does not go to."""
-    return [(-1, row) for row in rows]
+def _still_lines(rows: Sequence[Row]) -> list[PanelLine]:
+    """Lines that the cursor does not go to."""
+    return [still_line(row) for row in rows]
 
 
 def _has_picture(scene: Scene, free: int, picture_lines: int) -> bool:
-    """Whether `free` lines are enough for a picture. One that was asked for, in so many lines, takes the room that the
-    words left, be it less than it wanted."""
+    """Whether `free` lines are enough for a picture. One that was asked for (`picture_lines`, else 0) takes the room
+    that the text left, even if it is less."""
     least = _LEAST_PICTURE
     if picture_lines:
-        least = min(picture_lines - 1, _LEAST_WANTED)
+        least = min(picture_lines - 1, _LEAST_ASKED_PICTURE)
     return bool(scene.state.scenario.workload) and free > least
 
 
@@ -137,91 +145,101 @@ def _text(scene: Scene) -> _Text:
     if not (state.opened and state.stop.section == SERVER):  # the fields of a server are about no workload
         about += answer.about_rows(scene)
         notes = answer.note_rows(scene)
-    return _Text(answer.need_rows(scene), about, notes)
+    return _Text(need=answer.need_rows(scene), about=about, notes=notes)
 
 
 def _least_above(scene: Scene) -> int:
-    """Lines for the rows, or for the fields of one, before words have room."""
+    """Lines for the rows, or for the fields of one, before text has room."""
     if scene.state.opened:
         return _LEAST_FIELDS
     scenario = scene.state.scenario
-    rows = min(len(scenario.workload), _USUAL_ROWS if scene.picture_first else _LEAST_ROWS)
-    return len(scenario.server) + 2 + rows
+    least_workloads = _LEAST_WORKLOADS
+    if scene.picture_first:
+        least_workloads = _WORKLOADS_BESIDE_PICTURE
+    return len(scenario.server) + 2 + min(len(scenario.workload), least_workloads)  # 2: the goals, and the titles
 
 
-def _picture_lines(scene: Scene) -> int:
+def _asked_picture_lines(scene: Scene) -> int:
     """Lines of the picture that was asked for, with a blank one; 0 if none was."""
     state = scene.state
     if not scene.picture_first or not state.scenario.workload or state.opened:
         return 0
     if scene.picture == "gpus":
+        # The blank line, the titles, and the two lines of the foot that tell the most.
         return len(state.calculation.comparison.rows) + 4
     if scene.picture == "packing":
-        return min(_WANTED, 1 + len(_packing(scene, _WANTED)))
-    return _WANTED
+        return min(_ASKED_PICTURE, 1 + len(_packing(scene, _ASKED_PICTURE)))
+    return _ASKED_PICTURE
 
 
-def _below(scene: Scene, text: _Text, room: int, picture_lines: int) -> _Below:
+def _text_in_view(scene: Scene, text: _Text, room: int, picture_lines: int) -> _TextInView:
     """The text in `room` lines, of which a picture that was asked for takes `picture_lines`."""
+    least = 2
+    blank_or_picture = 1
     if picture_lines:
-        least = len(text.needed)
-    else:
-        least = 2
-    most = min(text.usual, max(least, room - (picture_lines or 1)))
-    fixed = min(len(text.needed), most)
-    scrolled = [*text.needed[fixed:], *text.about, *text.notes]
-    page_lines = most - fixed
-    if page_lines and not scene.state.opened:
-        most_scrolled = max(0, len(scrolled) - page_lines)
-    else:
-        most_scrolled = 0
+        least = len(text.need)
+        blank_or_picture = picture_lines
+    lines = min(text.usual, max(least, room - blank_or_picture))
+    fixed = min(len(text.need), lines)
+    scrolling = [*text.need[fixed:], *text.about, *text.notes]
+    page_lines = lines - fixed
+    most_scrolled = 0
+    if page_lines and not scene.state.opened:  # the keys that scroll go through the fields of an opened row
+        most_scrolled = max(0, len(scrolling) - page_lines)
     start = min(scene.scrolled_lines, most_scrolled)
-    rows = [*text.needed[:fixed], *scrolled[start : start + page_lines]]
-    return _Below(rows, start, max(0, len(scrolled) - page_lines - start), page_lines, most_scrolled)
+    end = start + page_lines
+    return _TextInView(
+        rows=[*text.need[:fixed], *scrolling[start:end]],
+        lines_above=start,
+        lines_below=max(0, len(scrolling) - end),
+        page_lines=page_lines,
+        most_scrolled=most_scrolled,
+    )
 
 
-def _out_of_view(scene: Scene, below: _Below, picture_lines: int) -> str:
-    """How many lines of the text are out of view, and the keys that bring them."""
+def _out_of_view_text(scene: Scene, in_view: _TextInView, picture_lines: int) -> str:
+    """How many lines of the text are out of view, and the keys that bring them; empty if none is."""
     key = scene.keymap.first
-    if scene.state.opened or not (below.lines_above or below.lines_below):
+    if scene.state.opened or not (in_view.lines_above or in_view.lines_below):
         return ""
     if picture_lines:
-        return f"{_lines(below.lines_below)} of notes: {key('back')}"
-    if not below.page_lines:
-        return f"{_lines(below.lines_below)} of notes: a taller window"
-    if not below.lines_below:
-        return f"{_lines(below.lines_above)} above: {key('page.up')}"
+        return f"{_line_count(in_view.lines_below)} of notes: {key('back')}"
+    if not in_view.page_lines:
+        return f"{_line_count(in_view.lines_below)} of notes: a taller window"
+    if not in_view.lines_below:
+        return f"{_line_count(in_view.lines_above)} above: {key('page.up')}"
     keys = [key("page.down")]
-    if below.lines_above:
+    if in_view.lines_above:
         keys.append(key("page.up"))
-    return f"{_lines(below.lines_below)} below: {' '.join(filter(None, keys))}"
+    return f"{_line_count(in_view.lines_below)} below: {' '.join(filter(None, keys))}"
 
 
-def _lines(number: int) -> str:
+def _line_count(number: int) -> str:
+    """A number of lines: `1 line`, `2 lines`."""
     return f"{number} line{'s' * (number != 1)}"
 
 
-def _feet(scene: Scene) -> int:
-    """Lines of the foot."""
+def _foot_lines(scene: Scene) -> int:
+    """Number of lines of the foot."""
     edit = scene.state.edit
     if edit is not None and edit.reason:
-        return len(_mend(scene, edit))
+        return len(_mending_rows(scene, edit))
     return 2 if scene.state.opened else 1
 
 
-def _foot(scene: Scene, first: str) -> list[Row]:
-    """The keys of this place, behind what has to be told first."""
+def _foot(scene: Scene, notice: str) -> list[Row]:
+    """The keys of this place, behind a notice."""
     state = scene.state
     key = scene.keymap.first
     if state.edit is not None:
-        return _foot_of_edit(scene, state.edit, first)
+        return _foot_of_edit(scene, state.edit, notice)
     if state.opened:
         field = state.place.field
         how = "← → or Enter for the list."
         if field.kind is not None:
             how = f"Type a number, {field.kind.example}."
         return wrap_line(f"{field.means} {how}", scene.width, "muted", most=2)
-    parts = [first, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
+    parts = [notice, "type a number", f"{key('sizing.more')} {key('sizing.less')}: step"]
     if len(state.stop.places()) > 1:
         parts.append(f"{key('left')} {key('right')}: beside")
     if state.stop.section == WORKLOAD:
@@ -230,16 +248,16 @@ def _foot(scene: Scene, first: str) -> list[Row]:
     return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
 
 
-def _foot_of_edit(scene: Scene, edit: Edit, first: str) -> list[Row]:
-    """The foot while something is typed: whether it is answered, else how to mend it."""
+def _foot_of_edit(scene: Scene, edit: Edit, notice: str) -> list[Row]:
+    """The foot while something is typed: the keys that take or drop it, or how to mend a text that is no value."""
     key = scene.keymap.first
     if edit.reason:
-        return _mend(scene, edit)
-    parts = [edit.key_note or "answered as you type", f"{key('open')}: take it", f"{key('back')}: as it was", first]
+        return _mending_rows(scene, edit)
+    parts = [edit.key_note or "answered as you type", f"{key('open')}: take it", f"{key('back')}: as it was", notice]
     return [((f" {cut(' · '.join(filter(None, parts)), scene.width - 2)}", "muted"),)]
 
 
-def _mend(scene: Scene, edit: Edit) -> list[Row]:
+def _mending_rows(scene: Scene, edit: Edit) -> list[Row]:
     """The fault of a text that is no value, what is allowed, and how to mend it."""
     field = edit.place.field
     begin = ""
@@ -258,26 +276,31 @@ def _pictures(scene: Scene, height: int) -> list[Row]:
     if scene.picture == "simulated":
         simulation = scene.state.calculation.simulation(scene.state.workload_number)
         return to_height(simulated.simulation_rows(width, height, simulation, scene.glyphs), width, height)
-    plot_first = scene.picture == "itl"
-    if height < 2 * _LEAST_OF_SEVERAL + 1:
-        if plot_first:
+    is_plot_first = scene.picture == "itl"
+    if height < 2 * _LEAST_OF_TWO + 1:
+        if is_plot_first:
             picture = _plot(scene, height)
         else:
             picture = _packing(scene, height)
         return to_height(picture, width, height)
     packing = _packing(scene, height // 2)
-    size = height - 1 - len(packing)
-    plotted = to_height(_plot(scene, size), width, size)
-    return [*plotted, (), *packing] if plot_first else [*packing, (), *plotted]
+    plot_height = height - 1 - len(packing)
+    plotted = to_height(_plot(scene, plot_height), width, plot_height)
+    if is_plot_first:
+        return [*plotted, (), *packing]
+    return [*packing, (), *plotted]
 
 
 def _plot(scene: Scene, height: int) -> list[Row]:
+    """ITL over requests in flight of the chosen workload, or why there is no such picture."""
     calculation = scene.state.calculation
     plan = calculation.plan(scene.state.workload_number)
     instance = calculation.instance(scene.state.workload_number)
     if plan is None or instance is None:
-        problem = plan.problem if plan is not None else ""
-        return reason_rows("ITL over requests in flight", problem or "no answer yet", scene.width, height)
+        problem = "no answer yet"
+        if plan is not None and plan.problem:
+            problem = plan.problem
+        return reason_rows("ITL over requests in flight", problem, scene.width, height)
     return plot.latency_chart(scene.width, height, instance, plan, scene.glyphs)
 
 

@@ -30,11 +30,14 @@ from gpumon.tui.widgets.key_line import NUMBER, SIZING
 from gpumon.tui.widgets.pane import Pane
 
 _RENEW_S: Final = 2.0
-"""Between two looks at what the engines showed since."""
+"""Seconds between two looks at what the engines showed since."""
+_MOST_PASTED: Final = 32
+"""Most characters of a pasted number."""
 
 
 class SizingPanel(Pane):
-    """Made when it is opened first. While it is closed it costs nothing; while it is open a look every 2 s."""
+    """The panel that answers how many servers a load takes. It is made when it is opened first; while it is closed it
+    costs nothing, while it is open it looks at the engines every 2 s."""
 
     COMMAND: str = "sizing"
     TITLE: str = "sizing"
@@ -47,17 +50,20 @@ class SizingPanel(Pane):
         self.beside = False
         """Whether it stands beside the panes, with a rule at its left, instead of over them."""
         self._picture = PICTURES[0]
+        """The picture that is shown where there is room."""
         self._picture_first = False
         """Whether a picture was asked for, so that it has room before words."""
         self._state: PanelState | None = None
         self._ages: dict[int, str] = {}
+        """Number of a workload that is not measured any more -> the age of its figures."""
         self._looked_s = float("-inf")
+        """Unix time of the snapshot that was looked at last."""
         self._scrolled_lines = 0
-        """Lines of words that are scrolled out of view."""
-        self._page = PanelPage([], False)
-        """As it was painted last."""
+        """Lines of text that are scrolled out of view."""
+        self._page = PanelPage([], has_picture=False)
+        """The lines as they were painted last."""
         self._misplaced = False
-        """Whether the last key was part of a number that nothing here takes."""
+        """Whether the last key was a digit that nothing here takes: what belongs to its number is no command then."""
         self._dialogs = Dialogs(self)
 
     @property
@@ -80,22 +86,22 @@ class SizingPanel(Pane):
     def keys_of(self) -> str:
         """Place whose keys the key line names: on a number among the fields of a row letters are no commands."""
         state = self._state
-        number = state is not None and state.opened and state.place.field.kind is not None
-        if number and not self.editing:
+        is_number = state is not None and state.opened and state.place.field.kind is not None
+        if is_number and not self.editing:
             return NUMBER
         return SIZING
 
     def _as_it_runs(self) -> Scenario:
         """The scenario of what runs here; the settings alone before anything was seen."""
-        seen = self.monitor.control.calibration
-        base = scenario_of_settings(self.view.config)
+        calibration = self.monitor.control.calibration
+        of_settings = scenario_of_settings(self.view.config)
         if self.snapshot is None:
-            return base
-        return from_live(self.snapshot, seen.observed(), base, seen.in_flight())
+            return of_settings
+        return from_live(self.snapshot, calibration.observed(), of_settings, calibration.in_flight())
 
     def show(self, snapshot: Snapshot) -> None:
         """Take a snapshot in; what it changes is looked at every 2 s."""
-        first = self.snapshot is None
+        has_begun = self.snapshot is None
         self.snapshot = snapshot
         state = self._state
         if state is not None and not state.present.workload and not state.undo.changes and state.edit is None:
@@ -103,8 +109,9 @@ class SizingPanel(Pane):
             scenario = self._as_it_runs()
             if scenario.workload:
                 state.load(Version.of(scenario, runs=True))
-                first = True
-        if first or not 0.0 <= snapshot.wall_s - self._looked_s < _RENEW_S:
+                has_begun = True
+        looked_lately = 0.0 <= snapshot.wall_s - self._looked_s < _RENEW_S  # less than 0: in a replay, gone back
+        if has_begun or not looked_lately:
             self.look()
             self.update()
 
@@ -117,8 +124,8 @@ class SizingPanel(Pane):
         self._looked_s = snapshot.wall_s
         if state.calculation.use(self.monitor.control.catalogues(), Here.of(snapshot)):
             state.answer()
-        seen = self.monitor.control.calibration
-        state.renew(Newest(seen.observed(), live_targets(snapshot, seen.in_flight())))
+        calibration = self.monitor.control.calibration
+        state.renew(Newest(calibration.observed(), live_targets(snapshot, calibration.in_flight())))
         self._ages = ages_of_frozen(state.present, snapshot.wall_s)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
@@ -139,44 +146,47 @@ class SizingPanel(Pane):
         self._page = panel_page(scene)
         self._scrolled_lines = self._page.scrolled_lines
         rule = self._rule(scene.width, len(self._page.lines), scene.height)
-        return [(*edge, *row) for row in (rule, *(row for _, row in self._page.lines))]
+        rows = [rule, *(line.row for line in self._page.lines)]
+        return [(*edge, *row) for row in rows]
 
     def note(self) -> str:
-        """Whether the figures are live, and how many changes were made."""
-        parts = [self._liveness()]
+        """How many changes were made, and whether the figures are live."""
+        changes = ""
         if self.state.undo.changes:
-            parts.insert(0, f"{self.state.undo.changes} changed")
-        return " · ".join(filter(None, parts))
+            changes = f"{self.state.undo.changes} changed"
+        return " · ".join(filter(None, [changes, self._live_note()]))
 
-    def _liveness(self) -> str:
+    def _live_note(self) -> str:
         """Whether the figures go on with the engines; empty for a scenario of a file."""
         frozen = next(iter(self._ages.values()), "")
         if frozen:
             return f"frozen {frozen}"
-        # Keys that go to an end move within the panel, so it is the key for a pause that goes on with now.
-        live = self.view.keymap.first("pause")
-        if self.monitor.gone_back and live:
-            return f"{live}: live again"
-        follows = any(follow.figures for follow in self.state.undo.version.follows)
-        return "live ●" if follows else ""
+        # The keys that go to the end of the past on other panes move within the panel: here the key of a pause does so.
+        key = self.view.keymap.first("pause")
+        if self.monitor.gone_back and key:
+            return f"{key}: live again"
+        if any(follows.figures for follows in self.state.undo.version.follows):
+            return "live ●"
+        return ""
 
     @property
     def changes(self) -> int:
-        """Changes that were neither saved nor undone."""
+        """Number of changes that were neither saved nor undone."""
         return self._state.undo.changes if self._state is not None else 0
 
     def title(self) -> str:
-        """The panel; and of when it is, as it goes on with the newest figures while another moment is shown."""
+        """The name of the panel; with the time of its figures while the panes show another moment: it goes on with the
+        newest ones."""
         if self.snapshot is None or not self.monitor.gone_back:
             return self.TITLE
         return f"{self.TITLE} as of {clock(self.snapshot.wall_s)}"
 
     def take(self, key: str, character: str | None = None) -> bool:
-        """Numbers are typed, and the panel's own keys do what the table of keys says."""
+        """Take a key: it is typed into a number, or does what the table of keys says; returns whether it was taken."""
         if self.state.type(key, character):
             self.changed()
             return True
-        goes_on = self._misplaced and character in ("e", "E", ".", ",")
+        continues_number = self._misplaced and character in ("e", "E", ".", ",")
         self._misplaced = False
         name = keys_of_scope(self.view.keymap, self.COMMAND).get(key, "").removeprefix("sizing.")
         if self.editing:
@@ -184,7 +194,8 @@ class SizingPanel(Pane):
         if self._is_slip(character):
             self.monitor.say(self._no_command(character))
             return True
-        if goes_on or (not name and character is not None and character.isdigit()):
+        is_digit = not name and character is not None and character.isdigit()
+        if continues_number or is_digit:
             self._take_digit(character)
             return True
         if name:
@@ -205,12 +216,13 @@ class SizingPanel(Pane):
         return self.keys_of == NUMBER and character is not None and character.isalpha()
 
     def _no_command(self, character: str | None) -> str:
+        """The notice on a letter where a number is expected."""
         field = self.state.place.field
         example = field.kind.example if field.kind is not None else ""
         return f"{field.name}: {character} is no number; type one {example}; {self.view.keymap.first('back')}: the rows"
 
     def _take_digit(self, character: str | None) -> None:
-        """A digit on a choice opens its list, if one of the choices has that digit."""
+        """Open the list of the choice under the cursor, if one of the choices has this digit; else say so."""
         first = self.view.keymap.first
         field = self.state.place.field
         if character is not None and self._dialogs.choose_by_digit(character):
@@ -220,14 +232,18 @@ class SizingPanel(Pane):
         self.monitor.say(f"{field.name}: {keys}; none of the choices has this digit")
 
     def run(self, name: str) -> None:
-        """One of the panel's commands, by the last part of its id."""
+        """Run one of the panel's commands, by the last part of its id; say why where it could do nothing."""
         state = self.state
         first = self.view.keymap.first
-        in_row = f"{first('sizing.double')} doubles the model under the cursor; all: {first('sizing.double.all')}"
+        no_workload = ""
+        if state.stop.section != WORKLOAD:
+            no_workload = (
+                f"{first('sizing.double')} doubles the model under the cursor; all: {first('sizing.double.all')}"
+            )
         commands: dict[str, tuple[Callable[[], object], str]] = {
             "more": (partial(state.step, 1), ""),
             "less": (partial(state.step, -1), ""),
-            "double": (partial(double, state), in_row if state.stop.section != WORKLOAD else ""),
+            "double": (partial(double, state), no_workload),
             "double.all": (partial(double, state, every=True), ""),
             "tp": (partial(next_tp, state), "no other TP is known to hold this model on one of these servers"),
             "precision": (partial(next_weights, state), ""),
@@ -249,7 +265,8 @@ class SizingPanel(Pane):
             "save": (self._dialogs.save, ""),
             "load": (self._dialogs.load, ""),
         }
-        self._do(*commands[name])
+        command, otherwise = commands[name]
+        self._do(command, otherwise)
 
     def _do(self, command: Callable[[], object], otherwise: str = "") -> None:
         """Run a command and show what it did; `otherwise` is said where it did nothing."""
@@ -258,7 +275,7 @@ class SizingPanel(Pane):
         self.changed()
 
     def changed(self) -> None:
-        """Show what is another now."""
+        """Show the changed state, the text of the workload from its begin."""
         if self.snapshot is not None:
             self._ages = ages_of_frozen(self.state.present, self.snapshot.wall_s)
         self._scrolled_lines = 0
@@ -266,11 +283,11 @@ class SizingPanel(Pane):
         self.monitor.show_keys()
 
     def move(self, lines: int) -> None:
-        """Another row, or another field of the opened one."""
+        """Move the cursor by some rows, or fields of the opened one."""
         self._do(partial(self.state.move, lines))
 
     def move_pages(self, pages: int) -> None:
-        """Scroll what is written about the workload; where all of it is in view, move the cursor."""
+        """Scroll the text about the workload by pages; where all of it is in view, move the cursor."""
         if not self._page.most_scrolled:
             super().move_pages(pages)
             return
@@ -280,17 +297,17 @@ class SizingPanel(Pane):
         self.update()
 
     def step_aside(self, step: int) -> bool:
-        """The value beside, or another choice."""
+        """Move the cursor to the value beside, or take the choice beside."""
         self._do(partial(self.state.move_sideways, step))
         return True
 
     def change(self, step: int) -> bool:
-        """A step of the value."""
+        """Step the value under the cursor."""
         self._do(partial(self.state.step, step))
         return True
 
     def open(self) -> None:
-        """Enter: take what is typed; else all fields of the row; of these, type or choose."""
+        """Take what is typed; else show all fields of the row; on one of these, type or choose its value."""
         state = self.state
         no_server = state.stop.section == SERVER and state.stop.number >= len(state.present.server)
         if state.edit is not None:
@@ -312,31 +329,33 @@ class SizingPanel(Pane):
         return True
 
     def back(self) -> bool:
-        """Drop what is typed and leave a goal; then close the fields of a row, then the picture that was asked for."""
-        cancelled = self.state.cancel()
-        left_goal = self.state.leave_goal()
-        went = cancelled or left_goal or self.state.close()
-        if not went and self._picture_first:
+        """Drop what is typed and leave a goal; else close the fields of a row; else the picture that was asked for.
+        Returns whether there was any of these."""
+        has_cancelled = self.state.cancel()
+        has_left_goal = self.state.leave_goal()
+        has_gone_back = has_cancelled or has_left_goal or self.state.close()
+        if not has_gone_back and self._picture_first:
             self._picture_first = False
-            went = True
-        if went:
+            has_gone_back = True
+        if has_gone_back:
             self.changed()
-        return went
+        return has_gone_back
 
     def write(self) -> bool:
-        """The key for saving saves the scenario."""
+        """Save the scenario, with the key that writes a bundle elsewhere."""
         self._dialogs.save()
         return True
 
     def _next_picture(self) -> None:
-        """Ask for a picture where there is none, else for the next one; after the last, words have the room again."""
-        if self._page.pictured or self._picture_first:
+        """Ask for a picture where there is none, else for the next one; after the last, text has the room again."""
+        if self._page.has_picture or self._picture_first:
             self._picture = PICTURES[(PICTURES.index(self._picture) + 1) % len(PICTURES)]
             self._picture_first = self._picture != PICTURES[0]
         else:
             self._picture_first = True
 
     def _reset(self) -> bool:
+        """Begin anew with what runs here; returns False where no engine runs."""
         scenario = self._as_it_runs()
         if self.snapshot is None or not scenario.workload:
             return self.snapshot is None
@@ -345,24 +364,24 @@ class SizingPanel(Pane):
         return True
 
     def on_paste(self, event: events.Paste) -> None:
-        """A pasted number is a typed number."""
+        """Take a pasted number as a typed one."""
         event.stop()
         if event.text:
-            self.state.paste(event.text.splitlines()[0][:32].strip())
+            first_line = event.text.splitlines()[0]
+            self.state.paste(first_line[:_MOST_PASTED].strip())
             self.changed()
 
     def on_click(self, event: events.Click) -> None:
-        """A click puts the cursor on a row."""
+        """Put the cursor on the row, or the field, that is clicked on."""
         lines = self._page.lines
         state = self.state
-        if 0 < event.y <= len(lines):
-            place = lines[event.y - 1][0]
-        else:
-            place = -1
-        if place < 0 or not state.accept_typing():
+        if not 0 < event.y <= len(lines):
+            return
+        stop = lines[event.y - 1].stop  # line 0 is the rule
+        if stop < 0 or not state.accept_typing():
             return
         if state.opened:
-            state.cell = place
+            state.cell = stop
         else:
-            state.go_to(place)
+            state.go_to(stop)
         self.changed()

@@ -18,13 +18,20 @@ from gpumon.tui.sizing.fields import GOALS_SECTION, SERVER, SIGNS, TARGETS, WORK
 from gpumon.tui.sizing.state import PanelState, Stop
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
-_TARGET: Final = 11
-_PER: Final = 15
-_COUNT: Final = 6
-_LEAST_NAME: Final = 16
-_FIELD_NAME: Final = 21
-_FIELD_VALUE: Final = 16
-_MARKS: Final[dict[Source, tuple[str, str]]] = {
+_TARGET_CELLS: Final = 11
+_CAPACITY_CELLS: Final = 15
+"""Cells of the capacity of an instance, its limit, and the mark of its source."""
+_COUNT_CELLS: Final = 6
+"""Cells of the number of instances, and of that of GPUs."""
+_CURSOR_CELLS: Final = 2
+"""Cells of the mark of the cursor, and of the blank behind the name."""
+_FIRST_CELLS: Final = _CURSOR_CELLS + _TARGET_CELLS + _CAPACITY_CELLS + 2 * _COUNT_CELLS
+"""Cells of all that each panel shows of a workload, but for its name."""
+_LEAST_NAME_CELLS: Final = 16
+"""Cells that columns of wider panels leave to the name of a workload."""
+_FIELD_NAME_CELLS: Final = 21
+_FIELD_VALUE_CELLS: Final = 16
+_SOURCE_MARKS: Final[dict[Source, tuple[str, str]]] = {
     Source.MEASURED: ("●", "ok"),
     Source.SWEEP: ("sweep", "text"),
     Source.RESCALED: ("~", "text"),
@@ -32,10 +39,27 @@ _MARKS: Final[dict[Source, tuple[str, str]]] = {
     Source.TYPED: ("typed", "muted"),
     Source.NONE: ("", "muted"),
 }
-_LIMITS: Final = {"max_num_seqs": "seqs", "typed": ""}
-"""Names of limits that are too long for the table, or named by the mark."""
-Lines = list[tuple[int, Row]]
-"""Rows with the place that the cursor has in each, -1 for none."""
+"""Source of a capacity -> its mark and tone."""
+_LIMIT_NAMES: Final = {"max_num_seqs": "seqs", "typed": ""}
+"""Limits whose names are too long for the table, or told by the mark of the source."""
+_TARGET_SIGNS: Final = {"users": "u", "requests_per_s": "/s"}
+"""Kind of a target -> its unit in the table; requests in flight need none."""
+
+
+class PanelLine(NamedTuple):
+    """One line of the panel."""
+
+    stop: int
+    """Number of the row or field that the cursor is on in this line; -1: it does not go there."""
+    row: Row
+
+
+def still_line(row: Row) -> PanelLine:
+    """A line that the cursor does not go to."""
+    return PanelLine(-1, row)
+
+
+BLANK_LINE: Final = still_line(())
 
 
 class Scene(NamedTuple):
@@ -44,7 +68,7 @@ class Scene(NamedTuple):
     state: PanelState
     focused: bool
     ages: Mapping[int, str]
-    """Age of what a workload was measured by, where it is not measured any more."""
+    """Number of a workload that is not measured any more -> the age of the figures that it was measured by."""
     picture: str
     """Which picture, one of `layout.PICTURES`."""
     picture_first: bool
@@ -67,24 +91,26 @@ class _Column(NamedTuple):
     title: str
     width: int
     text: Callable[[Scene, int, WorkloadPlan], str]
+    """The text of a workload, by its number and plan."""
     long_title: str = ""
     """Title where there is room for a longer one."""
 
 
-def _weights(scene: Scene, workload: int, _: WorkloadPlan) -> str:
+def _weights_text(scene: Scene, workload: int, _: WorkloadPlan) -> str:
+    """The number format of the weights in effect."""
     place = FieldPlace(WORKLOAD, workload, field(WORKLOAD, "weight_precision"))
     return place.field.shown(effect(place, scene.state.version, scene.state.calculation).value)
 
 
-def _goals_of(scene: Scene, workload: int, _: WorkloadPlan) -> str:
-    """Its goals in the order of the goals' row: `40ms`, `40ms/1s`, `–/1s`."""
+def _goals_text(scene: Scene, workload: int, _: WorkloadPlan) -> str:
+    """The goals of a workload in the order of the goals' row: `40ms`, `40ms/1s`, `–/1s`."""
     scenario = scene.state.scenario
-    values = []
+    goals_ms = []
     for key in GOAL_KEYS:
-        values.append(getattr(scenario.workload[workload], key) or getattr(scenario, key))
-    while values and values[-1] is None:
-        values.pop()
-    return "/".join([_goal_text(goal_ms) for goal_ms in values]) or "–"
+        goals_ms.append(getattr(scenario.workload[workload], key) or getattr(scenario, key))
+    while goals_ms and goals_ms[-1] is None:
+        goals_ms.pop()
+    return "/".join([_goal_text(goal_ms) for goal_ms in goals_ms]) or "–"
 
 
 def _goal_text(goal_ms: float | None) -> str:
@@ -96,56 +122,63 @@ def _goal_text(goal_ms: float | None) -> str:
     return f"{goal_ms / 1e3:.4g}s"
 
 
-def _servers(_: Scene, __: int, plan: WorkloadPlan) -> str:
-    """Servers that hold it; marked where other workloads are on them, too."""
-    shared = not isinstance(plan.servers_shared, Missing) and plan.servers_shared > 0
-    return f"{whole_count(plan.servers)}{'*' if shared else ''}"
+def _servers_text(_: Scene, __: int, plan: WorkloadPlan) -> str:
+    """Servers that hold a workload; marked where other workloads are on them, too."""
+    text = whole_count(plan.servers)
+    if not isinstance(plan.servers_shared, Missing) and plan.servers_shared > 0:
+        return f"{text}*"
+    return text
 
 
-def _tensor_parallel(_: Scene, __: int, plan: WorkloadPlan) -> str:
+def _tp_text(_: Scene, __: int, plan: WorkloadPlan) -> str:
+    """Tensor parallelism; a dash where there is no answer."""
     if plan.tp:
         return f"{plan.tp}"
     return "–"
 
 
-_GOALS_COLUMN: Final = _Column("goals", 0, _goals_of)
-"""As wide as the longest; not there where no goal is set."""
+_GOALS_COLUMN: Final = _Column("goals", 0, _goals_text)
+"""The column without its width: it is as wide as the longest goals, and left out where no goal is set."""
 _COLUMNS: Final = (
-    _Column("TP", 4, _tensor_parallel),
-    _Column("weights", 8, _weights),
+    _Column("TP", 4, _tp_text),
+    _Column("weights", 8, _weights_text),
     _GOALS_COLUMN,
-    _Column("servers", 8, _servers),
+    _Column("servers", 8, _servers_text),
     _Column("ITL", 7, lambda _, __, plan: seconds(plan.itl_s), "ITL mean"),
     _Column("TTFT", 7, lambda _, __, plan: seconds(plan.ttft_s), "TTFT mean"),
     _Column("E2E", 7, lambda _, __, plan: seconds(plan.e2e_s), "E2E mean"),
     _Column("running", 8, lambda _, __, plan: whole(plan.running)),
 )
-"""Latencies and requests in flight are those of one instance at the target."""
+"""Columns of wider panels. Latencies and requests in flight are those of one instance at the target."""
 
 
-def _columns(scene: Scene) -> tuple[_Column, ...]:
-    """As many as there is room for; where there is more, the titles say which latencies they are."""
-    room = scene.width - 2 - _LEAST_NAME - _TARGET - _PER - 2 * _COUNT
+def _fitting_columns(scene: Scene) -> tuple[_Column, ...]:
+    """As many columns as there is room for; where there is more, the titles say which latencies they are."""
+    room = scene.width - _FIRST_CELLS - _LEAST_NAME_CELLS
     shown: list[_Column] = []
-    for column in _known_columns(scene):
-        if sum(other.width for other in shown) + column.width > room:
+    for column in _all_columns(scene):
+        if _width(shown) + column.width > room:
             break
         shown.append(column)
-    wide = [_with_long_title(column) for column in shown]
-    if sum(column.width for column in wide) <= room:
-        return tuple(wide)
+    with_long_titles = [_with_long_title(column) for column in shown]
+    if _width(with_long_titles) <= room:
+        return tuple(with_long_titles)
     return tuple(shown)
 
 
-def _known_columns(scene: Scene) -> list[_Column]:
+def _width(columns: Sequence[_Column]) -> int:
+    """Cells of some columns."""
+    return sum(column.width for column in columns)
+
+
+def _all_columns(scene: Scene) -> list[_Column]:
     """All columns; that of goals as wide as the longest, and only where one is set."""
     answer = scene.state.calculation.answer
+    goals = set[str]()
     if answer is not None:
         plans = answer.workloads[: len(scene.state.scenario.workload)]
-    else:
-        plans = ()
-    goals = {_goals_of(scene, place, plan) for place, plan in enumerate(plans)}
-    goals.discard("–")
+        goals = {_goals_text(scene, number, plan) for number, plan in enumerate(plans)}
+        goals.discard("–")
     columns: list[_Column] = []
     for column in _COLUMNS:
         if column is not _GOALS_COLUMN:
@@ -157,90 +190,97 @@ def _known_columns(scene: Scene) -> list[_Column]:
 
 
 def _with_long_title(column: _Column) -> _Column:
+    """The column with its longer title, if it has one."""
     if not column.long_title:
         return column
     return column._replace(title=column.long_title, width=cells(column.long_title) + 1)
 
 
-def scenario_table(scene: Scene, room: int) -> Lines:
+def scenario_table(scene: Scene, room: int) -> list[PanelLine]:
     """Goals, servers, workloads in `room` lines; where not all fit, those around the cursor."""
     top = _goals_and_servers(scene)
     key = scene.keymap.first
     if not scene.state.scenario.workload:
         text = f"no workload: {key('sizing.add')} adds one, {key('sizing.load')} loads a file"
-        return [*top, (-1, ()), (-1, ((f"  {text}", "warn"),)), (-1, ())]
-    columns = _columns(scene)
-    name_width = scene.width - 2 - _TARGET - _PER - 2 * _COUNT - sum(column.width for column in columns)
-    body = _workloads(scene, name_width, columns)
-    blank: Lines = []
-    if room >= len(top) + len(body) + 4:
-        blank = [(-1, ())]
+        return [*top, BLANK_LINE, still_line(((f"  {text}", "warn"),)), BLANK_LINE]
+    columns = _fitting_columns(scene)
+    name_width = scene.width - _FIRST_CELLS - _width(columns)
+    body = _workload_lines(scene, name_width, columns)
+    blank: list[PanelLine] = []
+    if room >= len(top) + len(body) + 4:  # 4: the titles, blank lines before and behind, and one that is spare
+        blank = [BLANK_LINE]
     lines = max(1, room - len(top) - 1 - 2 * len(blank))
     first_title = "model"
     if len(body) > lines:
         first_title = f"{len(body) - lines} more: {key('up')} {key('down')}"
-    titles = _titles(first_title, name_width, columns)
-    return [*top, *blank, (-1, ((titles, "muted"),)), *_around(body, scene.state.row, lines), *blank]
+    titles = still_line(((_titles(first_title, name_width, columns), "muted"),))
+    return [*top, *blank, titles, *_lines_around(body, scene.state.row, lines), *blank]
 
 
-def _goals_and_servers(scene: Scene) -> Lines:
+def _goals_and_servers(scene: Scene) -> list[PanelLine]:
     """The row of the goals, then one for each type of server."""
-    lines: Lines = []
-    for place, stop in enumerate(scene.state.stops):
+    lines: list[PanelLine] = []
+    for number, stop in enumerate(scene.state.stops):
         if stop.section == GOALS_SECTION:
-            lines.append((place, _goals(scene, stop)))
+            lines.append(PanelLine(number, _goals_row(scene, stop)))
         elif stop.section == SERVER:
-            lines.append((place, _server(scene, stop)))
+            lines.append(PanelLine(number, _server_row(scene, stop)))
     return lines
 
 
-def _workloads(scene: Scene, name_width: int, columns: Sequence[_Column]) -> Lines:
+def _workload_lines(scene: Scene, name_width: int, columns: Sequence[_Column]) -> list[PanelLine]:
     """A row for each workload."""
-    lines: Lines = []
-    for place, stop in enumerate(scene.state.stops):
+    lines: list[PanelLine] = []
+    for number, stop in enumerate(scene.state.stops):
         if stop.section == WORKLOAD:
-            lines.append((place, _workload(scene, stop, name_width, columns)))
+            lines.append(PanelLine(number, _workload_row(scene, stop, name_width, columns)))
     return lines
 
 
 def _titles(first: str, name_width: int, columns: Sequence[_Column]) -> str:
     """The titles of the columns, `first` over the models."""
-    titles = [left(f"  {first}", name_width + 2), right("target", _TARGET), right("per inst", _PER)]
-    titles += [right("inst", _COUNT), right("GPUs", _COUNT)]
+    titles = [
+        left(f"  {first}", name_width + _CURSOR_CELLS),
+        right("target", _TARGET_CELLS),
+        right("per inst", _CAPACITY_CELLS),
+        right("inst", _COUNT_CELLS),
+        right("GPUs", _COUNT_CELLS),
+    ]
     titles += [right(column.title, column.width) for column in columns]
     return "".join(titles)
 
 
-def _around(body: Lines, cursor: int, room: int) -> Lines:
-    """As many rows as there is room for, with that of the cursor in the middle."""
-    if len(body) <= room:
-        return body
-    chosen = next((number for number, (stop, _) in enumerate(body) if stop == cursor), 0)
-    first = max(0, min(chosen - room // 2, len(body) - room))
-    return body[first : first + room]
+def _lines_around(lines: list[PanelLine], cursor: int, room: int) -> list[PanelLine]:
+    """As many lines as there is room for, with that of the cursor in the middle."""
+    if len(lines) <= room:
+        return lines
+    cursor_line = next((number for number, line in enumerate(lines) if line.stop == cursor), 0)
+    first = max(0, min(cursor_line - room // 2, len(lines) - room))
+    return lines[first : first + room]
 
 
-def _goals(scene: Scene, stop: Stop) -> Row:
+def _goals_row(scene: Scene, stop: Stop) -> Row:
     """The goals of all workloads, and which figures the columns of latencies have."""
-    pieces: list[Piece] = [_begin(scene, stop, "goals  ")]
+    pieces: list[Piece] = [_row_name(scene, stop, "goals  ")]
     for cell, (name, place) in enumerate(zip(("ITL", "TTFT", "E2E"), stop.places(), strict=True)):
         value = getattr(scene.state.scenario, place.field.key)
         sign = "" if value is None else "≤ "
         pieces.append((f"{name} {sign}", "muted"))
         pieces += [*_cell(scene, stop, cell, place.field.shown(value)), ("  ", "text")]
     text = "p95"
-    if any(column.title == "ITL" for column in _columns(scene)):
+    if any(column.title == "ITL" for column in _fitting_columns(scene)):  # else its title says `mean`
         text = "p95; columns: means"
     return (*pieces, (cut(text, max(3, scene.width - cells_of(pieces))), "muted"))
 
 
-def _server(scene: Scene, stop: Stop) -> Row:
+def _server_row(scene: Scene, stop: Stop) -> Row:
     """GPUs, type and price of a server, and how many there may be."""
-    begin = _begin(scene, stop, "server ")
+    name = _row_name(scene, stop, "server ")
     scenario = scene.state.scenario
     server = holder(scenario, SERVER, stop.number)
     if not isinstance(server, Server):
-        return (begin, *_cell(scene, stop, 0, f"as detected; {scene.keymap.first('sizing.gpu')} chooses the GPU type"))
+        text = f"as detected; {scene.keymap.first('sizing.gpu')} chooses the GPU type"
+        return (name, *_cell(scene, stop, 0, text))
     price = server.price_per_gpu_hour
     if price is None:
         price = scene.state.calculation.catalogues.price(server.gpu)
@@ -255,9 +295,10 @@ def _server(scene: Scene, stop: Stop) -> Row:
     spare = ""
     if scenario.spare_servers:
         spare = f"  N+{scenario.spare_servers}"
+    # 34: the name of the row, the number of GPUs, brackets, and the price with its unit.
     gpu = cut(clean(server.gpu, 60), max(8, scene.width - 34 - len(limit) - len(spare)))
     return (
-        begin,
+        name,
         *_cell(scene, stop, 0, f"{server.gpus}"),
         ("x ", "muted"),
         *_cell(scene, stop, 1, gpu),
@@ -267,7 +308,7 @@ def _server(scene: Scene, stop: Stop) -> Row:
     )
 
 
-def _begin(scene: Scene, stop: Stop, name: str) -> Piece:
+def _row_name(scene: Scene, stop: Stop, name: str) -> Piece:
     """The name of a row, with a mark where the cursor is on it."""
     if stop != scene.state.stop:
         return f" {name}", "muted"
@@ -275,74 +316,86 @@ def _begin(scene: Scene, stop: Stop, name: str) -> Piece:
 
 
 def _cell(scene: Scene, stop: Stop, cell: int, text: str) -> list[Piece]:
-    """One value, marked where the cursor is on it, or as it is typed."""
-    here = stop == scene.state.stop and cell == scene.state.cell
+    """One value of a row, in brackets where the cursor is on it; the text that is typed while it is edited."""
+    has_cursor = stop == scene.state.stop and cell == scene.state.cell
     edit = scene.state.edit
-    if here and edit is not None:
+    if has_cursor and edit is not None:
         return [("[", "muted"), *edit.pieces(max(6, cells(edit.text) + 1)), ("]", "muted")]
-    if here and scene.focused:
+    if has_cursor and scene.focused:
         return [("[", "muted"), (text, "strong@"), ("]", "muted")]
     return [(text, "text")]
 
 
-def _workload(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Column]) -> Row:
+def _workload_row(scene: Scene, stop: Stop, name_width: int, columns: Sequence[_Column]) -> Row:
+    """The name, the target and the answer of a workload; the answer is left out where there is none yet."""
     workload = scene.state.scenario.workload[stop.number]
     plan = scene.state.calculation.plan(stop.number)
-    here = stop == scene.state.stop
+    has_cursor = stop == scene.state.stop
     name = left(cut(_short_name(workload), name_width - 1), name_width)
     begin = (f" {name}", "text")
-    if here:
+    if has_cursor:
         begin = (f"▸{name}", "strong@" if scene.focused else "strong")
-    target = _target(scene, here, workload)
+    target = _target_pieces(scene, workload, has_cursor=has_cursor)
     if plan is None:
         return (begin, *target)
-    return (begin, *target, *_per_instance(scene, stop.number, plan), *_figures(scene, stop.number, plan, columns))
+    capacity = _capacity_pieces(scene, stop.number, plan)
+    return (begin, *target, *capacity, *_figures(scene, stop.number, plan, columns))
 
 
 def _figures(scene: Scene, workload: int, plan: WorkloadPlan, columns: Sequence[_Column]) -> list[Piece]:
-    """Instances, GPUs and the further columns of a workload; dashes where it has no answer."""
+    """Instances, GPUs and the further columns of a workload, by its number; dashes where it has no answer."""
     if plan.problem:
-        figures = [(right("–", _COUNT), scene.tone("warn"))] * 2
+        figures = [(right("–", _COUNT_CELLS), scene.tone("warn"))] * 2
         return figures + [(right("–", column.width), scene.tone("text")) for column in columns]
     figures = []
     for value in (plan.instances, plan.gpus):
-        figures.append((right(whole_count(value), _COUNT), scene.tone("strong")))
+        figures.append((right(whole_count(value), _COUNT_CELLS), scene.tone("strong")))
     for column in columns:
         figures.append((right(column.text(scene, workload, plan), column.width), scene.tone("text")))
     return figures
 
 
-def _target(scene: Scene, here: bool, workload: Workload) -> list[Piece]:
-    """The target with its unit, in brackets where the cursor is on it."""
+def _target_pieces(scene: Scene, workload: Workload, *, has_cursor: bool) -> list[Piece]:
+    """The target with its unit, in brackets where the cursor is on it; the text that is typed while it is edited."""
     edit = scene.state.edit
-    room = _TARGET - 3
-    if here and edit is not None:
+    room = _TARGET_CELLS - cells(" []")
+    if has_cursor and edit is not None:
         return [(" [", "muted"), *edit.pieces(room), ("]", "muted")]
-    sign = {"users": "u", "requests_per_s": "/s"}.get(workload.target_kind, "")
-    shown = f"{field(WORKLOAD, 'target').shown(workload.target)}{sign}"
-    if here and scene.focused:
-        return [(" [", "muted"), (right(shown, room), "strong@"), ("]", "muted")]
-    return [(right(f"{shown} ", _TARGET), "text")]
+    sign = _TARGET_SIGNS.get(workload.target_kind, "")
+    text = f"{field(WORKLOAD, 'target').shown(workload.target)}{sign}"
+    if has_cursor and scene.focused:
+        return [(" [", "muted"), (right(text, room), "strong@"), ("]", "muted")]
+    return [(right(f"{text} ", _TARGET_CELLS), "text")]
 
 
-def _per_instance(scene: Scene, workload: int, plan: WorkloadPlan) -> list[Piece]:
-    """Capacity, the limit that holds first, and where it comes from."""
-    mark, tone = _MARKS[plan.source]
-    frozen = scene.ages.get(workload, "")
-    if frozen and plan.source in (Source.MEASURED, Source.RESCALED):
-        mark = f"{mark if plan.source is Source.RESCALED else ''}‖{frozen}"
+def _capacity_pieces(scene: Scene, workload: int, plan: WorkloadPlan) -> list[Piece]:
+    """Capacity of an instance, the limit that holds first, and the mark of its source."""
+    if isinstance(plan.capacity_per_instance, Missing) or plan.problem:
+        return [(right("no answer", _CAPACITY_CELLS), scene.tone("warn"))]
+    mark, tone = _source_mark(plan, scene.ages.get(workload, ""))
+    limit = _LIMIT_NAMES.get(plan.limit, plan.limit)
+    text = f"{whole_count(plan.capacity_per_instance)} {limit}".rstrip()
+    room = _CAPACITY_CELLS - 1 - cells(mark)
+    return [(right(text, room), scene.tone("text")), (f" {mark}", scene.tone(tone))]
+
+
+def _source_mark(plan: WorkloadPlan, frozen_age: str) -> tuple[str, str]:
+    """The mark of the source of a capacity, and its tone; `frozen_age`: age of figures that nothing renews any more."""
+    mark, tone = _SOURCE_MARKS[plan.source]
+    if frozen_age and plan.source is Source.MEASURED:
+        mark = f"‖{frozen_age}"
+        tone = "warn"
+    elif frozen_age and plan.source is Source.RESCALED:
+        mark = f"{mark}‖{frozen_age}"
         tone = "warn"
     if plan.extrapolated:
         mark = f"{mark}!"
         tone = "warn"
-    if isinstance(plan.capacity_per_instance, Missing) or plan.problem:
-        return [(right("no answer", _PER), scene.tone("warn"))]
-    text = f"{whole_count(plan.capacity_per_instance)} {_LIMITS.get(plan.limit, plan.limit)}".rstrip()
-    return [(right(text, _PER - 1 - cells(mark)), scene.tone("text")), (f" {mark}", scene.tone(tone))]
+    return mark, tone
 
 
 def whole_count(value: float | Missing) -> str:
-    """Instances, GPUs: whole where they are few, never rounded down to none."""
+    """A number of instances, GPUs or requests: whole up to five digits, a dash below 1: never `0`."""
     if isinstance(value, Missing) or value > 99_999:
         return count(value)
     if value >= 1:
@@ -351,24 +404,25 @@ def whole_count(value: float | Missing) -> str:
 
 
 def _short_name(workload: Workload) -> str:
-    """Its name without the organisation, safe to print."""
+    """The name of a workload, or of its model without the organisation, safe to print."""
     return clean(workload.name or workload.model.rpartition("/")[2] or workload.model, 60)
 
 
-def fields_page(scene: Scene, room: int) -> Lines:
+def fields_page(scene: Scene, room: int) -> list[PanelLine]:
     """All fields of the opened row in `room` lines; where not all fit, those around the cursor."""
     stop = scene.state.stop
-    places = scene.state.stop.places(all_fields=True)
-    chosen = min(scene.state.cell, len(places) - 1)
-    title = f" {_name_of(scene, stop)}: field {chosen + 1} of {len(places)}"
-    rows: Lines = []
+    places = stop.places(all_fields=True)
+    cursor = min(scene.state.cell, len(places) - 1)
+    lines: list[PanelLine] = []
     for number, place in enumerate(places):
-        rows.append((number, _field(scene, place, here=number == chosen)))
-    tone = "focus" if scene.focused else "strong"
-    return [(-1, ((cut(title, scene.width), tone),)), *_around(rows, chosen, max(1, room - 2)), (-1, ())]
+        lines.append(PanelLine(number, _field_row(scene, place, has_cursor=number == cursor)))
+    title = f" {_opened_name(scene, stop)}: field {cursor + 1} of {len(places)}"
+    title_tone = "focus" if scene.focused else "strong"
+    title_line = still_line(((cut(title, scene.width), title_tone),))
+    return [title_line, *_lines_around(lines, cursor, max(1, room - 2)), BLANK_LINE]
 
 
-def _name_of(scene: Scene, stop: Stop) -> str:
+def _opened_name(scene: Scene, stop: Stop) -> str:
     """The name of an opened row."""
     row = holder(scene.state.scenario, stop.section, stop.number)
     if isinstance(row, Workload):
@@ -380,29 +434,30 @@ def _name_of(scene: Scene, stop: Stop) -> str:
     return "server"
 
 
-def _field(scene: Scene, place: FieldPlace, *, here: bool) -> Row:
-    """Name, value in effect, and where that comes from; the field under the cursor is marked."""
+def _field_row(scene: Scene, place: FieldPlace, *, has_cursor: bool) -> Row:
+    """Name, value in effect, and its origin; the field under the cursor is marked."""
     state = scene.state
-    width = scene.width
-    marked = here and scene.focused
-    begin: Piece = (f" {left(place.field.name, _FIELD_NAME)}", "text")
-    if marked:
-        begin = (f"▸{left(place.field.name, _FIELD_NAME - 1)}[", "text@")
+    is_marked = has_cursor and scene.focused
+    name: Piece = (f" {left(place.field.name, _FIELD_NAME_CELLS)}", "text")
+    if is_marked:
+        name = (f"▸{left(place.field.name, _FIELD_NAME_CELLS - 1)}[", "text@")
+    room = scene.width - cells(name[0])
     if state.edit is not None and state.edit.place == place:
-        reason = cut(state.edit.reason, max(0, width - _FIELD_NAME - _FIELD_VALUE - 4))
-        return (begin, *state.edit.pieces(_FIELD_VALUE), (f"] {reason}", "warn"))
+        reason = cut(state.edit.reason, max(0, room - _FIELD_VALUE_CELLS - 3))  # 3: the bracket, a blank, the margin
+        return (name, *state.edit.pieces(_FIELD_VALUE_CELLS), (f"] {reason}", "warn"))
     in_effect = effect(place, state.version, state.calculation)
-    value = cut(_value_text(scene, place, in_effect.value), max(0, width - _FIELD_NAME - 3))
-    if marked:
+    value = cut(_value_text(scene, place, in_effect.value), max(0, room - 2))  # 2: the bracket and the margin
+    if is_marked:
         value = f"{value}]"
-    room = max(_FIELD_VALUE, cells(value))
-    origin = cut(clean(in_effect.origin, 60), max(0, width - _FIELD_NAME - room - 3))
+    value_cells = max(_FIELD_VALUE_CELLS, cells(value))
+    origin = cut(clean(in_effect.origin, 60), max(0, room - value_cells - 2))  # 2: a blank and the margin
+    value_tone = scene.tone("text")
+    origin_tone = "muted"
     if in_effect.origin == "typed":
-        tones = ("strong", "accent")
-    else:
-        tones = (scene.tone("text"), "muted")
-    ground = "@" if marked else ""
-    return (begin, (left(value, room), f"{tones[0]}{ground}"), (f" {origin}", f"{tones[1]}{ground}"))
+        value_tone = "strong"
+        origin_tone = "accent"
+    ground = "@" if is_marked else ""
+    return (name, (left(value, value_cells), f"{value_tone}{ground}"), (f" {origin}", f"{origin_tone}{ground}"))
 
 
 def _value_text(scene: Scene, place: FieldPlace, value: Value) -> str:
