@@ -16,11 +16,11 @@ from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 
 USUAL: Final = ("L40S", "A100 SXM4 80GB", "H100 SXM5 80GB", "H200 SXM 141GB", "B200 SXM 180GB")
 """Types that most people ask about, by their names in the catalogue."""
-_OPEN: Final[dict[str, Any]] = dict.fromkeys(
+_OF_ONE_TYPE: Final[dict[str, Any]] = dict.fromkeys(
     ("capacity_per_instance", "memory_gb", "busy_ratio", "kv_pool_tokens", "prefill_tokens_per_s")
 )
-"""Fields of a workload that hold on the GPU that they were typed for alone."""
-_SAME: Final = 0.005
+"""Fields of a workload that hold on the GPU that they were typed for alone, each with None: not typed."""
+_SAME_SHARE: Final = 0.005
 """Share by which two figures may differ and still count as the same."""
 
 
@@ -28,7 +28,7 @@ class ComparedFigure(NamedTuple):
     """A column of the comparison."""
 
     key: str
-    """Field of the totals, or of the plan of a workload."""
+    """Field of the totals, or of the plan of a workload (`of_workload`)."""
     title: str
     keep: int
     """Columns with the lower number leave first where there is no room."""
@@ -37,22 +37,23 @@ class ComparedFigure(NamedTuple):
     rises: bool = False
     """Whether more of it is better."""
     of_workload: bool = False
+    """Whether each workload has a value of its own."""
 
 
 COMPARISON_FIGURES: Final = (
-    ComparedFigure("tp", "TP", 11, of_workload=True),
-    ComparedFigure("instances", "inst", 9),
-    ComparedFigure("gpus", "GPUs", 12, "fewest GPUs"),
-    ComparedFigure("servers", "servers", 2),
-    ComparedFigure("price_per_hour", "$/h", 10, "cheapest"),
-    ComparedFigure("price_per_mtok", "$/1M tok", 7, "cheapest token"),
-    ComparedFigure("itl_s", "ITL mean", 6, of_workload=True),
-    ComparedFigure("limit", "limit", 8, of_workload=True),
-    ComparedFigure("power_w", "max power", 5, "least power"),
-    ComparedFigure("tokens_per_j", "tok/J", 4, "most tokens/J", rises=True),
-    ComparedFigure("source", "from", 3, of_workload=True),
+    ComparedFigure("tp", "TP", keep=11, of_workload=True),
+    ComparedFigure("instances", "inst", keep=9),
+    ComparedFigure("gpus", "GPUs", keep=12, best="fewest GPUs"),
+    ComparedFigure("servers", "servers", keep=2),
+    ComparedFigure("price_per_hour", "$/h", keep=10, best="cheapest"),
+    ComparedFigure("price_per_mtok", "$/1M tok", keep=7, best="cheapest token"),
+    ComparedFigure("itl_s", "ITL mean", keep=6, of_workload=True),
+    ComparedFigure("limit", "limit", keep=8, of_workload=True),
+    ComparedFigure("power_w", "max power", keep=5, best="least power"),
+    ComparedFigure("tokens_per_j", "tok/J", keep=4, best="most tokens/J", rises=True),
+    ComparedFigure("source", "from", keep=3, of_workload=True),
 )
-"""In the order of the table, on the screen and in text."""
+"""Columns of the comparison in the order of the table, on the screen and in text."""
 
 
 class Comparison(NamedTuple):
@@ -74,15 +75,15 @@ class Comparison(NamedTuple):
     @property
     def shown(self) -> tuple[ComparedFigure, ...]:
         """The columns that have a figure in some row."""
-        sound = self._sound
-        shown = []
+        rows = self._rows_with_answer
+        figures = []
         for figure in COMPARISON_FIGURES:
-            if any(_has(figure, row) for row in sound):
-                shown.append(figure)
-        return tuple(shown)
+            if any(_has_figure(figure, row) for row in rows):
+                figures.append(figure)
+        return tuple(figures)
 
     @property
-    def _sound(self) -> list[Compared]:
+    def _rows_with_answer(self) -> list[Compared]:
         """The rows that have an answer."""
         return [row for row in self.rows if not row.problem]
 
@@ -99,20 +100,20 @@ class Comparison(NamedTuple):
     @property
     def unpriced(self) -> bool:
         """Whether no row has a price, though some row has an answer."""
-        sound = self._sound
-        return bool(sound) and all(isinstance(row.totals.price_per_hour, Missing) for row in sound)
+        rows = self._rows_with_answer
+        return bool(rows) and all(isinstance(row.totals.price_per_hour, Missing) for row in rows)
 
     @property
     def best(self) -> tuple[str, ...]:
-        """Names of the best values that are marked."""
-        marked = set[str]()
+        """Names of the best values that are marked in some row."""
+        marked_keys = set[str]()
         for row in self.rows:
-            marked.update(row.best)
-        best = []
+            marked_keys.update(row.best)
+        names = []
         for figure in COMPARISON_FIGURES:
-            if figure.key in marked:
-                best.append(figure.best)
-        return tuple(best)
+            if figure.key in marked_keys:
+                names.append(figure.best)
+        return tuple(names)
 
 
 def compare(
@@ -126,25 +127,27 @@ def compare(
     types first and then the usual ones.
 
     Like for like: a TP that was typed is held on every type; else each type has the TP that takes the fewest GPUs,
-    the one that runs now as well. The power is the boards' limit on every type. Where the plan itself (`now`, where it
-    is there already) differs from what its type comes to so, it is the first row. Typed capacities, memory and busy
-    shares hold on the type that they were typed for; on others formulas decide. Workloads that did not change since
-    the comparison `before` are not asked anew.
+    also the type that runs now. The power is the boards' limit on every type. Where the plan itself differs from the
+    row of its type for these reasons, it is the first row (`now`: that plan, if it was made already). Typed
+    capacities, memory and busy shares hold on the type that they were typed for; on others formulas decide. Workloads
+    that did not change since the comparison `before` are not worked out anew.
     """
     scenario = with_server(scenario, catalogues)
     if scenario.server:
         shape = scenario.server[0]
     else:
         shape = Server("")
-    own = scenario.gpu_types
-    earlier = before.plans if before is not None else {}
+    own_gpus = scenario.gpu_types
+    earlier_plans: Mapping[str, DetailedPlan] = {}
+    if before is not None:
+        earlier_plans = before.plans
     plans = {}
-    for name in _types(own, gpus, catalogues):
-        plans[name] = _on(scenario, catalogues, shape, name, earlier.get(name))
-    without = _without(plans.values())
+    for gpu in _gpus_to_compare(own_gpus, gpus, catalogues):
+        plans[gpu] = _plan_on(scenario, catalogues, shape, gpu, earlier_plans.get(gpu))
+    without = _unanswered(plans.values())
     rows = _rows(plans, without)
-    planned_row = _as_planned(now or plan(scenario, catalogues), own, without)
-    if planned_row is not None and _is_other(planned_row, rows):
+    planned_row = _planned_row(now or plan(scenario, catalogues), own_gpus, without)
+    if planned_row is not None and _is_row_of_its_own(planned_row, rows):
         rows.insert(0, planned_row)
     return Comparison(tuple(rows), without, _tp_typed(scenario), plans)
 
@@ -152,26 +155,28 @@ def compare(
 def _rows(plans: Mapping[str, DetailedPlan], without: tuple[str, ...]) -> list[Compared]:
     """A row for each type, with the best values marked."""
     rows = []
-    for name, on_type in plans.items():
-        rows.append(_row(name, _at_limits(on_type.answer), without))
+    for gpu, plan_on_type in plans.items():
+        rows.append(_row(gpu, _with_limits_as_source(plan_on_type.answer), without))
     marked = []
-    for row, best in zip(rows, _best(rows), strict=True):
+    for row, best in zip(rows, _best_marks(rows), strict=True):
         marked.append(msgspec.structs.replace(row, best=best))
     return marked
 
 
-def _is_other(planned_row: Compared, rows: Sequence[Compared]) -> bool:
-    """Whether the plan itself differs from each row of its type."""
+def _is_row_of_its_own(planned_row: Compared, rows: Sequence[Compared]) -> bool:
+    """Whether the plan itself is to have a row: its type has none, or one with other figures."""
     return all(_differs(planned_row, row) for row in rows if row.gpu == planned_row.gpu)
 
 
-def _types(own: Sequence[str], gpus: Sequence[str] | None, catalogues: Catalogues) -> tuple[str, ...]:
+def _gpus_to_compare(own: Sequence[str], gpus: Sequence[str] | None, catalogues: Catalogues) -> tuple[str, ...]:
     """Catalogue names of the types that are asked for; by default the scenario's own and the usual ones."""
-    asked = (*own, *USUAL) if gpus is None else gpus
-    return tuple(dict.fromkeys(catalogues.gpu_name(gpu) for gpu in asked))
+    if gpus is None:
+        gpus = (*own, *USUAL)
+    return tuple(dict.fromkeys(catalogues.gpu_name(gpu) for gpu in gpus))
 
 
 def _tp_typed(scenario: Scenario) -> tuple[bool, ...]:
+    """Whether the TP of each workload was typed."""
     return tuple(bool(workload.tp) for workload in scenario.workload)
 
 
@@ -190,51 +195,57 @@ def gpu_type(text: str, catalogues: Catalogues) -> str:
     try:
         return catalogues.gpus.find(text).name
     except ValueError:
-        usual = []
+        usual_names = []
         for name in USUAL:
             if name.split()[0].casefold() == text.casefold():
-                usual.append(name)
-        if len(usual) != 1:
+                usual_names.append(name)
+        if len(usual_names) != 1:
             raise
-        return catalogues.gpu_name(usual[0])
+        return catalogues.gpu_name(usual_names[0])
 
 
-def on_gpu(scenario: Scenario, own: Server | None, gpu: str) -> Scenario:
-    """The scenario on servers of the same size with one type of GPU; what was typed for another type is open."""
-    if own is not None and own.gpu == gpu:
-        return msgspec.structs.replace(scenario, server=(own,))
-    if own is None:
-        shape = Server(gpu)
-    else:
-        shape = Server(gpu, own.gpus, own.nvlink_gpus, price_per_hour=own.price_per_hour)
-    return msgspec.structs.replace(scenario, server=(shape,), workload=tuple(map(_opened, scenario.workload)))
+def _scenario_on(scenario: Scenario, server: Server, gpu: str) -> Scenario:
+    """The scenario on servers of the size of `server` with one type of GPU.
+
+    On another type than that of `server`, what was typed for its GPUs is as if nobody had typed it.
+    """
+    if server.gpu == gpu:
+        return msgspec.structs.replace(scenario, server=(server,))
+    same_size = Server(gpu, server.gpus, server.nvlink_gpus, price_per_hour=server.price_per_hour)
+    workloads = tuple(map(_without_typed_figures, scenario.workload))
+    return msgspec.structs.replace(scenario, server=(same_size,), workload=workloads)
 
 
-def _opened(workload: Workload) -> Workload:
-    """Without what holds on one type alone; the very same one where nothing of that was typed."""
-    if all(getattr(workload, name) is None for name in _OPEN):
+def _without_typed_figures(workload: Workload) -> Workload:
+    """The workload without typed figures of one type of GPU; the very same object where nothing of that was typed, as
+    needs are kept by its identity."""
+    if all(getattr(workload, name) is None for name in _OF_ONE_TYPE):
         return workload
-    return msgspec.structs.replace(workload, **_OPEN)
+    return msgspec.structs.replace(workload, **_OF_ONE_TYPE)
 
 
-def _on(
+def _plan_on(
     scenario: Scenario, catalogues: Catalogues, shape: Server, gpu: str, before: DetailedPlan | None
 ) -> DetailedPlan:
-    """The plan on servers with one type of GPU, at the watts of its board."""
-    like = shape
+    """The plan on servers of the size of `shape` with one type of GPU, at the watts of its board.
+
+    Prices are those of the scenario's first server with this type, if it has one. `before`: an earlier plan on the
+    type, whose unchanged workloads are taken from it.
+    """
+    priced = shape
     for server in reversed(scenario.server):
         if server.gpu == gpu:
-            like = server
-    like = msgspec.structs.replace(like, gpus=shape.gpus, nvlink_gpus=shape.nvlink_gpus, count=0)
-    alone = on_gpu(scenario, like, gpu)
-    server = msgspec.structs.replace(alone.server[0], gpu_power_w=_limit_w(gpu, catalogues))
-    alone = msgspec.structs.replace(alone, server=(server,))
-    return detailed_plan(alone, catalogues, before=before, any_tp=True)
+            priced = server
+    resized = msgspec.structs.replace(priced, gpus=shape.gpus, nvlink_gpus=shape.nvlink_gpus, count=0)
+    on_type = _scenario_on(scenario, resized, gpu)
+    at_limit = msgspec.structs.replace(on_type.server[0], gpu_power_w=_limit_w(gpu, catalogues))
+    on_type = msgspec.structs.replace(on_type, server=(at_limit,))
+    return detailed_plan(on_type, catalogues, before=before, any_tp=True)
 
 
-def _at_limits(answer: Answer) -> Answer:
+def _with_limits_as_source(answer: Answer) -> Answer:
     """The answer with watts that are called what they are: the boards' limit, which nobody typed."""
-    return msgspec.structs.replace(answer, workloads=tuple(map(_at_limit, answer.workloads)))
+    return msgspec.structs.replace(answer, workloads=tuple(map(_with_limit_as_source, answer.workloads)))
 
 
 def _limit_w(gpu: str, catalogues: Catalogues) -> float | None:
@@ -245,22 +256,23 @@ def _limit_w(gpu: str, catalogues: Catalogues) -> float | None:
         return None
 
 
-def _at_limit(row: WorkloadPlan) -> WorkloadPlan:
-    if row.power_source == "typed":
-        return msgspec.structs.replace(row, power_source="limit")
-    return row
+def _with_limit_as_source(workload: WorkloadPlan) -> WorkloadPlan:
+    """The plan of a workload with the limit as the source of watts that `_plan_on` put where typed ones stand."""
+    if workload.power_source == "typed":
+        return msgspec.structs.replace(workload, power_source="limit")
+    return workload
 
 
-def _without(plans: Iterable[DetailedPlan]) -> tuple[str, ...]:
-    """Workloads that have no answer on any type, where others have one."""
-    without = {on_type.answer.without for on_type in plans}
-    if len(without) == 1:
-        return without.pop()
+def _unanswered(plans: Iterable[DetailedPlan]) -> tuple[str, ...]:
+    """Workloads that have no answer, where others have one, if they are the same on each type; else none."""
+    unanswered_sets = {plan_on_type.answer.without for plan_on_type in plans}
+    if len(unanswered_sets) == 1:
+        return unanswered_sets.pop()
     return ()
 
 
 def _row(gpu: str, answer: Answer, without: tuple[str, ...], *, as_planned: bool = False) -> Compared:
-    """The answer on one type; where the same workloads have none on any type, that of the others."""
+    """The row of one type. `without`: workloads that have no answer on any type, which its sums leave out."""
     if without:
         return Compared(gpu, answer.totals_without, answer.workloads, as_planned=as_planned)
     problem = answer.problem
@@ -269,26 +281,29 @@ def _row(gpu: str, answer: Answer, without: tuple[str, ...], *, as_planned: bool
     return Compared(gpu, answer.totals, answer.workloads, problem=problem, as_planned=as_planned)
 
 
-def _as_planned(answer: Answer, own: Sequence[str], without: tuple[str, ...]) -> Compared | None:
-    """The row of the plan itself; None where no server is given or it has no answer."""
-    if not own or answer.without != without:
+def _planned_row(answer: Answer, own_gpus: Sequence[str], without: tuple[str, ...]) -> Compared | None:
+    """The row of the plan itself; None where no server is given, it has no answer, or leaves out other workloads."""
+    if not own_gpus or answer.without != without:
         return None
-    row = _row(" + ".join(own), answer, without, as_planned=True)
-    return None if row.problem else row
+    row = _row(" + ".join(own_gpus), answer, without, as_planned=True)
+    if row.problem:
+        return None
+    return row
 
 
-def _differs(now: Compared, row: Compared) -> bool:
+def _differs(planned_row: Compared, row: Compared) -> bool:
     """Whether the plan itself takes another TP, or another number of GPUs or servers, than its type comes to."""
-    if (now.totals.gpus, now.totals.servers) != (row.totals.gpus, row.totals.servers):
+    if (planned_row.totals.gpus, planned_row.totals.servers) != (row.totals.gpus, row.totals.servers):
         return True
-    return _tensor_parallels(now) != _tensor_parallels(row)
+    return _tensor_parallels(planned_row) != _tensor_parallels(row)
 
 
 def _tensor_parallels(row: Compared) -> list[int]:
+    """TP of each workload."""
     return [workload.tp for workload in row.workloads]
 
 
-def _has(figure: ComparedFigure, row: Compared) -> bool:
+def _has_figure(figure: ComparedFigure, row: Compared) -> bool:
     """Whether a row has a figure; of figures of workloads whether one of them has it. A TP of 0 is not known."""
     if not figure.of_workload:
         return not isinstance(getattr(row.totals, figure.key), Missing)
@@ -299,21 +314,21 @@ def _has(figure: ComparedFigure, row: Compared) -> bool:
     return False
 
 
-def _best(rows: Sequence[Compared]) -> list[tuple[str, ...]]:
-    """For each row the columns in which no other is better; none of a column in which all are the same."""
+def _best_marks(rows: Sequence[Compared]) -> list[tuple[str, ...]]:
+    """For each row the keys of the columns in which no other is better; none of a column in which all are the same."""
     marks: list[tuple[str, ...]] = [()] * len(rows)
     for figure in COMPARISON_FIGURES:
         if not figure.best:
             continue
         values = _known_values(rows, figure.key)
-        if len(values) < 2 or _alike(min(values.values()), max(values.values())):
+        if len(values) < 2 or _about_equal(min(values.values()), max(values.values())):
             continue
         if figure.rises:
-            top = max(values.values())
+            best_value = max(values.values())
         else:
-            top = min(values.values())
+            best_value = min(values.values())
         for index, value in values.items():
-            if _alike(value, top):
+            if _about_equal(value, best_value):
                 marks[index] += (figure.key,)
     return marks
 
@@ -322,14 +337,12 @@ def _known_values(rows: Sequence[Compared], key: str) -> dict[int, float]:
     """Index of a row -> its figure, of the rows without a problem that have it."""
     values = {}
     for index, row in enumerate(rows):
-        if row.problem:
-            value = None
-        else:
-            value = number(getattr(row.totals, key))
-        if value is not None and math.isfinite(value):
+        value = number(getattr(row.totals, key))
+        if not row.problem and value is not None and math.isfinite(value):
             values[index] = value
     return values
 
 
-def _alike(value: float, other: float) -> bool:
-    return abs(value - other) <= _SAME * max(abs(value), abs(other))
+def _about_equal(value: float, other: float) -> bool:
+    """Whether two figures count as the same."""
+    return abs(value - other) <= _SAME_SHARE * max(abs(value), abs(other))
