@@ -26,12 +26,13 @@ MOST_BUSY: Final = 0.9
 """Share of the time that prefill instances compute at most, whatever the planning factor: above it prompts queue for
 many times as long as they take. aiconfigurator plans with the same share."""
 _EPSILON: Final = 1e-9
-ALONE: Final = {False: 1.6, True: 3.2}
-"""Times the computation of `prompt_s` that a step of prompts alone takes, dense and MoE. Its efficiency is that of
+"""Part of an instance that rounding may add, and the seconds that a prompt takes at least."""
+PROMPTS_ALONE: Final = {False: 1.6, True: 3.2}
+"""Is it a MoE? -> times the computation of `prompt_s` that a step of prompts alone takes. Its efficiency is that of
 prompts beside decoding, whose reads hide a part of them. From TTFT of measured vLLM and TensorRT-LLM servers with
 prompts of 4,000 tokens or more and at most 4 requests in flight, 25 dense and 64 MoE rows: the lower quartile, as in
 others requests waited for each other."""
-_MORE_PREFILL: Final = 4
+_MOST_MORE_PREFILL: Final = 4
 """Times the instances that the rate needs, up to which more of them are tried for a TTFT goal."""
 NOT_MEASURED: Final = "disaggregated: not measured, estimate by roofline"
 
@@ -41,23 +42,26 @@ class Prefill(NamedTuple):
 
     instance: Instance
     prompt_s: float
-    """Computing one prompt, alone."""
+    """Seconds that it computes one prompt, alone."""
     ranks: int
     """Prompts that it computes at once."""
 
     @property
     def requests_per_s(self) -> float:
-        """Prompts that it computes with nothing to wait for."""
+        """Prompts per second that it computes if it always has some."""
         return self.ranks / self.prompt_s
 
     def wait_s(self, instances: int, requests_per_s: float) -> float:
-        """Mean time in the queue of a pool of so many (M/D/c by Sakasegawa's formula); infinite where it grows."""
-        servers = instances * self.ranks
-        busy = requests_per_s * self.prompt_s / servers
-        if busy >= 1.0:
+        """Mean seconds in the queue of a pool of so many instances; infinite where the queue grows without end.
+
+        M/D/c by Sakasegawa's formula, with each rank as a server.
+        """
+        ranks = instances * self.ranks
+        busy_ratio = requests_per_s * self.prompt_s / ranks
+        if busy_ratio >= 1.0:
             return math.inf
-        queued: float = busy ** (math.sqrt(2.0 * (servers + 1.0)) - 1.0)
-        return self.prompt_s * queued / (2.0 * servers * (1.0 - busy))
+        waiting_share: float = busy_ratio ** (math.sqrt(2.0 * (ranks + 1.0)) - 1.0)
+        return self.prompt_s * waiting_share / (2.0 * ranks * (1.0 - busy_ratio))
 
 
 class Transfer(NamedTuple):
@@ -84,16 +88,17 @@ class PoolSizes(NamedTuple):
     requests_per_s: float
     """At the target."""
     prefill_instances: int
+    """Without spares; so `decode_instances`."""
     decode_instances: int
-    busy_most: float
+    most_busy_ratio: float
     """Share of the time that prefill instances may compute."""
 
     @property
     def gpus(self) -> int:
         """GPUs of both pools, with as many spare instances of each as the workload has."""
         spares = self.decode.spares
-        prefill = (self.prefill_instances + spares) * self.prefill.instance.gpus
-        return prefill + (self.decode_instances + spares) * self.decode.instance.gpus
+        prefill_gpus = (self.prefill_instances + spares) * self.prefill.instance.gpus
+        return prefill_gpus + (self.decode_instances + spares) * self.decode.instance.gpus
 
     @property
     def itl_s(self) -> float:
@@ -108,20 +113,20 @@ class PoolSizes(NamedTuple):
 
     @property
     def decode_requests_per_s(self) -> float:
-        """Requests that a decode instance serves at the load that it is planned with."""
+        """Requests per second that a decode instance serves at the load that it is planned with."""
         return self.decode.planned / _stay_s(self.decode, self.transfer)
 
     @property
     def carried_per_s(self) -> float:
         """Requests per second that both pools can carry as planned."""
-        prefill = self.prefill_instances * self.prefill.requests_per_s * self.busy_most
-        return min(prefill, self.decode_instances * self.decode_requests_per_s)
+        prefill_per_s = self.prefill_instances * self.prefill.requests_per_s * self.most_busy_ratio
+        return min(prefill_per_s, self.decode_instances * self.decode_requests_per_s)
 
     @property
     def tokens_per_s_per_gpu(self) -> float:
-        """Output tokens of that for each GPU, spares left out."""
-        prefill = self.prefill_instances * self.prefill.instance.gpus
-        gpus = prefill + self.decode_instances * self.decode.instance.gpus
+        """Output tokens per second of the requests that both pools can carry, for each GPU, spares left out."""
+        prefill_gpus = self.prefill_instances * self.prefill.instance.gpus
+        gpus = prefill_gpus + self.decode_instances * self.decode.instance.gpus
         return self.carried_per_s * (self.decode.instance.answer_tokens or 0.0) / gpus
 
 
@@ -131,27 +136,32 @@ def compare_disaggregated(demand: Demand, scenario: Scenario, catalogues: Catalo
     if settings is None:
         return None
     try:
-        split = _best(demand, settings, scenario, catalogues)
+        split = _best_split(demand, settings, scenario, catalogues)
     except ValueError as why:
         return DisaggregatedPlan(text=f"no answer: {why}", problem=str(why))
-    aggregated = INFEASIBLE if demand.problem else demand.gpus
-    saving = INFEASIBLE if demand.problem else 1.0 - split.gpus / demand.gpus
-    prefill = _pool(split.prefill.instance, split.prefill_instances + split.decode.spares)
-    decode = _pool(split.decode.instance, split.decode_instances + split.decode.spares)
-    prefill_per_s = split.prefill.requests_per_s * split.busy_most
+    aggregated_gpus: Reading = INFEASIBLE
+    saving_ratio: Reading = INFEASIBLE
+    aggregated_tokens_per_s_per_gpu: Reading = INFEASIBLE
+    if not demand.problem:
+        aggregated_gpus = demand.gpus
+        saving_ratio = 1.0 - split.gpus / demand.gpus
+        aggregated_tokens_per_s_per_gpu = _aggregated_tokens_per_s_per_gpu(demand)
+    spares = split.decode.spares
+    prefill = _pool_plan(split.prefill.instance, split.prefill_instances + spares)
+    decode = _pool_plan(split.decode.instance, split.decode_instances + spares)
+    pools = f"{_pool_text(prefill, 'prefill')} + {_pool_text(decode, 'decode')}, {counted(split.gpus, 'GPU')}"
+    prefill_per_s = split.prefill.requests_per_s * split.most_busy_ratio
+    decode_per_s = split.decode_requests_per_s
     return DisaggregatedPlan(
         prefill=msgspec.structs.replace(prefill, requests_per_s=prefill_per_s),
-        decode=msgspec.structs.replace(
-            decode, requests_per_s=split.decode_requests_per_s, running=split.decode.planned
-        ),
-        text=f"{_named(prefill, 'prefill')} + {_named(decode, 'decode')}, {counted(split.gpus, 'GPU')}; "
-        f"{_against(aggregated, saving)}",
+        decode=msgspec.structs.replace(decode, requests_per_s=decode_per_s, running=split.decode.planned),
+        text=f"{pools}; {_saving_text(aggregated_gpus, saving_ratio)}",
         gpus=float(split.gpus),
-        aggregated_gpus=aggregated,
-        saving_ratio=saving,
+        aggregated_gpus=aggregated_gpus,
+        saving_ratio=saving_ratio,
         requests_per_s=split.requests_per_s,
         tokens_per_s_per_gpu=split.tokens_per_s_per_gpu,
-        aggregated_tokens_per_s_per_gpu=INFEASIBLE if demand.problem else _aggregated(demand),
+        aggregated_tokens_per_s_per_gpu=aggregated_tokens_per_s_per_gpu,
         ttft_s=split.ttft_s,
         itl_s=split.itl_s,
         transfer_bytes=split.transfer.size_bytes,
@@ -160,11 +170,12 @@ def compare_disaggregated(demand: Demand, scenario: Scenario, catalogues: Catalo
     )
 
 
-def _pool(instance: Instance, count: int) -> PoolPlan:
+def _pool_plan(instance: Instance, count: int) -> PoolPlan:
+    """A pool of so many instances, without rates."""
     return PoolPlan(instances=count, gpus=count * instance.gpus, tp=instance.tp, dp=instance.dp)
 
 
-def _named(pool: PoolPlan, name: str) -> str:
+def _pool_text(pool: PoolPlan, name: str) -> str:
     """A pool in words: `3 prefill of TP 1`."""
     ranks = ""
     if pool.dp > 1:
@@ -172,34 +183,35 @@ def _named(pool: PoolPlan, name: str) -> str:
     return f"{pool.instances:,} {name} of TP {pool.tp}{ranks}"
 
 
-def _against(aggregated: Reading, saving: Reading) -> str:
+def _saving_text(aggregated_gpus: Reading, saving_ratio: Reading) -> str:
     """Share that the pools save against the aggregated plan: `aggregated 16 GPUs: saves 19 %`."""
-    if isinstance(aggregated, Missing) or isinstance(saving, Missing):
+    if isinstance(aggregated_gpus, Missing) or isinstance(saving_ratio, Missing):
         return "no aggregated plan"
-    beside = f"aggregated {counted(round(aggregated), 'GPU')}"
-    share = f"{abs(saving) * 100:.0f} %"
-    if saving > 0.0:
-        return f"{beside}: saves {share}"
-    if saving < 0.0:
-        return f"{beside}: needs {share} more"
-    return f"{beside}: the same"
+    aggregated = f"aggregated {counted(round(aggregated_gpus), 'GPU')}"
+    share = f"{abs(saving_ratio) * 100:.0f} %"
+    if saving_ratio > 0.0:
+        return f"{aggregated}: saves {share}"
+    if saving_ratio < 0.0:
+        return f"{aggregated}: needs {share} more"
+    return f"{aggregated}: the same"
 
 
-def _best(demand: Demand, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues) -> PoolSizes:
+def _best_split(demand: Demand, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues) -> PoolSizes:
     """The split that needs the fewest GPUs, of several the one with the largest goodput per GPU.
 
     ValueError says why there is none.
     """
     server = demand.instance.server
-    if server is None:
-        here = scenario
-    else:
-        here = msgspec.structs.replace(scenario, server=(server,))
+    on_server = scenario
+    if server is not None:  # both pools stand on the type of GPU of the aggregated plan
+        on_server = msgspec.structs.replace(scenario, server=(server,))
     splits = list[PoolSizes]()
     problems = list[str]()
-    for prefill in _prefills(demand.workload, settings, here, catalogues):
-        for parallel in _parallels(demand.workload, settings.decode_tp, settings.decode_dp, here, catalogues):
-            split = _split_or_why(prefill, parallel, settings, here, catalogues)
+    for prefill in _prefill_instances(demand.workload, settings, on_server, catalogues):
+        for decode_workload in _at_each_tp(
+            demand.workload, settings.decode_tp, settings.decode_dp, on_server, catalogues
+        ):
+            split = _split_or_why(prefill, decode_workload, settings, on_server, catalogues)
             if isinstance(split, str):
                 problems.append(split)
             else:
@@ -209,7 +221,7 @@ def _best(demand: Demand, settings: Disaggregated, scenario: Scenario, catalogue
     return min(splits, key=lambda split: (split.gpus, -split.tokens_per_s_per_gpu))
 
 
-def _parallels(
+def _at_each_tp(
     workload: Workload, tp: int | None, dp: int | None, scenario: Scenario, catalogues: Catalogues
 ) -> Iterator[Workload]:
     """The workload at each TP that a pool may have. ValueError where none holds it."""
@@ -219,58 +231,67 @@ def _parallels(
     first = resolve(bare, scenario, catalogues)
     if first.problem:
         raise ValueError(first.problem)
-    for size in (tp,) if tp else dict.fromkeys((*first.tps, first.tp)):
+    sizes = dict.fromkeys((*first.tps, first.tp))
+    if tp:
+        sizes = {tp: None}
+    for size in sizes:
         yield msgspec.structs.replace(bare, tp=size)
 
 
-def _prefills(
+def _prefill_instances(
     workload: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
 ) -> Iterator[Prefill]:
     """The instances that a prefill pool may have. ValueError where lengths or dimensions are not known."""
-    for parallel in _parallels(workload, settings.prefill_tp, settings.prefill_dp, scenario, catalogues):
-        instance = resolve(parallel, scenario, catalogues)
+    for at_tp in _at_each_tp(workload, settings.prefill_tp, settings.prefill_dp, scenario, catalogues):
+        instance = resolve(at_tp, scenario, catalogues)
         setting = instance.setting
         if setting is None:
             raise ValueError("needs the model's dimensions, prompt_tokens and answer_tokens")
+        # Pipeline stages work on several prompts at once, as data-decode_workload ranks do.
         ranks = instance.gpus // instance.tp
-        alone_s = ALONE[bool(setting.llm.experts)] * prompt_s(setting) + layers_s(setting)
-        typed = workload.prefill_tokens_per_s
-        if typed is not None:
-            alone_s = setting.mix.new_tokens * ranks / typed
+        alone_s = PROMPTS_ALONE[bool(setting.llm.experts)] * prompt_s(setting) + layers_s(setting)
+        typed_tokens_per_s = workload.prefill_tokens_per_s
+        if typed_tokens_per_s is not None:
+            alone_s = setting.mix.new_tokens * ranks / typed_tokens_per_s
         yield Prefill(instance, max(alone_s, _EPSILON), ranks)
 
 
 def _split_or_why(
-    prefill: Prefill, parallel: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
+    prefill: Prefill, decode_workload: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
 ) -> PoolSizes | str:
-    """A split, or why this pair of parallelisms has none."""
+    """The split for a prefill instance and a parallelism of decode instances, or why there is none."""
     try:
-        return _split(prefill, parallel, settings, scenario, catalogues)
+        return _split_at(prefill, decode_workload, settings, scenario, catalogues)
     except ValueError as why:
         return str(why)
 
 
-def _split(
-    prefill: Prefill, parallel: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
+def _split_at(
+    prefill: Prefill, decode_workload: Workload, settings: Disaggregated, scenario: Scenario, catalogues: Catalogues
 ) -> PoolSizes:
-    """Numbers of instances for one pair of parallelisms. ValueError where a goal cannot be met."""
-    goals = prefill.instance.workload
-    transfer = _transfer(prefill.instance, parallel, settings)
-    first_s = prefill.prompt_s + transfer.time_s
-    decode = _decode(parallel, goals, first_s, scenario, catalogues)
+    """Numbers of instances for a prefill instance and a parallelism of decode instances.
+
+    ValueError where a goal cannot be met.
+    """
+    goals = prefill.instance.workload  # with those of the scenario
+    transfer = _transfer_between(prefill.instance, decode_workload, settings)
+    ttft_without_queue_s = prefill.prompt_s + transfer.time_s
+    decode = _decode_demand(decode_workload, goals, ttft_without_queue_s, scenario, catalogues)
     stay_s = _stay_s(decode, transfer)
-    requests_per_s = _requests_per_s(parallel, prefill.prompt_s + stay_s)
-    busy_most = min(scenario.planning_factor, MOST_BUSY)
-    sending = prefill.ranks / transfer.time_s if transfer.time_s > 0.0 else math.inf
-    each_per_s = min(prefill.requests_per_s * busy_most, sending)
+    requests_per_s = _requests_per_s(decode_workload, prefill.prompt_s + stay_s)
+    most_busy_ratio = min(scenario.planning_factor, MOST_BUSY)
+    sent_per_s = math.inf
+    if transfer.time_s > 0.0:
+        sent_per_s = prefill.ranks / transfer.time_s
+    per_prefill_instance = min(prefill.requests_per_s * most_busy_ratio, sent_per_s)
     split = PoolSizes(
         prefill=prefill,
         decode=decode,
         transfer=transfer,
         requests_per_s=requests_per_s,
-        prefill_instances=_count(requests_per_s / each_per_s),
-        decode_instances=_count(requests_per_s * stay_s / decode.planned),
-        busy_most=min(busy_most, each_per_s / prefill.requests_per_s),
+        prefill_instances=_whole_instances(requests_per_s / per_prefill_instance),
+        decode_instances=_whole_instances(requests_per_s * stay_s / decode.planned),
+        most_busy_ratio=min(most_busy_ratio, per_prefill_instance / prefill.requests_per_s),
     )
     goal_ms = goals.ttft_p95_ms
     if goal_ms is None or not _ttft_decides(goals, scenario):
@@ -284,27 +305,30 @@ def _ttft_decides(goals: Workload, scenario: Scenario) -> bool:
 
 
 def _within_ttft(split: PoolSizes, goal_s: float) -> PoolSizes:
-    """With as many prefill instances as the goal takes. ValueError where no number of them meets it."""
-    for count in range(split.prefill_instances, _MORE_PREFILL * split.prefill_instances + 1):
-        more = split._replace(prefill_instances=count)
-        if more.ttft_s <= goal_s:
-            return more
+    """The split with as many prefill instances as the TTFT goal takes. ValueError where no number of them meets it."""
+    for count in range(split.prefill_instances, _MOST_MORE_PREFILL * split.prefill_instances + 1):
+        candidate = split._replace(prefill_instances=count)
+        if candidate.ttft_s <= goal_s:
+            return candidate
     least_ms = (split.prefill.prompt_s + split.transfer.time_s) * 1e3
     raise ValueError(f"TTFT {least_ms:,.0f} ms without a queue, goal {goal_s * 1e3:,.0f} ms: more TP would help")
 
 
-def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scenario, catalogues: Catalogues) -> Demand:
+def _decode_demand(
+    decode_workload: Workload, goals: Workload, first_token_s: float, scenario: Scenario, catalogues: Catalogues
+) -> Demand:
     """A decode instance and its load: prompts come with their KV cache, and it computes none of them.
 
-    ValueError where it cannot serve even one request.
+    `first_token_s`: time that the prefill pool and the transfer take of an E2E goal. ValueError where the instance
+    cannot serve even one request.
     """
     e2e_ms = goals.e2e_p95_ms
     if e2e_ms is not None:
-        e2e_ms -= first_s * 1e3
+        e2e_ms -= first_token_s * 1e3
         if e2e_ms <= 0.0:
-            raise ValueError(f"the E2E goal is over before the first token: {first_s * 1e3:,.0f} ms")
+            raise ValueError(f"the E2E goal is over before the first token: {first_token_s * 1e3:,.0f} ms")
     workload = msgspec.structs.replace(
-        parallel,
+        decode_workload,
         target=1.0,
         target_kind="concurrency",
         prefix_hit_ratio=1.0,
@@ -313,8 +337,9 @@ def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scena
         ttft_p95_ms=None,
         e2e_p95_ms=e2e_ms,
     )
-    alone = msgspec.structs.replace(scenario, ttft_p95_ms=None, e2e_p95_ms=None)
-    decode = demand_at_own_tp(workload, alone, catalogues)
+    # Else these goals of the scenario would take the place of those left out of the workload.
+    without_goals = msgspec.structs.replace(scenario, ttft_p95_ms=None, e2e_p95_ms=None)
+    decode = demand_at_own_tp(workload, without_goals, catalogues)
     if decode.problem:
         raise ValueError(f"decode: {decode.problem}")
     if decode.instance.itl_s(decode.planned) is None or not decode.instance.answer_tokens:
@@ -322,7 +347,7 @@ def _decode(parallel: Workload, goals: Workload, first_s: float, scenario: Scena
     return decode
 
 
-def _transfer(prefill: Instance, decode: Workload, settings: Disaggregated) -> Transfer:
+def _transfer_between(prefill: Instance, decode: Workload, settings: Disaggregated) -> Transfer:
     """The KV cache of a whole prompt: each GPU of a rank sends its part over a link of its own.
 
     ValueError where the link is not known.
@@ -354,14 +379,14 @@ def _requests_per_s(workload: Workload, response_s: float) -> float:
     return workload.target / response_s
 
 
-def _count(exact: float) -> int:
+def _whole_instances(exact: float) -> int:
     """Whole instances. ValueError where they are more than can be."""
     if exact > MOST_INSTANCES:
         raise ValueError(f"{exact:.2g} instances: check the target")
     return max(1, math.ceil(exact - _EPSILON))
 
 
-def _aggregated(demand: Demand) -> Reading:
+def _aggregated_tokens_per_s_per_gpu(demand: Demand) -> Reading:
     """Output tokens per second and GPU of an aggregated instance at its planned load."""
     instance = demand.instance
     response_s = instance.response_s(demand.planned)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpumon.sizing.disaggregated import ALONE
+from gpumon.sizing.disaggregated import PROMPTS_ALONE
 from gpumon.sizing.roofline import layers_s, prompt_s
 from tests.accuracy.silicon_bands import quantile
 from tests.accuracy.silicon_rows import DATA, Row, read
@@ -27,4 +27,4 @@ def test_prompts_alone_take_what_a_quarter_of_measured_servers_stays_below(moe: 
         if long and row.moe is moe and row.engine != "sglang":
             found.append((alone(row), 1.0))
     assert len(found) == rows
-    assert quantile(found, 0.25) == pytest.approx(ALONE[moe], rel=0.05)
+    assert quantile(found, 0.25) == pytest.approx(PROMPTS_ALONE[moe], rel=0.05)

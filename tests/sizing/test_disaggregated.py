@@ -10,7 +10,7 @@ import pytest
 from gpumon.efficiency.traffic import kv_bytes_per_token
 from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.answer import DisaggregatedPlan, WorkloadPlan
-from gpumon.sizing.disaggregated import ALONE, MOST_BUSY, NOT_MEASURED, Prefill
+from gpumon.sizing.disaggregated import MOST_BUSY, NOT_MEASURED, PROMPTS_ALONE, Prefill
 from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
 from gpumon.sizing.plan import plan
@@ -67,7 +67,7 @@ def test_each_part_by_hand() -> None:
     llm = seventy()
     gpu = KNOWN.gpus.find(H100)
     pair = InstanceSetting(llm, gpu, 2, 2, Mix(8000.0, 300.0))
-    prompt = ALONE[False] * prompt_s(pair) + layers_s(pair)
+    prompt = PROMPTS_ALONE[False] * prompt_s(pair) + layers_s(pair)
     size = 8000.0 * kv_bytes_per_token(llm)
     moved_s = size / (2.0 * LINK * 1e9)
     curve = roofline(InstanceSetting(llm, gpu, 4, 4, Mix(8000.0, 300.0, 1.0)))
@@ -220,7 +220,7 @@ def test_prefill_is_never_planned_to_its_brim() -> None:
     found = split(replace(SCENARIO, planning_factor=1.0))
     assert found.prefill is not None
     pair = InstanceSetting(seventy(), KNOWN.gpus.find(H100), 2, 2, Mix(8000.0, 300.0))
-    prompt = ALONE[False] * prompt_s(pair) + layers_s(pair)
+    prompt = PROMPTS_ALONE[False] * prompt_s(pair) + layers_s(pair)
     assert number(found.prefill.requests_per_s) == pytest.approx(MOST_BUSY / prompt)
 
 
