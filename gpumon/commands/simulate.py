@@ -242,18 +242,18 @@ def _scenario_and_traffic(
 
 def _on_gpu(text: str, scenario: Scenario, catalogues: Catalogues) -> Scenario:
     """The scenario on the type of `--gpu`. Raises UsageError for one that the catalogue does not have."""
-    from gpumon.sizing.compare import gpu_type, on_gpu
+    from gpumon.sizing.compare import gpu_type, scenario_on_gpu
 
     try:
         gpu = gpu_type(text, catalogues)
     except ValueError as wrong:
         raise UsageError(f"--gpu: {wrong}") from None
     if not scenario.server:
-        return on_gpu(scenario, None, gpu)
+        return scenario_on_gpu(scenario, None, gpu)
     server = scenario.server[0]
     if catalogues.gpu_name(server.gpu) == gpu:
         gpu = server.gpu  # another name of the same type
-    return on_gpu(scenario, server, gpu)
+    return scenario_on_gpu(scenario, server, gpu)
 
 
 def _with_options(chosen: argparse.Namespace, config: Config, scenario: Scenario, *, recorded: bool) -> Scenario:

@@ -204,14 +204,17 @@ def gpu_type(text: str, catalogues: Catalogues) -> str:
         return catalogues.gpu_name(usual_names[0])
 
 
-def _scenario_on(scenario: Scenario, server: Server, gpu: str) -> Scenario:
-    """The scenario on servers of the size of `server` with one type of GPU.
+def scenario_on_gpu(scenario: Scenario, server: Server | None, gpu: str) -> Scenario:
+    """The scenario on servers with one type of GPU, of the size of `server` if there is one.
 
     On another type than that of `server`, what was typed for its GPUs is as if nobody had typed it.
     """
-    if server.gpu == gpu:
+    if server is not None and server.gpu == gpu:
         return msgspec.structs.replace(scenario, server=(server,))
-    same_size = Server(gpu, server.gpus, server.nvlink_gpus, price_per_hour=server.price_per_hour)
+    if server is None:
+        same_size = Server(gpu)
+    else:
+        same_size = Server(gpu, server.gpus, server.nvlink_gpus, price_per_hour=server.price_per_hour)
     workloads = tuple(map(_without_typed_figures, scenario.workload))
     return msgspec.structs.replace(scenario, server=(same_size,), workload=workloads)
 
@@ -237,7 +240,7 @@ def _plan_on(
         if server.gpu == gpu:
             priced = server
     resized = msgspec.structs.replace(priced, gpus=shape.gpus, nvlink_gpus=shape.nvlink_gpus, count=0)
-    on_type = _scenario_on(scenario, resized, gpu)
+    on_type = scenario_on_gpu(scenario, resized, gpu)
     at_limit = msgspec.structs.replace(on_type.server[0], gpu_power_w=_limit_w(gpu, catalogues))
     on_type = msgspec.structs.replace(on_type, server=(at_limit,))
     return detailed_plan(on_type, catalogues, before=before, any_tp=True)
