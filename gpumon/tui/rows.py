@@ -24,7 +24,7 @@ T = TypeVar("T")
 _GPU_WORD: Final = re.compile(r"gpu(\d{1,6})")
 """A word of a filter that means one GPU by its number, and neither 17 nor 70 where it is 7."""
 _GPU_IN_TWO_WORDS: Final = re.compile(r"(?<!\S)(-?gpu) +(?=\d{1,6}(?!\S))")
-"""The begin of such a word where a blank stands before the number."""
+"""The begin of such a word that is written with a blank before the number: `gpu 7`."""
 
 
 class Order(msgspec.Struct, Generic[T], frozen=True):
@@ -73,6 +73,7 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     thing: str
     """Kind of a row, for its detail page: gpu, engine, process, verdict."""
     title: str
+    """Name on the rule."""
     items: Callable[[Snapshot, ListView], Sequence[T]]
     """All rows there are, in their own order."""
     key: Callable[[T], str]
@@ -92,6 +93,7 @@ class Listing(msgspec.Struct, Generic[T], frozen=True):
     head: Callable[[int, ListView], Row] | None = None
     """The headers of its columns, where they are not those of the table alone."""
     orders: Sequence[Order[T]] = ()
+    """The ways to sort."""
     trouble: Callable[[T, ListView], str] = lambda _item, _pane: ""
     """The trouble of a row's thing, with its name; empty without one."""
     page: Callable[[T], tuple[str, str] | None] | None = None
@@ -138,9 +140,9 @@ def _terms(filter_text: str) -> tuple[_Term, ...]:
     """The words of a filter."""
     terms = []
     for word in _GPU_IN_TWO_WORDS.sub(r"\1", filter_text.casefold()).split():
-        required = not word.startswith("-") or word == "-"
+        required = not word.startswith("-") or word == "-"  # a `-` alone is a word
         if not required:
-            word = word[1:]
+            word = word.removeprefix("-")
         gpu = None
         match = _GPU_WORD.fullmatch(word)
         if match is not None:
@@ -150,7 +152,7 @@ def _terms(filter_text: str) -> tuple[_Term, ...]:
 
 
 def order_rows(items: Sequence[T], order: Order[T] | None, *, turned: bool) -> list[T]:
-    """The rows by `order` (None: as they came), turned round where that is wanted; equal ones keep their order."""
+    """The rows by `order` (None: as they came), the other way round with `turned`; equal ones keep their order."""
     if order is None:
         return list(items)
     known = []

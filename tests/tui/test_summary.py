@@ -13,7 +13,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.pages.help import GROUPS, LEGEND, QUESTIONS, HelpPage
 from gpumon.tui.palette import TONES
 from gpumon.tui.summary import summary
-from gpumon.tui.widgets.key_line import KeyHolder, hints_at
+from gpumon.tui.widgets.key_line import KeyHolder, hints_for
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
@@ -174,7 +174,7 @@ async def test_the_key_line_fits_and_ends_with_how_to_quit() -> None:
 
 def test_hints_come_from_the_users_own_keys() -> None:
     keys = Keymap({"help": "h", "quit": "", "sort": "S, o", "pane.next": "n", "slower": ""})
-    said = hints_at(keys, KeyHolder("gpus"))
+    said = hints_for(keys, KeyHolder("gpus"))
     assert said[0] == ("h", "help", ("h",))
     assert said[-1] == ("ctrl+c", "quit", ("ctrl+c",))
     assert ("S", "sort", ("S",)) in said
@@ -203,7 +203,7 @@ def test_hints_come_from_the_users_own_keys() -> None:
     ],
 )
 def test_only_keys_that_do_something_here_are_named(place: KeyHolder, word: str, there: bool) -> None:
-    assert (word in [hint.does for hint in hints_at(Keymap(), place)]) == there
+    assert (word in [hint.does for hint in hints_for(Keymap(), place)]) == there
 
 
 def test_every_command_is_in_the_help_once() -> None:

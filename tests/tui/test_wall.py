@@ -233,7 +233,7 @@ async def test_rows_that_do_not_fit_become_a_wall_by_themselves_and_a_key_brings
         await press(pilot, "W")
         assert "gpus · MFU" in rule(app)
         await press(pilot, "slash", *"gpu7", "enter")
-        await until(lambda: not wall_of(app).walled, pilot)
+        await until(lambda: not wall_of(app).shows_tiles, pilot)
         assert "▸ 7" in "\n".join(text_of(app))
 
 

@@ -96,7 +96,7 @@ class SettingsPage(ListPane[Setting]):
 
     def listed_items(self) -> list[Setting]:
         """The settings that pass the filter; none while lines to paste stand in their place."""
-        if self.covered:
+        if self.is_covered:
             return []
         if self._listed_state != (self.filter_text,):
             self._listed_state = (self.filter_text,)
@@ -107,7 +107,7 @@ class SettingsPage(ListPane[Setting]):
         return self._items
 
     @property
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         """Whether lines to paste stand in place of the list."""
         return bool(self._paste)
 

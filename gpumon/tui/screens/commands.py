@@ -141,7 +141,7 @@ def _filter(screen: MonitorScreen[S]) -> None:
     from gpumon.tui.screens import questions
 
     pane = screen.current
-    if isinstance(pane, ListPane) and not pane.covered:
+    if isinstance(pane, ListPane) and not pane.is_covered:
         screen.ask(questions.filter_question(pane))
     elif pane is not None and pane is screen.pages.shown and not isinstance(pane, ListPane):
         screen.ask(questions.search_question(pane))

@@ -34,7 +34,7 @@ from gpumon.tui.widgets.board import Board, Painted
 from gpumon.tui.widgets.key_line import KeyHolder
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.summary_line import with_hint
-from gpumon.tui.widgets.title_bar import Freshness, Heading, dated
+from gpumon.tui.widgets.title_bar import Freshness, Heading, date_text
 
 if TYPE_CHECKING:
     from gpumon.tui.settings_table import Setting
@@ -405,24 +405,24 @@ class FleetPast:
     async def at(self, wall_s: float) -> Arrival[FleetMoment] | None:
         """The fleet at a time; where nothing is known of that, the first moment that there is before what is shown."""
         shown_s = self._body.shown.wall_s if self._body.shown is not None else wall_s
-        date_text = partial(dated, now_s=shown_s)
+        when = partial(date_text, now_s=shown_s)
         try:
             fleet = await self._control.fleet.at(wall_s)
             note = ""
             if fleet.answered and not fleet.hosts and shown_s > wall_s:
                 first_s = await self._control.fleet.first_after(wall_s, shown_s)
                 fleet = await self._control.fleet.at(first_s)
-                note = f"nothing at {date_text(wall_s)}: shown is {date_text(first_s)}, the first after it"
+                note = f"nothing at {when(wall_s)}: shown is {when(first_s)}, the first after it"
         except Exception as error:  # a past that cannot be read costs this step, not the screen
             reason = clean(f"{type(error).__name__}: {error}", _MOST_FAULT)
-            raise NoPastError(f"{date_text(wall_s)} cannot be read: {reason}") from error
+            raise NoPastError(f"{when(wall_s)} cannot be read: {reason}") from error
         if not fleet.answered:
             why = "no answer"
             if fleet.faults:
                 why = clean(fleet.faults[0].text, _MOST_FAULT)
-            raise NoPastError(f"{date_text(wall_s)} cannot be had: {why}")
+            raise NoPastError(f"{when(wall_s)} cannot be had: {why}")
         if not fleet.hosts:
-            raise NoPastError(f"nothing at {date_text(wall_s)}, and before what is shown")
+            raise NoPastError(f"nothing at {when(wall_s)}, and before what is shown")
         return Arrival(await asyncio.to_thread(self._body.fleet_moment, fleet), note=note)
 
     async def nearest(self, wall_s: float) -> Arrival[FleetMoment] | None:

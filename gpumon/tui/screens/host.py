@@ -269,7 +269,7 @@ class HostBody:
         where the roofline has no room."""
         opened = holder.opened or (screen.current is self.history and self.history.opened)
         name = holder.name
-        if screen.current is self._gpus and self._gpus.walled:
+        if screen.current is self._gpus and self._gpus.shows_tiles:
             name = "wall"
         elif screen.current is self.history and not opened and _is_narrow(screen):
             name = "narrow history"
@@ -436,7 +436,7 @@ class HostBody:
 
     def _next_figure(self, screen: HostScreen) -> None:
         """Colour the wall by another figure."""
-        if self._gpus.walled and self._gpus.display and not screen.tiny:
+        if self._gpus.shows_tiles and self._gpus.display and not screen.tiny:
             self._gpus.show_next_figure()
         else:
             screen.say(f"there is no wall of GPUs here: {screen.view.keymap.first('wall')} shows it")

@@ -31,7 +31,7 @@ from gpumon.tui.screens.parts import Pages, ScreenSettings, SizingDock
 from gpumon.tui.screens.travel import Past, S, TimeTravel
 from gpumon.tui.view import View
 from gpumon.tui.widgets.board import Board
-from gpumon.tui.widgets.key_line import ASKED, KeyHolder, KeyLine, hints_at
+from gpumon.tui.widgets.key_line import ASKED, KeyHolder, KeyLine, hints_for
 from gpumon.tui.widgets.list_pane import ListPane
 from gpumon.tui.widgets.pane import Pane
 from gpumon.tui.widgets.title_bar import Freshness, Heading, TitleBar
@@ -591,7 +591,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         formula = ""
         if self._has_cell():
             formula = self.body.formula_at_cursor(self)
-        self.key_line.show(hints_at(self.view.keymap, self.body.key_holder(self, holder)), formula)
+        self.key_line.show(hints_for(self.view.keymap, self.body.key_holder(self, holder)), formula)
 
     def _name_of_key_holder(self) -> str:
         """The name of the question, page, panel or pane that has the keys; empty where none has."""

@@ -17,8 +17,8 @@ from gpumon.tui.palette import Palette
 
 _NO_OFFSET = Offset(0, 0)
 _RETRIES_S = (0.01, 0.02, 0.04, 0.1)
-"""A terminal that is still taking the last frame is tried again so soon: a quick one shows a key at once, a slow one
-is not asked often. The last repeats."""
+"""Seconds until a terminal that is still taking the last frame is tried again, the first time, the second time, and so
+on; the last repeats. A quick terminal shows a key at once, a slow one is not asked often."""
 
 
 class Board(Widget, inherit_bindings=False):
@@ -37,19 +37,21 @@ class Board(Widget, inherit_bindings=False):
         self.asks_for_all: Board | None = None
         """The board that asks Textual to paint changed lines, for all boards of a screen; None: each for itself."""
         self._rows: list[Row] = []
-        """The rows that were drawn last; `_lines` are the same as they are painted, `_slots` their places."""
+        """The rows that were drawn last."""
         self._lines: list[Line] = []
+        """The lines on the screen, of the same rows."""
         self._slots: list[LineSlot] = []
+        """Their places on the terminal."""
         self._drawn_size = Size(0, 0)
         """Size for which the rows were drawn; 0x0: all must be drawn anew."""
         self._given_space = (0, 0)
-        """Lines and columns that the board got last (0 columns: all)."""
+        """Lines and columns that the board was given last (0 columns: all)."""
         self._layout_comes = False
         """Whether a layout follows that changes the size."""
         self._update_pending = False
         """Whether an update waits for the terminal."""
         self._retries = 0
-        """How often the terminal was still busy, one after the other."""
+        """How often in a row the terminal was still busy."""
 
     @property
     def size(self) -> Size:
@@ -58,7 +60,7 @@ class Board(Widget, inherit_bindings=False):
 
     @property
     def content_offset(self) -> Offset:
-        """Place of what is painted within the board, for the same reason."""
+        """Place of what is painted within the board: there is neither border nor padding before it."""
         return _NO_OFFSET
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
@@ -84,7 +86,7 @@ class Board(Widget, inherit_bindings=False):
             self._draw()
             self.refresh()
             return size.height
-        regions = self._changed(*size)
+        regions = self._take_rows(*size)
         if regions:
             self._ask_to_paint(regions)
         return len(regions)
@@ -109,8 +111,9 @@ class Board(Widget, inherit_bindings=False):
         self._layout_comes = False
         self.update()
 
-    def _changed(self, width: int, height: int) -> list[Region]:
-        """Take the rows as they are now; returns the cells of each line that differ."""
+    def _take_rows(self, width: int, height: int) -> list[Region]:
+        """Take the rows as they are now; returns a region for each line that differs, from its first cell that does to
+        its last one."""
         regions = []
         for y, row in enumerate(self._full_rows(width, height)):
             if row == self._rows[y]:
@@ -120,8 +123,9 @@ class Board(Widget, inherit_bindings=False):
             ranges = line.replaces(self._lines[y])
             if ranges:
                 self._lines[y] = line
-                start = ranges[0][0]
-                regions.append(Region(start, y, ranges[-1][1] - start, 1))
+                start, _ = ranges[0]
+                _, end = ranges[-1]
+                regions.append(Region(start, y, end - start, 1))
         return regions
 
     def _ask_to_paint(self, regions: Sequence[Region]) -> None:
@@ -141,10 +145,12 @@ class Board(Widget, inherit_bindings=False):
         if self._update_pending:
             return
         self._update_pending = True
-        self.set_timer(_RETRIES_S[min(self._retries, len(_RETRIES_S) - 1)], self._update_pending_now)
+        wait_s = _RETRIES_S[min(self._retries, len(_RETRIES_S) - 1)]
+        self.set_timer(wait_s, self._update_after_wait)
         self._retries += 1
 
-    def _update_pending_now(self) -> None:
+    def _update_after_wait(self) -> None:
+        """Update now; what is busy still waits again."""
         self._update_pending = False
         self.update()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from textual import events
@@ -19,23 +20,30 @@ from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.palette import Palette
 from gpumon.tui.triage_words import glyph_legend
 from gpumon.tui.view import View
-from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.pane import SEPARATOR, Pane
 
-_LEAST_AREA_LINES: Final = 7
-"""Lines from which there are areas and not sparks."""
+_LEAST_AREAS_HEIGHT: Final = 7
+"""Lines of the pane from which there are areas and not sparks."""
+_LEAST_AREA_LINES: Final = 3
+"""Lines of an area, at least, with its legend."""
+_LEAST_SPARK_LINES: Final = 1
+"""Lines of a spark."""
+_LEAST_OPENED_LINES: Final = 2
+"""Lines of the chart that has the pane to itself, at least: with fewer it is a spark."""
 _PARTS_SHARE: Final = 0.5
 """Share of a zoomed pane that the same chart of each GPU or engine may take."""
 _PARTS_ACROSS: Final = 4
 """Charts of single things side by side, at most."""
 _PART_WIDTH: Final = 38
-"""Cells of each, at least."""
+"""Cells of a chart of a single thing, at least."""
 _PAGE: Final = 4
 """Charts that a page key moves by."""
 _LINES_OF_PARTS: Final = ((30, 4), (16, 3))
 """Lines of the pane -> lines of each row of charts of single things from there on; below, each has one line."""
-_ROOMY: Final = 120
+_ROOMY_WIDTH: Final = 120
 """Cells of a rule that has room for what the glyphs of the events mean."""
 _ALL_SERIES: Final = frozenset(curve.key for curve in SPARKS)
+"""Keys of the series that are charted."""
 _SINGLE_CURVES: Final = tuple(Chart((curve,)) for curve in SPARKS)
 """The charts as they are where each has one line."""
 _SHARES_OF_PEAKS: Final = frozenset(("mfu", "mbu"))
@@ -43,21 +51,27 @@ _SHARES_OF_PEAKS: Final = frozenset(("mfu", "mbu"))
 _GROWING_S: Final = (30.0, 60.0, 120.0, 180.0, 300.0)
 """Spans from the first reading on: each step draws all charts anew, so they are few. Who chooses a longer one wants to
 see where it begins."""
-_SETTLED_S: Final = 30.0
-"""Seconds for which engines may be late with their figures: their charts keep their places."""
+_LATE_S: Final = 30.0
+"""Seconds after the first snapshot for which engines may be late with their figures: their charts keep their places."""
 _NOTHING: Final = "nothing to chart: there is no GPU and no engine; gpumon demo shows a simulated server"
 """In place of the charts of a host that has nothing to monitor."""
 
 
-_SEPARATOR: Final = " · "
-"""Between two parts of the note."""
+class _NotePlace(IntEnum):
+    """The parts of the note, in the order in which they stand on the rule."""
+
+    LOADING = 0
+    LEFT_OUT = 1
+    WAY = 2
+    SPAN = 3
+    COLUMN = 4
+    GLYPHS = 5
 
 
 class _NotePart(NamedTuple):
     """A part of the note on the rule."""
 
-    place: int
-    """Parts stand on the rule in this order."""
+    place: _NotePlace
     text: str
 
 
@@ -77,16 +91,17 @@ class HistoryPane(Pane):
         self.span_s = self._configured_s
         """Seconds that the charts go back."""
         self.cursor = 0
-        """The chosen chart: its place among those that there are."""
+        """Place of the chosen chart among those that there are."""
         self.opened = False
         """Whether the chosen chart has the pane to itself."""
         self.roofline = False
         """Whether the roofline of the engines stands in the place of the charts."""
         self._charts: Charts | None = None
+        """The charts, or the one that has the pane to itself."""
         self._parts: Charts | None = None
         """The charts of single GPUs or engines below the others."""
         self._charts_inputs: tuple[object, ...] = ()
-        """All that the charts were made of: while it is the same, so are they."""
+        """All that the charts were made of: while it is equal, so are they."""
         self._first_chart = 0
         """Place of the first chart in view."""
         self._shows_sparks = False
@@ -103,7 +118,7 @@ class HistoryPane(Pane):
         """Whether the pane had the focus when the mouse button went down."""
 
     def read_from(self, history: History) -> None:
-        """Charts of other series."""
+        """Take the series of the charts from another history."""
         self._texts = CurveTexts(history)
         self._history = history
         self._charts = None
@@ -119,19 +134,19 @@ class HistoryPane(Pane):
         """Seconds that the charts go back now: the chosen span, or the shortest that holds all there is so far."""
         if self.snapshot is None or self.span_s > _GROWING_S[-1]:
             return self.span_s
-        known_s = self.snapshot.wall_s - self._history.first_s
-        enough_s = [span_s for span_s in _GROWING_S if span_s >= known_s]
-        return min([self.span_s, *enough_s])
+        kept_s = self.snapshot.wall_s - self._history.first_s
+        long_enough_s = [span_s for span_s in _GROWING_S if span_s >= kept_s]
+        return min([self.span_s, *long_enough_s])
 
     def step_span(self, step: int) -> None:
         """Go to the next longer (1) or shorter (-1) span."""
-        others_s = [span_s for span_s in SPANS_S if (span_s - self.span_s) * step > 0.0]
-        if others_s:
-            self.span_s = min(others_s, key=lambda span_s: abs(span_s - self.span_s))
+        spans_s = [span_s for span_s in SPANS_S if (span_s - self.span_s) * step > 0.0]  # those in that direction
+        if spans_s:
+            self.span_s = min(spans_s, key=lambda span_s: abs(span_s - self.span_s))
             self.update()
 
     def move(self, lines: int) -> None:
-        """Choose another chart."""
+        """Choose the chart that is so many places on."""
         self.cursor = max(0, min(len(self._charts_there_are()) - 1, self.cursor + lines))
         self.update()
 
@@ -144,8 +159,8 @@ class HistoryPane(Pane):
         return with_data(charts, self._drawn_series) or list(charts)
 
     def _choose_charts(self, snapshot: Snapshot) -> None:
-        """Draw what has data by now; the chosen chart stays the chosen one."""
-        series = self._with_data(snapshot)
+        """Draw the charts of what has data by now; the chosen chart stays the chosen one."""
+        series = self._series_to_draw(snapshot)
         if series == self._drawn_series:
             return
         chosen = {curve.key for curve in self._chosen_chart().curves}
@@ -157,17 +172,18 @@ class HistoryPane(Pane):
                     self.cursor = place
                     break
 
-    def _with_data(self, snapshot: Snapshot) -> frozenset[str]:
+    def _series_to_draw(self, snapshot: Snapshot) -> frozenset[str]:
         """Series that ever had a value, and at first those that engines will soon have."""
-        self._ever_seen |= {key for key in _ALL_SERIES - self._ever_seen if self._history.has_values(key)}
+        for key in _ALL_SERIES - self._ever_seen:
+            if self._history.has_values(key):
+                self._ever_seen.add(key)
         self._first_shown_s = min(self._first_shown_s, snapshot.wall_s)
-        if not snapshot.engines or snapshot.wall_s >= self._first_shown_s + _SETTLED_S:
+        if not snapshot.engines or snapshot.wall_s >= self._first_shown_s + _LATE_S:
             return frozenset(self._ever_seen)
-        if snapshot.gpus:
-            late = OF_ENGINES
-        else:
-            late = OF_ENGINES - _SHARES_OF_PEAKS
-        return frozenset(self._ever_seen | late)
+        late_series = OF_ENGINES
+        if not snapshot.gpus:
+            late_series = OF_ENGINES - _SHARES_OF_PEAKS
+        return frozenset(self._ever_seen | late_series)
 
     def page_step(self) -> int:
         """Charts that a page key moves by."""
@@ -197,7 +213,7 @@ class HistoryPane(Pane):
         return lines > 0 and at_last and has_engines and not self.opened and width >= LEAST_ROOFLINE_WIDTH
 
     def turn_to_roofline(self) -> None:
-        """The roofline in the place of the charts, and back."""
+        """Show the roofline in the place of the charts, or the charts again."""
         self.roofline = not self.roofline
         self.update()
 
@@ -207,7 +223,8 @@ class HistoryPane(Pane):
         if not has_focus and not self.opened and self.is_mounted:
             focused = self.screen.focused
             if isinstance(focused, Pane) and focused.COMMAND and focused is not self:
-                self.cursor = self._first_chart = 0
+                self.cursor = 0
+                self._first_chart = 0
                 self.update()
 
     def focus_on_click(self) -> bool:
@@ -230,7 +247,7 @@ class HistoryPane(Pane):
         return True
 
     def title(self) -> str:
-        """The pane, or the chart that it shows."""
+        """The name of the pane, and of the one chart that it shows."""
         if self.roofline:
             return f"{self.TITLE} · roofline"
         if self.opened:
@@ -256,31 +273,31 @@ class HistoryPane(Pane):
         room = max(self.note_room, cells(parts[0].text))
         fitting: list[_NotePart] = []
         for part in parts:
-            if cells(_SEPARATOR.join([text for _, text in [*fitting, part]])) <= room:
+            if cells(SEPARATOR.join([text for _, text in [*fitting, part]])) <= room:
                 fitting.append(part)
-        return _SEPARATOR.join([text for _, text in sorted(fitting)])
+        return SEPARATOR.join([text for _, text in sorted(fitting)])
 
     def _parts_of_note(self, charts: Charts) -> list[_NotePart]:
         """The parts of the note, the most telling first."""
         key = self.view.keymap.first
-        column = _NotePart(3, f"{period(charts.grid.column_s)} a column")
-        glyphs = _NotePart(4, self._marks())
+        column = _NotePart(_NotePlace.COLUMN, f"{period(charts.grid.column_s)} a column")
+        glyphs = _NotePart(_NotePlace.GLYPHS, self._legend_of_events())
         parts: list[_NotePart] = []
         if charts.left_out:
             if self.has_focus:
                 keys = f"{key('down')} {key('up')}"
             else:
                 keys = f"keys {key(self.COMMAND)} {key('zoom')}"
-            parts.append(_NotePart(0, f"{charts.left_out} more: {keys}"))
+            parts.append(_NotePart(_NotePlace.LEFT_OUT, f"{charts.left_out} more: {keys}"))
         if self.filling:
-            parts.append(_NotePart(-1, "loading the past …"))
-        parts.append(_NotePart(2, self._span_note()))
+            parts.append(_NotePart(_NotePlace.LOADING, "loading the past …"))
+        parts.append(_NotePart(_NotePlace.SPAN, self._span_note()))
         if self.has_focus:
             way = f"{key('open')}: one chart"
             if self.opened:
                 way = f"{key('back')}: all charts"
-            parts += [_NotePart(1, way), glyphs, column]
-        elif self.size.width >= _ROOMY:
+            parts += [_NotePart(_NotePlace.WAY, way), glyphs, column]
+        elif self.size.width >= _ROOMY_WIDTH:
             parts += [column, glyphs]
         else:
             parts.append(column)
@@ -295,8 +312,8 @@ class HistoryPane(Pane):
             return f"{span} ({keys})"
         return span
 
-    def _marks(self) -> str:
-        """Meanings of the glyphs of the events."""
+    def _legend_of_events(self) -> str:
+        """Meanings of the glyphs of the events in the time that is charted."""
         if self.snapshot is not None:
             return glyph_legend(self._events_charted(self.snapshot), self.palette.glyphs)
         return ""
@@ -312,7 +329,7 @@ class HistoryPane(Pane):
         if not snapshot.gpus and not snapshot.engines and not self._ever_seen:
             return wrap_line(_NOTHING, width, "muted")
         if self.roofline:
-            return self._roofline(snapshot, width, height)
+            return self._roofline_rows(snapshot, width, height)
         if not self._drawn_series:
             return wrap_line("nothing to chart yet: no figure has come", width, "muted")
         return self._chart_rows(snapshot, width, height)
@@ -320,11 +337,12 @@ class HistoryPane(Pane):
     def _take_configured_span(self) -> None:
         """Go to the span of the settings once that has changed."""
         if self._configured_s != self.view.config.screen.span_s:
-            self._configured_s = self.span_s = self.view.config.screen.span_s
+            self._configured_s = self.view.config.screen.span_s
+            self.span_s = self._configured_s
 
     def _chart_rows(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
         """The charts, and below them those of single GPUs or engines."""
-        self._shows_sparks = height < _LEAST_AREA_LINES
+        self._shows_sparks = height < _LEAST_AREAS_HEIGHT
         charts, parts = self._fit_charts(snapshot, width, height)
         marked = None
         if self.has_focus and not self.opened:
@@ -334,7 +352,7 @@ class HistoryPane(Pane):
             return [*rows, *parts.rows(snapshot.wall_s, self._texts)]
         return rows
 
-    def _roofline(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
+    def _roofline_rows(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
         """The engines below the roof of their GPUs."""
         from gpumon.tui.roofline import LEAST_ROOFLINE_HEIGHT, LEAST_ROOFLINE_WIDTH, roofline_rows, too_narrow
 
@@ -345,32 +363,36 @@ class HistoryPane(Pane):
         return roofline_rows(snapshot.engines, self._history, snapshot.wall_s, (width, height), self.palette.glyphs)
 
     def _fit_charts(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
-        """The charts for this size, the same ones as long as nothing but time changes."""
+        """The charts for this size, and below them those of single things (None without any); the same ones as long as
+        nothing but time changes."""
         charts = self._charts_there_are()
         style = Style(self.charted_s, self.palette.glyphs, levels_in(self.view))
+        parts: list[Chart] = []
         if self.opened or self.zoomed:
             parts = parts_of(self._chosen_chart(), self._history.keys(), snapshot)
-        else:
-            parts = []
         inputs = (width, height, style, self.opened, self.zoomed, self.cursor, charts, parts)
         if self._charts is None or self._charts_inputs != inputs:
             self._charts_inputs = inputs
-            below = _lines_of_parts(len(parts), width, height)
-            self._charts = self._charts_in(charts, width, height - below, style)
-            self._parts = self._parts_in(parts, width, below, style)
+            parts_height = _lines_of_parts(len(parts), width, height)
+            self._charts = self._charts_in(charts, width, height - parts_height, style)
+            self._parts = self._parts_in(parts, width, parts_height, style)
         return self._charts, self._parts
 
     def _charts_in(self, charts: Sequence[Chart], width: int, height: int, style: Style) -> Charts:
-        """All charts, or the open one alone."""
+        """All charts, or the one alone that has the pane to itself."""
         if self.opened:
-            return Charts(self._history, [self._chosen_chart()], width, height, style, least=2, across=1)
+            chart = self._chosen_chart()
+            return Charts(self._history, [chart], width, height, style, least=_LEAST_OPENED_LINES, across=1)
+        least = _LEAST_AREA_LINES
+        if self._shows_sparks:
+            least = _LEAST_SPARK_LINES
         drawn = Charts(
             self._history,
             charts,
             width,
             height,
             style,
-            least=1 if self._shows_sparks else 3,
+            least=least,
             cursor=min(self.cursor, len(charts) - 1),
             first=self._first_chart,
         )
@@ -381,10 +403,9 @@ class HistoryPane(Pane):
         """The charts of single GPUs or engines; None if there are none."""
         if not height:
             return None
-        if height < 3 * -(-len(parts) // _PARTS_ACROSS):
-            least = 1
-        else:
-            least = 3
+        least = _LEAST_AREA_LINES
+        if height < _LEAST_AREA_LINES * math.ceil(len(parts) / _PARTS_ACROSS):
+            least = _LEAST_SPARK_LINES
         return Charts(self._history, parts, width, height, style, least=least, axis=False)
 
     def _events_charted(self, snapshot: Snapshot) -> Sequence[Event]:
@@ -392,9 +413,9 @@ class HistoryPane(Pane):
         return self._history.events(snapshot.wall_s - self.charted_s, snapshot.wall_s)
 
 
-def _lines_of_parts(count: int, width: int, height: int) -> int:
-    """Lines of a pane that the charts of single GPUs or engines take."""
+def _lines_of_parts(number: int, width: int, height: int) -> int:
+    """Lines of a pane of `width` x `height` cells that the charts of a number of single GPUs or engines take."""
     across = max(1, min(_PARTS_ACROSS, width // _PART_WIDTH))
     lines = next((lines for least, lines in _LINES_OF_PARTS if height >= least), 1)
-    rows = -(-count // across)
+    rows = math.ceil(number / across)
     return min(rows * lines, int(height * _PARTS_SHARE))

@@ -39,15 +39,16 @@ class KeyGroup(NamedTuple):
 
 
 KeyGroups = tuple[KeyGroup, ...]
+"""Hints of a pane, page or panel, the most important first."""
 
 
 def _keys(does: str, *commands: str) -> KeyGroup:
-    """The commands that share a hint."""
+    """A hint: what the key of a command does, or those of two commands."""
     return KeyGroup(does, commands)
 
 
 _TURN_ROWS: Final = ("fleet.models",)
-"""Its key is called by the rows that it shows next."""
+"""Command of the hint that is called by the rows of a fleet which its key shows next."""
 _HOSTS: Final = (
     _keys("host", "open"),
     _keys("rows", *_TURN_ROWS),
@@ -66,7 +67,7 @@ _FLEET_WALL: Final = (
 )
 _LIST: Final = (_keys("detail", "open"), _keys("filter", "filter"), _keys("sort", "sort"))
 _SPAN: Final = _keys("time span", "span.shorter", "span.longer")
-_OWN: Final[dict[str, KeyGroups]] = {
+_GROUPS_OF: Final[dict[str, KeyGroups]] = {
     "rows": _HOSTS,
     "groups": _GROUPS,
     "gpus": _LIST,
@@ -97,31 +98,34 @@ _OWN: Final[dict[str, KeyGroups]] = {
 """Pane, page or panel -> the commands that only do something there, the most important first."""
 
 _FLEET_NAMES: Final = {("rows", True): "groups", ("wall", True): "fleet wall", ("wall", False): "fleet wall"}
-"""Name of a fleet's pane, and whether its rows are of several hosts -> whose commands it has."""
+"""Name of a fleet's pane, and whether its rows are models or owners -> key of its commands in `_GROUPS_OF`."""
 
-_OPENED: Final[dict[str, KeyGroups]] = {
+_GROUPS_OPENED: Final[dict[str, KeyGroups]] = {
     "history": (_keys("all charts", "back"), _SPAN),
     "sizing": (_keys("take it", "open"), _keys("as it was", "back"), _keys("take it, and on", "up", "down")),
 }
-"""The same where one thing of it has the pane to itself, or is being typed."""
+"""Pane or panel -> the commands there while one chart has the pane to itself, or a value is being typed."""
 
 SIZING: Final = "sizing"
-"""The panel with keys of its own."""
+"""Name of the sizing panel as the holder of the keys."""
 NUMBER: Final = "number"
-"""A number among its fields, where letters are no commands."""
+"""Name of a number among its fields as the holder of the keys: there letters are no commands."""
 ASKED: Final = "asked"
-"""The place where all keys are for what is asked; its own are fixed."""
+"""Name of a question as the holder of the keys: all of them are for it, and fixed."""
 _SIDEWAYS: Final = ("detail", "compare")
 """Pages on which the arrows go to another thing, and not through time."""
 _ARROWS: Final = {"Left Right": "← →"}
 """Names of keys that are shorter as a sign."""
-_PANES: Final = 3
-"""Cells of `1-5`."""
-
-
+_PANE_NUMBERS_CELLS: Final = 3
+"""Cells of `1-5`: with other keys the hint for the panes is that of the next one."""
+_GAP: Final = 2
+"""Cells between two hints."""
+_BESIDE_LAST: Final = 3
+"""Cells beside the last hint that stay blank: two before it, and one at the right edge."""
 _HELP: Final = _keys("help", "help")
 _CLOSE: Final = _keys("close", "sizing")
 _TO_PANES: Final = _keys("panes", "pane.next")
+_GO_TO_PANE: Final = _keys("pane", "pane.next")
 _REFRESH: Final = _keys("refresh", "redraw")
 _SCROLL: Final = _keys("scroll", "up", "down")
 _COMMON: Final = (_keys("settings", "settings"), _keys("commands", "palette"), _keys("save", "save"))
@@ -138,10 +142,13 @@ class KeyHolder(msgspec.Struct, frozen=True):
     name: str
     """Name of the question, else of the page, else of the pane with the focus."""
     page: bool = False
+    """Whether it is a page over the panes."""
     zoomed: bool = False
+    """Whether one pane has the screen to itself."""
     opened: bool = False
-    """Whether one thing of the pane has it to itself."""
+    """Whether one chart has the pane to itself, or a value of the sizing panel is being typed."""
     paused: bool = False
+    """Whether the display is frozen."""
     past: bool = False
     """Whether the keys of time move in what is kept."""
     speed: float | None = None
@@ -153,132 +160,146 @@ class KeyHolder(msgspec.Struct, frozen=True):
     interval: str = "1s"
     """Time between two readings, as text."""
     fleet: bool = False
+    """Whether it is on the screen of a fleet."""
     grouped: bool = False
     """Whether rows of a fleet are models or owners."""
     rows_next: str = ""
     """The rows of a fleet that the key shows next."""
     narrowed: bool = False
-    """Whether a filter hides rows of a fleet."""
+    """Whether a filter of a fleet's rows, or of all panes, may hide something."""
     searching: bool = False
     """Whether a search in a page is open."""
     inner: bool = False
     """Whether a step back leads to another screen."""
 
 
-def hints_at(keys: Keymap, place: KeyHolder) -> list[Hint]:
+def hints_for(keys: Keymap, holder: KeyHolder) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
-    if place.name == ASKED:
-        return _hints_of_question(place)
+    if holder.name == ASKED:
+        return _hints_of_question(holder)
     shown = []
-    for group in _groups_at(place):
+    for group in _groups_for(holder):
         if any(map(keys.first, group.commands)):
             shown.append(_hint(keys, group))
-    return [*shown, _leave_hint(keys, place)]
+    return [*shown, _leave_hint(keys, holder)]
 
 
-def _hints_of_question(place: KeyHolder) -> list[Hint]:
+def _hints_of_question(holder: KeyHolder) -> list[Hint]:
     """The keys while something is asked: they are fixed."""
     shown = [Hint("Enter", "take it", ("enter",))]
-    if place.scrolls:
+    if holder.scrolls:
         shown.append(Hint("↑ ↓", "move", ("up", "down")))
     return [*shown, Hint("Esc", "close", ("escape",)), Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))]
 
 
-def _leave_hint(keys: Keymap, place: KeyHolder) -> Hint:
+def _leave_hint(keys: Keymap, holder: KeyHolder) -> Hint:
     """The key that quits: its letter where no step back comes first, else the key that always quits."""
-    step_comes_first = place.page or place.zoomed or place.opened or place.inner or place.name in (SIZING, NUMBER)
+    step_comes_first = holder.page or holder.zoomed or holder.opened or holder.inner or holder.name in (SIZING, NUMBER)
     letter = keys.first("quit")
     if step_comes_first or not letter:
         return Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))
     return Hint(letter, "quit", keys.keys["quit"][:1])
 
 
-def _groups_at(place: KeyHolder) -> Sequence[KeyGroup]:
+def _groups_for(holder: KeyHolder) -> Sequence[KeyGroup]:
     """Commands that do something here, most important first."""
-    own = _own_groups(place)
-    if place.name == NUMBER:
+    own = _own_groups(holder)
+    if holder.name == NUMBER:
         return own
-    if place.name == SIZING:
-        return _groups_in_sizing(place)
-    scroll = (_SCROLL,) if place.scrolls else ()
-    if place.searching:
+    if holder.name == SIZING:
+        return _groups_in_sizing(holder)
+    scroll = (_SCROLL,) if holder.scrolls else ()
+    if holder.searching:
         return (_HELP, _MATCHES, _keys("find", "filter"), _keys("end search", "back"), *scroll)
-    if place.page:
-        return (_HELP, _pause(place), *_groups_of_time(place), _keys("back", "back"), *own, *scroll)
-    widen = (_ALL_ROWS,) if place.narrowed else ()
-    time = (_pause(place), *_groups_of_time(place))
-    return (_HELP, *widen, *time, *own, *_pace(place), *_groups_of_panes(place), *scroll, *_COMMON)
+    if holder.page:
+        return (_HELP, _pause_group(holder), *_groups_of_time(holder), _keys("back", "back"), *own, *scroll)
+    widen = (_ALL_ROWS,) if holder.narrowed else ()
+    time = (_pause_group(holder), *_groups_of_time(holder))
+    return (_HELP, *widen, *time, *own, *_groups_of_pace(holder), *_groups_of_panes(holder), *scroll, *_COMMON)
 
 
-def _groups_in_sizing(place: KeyHolder) -> Sequence[KeyGroup]:
+def _groups_in_sizing(holder: KeyHolder) -> Sequence[KeyGroup]:
     """Commands of the sizing panel; while something is typed there, those alone that end it."""
-    own = _own_groups(place)
-    if place.opened:
+    own = _own_groups(holder)
+    if holder.opened:
         return own
-    to_panes = (_TO_PANES,) if place.beside else ()
+    to_panes = (_TO_PANES,) if holder.beside else ()
     return (_HELP, _CLOSE, *own, *to_panes)
 
 
-def _own_groups(place: KeyHolder) -> Sequence[KeyGroup]:
+def _own_groups(holder: KeyHolder) -> Sequence[KeyGroup]:
     """Commands of the pane, page or panel alone."""
-    name = place.name
-    if place.fleet:
-        name = _FLEET_NAMES.get((place.name, place.grouped), place.name)
-    if place.opened:
-        return _OPENED.get(name, ())
+    name = holder.name
+    if holder.fleet:
+        name = _FLEET_NAMES.get((holder.name, holder.grouped), holder.name)
+    if holder.opened:
+        return _GROUPS_OPENED.get(name, ())
     own = []
-    for group in _OWN.get(name, ()):
-        if group.commands == _TURN_ROWS and place.rows_next:
-            group = group._replace(does=place.rows_next)
+    for group in _GROUPS_OF.get(name, ()):
+        if group.commands == _TURN_ROWS and holder.rows_next:
+            group = group._replace(does=holder.rows_next)
         own.append(group)
     return own
 
 
-def _pause(place: KeyHolder) -> KeyGroup:
+def _pause_group(holder: KeyHolder) -> KeyGroup:
     """The key that freezes the display, called by what it does now."""
-    if not place.paused:
+    if not holder.paused:
         return _keys("pause", "pause")
-    return _keys("resume" if place.speed is None else "play", "pause")
+    if holder.speed is None:
+        return _keys("resume", "pause")
+    return _keys("play", "pause")
 
 
 def _hint(keys: Keymap, group: KeyGroup) -> Hint:
     """The hint of some commands: the first key of each."""
     shown = " ".join(filter(None, map(keys.first, group.commands)))
-    numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
-    if group.does == "pane" and len(numbers) == _PANES:
-        shown = numbers
-    presses = tuple(key for command in group.commands for key in keys.keys[command][:1])
-    return Hint(_ARROWS.get(shown, shown), group.does, presses)
+    if group is _GO_TO_PANE:
+        numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
+        if len(numbers) == _PANE_NUMBERS_CELLS:
+            shown = numbers
+    presses: list[str] = []
+    for command in group.commands:
+        presses += keys.keys[command][:1]
+    return Hint(_ARROWS.get(shown, shown), group.does, tuple(presses))
 
 
-def _groups_of_time(place: KeyHolder) -> Sequence[KeyGroup]:
+def _groups_of_time(holder: KeyHolder) -> Sequence[KeyGroup]:
     """Keys that move in time, where they do."""
-    if not place.past:
+    if not holder.past:
         return ()
     groups: list[KeyGroup] = []
-    if place.paused:
-        commands = ("time.frame.back", "time.frame.forth") if place.name in _SIDEWAYS else ("left", "right")
-        groups.append(KeyGroup("refresh" if place.fleet else "frame", commands))
-    groups.append(_keys("5 min" if place.fleet else "10 s", "time.back", "time.forth"))
-    if place.speed is None:
+    frame = "frame"
+    jump = "10 s"
+    if holder.fleet:
+        frame = "refresh"
+        jump = "5 min"
+    if holder.paused and holder.name in _SIDEWAYS:
+        groups.append(_keys(frame, "time.frame.back", "time.frame.forth"))
+    elif holder.paused:
+        groups.append(_keys(frame, "left", "right"))
+    groups.append(_keys(jump, "time.back", "time.forth"))
+    if holder.speed is None:
         groups += [_CHANGES, _LIVE]
     else:
-        groups += [_keys(f"×{place.speed:g}", "slower", "faster"), _CHANGES, _ENDS]
+        groups += [_keys(f"×{holder.speed:g}", "slower", "faster"), _CHANGES, _ENDS]
     return groups
 
 
-def _pace(place: KeyHolder) -> Sequence[KeyGroup]:
+def _groups_of_pace(holder: KeyHolder) -> Sequence[KeyGroup]:
     """How often the GPUs are read; of a recording how fast it plays stands beside the keys of time."""
-    if place.speed is None:
-        return (_keys(f"every {place.interval}", "slower", "faster"),)
+    if holder.speed is None:
+        return (_keys(f"every {holder.interval}", "slower", "faster"),)
     return ()
 
 
-def _groups_of_panes(place: KeyHolder) -> Sequence[KeyGroup]:
+def _groups_of_panes(holder: KeyHolder) -> Sequence[KeyGroup]:
     """Keys that go to other panes and show one alone; on a fleet's screen the key that asks all hosts anew."""
-    if place.fleet:
+    if holder.fleet:
         return (_REFRESH,)
-    return (_keys("pane", "pane.next"), _keys("all panes" if place.zoomed else "zoom", "zoom"))
+    if holder.zoomed:
+        return (_GO_TO_PANE, _keys("all panes", "zoom"))
+    return (_GO_TO_PANE, _keys("zoom", "zoom"))
 
 
 class KeyLine(Board):
@@ -290,16 +311,16 @@ class KeyLine(Board):
         self._hints: tuple[Hint, ...] = ()
         self._places: list[tuple[int, Hint]] = []
         """The first cell of each hint that is shown."""
-        self._explained = ""
+        self._formula = ""
         """The formula of the cell under the cell cursor; empty: there is none."""
         self.notice = ""
         """Text in place of the hints; empty: none."""
         self._urgent = False
 
-    def show(self, hints: Sequence[Hint], explained: str = "") -> None:
-        """Paint the hints, most important first, or in their place what the cell under the cell cursor means."""
+    def show(self, hints: Sequence[Hint], formula: str = "") -> None:
+        """Paint the hints, most important first, or in their place the formula of the cell under the cell cursor."""
         self._hints = tuple(hints)
-        self._explained = explained
+        self._formula = formula
         self.update()
 
     def tell(self, text: str, *, urgent: bool = False) -> None:
@@ -316,36 +337,44 @@ class KeyLine(Board):
         """The notice, or one line of hints."""
         if self.notice:
             return self._notice_rows(width, height)
-        if self._explained:
-            return (((f" {cut(self._explained, width - 2)}", "accent"),),)
+        if self._formula:
+            return (((f" {cut(self._formula, width - 2)}", "accent"),),)
         if self._hints:
             return (self._hint_row(width),)
         return ()
 
     def _notice_rows(self, width: int, most: int = MOST_NOTICE) -> list[Row]:
-        return wrap_line(self.notice, width, "warn" if self._urgent else "strong", most)
+        """The notice in at most `most` lines; none without a notice."""
+        tone = "warn" if self._urgent else "strong"
+        return wrap_line(self.notice, width, tone, most)
 
     def _hint_row(self, width: int) -> Row:
+        """As many hints as fit from left to right, and the last one at the right edge."""
         *hints, leave = self._hints
-        last = _hint_cells(leave)
+        leave_cells = _hint_cells(leave)
         row: list[Piece] = []
         self._places = []
-        used = 1
+        used = 1  # the blank at the left edge
         for hint in hints:
-            gap = 0 if used == 1 else 2
-            if used + _hint_cells(hint) + 2 + last + 3 > width:
+            if used + _GAP + _hint_cells(hint) + _BESIDE_LAST + leave_cells > width:
                 break
-            self._places.append((used + gap, hint))
-            row += [(" " * (gap or 1), "text"), (hint.key, "accent"), (f" {hint.does}", "muted")]
-            used += _hint_cells(hint) + gap
-        self._places.append((width - last - 1, leave))
-        row += [(" " * max(1, width - used - last - 1), "text"), (leave.key, "accent"), (f" {leave.does} ", "muted")]
+            if row:
+                row.append((" " * _GAP, "text"))
+                used += _GAP
+            else:
+                row.append((" ", "text"))
+            self._places.append((used, hint))
+            row += [(hint.key, "accent"), (f" {hint.does}", "muted")]
+            used += _hint_cells(hint)
+        self._places.append((width - leave_cells - 1, leave))
+        blank = max(1, width - used - leave_cells - 1)
+        row += [(" " * blank, "text"), (leave.key, "accent"), (f" {leave.does} ", "muted")]
         return tuple(row)
 
     def on_click(self, event: events.Click) -> None:
         """A click on a hint presses its key; of two keys the one that was hit, or the last on what they do."""
         event.stop()
-        if self.notice or self._explained:
+        if self.notice or self._formula:
             return
         key = self._key_at(event.x)
         if key:

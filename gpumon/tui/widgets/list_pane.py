@@ -21,12 +21,19 @@ from gpumon.tui.search import marked_cell
 from gpumon.tui.table import ScrolledTable
 from gpumon.tui.triage_words import tone_of_text, urgent_in
 from gpumon.tui.view import View
-from gpumon.tui.widgets.pane import Pane
+from gpumon.tui.widgets.pane import SEPARATOR, Pane
 
 T = TypeVar("T")
-
+"""Rows of a list."""
 _DOUBLE_CLICK: Final = 2
 """Clicks that open a row."""
+_MOST_FILTER_CELLS: Final = 20
+"""Cells of the filter in the note on the rule."""
+_WORDS_AROUND_FILTER: Final = 50
+"""Cells of the words around the filter in the line that nothing matches it."""
+_LEAST_FILTER_CELLS: Final = 8
+"""Cells of the filter in that line, however narrow the pane."""
+_CURSOR_GLYPH: Final = "▸"
 
 
 class ListPane(Pane, Generic[T]):
@@ -46,6 +53,7 @@ class ListPane(Pane, Generic[T]):
         self.filter_text = ""
         """The filter; empty shows all."""
         self.order: Order[T] | None = None
+        """The order that the user chose; None: rows stand as they came."""
         self.turned = False
         """Whether the order is turned round."""
         self.hidden: frozenset[tuple[str, str]] = frozenset()
@@ -75,13 +83,15 @@ class ListPane(Pane, Generic[T]):
         super().show(snapshot)
 
     def read_from(self, history: History) -> None:
-        """Other series from now on."""
+        """Take the series that rows show from another history."""
         self.history = history
 
     @property
     def sorted_by(self) -> str:
         """Name of the order that the user chose; empty: rows stand as they came."""
-        return "" if self.order is None else self.order.name
+        if self.order is None:
+            return ""
+        return self.order.name
 
     @property
     def narrowed(self) -> bool:
@@ -90,6 +100,7 @@ class ListPane(Pane, Generic[T]):
 
     @property
     def _filtered_everywhere(self) -> bool:
+        """Whether the filter of all panes is for this one, too."""
         return self.view.everywhere != "" and self.listing.engines is not None
 
     def _matching_everywhere(self, snapshot: Snapshot, items: Sequence[T]) -> list[T]:
@@ -115,15 +126,14 @@ class ListPane(Pane, Generic[T]):
 
     def head(self, width: int) -> Sequence[Row]:
         """Column headers, once there is a row."""
-        columns = self.columns()
-        head = self.listing.head
         if self.snapshot is None or not (self.listed_items() or self._total):
             return ()
-        if head is not None:
-            return (head(width, self),)
-        if columns is None:
+        if self.listing.head is not None:
+            return (self.listing.head(width, self),)
+        table = self.columns()
+        if table is None:
             return ()
-        return (columns.head(width, self.view, self.shift),)
+        return (table.head(width, self.view, self.shift),)
 
     def aside(self, room: int) -> Sequence[Piece]:
         """Further pieces on the rule."""
@@ -203,7 +213,9 @@ class ListPane(Pane, Generic[T]):
     def selected(self) -> T | None:
         """The thing under the cursor."""
         items = self.listed_items()
-        return items[self._place] if items else None
+        if not items:
+            return None
+        return items[self._place]
 
     @property
     def shows_cursor(self) -> bool:
@@ -217,9 +229,11 @@ class ListPane(Pane, Generic[T]):
         """The rows in view."""
         items = self.listed_items()
         if not items:
-            self._overflow = self._top = self._in_view = 0
+            self._overflow = 0
+            self._top = 0
+            self._in_view = 0
             if self._total:
-                lines = self._none_matches(width)
+                lines = self._none_matches_line(width)
             else:
                 lines = self.listing.nothing(width, self)
             return lines[:room], len(lines)
@@ -232,18 +246,18 @@ class ListPane(Pane, Generic[T]):
         for item in items[self._top : self._top + room]:
             rows.append(self.listing.row(item, width, self))
         self._in_view = len(rows)
-        place = self._place - self._top
-        if self.shows_cursor and 0 <= place < len(rows):
-            rows[place] = self._with_cell(highlight_row(rows[place]))
+        cursor_line = self._place - self._top
+        if self.shows_cursor and 0 <= cursor_line < len(rows):
+            rows[cursor_line] = self._with_cell(highlight_row(rows[cursor_line]))
         return rows, len(items)
 
     def _with_cell(self, row: Row) -> Row:
         """The row under the cursor with its cell marked, where there is a cell cursor in view."""
-        columns = self.columns()
-        if not self.cell or columns is None:
+        table = self.columns()
+        if not self.cell or table is None:
             return row
         first = 0
-        for column in columns.columns(self.size.width, self.view.hidden, self.shift):
+        for column in table.columns(self.size.width, self.view.hidden, self.shift):
             if column.name == self.cell:
                 return marked_cell(row, first, column.width)
             first += column.width
@@ -267,15 +281,17 @@ class ListPane(Pane, Generic[T]):
         names = self._explained_in_view()
         if not names:
             return False
-        if self.cell not in names:
-            self.cell = FIRST_FIGURE if FIRST_FIGURE in names else names[0]
-        else:
+        if self.cell in names:
             self.cell = names[(names.index(self.cell) + 1) % len(names)]
+        elif FIRST_FIGURE in names:
+            self.cell = FIRST_FIGURE
+        else:
+            self.cell = names[0]
         self.update()
         return True
 
     def _step_cell(self, step: int) -> None:
-        """Move the cell cursor to a column beside; at the edge the columns scroll."""
+        """Move the cell cursor to the column on the right (1) or the left (-1); at the edge the columns scroll."""
         names = self._explained_in_view()
         if self.cell in names:
             place = names.index(self.cell) + step
@@ -289,12 +305,12 @@ class ListPane(Pane, Generic[T]):
             self.cell = names[place]
         self.update()
 
-    def _none_matches(self, width: int) -> Sequence[Row]:
+    def _none_matches_line(self, width: int) -> Sequence[Row]:
         """The line in place of the rows where the filter lets none through."""
-        filter_text = cut(self.filter_text or self.view.everywhere, max(8, width - 50))  # 50: the words around it
-        return (
-            ((f'   none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows', "muted"),),
-        )
+        room = max(_LEAST_FILTER_CELLS, width - _WORDS_AROUND_FILTER)
+        filter_text = cut(self.filter_text or self.view.everywhere, room)
+        text = f'   none of {self._total_text()} matches "{filter_text}"; {self._keys_back()}: all rows'
+        return (((text, "muted"),),)
 
     def _total_text(self) -> str:
         """Number of rows without a filter, with their name: `8 gpus`."""
@@ -309,7 +325,7 @@ class ListPane(Pane, Generic[T]):
         return f"{key(self.COMMAND)} {key('back')}".strip()
 
     def note(self) -> str:
-        """Filter and order; `more` adds what the table itself leaves out."""
+        """Note on the filter, the order, and the columns and rows that are left out."""
         parts = []
         count = f"{len(self.listed_items())} of {self._total}"
         if self.filter_text:
@@ -322,22 +338,23 @@ class ListPane(Pane, Generic[T]):
         if self.shift:
             parts.append(f"{self.view.keymap.first('left')} {counted(self.shift, 'column')}")
         parts += self._hidden_columns_note()
-        self.note_room -= sum(cells(part) + 3 for part in parts)
-        more = self.more_note()
-        if more:
-            parts.append(more)
-        return " · ".join(parts)
+        self.note_room -= sum(cells(part) + len(SEPARATOR) for part in parts)
+        more_note = self.more_note()
+        if more_note:
+            parts.append(more_note)
+        return SEPARATOR.join(parts)
 
     def _filter_note(self, count: str) -> str:
         """The filter with how many rows it leaves, and the keys that drop it, if there is room."""
-        text = f'filter "{cut(self.filter_text, 20)}": {count}'
+        text = f'filter "{cut(self.filter_text, _MOST_FILTER_CELLS)}": {count}'
         with_keys = f"{text} ({self._keys_back()}: all)"
         if cells(with_keys) <= self.note_room:
             return with_keys
         return text
 
     def _hidden_columns_note(self) -> list[str]:
-        """Number of columns without room, and the keys that show them, which move in time in a paused display."""
+        """Number of columns without room, and the keys that show them; without keys in a paused display, where these
+        move in time."""
         table = self.columns()
         if table is None or not self.listed_items():
             return []
@@ -352,7 +369,7 @@ class ListPane(Pane, Generic[T]):
         return [f"+{counted(number, 'column')}: keys {key(self.COMMAND)} {key('right')}"]
 
     def more_note(self) -> str:
-        """Note on the rows that the table leaves out."""
+        """Note on what the rows leave out; empty here, for panes that cut them."""
         return ""
 
     def move(self, lines: int) -> None:
@@ -367,7 +384,7 @@ class ListPane(Pane, Generic[T]):
         self.update()
 
     def columns(self) -> ScrolledTable | None:
-        """Its columns, where they scroll sideways."""
+        """The table whose columns scroll sideways; None without one."""
         return self.listing.table
 
     def step_aside(self, step: int) -> bool:
@@ -382,9 +399,9 @@ class ListPane(Pane, Generic[T]):
 
     def _scroll_columns(self, step: int) -> None:
         """Scroll by one column to the right (1) or to the left (-1), as far as there are others."""
-        columns = self.columns()
-        if columns is not None:
-            most = columns.most_shift(self.size.width, self.view.hidden)
+        table = self.columns()
+        if table is not None:
+            most = table.most_shift(self.size.width, self.view.hidden)
             self.shift = max(0, min(most, self.shift + step))
             self.update()
 
@@ -396,7 +413,8 @@ class ListPane(Pane, Generic[T]):
         self.update()
 
     def forget(self) -> None:
-        """Levels are others now, and with them the words that the filter looks into."""
+        """Draw everything anew at the next paint; list the rows anew, too: levels are others now, and with them the
+        words that the filter looks into."""
         self._listed_state = ()
         super().forget()
 
@@ -430,7 +448,7 @@ class ListPane(Pane, Generic[T]):
         self.update()
 
     def sort(self, order: Order[T] | None) -> None:
-        """Sort so; the same order again turns it round."""
+        """Sort by an order (None: as the rows came); the same order again turns it round."""
         if order is not None and order is self.order:
             self.turned = not self.turned
         else:
@@ -439,7 +457,7 @@ class ListPane(Pane, Generic[T]):
         self.update()
 
     def move_to_first(self) -> None:
-        """Put the cursor on the first row, whatever that will be, and show it."""
+        """Put the cursor on the first row, whatever thing that will be of, and show it."""
         self._place = 0
         self._top = 0
         self._cursor = ""
@@ -448,7 +466,7 @@ class ListPane(Pane, Generic[T]):
     def on_click(self, event: events.Click) -> None:
         """A click puts the cursor on a row, and a second one opens it; one on the header of a column sorts by it."""
         line = event.y - 1 - self._head_lines
-        if self.covered:
+        if self.is_covered:
             return
         if -self._head_lines <= line < 0:
             self._sort_by_column(event.x)
@@ -456,11 +474,11 @@ class ListPane(Pane, Generic[T]):
         place = self.item_at(line, event.x)
         if place is None:
             return
-        before = self._cursor
+        cursor_before = self._cursor
         self._place = place
         self._cursor = self.listing.key(self.listed_items()[place])
         self.update()
-        if event.chain == _DOUBLE_CLICK and self._cursor == before:
+        if event.chain == _DOUBLE_CLICK and self._cursor == cursor_before:
             self.screen.call_later(self.screen.run_action, "do('open')")
 
     def item_at(self, line: int, x: int) -> int | None:  # noqa: ARG002 - a row takes the whole width
@@ -472,10 +490,10 @@ class ListPane(Pane, Generic[T]):
 
     def _sort_by_column(self, x: int) -> None:
         """Sort by the column that has a cell; the same column again turns the order round."""
-        columns = self.columns()
-        if columns is None:
+        table = self.columns()
+        if table is None:
             return
-        name = columns.column_at(x, self.size.width, self.view.hidden, self.shift)
+        name = table.column_at(x, self.size.width, self.view.hidden, self.shift)
         for order in self.listing.orders:
             if (order.column or order.name) == name:
                 self.sort(order)
@@ -486,13 +504,14 @@ def highlight_row(row: Row) -> Row:
 
     A mark in the glyph's place moves into the next cell, and the text behind it gives up a blank, or its last cell.
     """
-    (first, tone), *rest = row
+    (first, first_tone), *rest = row
     if not first.startswith(" ") and rest:
-        (text, other), *rest = rest
+        (second, second_tone), *rest = rest
         first = f" {first}"
-        if text.endswith(" "):
-            text = text[:-1]
+        if second.endswith(" "):
+            second = second[:-1]
         else:
-            text = left(text, cells(text) - 1)
-        rest = [(text, other), *rest]
-    return (("▸" + first[1:], f"{tone}@"), *((text, f"{tone}@") for text, tone in rest))
+            second = left(second, cells(second) - 1)
+        rest = [(second, second_tone), *rest]
+    pieces = [(_CURSOR_GLYPH + first[1:], first_tone), *rest]
+    return tuple((text, f"{tone}@") for text, tone in pieces)

@@ -27,8 +27,18 @@ _BESIDE_TITLE: Final = 30
 """Cells of the rule that a title leaves for the rest, unless it has its least cells."""
 _BARE_RULE: Final = 6
 """Cells of the rule that are neither key, name nor note: its bits of line and the blanks around the notes."""
+_ENDS_OF_RULE: Final = 3
+"""Bits of line that every rule has: before the key, behind it, and at the right end."""
+_AROUND_ASIDE: Final = 4
+"""Cells beside the further pieces on the rule: a bit of line and a blank before them, and the same behind them."""
+_MOST_SOUGHT_CELLS: Final = 20
+"""Cells of the text that is looked for, in the note on it."""
+SEPARATOR: Final = " · "
+"""Between two notes on the rule."""
 _WHEEL_LINES: Final = 3
 """Lines by which the wheel scrolls."""
+_LINES_NOT_PAGED: Final = 3
+"""Lines of a pane that a page key does not move by: the rule, the header, and one that stays in view."""
 
 
 class Pane(Board, can_focus=True):
@@ -37,7 +47,9 @@ class Pane(Board, can_focus=True):
     COMMAND: str = ""
     """Id of the command that goes to the pane."""
     TITLE: str = ""
+    """Name on the rule."""
     ZOOMS: ClassVar[bool] = True
+    """Whether it can have the whole screen."""
     TIMELESS: ClassVar[bool] = False
     """Whether it shows no moment, so that the keys which move in time keep their other meaning there."""
     PRIVATE: ClassVar[bool] = False
@@ -55,7 +67,7 @@ class Pane(Board, can_focus=True):
         self.snapshot: Snapshot | None = None
         """The snapshot on the screen."""
         self.past = False
-        """Whether that is a moment which was gone back to."""
+        """Whether that is a moment that the user went back to."""
         self.paused = False
         """Whether the display is frozen, so that keys move in time."""
         self._top = 0
@@ -73,11 +85,11 @@ class Pane(Board, can_focus=True):
         self.update()
 
     def read_from(self, history: History) -> None:
-        """Other series from now on: those of a moment of the past, or the live ones again."""
+        """Take the series from another history: that of a moment of the past, or the live one again."""
 
     @property
     def moment(self) -> str:
-        """The moment that is shown, as a time axis calls it: now, or what the clock said in the past."""
+        """The moment that is shown, as a time axis calls it: now, or the time of day in the past."""
         if self.snapshot is None or not self.past:
             return NOW
         return clock(self.snapshot.wall_s)
@@ -93,7 +105,7 @@ class Pane(Board, can_focus=True):
         return self.TITLE
 
     def head(self, width: int) -> Sequence[Row]:  # noqa: ARG002 - for panes that have an answer
-        """Lines that stay."""
+        """Lines below the rule that do not scroll."""
         return ()
 
     def body(self, width: int, height: int) -> Sequence[Row]:
@@ -133,7 +145,7 @@ class Pane(Board, can_focus=True):
         return self.change(step)
 
     @property
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         """Whether something else stands where its lines are, so that keys must not act on them."""
         return False
 
@@ -166,34 +178,35 @@ class Pane(Board, can_focus=True):
         self.update()
 
     def is_title(self, row: Row) -> bool:
-        """Whether a line has the title of a section."""
+        """Whether a line has the title of a section: strong, behind a single blank."""
         for text, tone in row:
-            if tone == "strong" and text[:1] == " " and text[1:2].strip() != "":
+            if tone == "strong" and text.startswith(" ") and not text.startswith("  ") and text.strip():
                 return True
         return False
 
     def jump_section(self, step: int) -> bool:
-        """Go to the next (1) or previous (-1) section; returns whether there is more than what is in view."""
+        """Go to the next (1) or previous (-1) section, behind the last one to the first; returns whether there is more
+        than what is in view."""
         if not self._overflow:
             return False
         body = self.body(self.size.width, self.size.height - 1 - self._head_lines)
         titles = []
-        for place, row in enumerate(body):
+        for line, row in enumerate(body):
             if self.is_title(row):
-                titles.append(place)
+                titles.append(line)
         if step < 0:
-            self._top = max([place for place in titles if place < self._top], default=0)
-        elif self._top >= self._overflow:
+            self._top = max([line for line in titles if line < self._top], default=0)
+        elif self._top >= self._overflow:  # the last line is in view
             self._top = 0
         else:
-            below = min([place for place in titles if place > self._top], default=0)
-            self._top = min(below, self._overflow)
+            next_title = min([line for line in titles if line > self._top], default=0)
+            self._top = min(next_title, self._overflow)
         self.update()
         return True
 
-    def step_match(self, by: int) -> None:
-        """Go to the next (1) or previous (-1) place of what is looked for."""
-        self.search.step(by)
+    def step_match(self, step: int) -> None:
+        """Go to the next (1) or previous (-1) place of the text that is looked for."""
+        self.search.step(step)
         self.update()
 
     @property
@@ -203,10 +216,9 @@ class Pane(Board, can_focus=True):
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
         """The rule, the header and the visible part of the body."""
-        if height > 2:
+        head: Sequence[Row] = ()
+        if height > 2:  # with less, the one line below the rule is for the body
             head = self.head(width)
-        else:
-            head = ()
         self._head_lines = len(head)
         room = max(0, height - 1 - len(head))
         lines, total = self.in_view(width, room)
@@ -220,8 +232,10 @@ class Pane(Board, can_focus=True):
         focused = self.has_focus
         name = f" {cut(self.title(), max(_LEAST_TITLE, width - _BESIDE_TITLE))} "
         key = "─"
+        key_tone = "border"
         if self.COMMAND:
             key = self.view.keymap.first(self.COMMAND)
+            key_tone = "accent"
         room_of_notes = max(0, width - cells(name) - cells(key) - _BARE_RULE)
         alarm = cut(self.alarm(), max(0, room_of_notes // 2))
         alarm_tone = tone_of_text(alarm)
@@ -234,17 +248,17 @@ class Pane(Board, can_focus=True):
         divider = ""
         if alarm and notes:
             divider = "─"
-        free = width - 3 - cells(key) - cells(name) - cells(alarm) - len(divider) - cells(notes)
-        beside = list(self.aside(free - 4))
-        if beside:
-            beside = [("─ ", "border"), *beside, (" ", "border")]
-        line = "─" * (free - cells_of(beside))
+        free = width - _ENDS_OF_RULE - cells(key) - cells(name) - cells(alarm) - len(divider) - cells(notes)
+        aside = list(self.aside(free - _AROUND_ASIDE))
+        if aside:
+            aside = [("─ ", "border"), *aside, (" ", "border")]
+        line = "─" * (free - cells_of(aside))
         return (
             ("─", "border"),
-            (key, "accent" if self.COMMAND else "border"),
+            (key, key_tone),
             ("─", "border"),
             (name, "focus" if focused else "text"),
-            *beside,
+            *aside,
             (line, "border"),
             (alarm, alarm_tone),
             (divider, "border"),
@@ -254,8 +268,11 @@ class Pane(Board, can_focus=True):
 
     def _notes_text(self, scroll: str, room_of_notes: int) -> str:
         """Search, lines in view, note and hint in at most so many cells; the note gives way first."""
-        room = room_of_notes - sum(cells(text) + 3 for text in (scroll, self.hint) if text)  # 3: ` · ` before each
-        self.note_room = room  # which `note` takes from
+        room = room_of_notes
+        for text in (scroll, self.hint):
+            if text:
+                room -= len(SEPARATOR) + cells(text)
+        self.note_room = room  # before `note`, which takes from it
         note = self.note()
         if cells(note) > room:
             if room >= _LEAST_NOTE:
@@ -264,11 +281,12 @@ class Pane(Board, can_focus=True):
                 note = ""
         search_note = ""
         if self.search.text:
-            search_note = f'"{cut(self.search.text, 20)}" {self.search.count()}'
-        return cut(" · ".join(text for text in (search_note, scroll, note, self.hint) if text), room_of_notes)
+            search_note = f'"{cut(self.search.text, _MOST_SOUGHT_CELLS)}" {self.search.count()}'
+        return cut(SEPARATOR.join(filter(None, (search_note, scroll, note, self.hint))), room_of_notes)
 
     def _scroll_note(self, total: int, room: int, focused: bool) -> str:
-        """Which of the `total` lines are in view, and the keys that show the others; empty if all are."""
+        """Numbers of the lines in view, of `total`, and the keys that show the others; empty if all are in view.
+        `room`: lines below the header; `focused`: whether the pane has the keys."""
         if room and not self._overflow:
             return ""
         if not room:
@@ -286,10 +304,10 @@ class Pane(Board, can_focus=True):
         key = self.view.keymap.first
         if not focused and self.COMMAND:
             return f"keys {key(self.COMMAND)} {key('zoom')}"
-        both = f"{key('down')} {key('up')}"
+        down_and_up = f"{key('down')} {key('up')}"
         if self.zoomed or not self.ZOOMS:
-            return both
-        return f"{both} or {key('zoom')}"
+            return down_and_up
+        return f"{down_and_up} or {key('zoom')}"
 
     def move(self, lines: int) -> None:
         """Move the view by a number of lines."""
@@ -305,8 +323,8 @@ class Pane(Board, can_focus=True):
         self.move(pages * self.page_step())
 
     def page_step(self) -> int:
-        """Lines that a page key moves by: those in view but one, without rule and header."""
-        return max(1, self.size.height - 3)
+        """Lines that a page key moves by: those below rule and header, but one."""
+        return max(1, self.size.height - _LINES_NOT_PAGED)
 
     def watch_has_focus(self, has_focus: bool) -> None:
         """Mark the rule, or unmark it."""

@@ -17,6 +17,7 @@ from gpumon.tui.table import clock
 from gpumon.tui.widgets.board import Board
 
 _VENDOR_PREFIX: Final = "NVIDIA "
+"""Begin of the names of GPUs that is left out: it says nothing to those who have them."""
 _LATE_INTERVALS: Final = 3.0
 """Intervals without a snapshot after which the dot turns into a warning."""
 _LEAST_HOST: Final = 12
@@ -25,6 +26,10 @@ _MOST_ALERT: Final = 20
 """Cells of an alert's name."""
 _MOST_FILTER: Final = 20
 """Cells of the filter of all panes."""
+_MOST_NAMED_TYPES: Final = 2
+"""Types of GPUs that are named where there are several."""
+_DIVIDER: Final = " · "
+"""Between two parts of the title."""
 
 
 class Playing(msgspec.Struct, frozen=True):
@@ -34,6 +39,7 @@ class Playing(msgspec.Struct, frozen=True):
     speed: float
     """Seconds of the recording per second."""
     ended: bool = False
+    """Whether its last moment is shown."""
 
 
 class Heading(msgspec.Struct, frozen=True):
@@ -55,15 +61,17 @@ class Freshness(msgspec.Struct, frozen=True):
     shown_s: float | None = None
     """The Unix time of what is shown; None: nothing yet."""
     paused: bool = False
+    """Whether the display is frozen."""
     waited_s: float = 0.0
-    """How long the newest snapshot has been there."""
+    """Seconds for which the newest snapshot has been there."""
     every_s: float = 0.0
     """Seconds between two snapshots."""
     back: bool = False
     """Whether it is a moment that the user went back to."""
     playing: Playing | None = None
+    """The recording that is shown; None where this is no replay."""
     asked_s: float | None = None
-    """The moment that is being asked for."""
+    """Unix time of the moment that is being asked for; None: none is."""
     failed: bool = False
     """Whether the source does not answer."""
     asking: bool | None = None
@@ -71,12 +79,13 @@ class Freshness(msgspec.Struct, frozen=True):
 
 
 class TitleBar(Board):
-    """Repainted by the clock; of the rest only what changed."""
+    """The first line of a screen: its name, what it shows, and the time; painted anew each second."""
 
     def __init__(self, palette: Palette) -> None:
         super().__init__(palette)
         self._heading = Heading()
         self._now_s = 0.0
+        """Unix time that the clock shows."""
         self._freshness = Freshness()
 
     def show(self, heading: Heading, now_s: float, freshness: Freshness) -> None:
@@ -96,25 +105,26 @@ class TitleBar(Board):
             right += [(" ", "bar"), (f' filter "{cut(self._heading.filter, _MOST_FILTER)}" ', "badge_paused")]
         if self._heading.simulated:
             right.append((f"  {self._heading.simulated} ", "bar_warn"))
-        right += self._clock()
+        right += self._clock_pieces()
         room = width - cells_of([name, *right])
         return ((name, (left(f" {self._machine_text(room)}", max(0, room)), "bar"), *right),)
 
     def _machine_text(self, room: int) -> str:
         """The longest text that fits; the shortest one, cut, where none does."""
+        room -= 2  # the blanks around it
         text = ""
-        for text in self._heading.forms(room - 2):  # 2: the blanks around it
-            if cells(text) <= room - 2:
+        for text in self._heading.forms(room):
+            if cells(text) <= room:
                 return text
-        return cut(text, max(0, room - 2))
+        return cut(text, max(0, room))
 
-    def _clock(self) -> list[Piece]:
-        """The time now, and whether what is shown is of now; of what is of another time, that time."""
+    def _clock_pieces(self) -> list[Piece]:
+        """The time now, and how fresh what is shown is; of what is of another time, that time."""
         freshness = self._freshness
         now_s = self._now_s
         shown_s = freshness.shown_s
         if freshness.asked_s is not None:
-            return [(" ", "bar"), (f" ASKING FOR {dated(freshness.asked_s, now_s)} … ", "badge")]
+            return [(" ", "bar"), (f" ASKING FOR {date_text(freshness.asked_s, now_s)} … ", "badge")]
         if shown_s is not None and (freshness.paused or freshness.playing is not None):
             return [(" ", "bar"), _time_badge(shown_s, now_s, freshness)]
         time = "--:--:--"
@@ -142,12 +152,14 @@ def _dot_of_live(freshness: Freshness) -> Piece:
         return f" ! no reading for {age(freshness.waited_s)}", "bar_warn"
     if freshness.asking is None:
         return " ●", "bar_ok"
-    glyph = "↓" if freshness.asking else "●"
+    glyph = "●"
+    if freshness.asking:
+        glyph = "↓"
     return f" {glyph} {ago(freshness.waited_s)} ago", "bar_ok"
 
 
 def _time_badge(shown_s: float, now_s: float, freshness: Freshness) -> Piece:
-    """When what is shown was: frozen just now, gone back to, or of a recording."""
+    """The badge with the time of what is shown: frozen just now, gone back to, or of a recording."""
     playing = freshness.playing
     if playing is not None:
         pace = f"×{playing.speed:g}"
@@ -160,16 +172,16 @@ def _time_badge(shown_s: float, now_s: float, freshness: Freshness) -> Piece:
             tone = "badge_paused"
         return f" REPLAY {_local_time(shown_s):%Y-%m-%d %H:%M:%S} {pace} ", tone
     if not freshness.back:
-        return f" PAUSED at {dated(shown_s, now_s)} ", "badge_paused"
-    return f" {ago(now_s - shown_s)} AGO {dated(shown_s, now_s)} ", "badge_paused"
+        return f" PAUSED at {date_text(shown_s, now_s)} ", "badge_paused"
+    return f" {ago(now_s - shown_s)} AGO {date_text(shown_s, now_s)} ", "badge_paused"
 
 
 def _local_time(wall_s: float) -> datetime:
     return datetime.fromtimestamp(wall_s, timezone.utc).astimezone()
 
 
-def dated(wall_s: float, now_s: float) -> str:
-    """The local time of day, with its date where that is not today's."""
+def date_text(wall_s: float, now_s: float) -> str:
+    """The local time of day of a Unix time, with its date where that is not the date of `now_s`."""
     time = _local_time(wall_s)
     if time.date() == _local_time(now_s).date():
         return f"{time:%H:%M:%S}"
@@ -177,11 +189,11 @@ def dated(wall_s: float, now_s: float) -> str:
 
 
 def ago(seconds: float) -> str:
-    """Two units: `13s`, `2m 13s`, `1h 02m`, `3d 04h`."""
+    """How long ago something was, in the two largest units: `13s`, `2m 13s`, `1h 02m`, `3d 04h`."""
     whole = max(0, round(seconds))
     minutes = whole // 60
-    hours = whole // 3600
-    days = whole // 86400
+    hours = minutes // 60
+    days = hours // 24
     if days:
         return f"{days}d {hours % 24:02d}h"
     if hours:
@@ -192,22 +204,23 @@ def ago(seconds: float) -> str:
 
 
 def machine_heading(snapshot: Snapshot | None, lead: str, playing: Playing | None) -> Heading:
-    """Host, GPUs and driver; of a replay the host, and the file. `lead`: what the machine is one of."""
+    """Host, GPUs and driver; of a replay the host, and the file. `lead`: words before it, that say what the machine is
+    one of."""
     if snapshot is None:
         return Heading()
-    alerts = list(dict.fromkeys(alert.name for alert in snapshot.alerts if alert.title))
+    names = list(dict.fromkeys(alert.name for alert in snapshot.alerts if alert.title))
     badges = []
-    if len(alerts) > 1:
-        badges.append(f"! {cut(alerts[0], _MOST_ALERT)} +{len(alerts) - 1}")
-    elif alerts:
-        badges.append(f"! {cut(alerts[0], _MOST_ALERT)}")
-    return Heading(
-        lambda room: (
-            lead + " · ".join(filter(None, parts)) for parts in _machine_forms(snapshot, room - cells(lead), playing)
-        ),
-        badges,
-        simulated="SIMULATED" if snapshot.simulated else "",
-    )
+    if len(names) > 1:
+        badges.append(f"! {cut(names[0], _MOST_ALERT)} +{len(names) - 1}")
+    elif names:
+        badges.append(f"! {cut(names[0], _MOST_ALERT)}")
+    simulated = "SIMULATED" if snapshot.simulated else ""
+
+    def forms(room: int) -> Iterator[str]:
+        for parts in _machine_forms(snapshot, room - cells(lead), playing):
+            yield lead + _DIVIDER.join(filter(None, parts))
+
+    return Heading(forms, badges, simulated=simulated)
 
 
 def _machine_forms(snapshot: Snapshot, room: int, playing: Playing | None) -> Iterator[tuple[str, ...]]:
@@ -218,22 +231,27 @@ def _machine_forms(snapshot: Snapshot, room: int, playing: Playing | None) -> It
     short = host.partition(".")[0]
     if playing is not None:
         yield from ((host, playing.file, gpus), (host, playing.file), (short, playing.file))
-        yield (cut(short, max(_LEAST_HOST, room - cells(playing.file) - 3)), playing.file)
+        yield _cut_before(short, playing.file, room), playing.file
         yield (short,)
         return
     yield from ((host, gpus, driver), (host, gpus), (short, gpus))
     if gpus:
-        yield cut(short, max(_LEAST_HOST, room - cells(gpus) - 3)), gpus
+        yield _cut_before(short, gpus, room), gpus
         number = sum(not gpu.parent_uuid for gpu in snapshot.gpus)
         gpu_count = counted(number, "GPU")
-        yield cut(short, max(_LEAST_HOST, room - cells(gpu_count) - 3)), gpu_count
+        yield _cut_before(short, gpu_count, room), gpu_count
     yield from ((host,), (short,))
+
+
+def _cut_before(host: str, text: str, room: int) -> str:
+    """The name of a host, cut so that another part fits behind it; down to its least cells."""
+    return cut(host, max(_LEAST_HOST, room - len(_DIVIDER) - cells(text)))
 
 
 def inventory(gpus: Sequence[Gpu]) -> str:
     """GPUs of the machine: `8x H100 80GB HBM3`; of several kinds the most frequent two."""
     names = Counter(gpu.name.removeprefix(_VENDOR_PREFIX) for gpu in gpus if not gpu.parent_uuid)
-    shown = names.most_common(2)
+    shown = names.most_common(_MOST_NAMED_TYPES)
     others = names.total() - sum(number for _, number in shown)
     parts = [f"{number}x {name}" for name, number in shown]
     if others:

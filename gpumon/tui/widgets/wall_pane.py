@@ -25,10 +25,15 @@ from gpumon.tui.wall.tiles import Tile, TileSettings, card_legend, explain_tile,
 from gpumon.tui.widgets.list_pane import ListPane
 
 T = TypeVar("T")
-_LEAST_CHART: Final = 8
+"""Rows of a list."""
+_LEAST_CHART_WIDTH: Final = 8
 """Cells of a card from which it has a chart."""
-_LEAST_CAPTION: Final = 3
+_LEAST_CAPTION_HEIGHT: Final = 3
 """Lines of a chart from which one of them says what it shows."""
+_RULE_AND_HEADER: Final = 2
+"""Lines of the pane that are no rows."""
+_MOST_HOST_NAME: Final = 40
+"""Characters of the name of a host."""
 
 
 class WallShape(Enum):
@@ -60,23 +65,24 @@ class WallPane(ListPane[T]):
         self.shape = WallShape.AUTO
         self.figure: WallFigure = WALL_FIGURES[0]
         """The figure that colours the tiles."""
-        self._planned: WallPlan | None = None
-        """The tiles as they were painted last."""
+        self._painted_plan: WallPlan | None = None
+        """The tiles as they were painted last; None: rows were."""
         self._series: dict[tuple[str, int, float], ChartSeries] = {}
+        """Key of a series, columns, and seconds of a column -> the series in these."""
 
     @property
-    def walled(self) -> bool:
+    def shows_tiles(self) -> bool:
         """Whether there are tiles and not rows."""
         if self.shape is not WallShape.AUTO:
             return self.shape is WallShape.WALL
-        return self.zoomed or len(self.listed_items()) > self.size.height - 2
+        return self.zoomed or len(self.listed_items()) > self.size.height - _RULE_AND_HEADER
 
     def turn(self) -> None:
-        """Rows in place of the wall, or the wall in place of rows."""
-        walled = not self.walled
+        """Show rows in place of the wall, or the wall in place of rows: by itself if that is what there would be."""
+        wants_tiles = not self.shows_tiles
         self.shape = WallShape.AUTO
-        if self.walled is not walled:
-            self.shape = WallShape.WALL if walled else WallShape.ROWS
+        if self.shows_tiles is not wants_tiles:
+            self.shape = WallShape.WALL if wants_tiles else WallShape.ROWS
         self._top = 0
         self.update()
 
@@ -86,38 +92,40 @@ class WallPane(ListPane[T]):
         self.update()
 
     def read_from(self, history: History) -> None:
-        """Other series from now on."""
+        """Take the series of the charts from another history."""
         self._series.clear()
         super().read_from(history)
 
     def title(self) -> str:
-        """The name on the rule, and what the colours mean."""
+        """The name on the rule, and the figure that colours the tiles."""
         name = super().title()
-        if self.walled:
+        if self.shows_tiles:
             return f"{name} · {self.figure.name}"
         return name
 
     def head(self, width: int) -> Sequence[Row]:
-        """Column headers of the rows."""
-        if self.walled:
+        """Column headers of the rows; tiles have none."""
+        if self.shows_tiles:
             return ()
         return super().head(width)
 
     def columns(self) -> ScrolledTable | None:
         """The columns of the rows; tiles have none."""
-        return None if self.walled else super().columns()
+        if self.shows_tiles:
+            return None
+        return super().columns()
 
     def aside(self, room: int) -> Sequence[Piece]:
-        """The tile under the cursor in words."""
+        """The tile under the cursor in words; of rows what their list has."""
         item = self.selected
-        if not self.walled or item is None or not self.shows_cursor:
+        if not self.shows_tiles or item is None or not self.shows_cursor:
             return super().aside(room)
-        return explain_tile(self._tile_of(item, self), self._look(), room)
+        return explain_tile(self._tile_of(item, self), self._tile_settings(), room)
 
     def alarm(self) -> str:
         """The worst tile with trouble that is not in view, and how many more there are."""
-        plan = self._planned
-        if not self.walled or plan is None:
+        plan = self._painted_plan
+        if not self.shows_tiles or plan is None:
             return super().alarm()
         unseen = []
         for item, place in zip(self.listed_items(), plan.places, strict=False):
@@ -128,101 +136,107 @@ class WallPane(ListPane[T]):
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The rows, or the tiles, in view."""
         items = self.listed_items()
-        if not self.walled or not items or room < 1:
-            self._planned = None
+        if not self.shows_tiles or not items or room < 1:
+            self._painted_plan = None
             return super().in_view(width, room)
         plan, names = self._plan(items, width, room)
-        self._planned = plan
-        self.cell = ""
+        self._painted_plan = plan
+        self.cell = ""  # tiles have no cells
         self._overflow = max(0, plan.lines - room)
         self._in_view = room
         if self.shows_cursor:
             self._keep_in_view(plan, room)
             self._keep_cursor()
         self._top = max(0, min(self._top, self._overflow))
-        lines = range(self._top, self._top + room)
-        cursor = self._place if self.shows_cursor else None
-        rows = wall_rows(plan, lambda number: self._tile_of(items[number], self), names, self._look(), lines, cursor)
+        rows = wall_rows(
+            plan,
+            lambda number: self._tile_of(items[number], self),
+            names,
+            self._tile_settings(),
+            lines=range(self._top, self._top + room),
+            cursor=self._place if self.shows_cursor else None,
+        )
         return rows, plan.lines
 
     def _plan(self, items: Sequence[T], width: int, room: int) -> tuple[WallPlan, Sequence[Piece]]:
         """The places of the tiles, and the names of their hosts where there are several."""
-        sizes: dict[str, int] = {}
+        gpus_of_host: dict[str, int] = {}
         for item in items:
             host = self._host_of(item)
-            sizes[host] = sizes.get(host, 0) + 1
-        if len(sizes) == 1 or self.order is not None:
+            gpus_of_host[host] = gpus_of_host.get(host, 0) + 1
+        if len(gpus_of_host) == 1 or self.order is not None:  # in another order, hosts do not stand together
             return wall_plan((len(items),), 0, width, room), ()
-        names = [(clean(host, 40), "muted") for host in sizes]
-        label = max(cells(name) for name, _ in names)
-        return wall_plan(tuple(sizes.values()), label, width, room), names
+        names = [(clean(host, _MOST_HOST_NAME), "muted") for host in gpus_of_host]
+        label_cells = max(cells(name) for name, _ in names)
+        return wall_plan(tuple(gpus_of_host.values()), label_cells, width, room), names
 
     def _keep_in_view(self, plan: WallPlan, room: int) -> None:
         """Scroll so far that the tile under the cursor is in view."""
         line = plan.places[self._place].line
         self._top = max(line + plan.height - room, min(self._top, line))
         if line < plan.height:
-            self._top = 0  # the name of its host above it
+            self._top = 0  # so that the name of its host, above it, is in view
 
-    def _look(self) -> TileSettings:
-        return TileSettings(self.figure, self.view, self.palette, self._chart)
+    def _tile_settings(self) -> TileSettings:
+        """Settings of all tiles."""
+        return TileSettings(self.figure, self.view, self.palette, self._chart_rows)
 
-    def _chart(self, gpu: Gpu, width: int, height: int) -> Sequence[Row]:
+    def _chart_rows(self, gpu: Gpu, width: int, height: int) -> Sequence[Row]:
         """The past of the figure under a line with its name; a MIG slice has none of its own."""
         full = self.figure.full(gpu, self.view)
-        if self.snapshot is None or gpu.parent_uuid or width < _LEAST_CHART or isinstance(full, Missing):
+        if self.snapshot is None or gpu.parent_uuid or width < _LEAST_CHART_WIDTH or isinstance(full, Missing):
             return ()
         curves = self.figure.curves
         layers: list[RasterLayer] = []
         for curve in curves:
-            values = self._past(f"{curve.series}:{gpu.index}", width - 1, self.snapshot.wall_s)
+            values = self._past_values(f"{curve.series}:{gpu.index}", width - 1, self.snapshot.wall_s)
             layers.append(([value / full for value in values], curve.hue))
-        caption = card_legend(curves, f"0-{self.figure.text(full, self.view)}", width, self.palette.glyphs)
-        if height < _LEAST_CAPTION:
-            chart = []
-            for line in area(layers, height, self.palette.glyphs):
-                chart.append(((" ", "text"), *line))
-            return chart
-        return [caption, *(((" ", "text"), *line) for line in area(layers, height - 1, self.palette.glyphs))]
+        rows: list[Row] = []
+        if height >= _LEAST_CAPTION_HEIGHT:
+            rows.append(card_legend(curves, f"0-{self.figure.text(full, self.view)}", width, self.palette.glyphs))
+            height -= 1
+        for line in area(layers, height, self.palette.glyphs):
+            rows.append(((" ", "text"), *line))
+        return rows
 
-    def _past(self, key: str, room: int, wall_s: float) -> Sequence[float]:
-        """A series in so many columns, as far back as the charts go."""
-        live = RASTERS[self.palette.glyphs].values_per_cell
+    def _past_values(self, key: str, room: int, wall_s: float) -> Sequence[float]:
+        """The values of a series up to a Unix time in `room` cells, as far back as the charts go, after gaps for the
+        cells that these columns do not fill."""
+        per_cell = RASTERS[self.palette.glyphs].values_per_cell
         columns, column_s = make_grid(room, self.view.config.screen.span_s)
-        known = (key, columns, column_s)
-        series = self._series.get(known)
+        series_key = (key, columns, column_s)
+        series = self._series.get(series_key)
         if series is None and self.history is not None:
-            series = ChartSeries(self.history, key, columns * live, column_s / live, live)
-            self._series[known] = series
+            series = ChartSeries(self.history, key, columns * per_cell, column_s / per_cell, per_cell)
+            self._series[series_key] = series
         if series is None:
             return ()
-        newest = int(wall_s // column_s) * live + live - 1
-        return [math.nan] * ((room - columns) * live) + list(series.values(newest, wall_s))
+        newest = (int(wall_s // column_s) + 1) * per_cell - 1
+        return [math.nan] * ((room - columns) * per_cell) + list(series.values(newest, wall_s))
 
     def move(self, lines: int) -> None:
-        """Move the cursor up or down, a tile per line."""
+        """Move the cursor up or down by a tile; by more lines, as those of a page, by the tiles that these lines have;
+        to an end by as many lines as there are tiles, or more."""
         items = self.listed_items()
-        plan = self._planned
-        if not self.walled or not self.shows_cursor or plan is None or len(items) != len(plan.places):
+        plan = self._painted_plan
+        if not self.shows_tiles or not self.shows_cursor or plan is None or len(items) != len(plan.places):
             super().move(lines)
             return
-        if abs(lines) >= len(items):
-            if lines < 0:
-                self._place = 0
-            else:
-                self._place = len(items) - 1
-        elif abs(lines) == 1:
-            self._place = plan.beside(self._place, lines)
+        direction = 1 if lines > 0 else -1
+        if lines <= -len(items):
+            self._place = 0
+        elif lines >= len(items):
+            self._place = len(items) - 1
         else:
             tiles = max(1, abs(lines) // plan.height)
-            self._place = plan.beside(self._place, tiles if lines > 0 else -tiles)
+            self._place = plan.beside(self._place, direction * tiles)
         self._cursor = self.listing.key(items[self._place])
         self.update()
 
     def step_aside(self, step: int) -> bool:
         """Move the cursor to the tile beside; while the display is paused the keys move in time."""
         items = self.listed_items()
-        if not self.walled or not items or self.paused:
+        if not self.shows_tiles or not items or self.paused:
             return super().step_aside(step)
         self._place = max(0, min(len(items) - 1, self._place + step))
         self._cursor = self.listing.key(items[self._place])
@@ -231,8 +245,8 @@ class WallPane(ListPane[T]):
 
     def item_at(self, line: int, x: int) -> int | None:
         """Place of the row, or of the tile, at a line of the view and a cell of the pane."""
-        plan = self._planned
-        if not self.walled or plan is None:
+        plan = self._painted_plan
+        if not self.shows_tiles or plan is None:
             return super().item_at(line, x)
         tile = plan.tile_at(line + self._top, x)
         if tile is not None and tile < len(self.listed_items()):
@@ -240,8 +254,8 @@ class WallPane(ListPane[T]):
         return None
 
     def _scroll_note(self, total: int, room: int, focused: bool) -> str:
-        """Which lines are in view; the rule has to have room for the tile under the cursor."""
-        if not self.walled or not focused:
+        """Numbers of the lines in view, without the keys: the rule has to have room for the tile under the cursor."""
+        if not self.shows_tiles or not focused:
             return super()._scroll_note(total, room, focused)
         if self._overflow:
             return f"{self._top + 1}-{self._top + room} of {total}"
