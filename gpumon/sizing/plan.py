@@ -319,7 +319,7 @@ def _workload_plan(
 
 def _first_limits(demand: Demand) -> tuple[str, str]:
     """The limit that holds first and the one after it, empty where there is none; a typed capacity is the first."""
-    kinds = list(dict.fromkeys(limit.kind.value for limit in demand.limits))  # by rising load, each kind once
+    kinds = list(dict.fromkeys(limit.kind.value for limit in demand.limits))  # the limit that holds first is in front
     typed = LimitKind.TYPED.value
     if typed in kinds:
         kinds.remove(typed)

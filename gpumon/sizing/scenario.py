@@ -19,6 +19,8 @@ from gpumon.specs.llms import LlmCatalogue
 TargetKind = Literal["concurrency", "users", "requests_per_s"]
 Packing = Literal["busy", "memory"]
 EngineName = Literal["", "vllm", "sglang", "trtllm"]
+GOAL_NAMES: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
+"""Fields of the goals, of a workload and of the scenario."""
 
 
 class Server(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -139,10 +141,6 @@ class Scenario(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_f
         return tuple(dict.fromkeys(server.gpu for server in self.server))
 
 
-GOAL_NAMES: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
-"""Fields of the goals, of a workload and of the scenario."""
-
-
 def with_disaggregation(scenario: Scenario) -> Scenario:
     """The scenario in which each workload is compared with pools for prefill and decode."""
     workloads = []
@@ -160,7 +158,7 @@ class Catalogues(NamedTuple):
     own: Mapping[str, LlmSpec] = MappingProxyType({})
     """Model name -> dimensions that come before the catalogue's: of running engines and of the config."""
     profiles: Mapping[str, Observed] = MappingProxyType({})
-    """Imported, by name."""
+    """Name of an imported profile -> its measurements."""
     prices: Mapping[str, float] = MappingProxyType({})
     """Catalogue name of a GPU -> price of one hour."""
 
@@ -208,10 +206,14 @@ class Range(NamedTuple):
 
 MOST_SERVER_GPUS: Final = 576
 """Most GPUs of one server: no NVLink domain has more, and a typing error must not fill the memory."""
+_LEAST_INEXACT: Final = 1e15
+"""Number from which a float does not show its digits one by one."""
 _MOST_RUNNING: Final = 1e6
 """Sequences of one engine beyond which a measured point is left out."""
-_LEAVE_OUT: Final = ", or left out where it is not known"
+_OR_LEFT_OUT: Final = ", or left out where it is not known"
+"""End of the message about a price of 0: a price that is not known is none."""
 _SPARES: Final = Range(0, 1e6, "spare instances")
+"""Range of the spare instances, of a workload and of the scenario."""
 RANGES: Final[dict[str, Range]] = {
     "capacity_per_instance": Range(1.0, 1e6, "capacity of an instance", " requests in flight"),
     "memory_gb": Range(1e-3, 1e6, "memory of an instance", " GB"),
@@ -240,14 +242,16 @@ SCENARIO_RANGES: Final = {
     "spare_instances": _SPARES,
     "spare_servers": Range(0, 1e6, "spare servers"),
 }
+"""Valid ranges of a scenario's own figures."""
 SERVER_RANGES: Final = {
     "gpus": Range(1, MOST_SERVER_GPUS, "GPUs"),
     "nvlink_gpus": Range(0, MOST_SERVER_GPUS, "GPUs of an NVLink domain"),
     "count": Range(0, 1e6, "number of servers"),
-    "price_per_gpu_hour": Range(1e-6, 1e9, "price of a GPU per hour", _LEAVE_OUT),
+    "price_per_gpu_hour": Range(1e-6, 1e9, "price of a GPU per hour", _OR_LEFT_OUT),
     "price_per_hour": Range(0.0, 1e9, "price of the host per hour"),
     "gpu_power_w": Range(1e-3, 1e6, "power of a GPU", " W"),
 }
+"""Valid ranges of a server's figures."""
 DISAGGREGATED_RANGES: Final = {
     "prefill_tp": Range(1, 1024, "TP of the prefill pool"),
     "decode_tp": Range(1, 1024, "TP of the decode pool"),
@@ -255,14 +259,17 @@ DISAGGREGATED_RANGES: Final = {
     "decode_dp": Range(1, 1024, "DP of the decode pool"),
     "link_gb_per_s": Range(1e-3, 1e6, "link between the pools", " GB/s"),
 }
+"""Valid ranges of the figures of `Disaggregated`."""
 SPECULATION_RANGES: Final = {
     "tokens": Range(0.0, 63.0, "drafted tokens"),
     "accepted": Range(0.0, 63.0, "accepted tokens"),
 }
+"""Valid ranges of the figures of `Speculation`."""
 LENGTH_RANGES: Final = {
     "tokens": Range(1e-3, MOST_TOKENS, "length", " tokens"),
     "share": Range(0.0, 1.0, "share of the requests"),
 }
+"""Valid ranges of one step of a distribution of lengths."""
 SEEN_RANGES: Final = {
     "gpus": Range(0, 1e5, "GPUs"),
     "tp": Range(0, 1e5, "TP"),
@@ -282,30 +289,33 @@ SEEN_RANGES: Final = {
     "prefill_tokens_per_s": Range(0.0, 1e12, "prompt tokens per second"),
     "concurrency": Range(0.0, 1e12, "requests in flight"),
 }
+"""Ranges of a profile's figures, wider than those of what is typed: beyond them the profile is broken."""
 
 
-def _check(record: msgspec.Struct, ranges: Mapping[str, Range] = RANGES) -> None:
+def _check(record: msgspec.Struct, ranges: Mapping[str, Range]) -> None:
     """Raises ValueError for a figure that is out of its range, with its name and the range; None passes."""
-    for name, (low, high, label, unit) in ranges.items():
-        value: float | None = getattr(record, name)
+    for field, (low, high, label, unit) in ranges.items():
+        value: float | None = getattr(record, field)
         if value is None or low <= value <= high:
             continue
-        words = label
-        if label.lower() != name:
-            words = f"{label} ({name})"
-        raise ValueError(f"{words} is {_figure(value)}: it must be from {_figure(low)} to {_figure(high)}{unit}")
+        name = label
+        if label.lower() != field:
+            name = f"{label} ({field})"
+        raise ValueError(
+            f"{name} is {_figure_text(value)}: it must be from {_figure_text(low)} to {_figure_text(high)}{unit}"
+        )
 
 
-def _figure(value: float) -> str:
+def _figure_text(value: float) -> str:
     """A number in an error message: whole ones with thousands separators."""
-    if abs(value) < 1e15 and value == int(value):
+    if abs(value) < _LEAST_INEXACT and value == int(value):
         return f"{value:,.0f}"
     return f"{value:g}"
 
 
 def check_workload(workload: Workload) -> None:
     """Raises ValueError for a figure of a workload, or of the tables in it, that is out of its range."""
-    _check(workload)
+    _check(workload, RANGES)
     if workload.speculative is not None:
         _check(workload.speculative, SPECULATION_RANGES)
         problem = workload.speculative.problem
@@ -329,7 +339,7 @@ def check_scenario(scenario: Scenario) -> None:
     """Raises ValueError for a figure of the scenario itself, or of a server, that is out of its range."""
     _check(scenario, SCENARIO_RANGES)
     for server in scenario.server:
-        if not 1 <= server.gpus <= MOST_SERVER_GPUS:
+        if not 1 <= server.gpus <= MOST_SERVER_GPUS:  # said of the server, which a range does not name
             raise ValueError(f"a server of {server.gpus} GPUs: give it from 1 to {MOST_SERVER_GPUS}")
         _check(server, SERVER_RANGES)
 

@@ -29,27 +29,31 @@ from gpumon.specs.llm import LlmSpec
 MOST_INSTANCES: Final = 10_000_000
 """Instances beyond which there is no answer: a typing error in the target."""
 INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
-_EPSILON: Final = 1e-9
-"""Part of an instance, or of a request, that rounding may add."""
+_ROUNDING: Final = 1e-9
+"""Part of an instance, of a request or of a memory that rounding may add."""
+_LEAST_LOAD: Final = 1e-9
+"""Requests in flight that an idle instance counts as: at none there is no response to divide by."""
 _ENDLESS_QUEUE: Final = 1e9
 """Requests in flight of one instance from which its queue is taken to grow without end."""
 _BISECTIONS: Final = 44
 """Halvings of a range of loads until it is below the resolution of a float's first 13 digits."""
-_HELPS: Final = {
+_REMEDIES: Final = {
     LimitKind.ITL: "more TP, narrower weights or a faster GPU would help; more instances would not",
     LimitKind.TTFT: "more TP, a shorter prompt or prefix hits would help; more instances would not",
     LimitKind.E2E: "shorter answers, more TP or a faster GPU would help; more instances would not",
     LimitKind.KV: "more GPUs per instance, an FP8 KV cache or shorter requests would help",
     LimitKind.PREFILL: "more TP or prefix hits would help",
 }
+"""Limit that lets not even one request in -> what would help."""
 
 
 class Demand(NamedTuple):
-    """Needs of one workload; `problem` says why nothing would do."""
+    """Needs of one workload."""
 
     workload: Workload
     instance: Instance
     limits: tuple[Limit, ...] = ()
+    """Bounds of one instance, the one that holds first in front."""
     planned: float = 0.0
     """Requests in flight that an instance is planned with."""
     needed: int = 0
@@ -59,14 +63,19 @@ class Demand(NamedTuple):
     spares: int = 0
     """Instances beside the needed ones."""
     memory_bytes: Reading = NOT_GIVEN
+    """Memory of one instance, all its GPUs."""
     memory_source: str = ""
+    """Source of `memory_bytes`: typed, seen, table, model or rule; empty: it is not known."""
     busy_ratio: Reading = NOT_GIVEN
+    """Share of its GPUs that one instance keeps busy."""
     extrapolated: bool = False
+    """Whether `planned` is beyond the loads that were measured."""
     better: str = ""
-    """A TP that would take fewer GPUs."""
+    """Note that another TP, or data-parallel ranks, would take fewer GPUs; empty where none would."""
     simulated: str = ""
-    """Result of the simulation that decided the number of instances, as a note says it."""
+    """Note with the result of the simulation that decided the number of instances; empty: the formulas did."""
     problem: str = ""
+    """Why no number of instances would do; empty where one does."""
 
     @property
     def instances(self) -> int:
@@ -87,19 +96,19 @@ class Demand(NamedTuple):
         """Whether its memory is measured, or stands on that: it fits a GPU whatever share of one is planned with."""
         if self.memory_source == "seen":
             return True
-        shift = self.instance.pool_shift_ratio
-        return self.memory_source == "model" and shift is not None and shift > 0
+        pool_shift_ratio = self.instance.pool_shift_ratio
+        return self.memory_source == "model" and pool_shift_ratio is not None and pool_shift_ratio > 0
 
     @property
     def source(self) -> Source:
-        """Source of the capacity: the user's word, a table, or the source of the latency."""
+        """Source of the capacity: the user's word, a load test's operating point, or the source of the latency."""
         if not self.limits:
             return Source.NONE
         kind = binding(self.limits).kind
         if kind is LimitKind.TYPED:
             return Source.TYPED
-        moved = self.instance.source is Source.RESCALED
-        if kind in OPERATING_POINTS and not moved:
+        is_rescaled = self.instance.source is Source.RESCALED
+        if kind in OPERATING_POINTS and not is_rescaled:
             return Source.SWEEP
         return self.instance.source
 
@@ -113,6 +122,7 @@ class Demand(NamedTuple):
             return self.workload.target / count
 
         def load_by_response(running: float) -> float:
+            """Requests in flight of each instance if responses take as long as with `running`."""
             return _in_flight(self.workload, self.instance.response_s(running)) / count
 
         low = 0.0
@@ -132,7 +142,7 @@ class Demand(NamedTuple):
 
     def target_served(self, running: float) -> float:
         """Part of the target that an instance with so many in flight serves, in the unit of the target."""
-        response_s = self.instance.response_s(max(running, 1e-9))
+        response_s = self.instance.response_s(max(running, _LEAST_LOAD))
         if self.workload.target_kind == "concurrency" or not response_s:
             return running
         if self.workload.target_kind == "users":
@@ -142,7 +152,7 @@ class Demand(NamedTuple):
     def block(self, index: int, usable_bytes: float, count: int) -> InstanceBlock:
         """`count` instances for the placement. One whose memory is not known takes its GPUs whole.
 
-        `index`: that of the workload. `usable_bytes`: usable memory of one GPU.
+        `index`: index of the workload in the scenario. `usable_bytes`: usable memory of one GPU.
         """
         size_bytes = self.memory_bytes
         if isinstance(size_bytes, Missing):
@@ -154,7 +164,7 @@ class Demand(NamedTuple):
             workload=index,
             count=count,
             gpus=self.instance.gpus,
-            tp=self.instance.tp * self.instance.dp,
+            tp=self.instance.tp * self.instance.dp,  # the ranks share experts: all stand in one NVLink domain
             memory_bytes=size_bytes,
             busy_ratio=busy_ratio,
         )
@@ -184,15 +194,17 @@ def _may_share_experts(best: Demand) -> bool:
 
 
 def _best_ranks(best: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand | None:
-    """The needs with data-parallel ranks of one GPU each, as many as take the fewest GPUs; None where there is nothing
-    to share, or the user said what an instance is."""
+    """The needs with 2, 4, 8, ... data-parallel ranks of one GPU each, as many as take the fewest GPUs.
+
+    None where there is nothing to share, or the user said what an instance is.
+    """
     server = best.instance.server
     if server is None or not _may_share_experts(best):
         return None
-    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
+    domain_gpus = min(server.nvlink_gpus or server.gpus, server.gpus)
     fewest = None
     ranks = 2
-    while ranks <= domain and ranks < best.gpus:
+    while ranks <= domain_gpus and ranks < best.gpus:  # one instance of as many GPUs as the plan has saves none
         with_ranks = msgspec.structs.replace(best.workload, tp=1, dp=ranks)
         demand = demand_at_own_tp(with_ranks, scenario, catalogues)
         if fewest is None or demand.gpus < fewest.gpus:
@@ -212,11 +224,12 @@ def _best_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, 
     demands = [own]
     for tp in own.instance.tps:
         if tp != own.instance.tp:
-            demand = demand_at_own_tp(msgspec.structs.replace(workload, tp=tp), scenario, catalogues)
+            with_tp = msgspec.structs.replace(workload, tp=tp)
+            demand = demand_at_own_tp(with_tp, scenario, catalogues)
             demands.append(demand._replace(workload=workload))
     best = min(demands, key=lambda demand: (demand.gpus, demand.instance.tp))
-    measured_stays = own.instance.alike and not any_tp
-    if best is own or (not workload.tp and not measured_stays):
+    own_stays = bool(workload.tp) or (own.instance.alike and not any_tp)
+    if best is own or not own_stays:
         return best
     if best.gpus >= own.gpus:
         return own
@@ -229,20 +242,21 @@ def _best_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, 
 def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Demand:
     """The needs of `workload` at its own TP, or the one that `resolve` takes."""
     instance = resolve(workload, scenario, catalogues)
-    bounded = _with_limits(Demand(workload, instance, problem=instance.problem), scenario, catalogues)
+    bare = Demand(workload, instance, problem=instance.problem)
+    bounded = _with_limits(bare, scenario, catalogues)
     if bounded.problem:
         return bounded
     # Whole requests, at least one; a measured or typed operating point is planned with as it is.
     load = planned_load(binding(bounded.limits), scenario.planning_factor)
-    planned = max(1.0, float(math.floor(load + _EPSILON)))
-    size_bytes, memory_source = _memory(instance, planned, scenario)
+    planned = max(1.0, float(math.floor(load + _ROUNDING)))
+    memory_bytes, memory_source = _memory_of(instance, planned, scenario)
     spares = workload.spare_instances
     if spares is None:
         spares = scenario.spare_instances
     demand = bounded._replace(
         planned=planned,
         spares=spares,
-        memory_bytes=size_bytes,
+        memory_bytes=memory_bytes,
         memory_source=memory_source,
         busy_ratio=_busy_ratio(instance),
         extrapolated=_is_extrapolated(instance, planned),
@@ -256,7 +270,7 @@ def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalog
     exact = _in_flight(workload, response_s) / planned
     if exact > MOST_INSTANCES:
         return demand._replace(problem=f"{exact:.2g} instances: check the target and the capacity per instance")
-    needed = max(1, math.ceil(exact - _EPSILON))
+    needed = max(1, math.ceil(exact - _ROUNDING))
     return demand._replace(needed=needed, exact=exact, problem=_size_problem(demand, scenario))
 
 
@@ -269,16 +283,16 @@ def _with_limits(bare: Demand, scenario: Scenario, catalogues: Catalogues) -> De
         return bare._replace(problem=f"the target is {target:g}: it must be above 0")
     limits = limits_of(bare.instance, scenario)
     if not limits:
-        return bare._replace(limits=limits, problem=_nothing_bounds(bare.instance, catalogues))
+        return bare._replace(limits=limits, problem=_no_limit_problem(bare.instance, catalogues))
     first = binding(limits)
     if first.concurrency >= 1.0:
         return bare._replace(limits=limits)
-    helps = _HELPS.get(first.kind, "change that bound")
-    return bare._replace(limits=limits, problem=f"not even one request at a time: {first.text}; {helps}")
+    remedy = _REMEDIES.get(first.kind, "change that bound")
+    return bare._replace(limits=limits, problem=f"not even one request at a time: {first.text}; {remedy}")
 
 
 def _in_flight(workload: Workload, response_s: float | None) -> float:
-    """Requests in flight of the whole target, if each takes `response_s`."""
+    """Requests in flight of the whole target, if each takes `response_s`; without that the target itself."""
     if workload.target_kind == "concurrency" or response_s is None:
         return workload.target
     if workload.target_kind == "requests_per_s":
@@ -289,7 +303,7 @@ def _in_flight(workload: Workload, response_s: float | None) -> float:
     return workload.target * response_s / (response_s + workload.think_s)
 
 
-def _nothing_bounds(instance: Instance, catalogues: Catalogues) -> str:
+def _no_limit_problem(instance: Instance, catalogues: Catalogues) -> str:
     """The problem of an instance without any limit: what is lacking to work one out."""
     lacking = []
     if instance.llm is None:
@@ -308,8 +322,8 @@ def _nothing_bounds(instance: Instance, catalogues: Catalogues) -> str:
     return f"capacity per instance is not known: it needs {needs}"
 
 
-def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:
-    """Memory of one instance in bytes, and its source: typed, seen, table, model or rule; empty where not known."""
+def _memory_of(instance: Instance, planned: float, scenario: Scenario) -> tuple[Reading, str]:
+    """Memory of one instance in bytes with `planned` requests, and its source (`Demand.memory_source`)."""
     workload = instance.workload
     seen = instance.seen
     if workload.memory_gb is not None:
@@ -322,22 +336,30 @@ def _memory(instance: Instance, planned: float, scenario: Scenario) -> tuple[Rea
         return NOT_GIVEN, ""
     if instance.prompt_tokens is None or instance.answer_tokens is None:
         return memory.rule_bytes(instance.llm.params), "rule"
-    context = instance.prompt_tokens + instance.answer_tokens / 2.0
     size_bytes = memory.instance_bytes(
-        instance.llm, instance.gpus, instance.tp, planned, context, instance.dp, instance.startup
+        instance.llm,
+        gpus=instance.gpus,
+        tp=instance.tp,
+        running=planned,
+        context_tokens=instance.prompt_tokens + instance.answer_tokens / 2.0,
+        dp=instance.dp,
+        startup=instance.startup,
     )
     if instance.gpu is not None:
-        size_bytes = _corrected_bytes(instance, instance.llm, instance.gpu, size_bytes, planned, scenario)
+        size_bytes = _corrected_bytes(
+            instance, instance.llm, instance.gpu, scenario, size_bytes=size_bytes, planned=planned
+        )
     return size_bytes, "model"
 
 
 def _corrected_bytes(
-    instance: Instance, llm: LlmSpec, gpu: GpuSpec, size_bytes: float, planned: float, scenario: Scenario
+    instance: Instance, llm: LlmSpec, gpu: GpuSpec, scenario: Scenario, *, size_bytes: float, planned: float
 ) -> float:
     """The model's memory, corrected by what was measured of such an instance on these GPUs."""
     # A larger KV pool than by the formula was measured: the constants beside it are too large by that.
     excess_bytes = max(0.0, instance.pool_shift_ratio or 0.0) * gpu.memory_bytes
-    size_bytes -= instance.gpus * min(memory.overhead_bytes(llm, instance.gpus, instance.startup), excess_bytes)
+    overhead_bytes = memory.overhead_bytes(llm, instance.gpus, instance.startup)
+    size_bytes -= instance.gpus * min(overhead_bytes, excess_bytes)
     if planned <= most_seen_running(instance):
         # As many ran together on these GPUs: the constants, or a precision that nobody recorded, are wrong.
         size_bytes = min(size_bytes, instance.gpus * gpu.memory_bytes * scenario.usable_memory_ratio)
@@ -345,7 +367,7 @@ def _corrected_bytes(
 
 
 def _busy_ratio(instance: Instance) -> Reading:
-    """Busy share of its GPUs, typed or measured."""
+    """Busy share of an instance's GPUs, typed or measured."""
     if instance.workload.busy_ratio is not None:
         return instance.workload.busy_ratio
     if instance.seen is not None and instance.seen.busy_ratio is not None and instance.alike:
@@ -369,12 +391,12 @@ def _size_problem(demand: Demand, scenario: Scenario) -> str:
     size_bytes = demand.memory_bytes
     if instance.gpu is None or isinstance(size_bytes, Missing):
         return ""
-    usable_bytes = instance.gpu.memory_bytes * scenario.usable_memory_ratio
     gpu_bytes = size_bytes / instance.gpus
-    # Memory that an engine reserved on the same GPU fits it, whatever share is planned with.
-    if demand.memory_is_measured:
+    if demand.memory_is_measured:  # on the same GPU: it fits, whatever share is planned with
         usable_bytes = instance.gpu.memory_bytes
-    if gpu_bytes <= usable_bytes * (1 + _EPSILON):
+    else:
+        usable_bytes = instance.gpu.memory_bytes * scenario.usable_memory_ratio
+    if gpu_bytes <= usable_bytes * (1 + _ROUNDING):
         return ""
     where = "on its GPU"
     if instance.gpus > 1:
