@@ -26,16 +26,18 @@ from gpumon.tui.sizing.what_ifs import add_server, add_workload, plan_for, plan_
 from gpumon.tui.table import clock
 from gpumon.tui.view import View
 
-_START: Final = 32.0
-"""Target of a workload that is added: the cursor stands on it."""
-_MOST: Final = 200
+_NEW_TARGET: Final = 32.0
+"""Requests in flight of a workload that is added: the cursor stands on them, to be typed over."""
+_MOST_CHOICES: Final = 200
 """Choices that are listed; who looks for another one types a part of its name."""
-_MOMENTS: Final = 120
+_MOST_MOMENTS: Final = 120
 """Moments of the past that are looked at for a peak: each costs up to 0.3 s, in a thread."""
 _LEAST_STEP_S: Final = 10.0
+"""Seconds between two of these moments, at least."""
 _MOMENTS_A_NOTICE: Final = 10
 """Moments after which it is said how many were read."""
 _WHAT_RUNS: Final = "what runs now"
+"""Name of the choice that lets targets follow the engines."""
 
 
 class SizingScreen(Protocol):
@@ -86,41 +88,41 @@ class AskingPanel(Protocol):
         """The panel without its looks."""
 
     def changed(self) -> None:
-        """Show what is another now."""
+        """Show the changed state."""
 
     def update(self) -> object:
         """Paint it again."""
 
 
 class Dialogs:
-    """Asks, and does with the panel's state what is chosen there."""
+    """The questions of the panel; each changes the panel's state as it is answered."""
 
     def __init__(self, panel: AskingPanel) -> None:
         self._panel = panel
         self._files: Sequence[str] = ()
-        """Names of saved scenarios, as of the last time that someone asked."""
+        """Names of saved scenarios, as the disk had them when it was asked last."""
 
     def add_model(self) -> None:
         """Choose a model: one that runs here, an imported profile, one of the catalogue, or any name."""
         panel = self._panel
         catalogues = panel.state.calculation.catalogues
         observed = panel.monitor.control.calibration.observed()
-        models = list(_models(catalogues, observed))
+        models = list(_model_choices(catalogues, observed))
 
         def choices(text: str) -> Sequence[Choice]:
-            listed = _matching(models, text)
+            listed = _matching_choices(models, text)
             name = text.strip()
             if name and all(choice.name.casefold() != name.casefold() for choice in listed):
-                listed.append(_by_its_name(name, catalogues))
-            return listed[:_MOST]
+                listed.append(_choice_by_name(name, catalogues))
+            return listed[:_MOST_CHOICES]
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
+        def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is not None and isinstance(choice.value, Workload):
                 add_workload(panel.state, choice.value, observed)
                 panel.changed()
 
         hint = "type a part of the model's name · Enter: add · Esc: close"
-        self._ask(Question("add a workload:", choices, chosen, hint=hint))
+        self._ask(Question("add a workload:", choices, on_choose, hint=hint))
 
     def add_server(self) -> None:
         """Choose the type of GPU of more servers."""
@@ -133,29 +135,29 @@ class Dialogs:
     def _choose_gpu(self, title: str, use: Callable[[str], object], typed: str = "") -> None:
         """Ask for a type of GPU, and use it."""
         panel = self._panel
-        now = _gpu_now(panel.state)
+        present = _present_gpu(panel.state)
         specs = {spec.name: spec for spec in panel.state.calculation.catalogues.gpus.by_short.values()}
         names = sorted(specs)
 
         def choices(text: str) -> Sequence[Choice]:
-            return [Choice(name, _about_gpu(specs[name], now), name) for name in _matching_gpus(names, text)]
+            return [Choice(name, _gpu_note(specs[name], present), name) for name in _matching_gpus(names, text)]
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
+        def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is not None:
                 use(choice.name)
                 panel.changed()
 
         first = 0
-        if now in names and not typed:
-            first = names.index(now)
+        if present in names and not typed:
+            first = names.index(present)
         hint = "type a part of its name · Enter: use it · Esc: close"
-        self._ask(Question(title, choices, chosen, text=typed, first_choice=first, hint=hint))
+        self._ask(Question(title, choices, on_choose, text=typed, first_choice=first, hint=hint))
 
     def choose_by_digit(self, digit: str) -> bool:
         """Open the list of the choice under the cursor with a digit typed; returns whether a choice has the digit."""
         place = self._panel.state.place
-        listed = place.field.choices(self._panel.state.calculation.catalogues)
-        if not any(digit in name for name in listed):
+        names = place.field.choices(self._panel.state.calculation.catalogues)
+        if not any(digit in name for name in names):
             return False
         if place.field.key == "gpu":
             self.choose_gpu(digit)
@@ -168,33 +170,33 @@ class Dialogs:
         panel = self._panel
         state = panel.state
         place = state.place
-        now = str(typed_value(state.present, place) or "")
-        listed = []
+        value_before = str(typed_value(state.present, place) or "")
+        all_choices = []
         for name in place.field.choices(state.calculation.catalogues):
-            listed.append(_value_choice(name, now))
+            all_choices.append(_value_choice(name, value_before))
         first = 0
         if not typed:
-            first = next((number for number, choice in enumerate(listed) if choice.value == now), 0)
+            first = next((number for number, choice in enumerate(all_choices) if choice.value == value_before), 0)
 
         def choices(text: str) -> Sequence[Choice]:
-            return _matching(listed, text)
+            return _matching_choices(all_choices, text)
 
         def show(value: str) -> None:
             state.put_value(place, value)
             panel.changed()
 
-        def point(choice: Choice | None) -> None:
+        def on_point(choice: Choice | None) -> None:
             if choice is not None and isinstance(choice.value, str):
                 show(choice.value)
             else:
-                show(now)
+                show(value_before)
 
         question = Question(
             place.field.name,
             choices,
-            lambda choice, _: point(choice),
-            on_drop=lambda: show(now),
-            on_point=point,
+            lambda choice, _: on_point(choice),
+            on_drop=lambda: show(value_before),
+            on_point=on_point,
             text=typed,
             first_choice=first,
             has_field=bool(typed),
@@ -204,24 +206,28 @@ class Dialogs:
 
     def plan_for(self) -> None:
         """Choose a load for the targets: the one that runs now, or the p95 of what is kept of the past."""
-        past = [*self._recorded(), *self._in_the_prometheus()]
+        past = [*self._recorded_choices(), *self._prometheus_choices()]
         runs = Choice(_WHAT_RUNS, "peak of the last 5 minutes; follows the engines", None)
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
-            if choice is not None and callable(choice.value):
+        def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
+            if choice is None:
+                return
+            if callable(choice.value):
                 self._panel.monitor.run_alone("peak", partial(self._plan_for, choice.value, choice.name))
-            elif choice is not None:
+            else:
                 self._plan_for_what_runs()
 
+        hint = "nothing of the past is kept · Esc: close"
+        first = 0
         if past:
             hint = "Enter: take it; goals and TP stay · Esc: close"
-        else:
-            hint = "nothing of the past is kept · Esc: close"
-        first = 1 if past else 0
-        self._ask(Question("plan for", lambda _: [runs, *past], chosen, first_choice=first, has_field=False, hint=hint))
+            first = 1  # the first of the past: what runs now is planned for anyway
+        self._ask(
+            Question("plan for", lambda _: [runs, *past], on_choose, first_choice=first, has_field=False, hint=hint)
+        )
 
-    def _recorded(self) -> Iterator[Choice]:
-        """The p95 of the past that this program keeps, or of the recording that is played."""
+    def _recorded_choices(self) -> Iterator[Choice]:
+        """The choice of the p95 of the past that this program keeps, or of the recording that is played."""
         timeline = self._panel.monitor.timeline
         playback = self._panel.monitor.playback
         span = timeline.span() if timeline is not None else None
@@ -234,8 +240,8 @@ class Dialogs:
         note = f"in flight of each model, {period(round(end_s - begin_s))} up to {clock(end_s)}"
         yield Choice(f"p95 of {name}", note, partial(self._past_loads, timeline, span))
 
-    def _in_the_prometheus(self) -> Iterator[Choice]:
-        """The p95 of the last week in the Prometheus of the settings."""
+    def _prometheus_choices(self) -> Iterator[Choice]:
+        """The choice of the p95 of the last week in the Prometheus of the settings."""
         files = self._panel.monitor.files
         config = self._panel.view.config
         if files is not None and config.prometheus.url:
@@ -243,7 +249,7 @@ class Dialogs:
             yield Choice("p95 in the Prometheus", note, partial(files.prometheus_loads, config))
 
     def _plan_for_what_runs(self) -> None:
-        """Let the targets follow the engines again."""
+        """Let the targets follow the engines again, and say so."""
         panel = self._panel
         changed = plan_for_what_runs(panel.state)
         panel.changed()
@@ -254,15 +260,15 @@ class Dialogs:
             panel.monitor.say(f"no target changed; {reset} begins anew with what runs")
 
     async def _plan_for(self, loads: Callable[[], Awaitable[Mapping[str, PeakLoad]]], source: str) -> None:
-        """Take the p95 of the past for the targets, once it is there."""
+        """Read the loads of the past, take their p95 for the targets, and say so; `source`: their name."""
         panel = self._panel
         panel.monitor.say(f"{source}: reading …")
         try:
-            past = await loads()
+            peak_loads = await loads()
         except ConfigError as error:
             panel.monitor.say(str(error))
             return
-        changed = plan_for(panel.state, past, "p95 recorded")
+        changed = plan_for(panel.state, peak_loads, "p95 recorded")
         panel.changed()
         if changed:
             panel.monitor.say(f"targets: {source}; goals and TP as they were")
@@ -270,10 +276,10 @@ class Dialogs:
             panel.monitor.say(f"{source}: no other load of these models was seen")
 
     async def _past_loads(self, timeline: Timeline, span: tuple[float, float]) -> Mapping[str, PeakLoad]:
-        """Loads of moments of the whole span, a step apart."""
+        """Served model name -> the peak of its load at moments of a span (Unix times), a step apart."""
         begin_s, end_s = span
         loads = PastLoads()
-        step_s = max(_LEAST_STEP_S, (end_s - begin_s) / _MOMENTS)
+        step_s = max(_LEAST_STEP_S, (end_s - begin_s) / _MOST_MOMENTS)
         moments = int((end_s - begin_s) / step_s) + 1
         for number in range(moments):
             moment = await timeline.at(begin_s + number * step_s)
@@ -291,15 +297,16 @@ class Dialogs:
         if files is None:
             return
 
-        def chosen(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
+        def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if text.strip():
                 panel.monitor.run_alone("scenario", partial(self._save, files, text.strip()))
 
         name = clean(panel.state.present.name, 60)
         hint = "a name or a path; overwrites nothing"
-        self._ask(Question("save scenario as:", on_choose=chosen, text=name, fresh=True, hint=hint))
+        self._ask(Question("save scenario as:", on_choose=on_choose, text=name, fresh=True, hint=hint))
 
     async def _save(self, files: Files, name: str) -> None:
+        """Write the scenario, and say whether that went well."""
         panel = self._panel
         state = panel.state
         written, text = await files.save_scenario(state.calculation.catalogues.with_profiles(state.present), name)
@@ -320,26 +327,28 @@ class Dialogs:
 
         def choices(text: str) -> Sequence[Choice]:
             typed = text.strip()
-            saved = _matching([Choice(clean(name, 120), "", name) for name in self._files], text)
+            all_saved = [Choice(clean(name, 120), "", name) for name in self._files]
+            saved = _matching_choices(all_saved, text)
             if typed and typed not in self._files:
                 saved.append(Choice(clean(typed, 120), "this file", typed))
             return saved
 
-        def chosen(choice: Choice | None, text: str) -> None:
+        def on_choose(choice: Choice | None, text: str) -> None:
             name = choice.value if choice is not None else text.strip()
             if isinstance(name, str) and name:
                 panel.monitor.run_alone("scenario", partial(self._load, files, name))
 
         hint = "a name, or a path of a file · Enter: load · Esc: close"
-        if self._ask(Question("load scenario:", choices, chosen, hint=hint)):
+        if self._ask(Question("load scenario:", choices, on_choose, hint=hint)):
             panel.monitor.run_alone("scenario", partial(self._list, files))
 
     async def _list(self, files: Files) -> None:
-        """Which files there are is known only when the disk has answered."""
+        """Read the names of saved scenarios, and renew the choices of the open question with them."""
         self._files = await files.scenarios()
         self._panel.monitor.renew_choices()
 
     async def _load(self, files: Files, name: str) -> None:
+        """Read a scenario and go on with it, or say why it cannot be read."""
         panel = self._panel
         try:
             scenario = await files.load_scenario(name)
@@ -351,7 +360,7 @@ class Dialogs:
         panel.monitor.say(f"loaded {cut(clean(name, 60), 60)}")
 
     def _ask(self, question: Question) -> bool:
-        """Ask, unless something is being typed that is no value; returns whether it was asked."""
+        """Ask, after what is being typed was taken; returns False where that is no value, and nothing is asked."""
         accepted = self._panel.state.accept_typing()
         if accepted:
             self._panel.monitor.ask(question)
@@ -363,7 +372,7 @@ def _has_words(name: str, words: Sequence[str]) -> bool:
     return all(word in name.casefold() for word in words)
 
 
-def _matching(choices: Sequence[Choice], text: str) -> list[Choice]:
+def _matching_choices(choices: Sequence[Choice], text: str) -> list[Choice]:
     """The choices whose names have all words of a text."""
     words = text.casefold().split()
     matching = []
@@ -373,12 +382,14 @@ def _matching(choices: Sequence[Choice], text: str) -> list[Choice]:
     return matching
 
 
-def _gpu_now(state: PanelState) -> str:
-    """The type of GPU of the server under the cursor, of the first one on another row; empty if there is none."""
-    place = state.stop.number if state.stop.section == SERVER else 0
+def _present_gpu(state: PanelState) -> str:
+    """The type of GPU of the server under the cursor, else that of the first one; empty if there is none."""
+    number = 0
+    if state.stop.section == SERVER:
+        number = state.stop.number
     servers = state.present.server
-    if place < len(servers):
-        return servers[place].gpu
+    if number < len(servers):
+        return servers[number].gpu
     return ""
 
 
@@ -387,30 +398,32 @@ def _matching_gpus(names: Sequence[str], text: str) -> list[str]:
     words = text.casefold().split()
     matching = [name for name in names if _has_words(name, words)]
     if words:
-        matching.sort(key=partial(_far_from, words[0]))
+        matching.sort(key=partial(_gpu_order, words[0]))
     return matching
 
 
-def _far_from(begin: str, name: str) -> tuple[bool, bool, bool]:
-    """Order of GPU names: those that begin as it is typed come first, of these the usual and the SXM boards."""
+def _gpu_order(begin: str, name: str) -> tuple[bool, bool, bool]:
+    """Sort key of the name of a GPU: those that begin as it is typed come first, of these the usual ones, then SXM
+    boards."""
     return (not name.casefold().startswith(begin), name not in USUAL, "SXM" not in name)
 
 
-def _value_choice(name: str, now: str) -> Choice:
-    """One value of a field that has choices; an empty one is looked up."""
-    words = clean(TARGETS.get(name, name), 60)
-    return Choice(words or "look it up", "now" if name == now else "", name)
+def _value_choice(value: str, present_value: str) -> Choice:
+    """The choice of one value of a field; with an empty one the value is looked up."""
+    name = clean(TARGETS.get(value, value), 60) or "look it up"
+    note = "now" if value == present_value else ""
+    return Choice(name, note, value)
 
 
-def _by_its_name(name: str, catalogues: Catalogues) -> Choice:
-    """A model that is in no list."""
+def _choice_by_name(name: str, catalogues: Catalogues) -> Choice:
+    """The choice of a model that is in no list."""
     note = "add it under this name"
     if catalogues.llm(name) is None:
         note = "not known: capacity and memory have to be typed"
-    return Choice(clean(name, 120), note, Workload(model=name, target=_START))
+    return Choice(clean(name, 120), note, Workload(model=name, target=_NEW_TARGET))
 
 
-def _models(catalogues: Catalogues, observed: Sequence[Observed]) -> Iterator[Choice]:
+def _model_choices(catalogues: Catalogues, observed: Sequence[Observed]) -> Iterator[Choice]:
     """Models to add, the most certain first: measured here, of a profile, served here, of the catalogue."""
     measured: dict[str, Observed] = {}
     for seen in observed:
@@ -418,30 +431,30 @@ def _models(catalogues: Catalogues, observed: Sequence[Observed]) -> Iterator[Ch
             measured.setdefault(seen.model, seen)
     for model, seen in measured.items():
         note = f"{SEEN[seen.origin]}: {clean(seen.name, 60)}"
-        yield Choice(clean(model, 120), note, Workload(model=model, target=_START))
+        yield Choice(clean(model, 120), note, Workload(model=model, target=_NEW_TARGET))
     for name, profile in sorted(catalogues.profiles.items()):
         note = f"profile: {SEEN[profile.origin]} {clean(profile.tool, 40)}"
-        yield Choice(clean(name, 120), note, Workload(model=profile.model or name, target=_START, profile=name))
+        yield Choice(clean(name, 120), note, Workload(model=profile.model or name, target=_NEW_TARGET, profile=name))
     for model in sorted(set(catalogues.own) - set(measured)):
-        yield Choice(clean(model, 120), "served here", Workload(model=model, target=_START))
-    yield from _of_catalogue(catalogues, {*measured, *catalogues.own})
+        yield Choice(clean(model, 120), "served here", Workload(model=model, target=_NEW_TARGET))
+    yield from _catalogue_choices(catalogues, {*measured, *catalogues.own})
 
 
-def _of_catalogue(catalogues: Catalogues, listed: set[str]) -> Iterator[Choice]:
+def _catalogue_choices(catalogues: Catalogues, listed: set[str]) -> Iterator[Choice]:
     """Models of the catalogue that are not listed yet."""
     for row in sorted(catalogues.llms.rows, key=lambda row: row.hf_id.casefold()):
         if row.hf_id not in listed and not row.unusable:
             note = f"catalogue: {row.params_b:.3g}B, {row.native.narrowest.precision.value}"
-            yield Choice(row.hf_id or row.name, note, Workload(model=row.hf_id or row.name, target=_START))
+            yield Choice(row.hf_id or row.name, note, Workload(model=row.hf_id or row.name, target=_NEW_TARGET))
 
 
-def _about_gpu(spec: GpuSpec, now: str) -> str:
+def _gpu_note(spec: GpuSpec, present: str) -> str:
     """Memory and bandwidth of a GPU, and whether it is the present one."""
     bandwidth = spec.bandwidth_bytes_per_s
     rate = "bandwidth not known"
     if bandwidth:
         rate = f"{bandwidth / 1e12:.2f} TB/s"
     text = f"{spec.memory_bytes / 1e9:.0f} GB, {rate}"
-    if spec.name == now:
+    if spec.name == present:
         return f"{text}, now"
     return text

@@ -16,12 +16,12 @@ from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import AS_IT_RUNS, Follows
 
 _WEIGHTS: Final = ("", "fp8", "w8a8", "int4", "nvfp4")
-"""Precisions that one key goes through."""
+"""Precisions of the weights that one key goes through; empty: as published."""
 GOALS_MS: Final[dict[str, tuple[float | None, ...]]] = {
     "itl_p95_ms": (None, 100.0, 60.0, 40.0, 25.0, 15.0),
     "ttft_p95_ms": (None, 5000.0, 2000.0, 1000.0, 500.0, 200.0),
 }
-"""Goals that one key goes through: open at first."""
+"""Field of a goal -> the values in ms that one key goes through; None: no goal."""
 
 
 def add_workload(state: PanelState, workload: Workload, observed: Sequence[Observed] = ()) -> None:
@@ -62,20 +62,20 @@ def _with_count(server: Server, calculation: Calculation) -> Server:
 
 
 def double(state: PanelState, *, every: bool = False) -> bool:
-    """Twice the target of the workload under the cursor, or of every one; returns whether there was one."""
+    """Double the target of the workload under the cursor, or of every one; returns whether there was one."""
     if not state.accept_typing():
         return False
     state.leave_goal()
-    chosen: Collection[int] = ()
+    numbers: Collection[int] = ()
     if every:
-        chosen = range(len(state.present.workload))
+        numbers = range(len(state.present.workload))
     elif state.stop.section == WORKLOAD:
-        chosen = (state.stop.number,)
+        numbers = (state.stop.number,)
     workloads = list(state.present.workload)
-    for number in chosen:
+    for number in numbers:
         workloads[number] = replace(workloads[number], target=workloads[number].target * 2)
     scenario = replace(state.present, workload=tuple(workloads))
-    return state.put(state.undo.version._replace(scenario=scenario).with_typed_targets(chosen))
+    return state.put(state.undo.version._replace(scenario=scenario).with_typed_targets(numbers))
 
 
 def plan_for(state: PanelState, loads: Mapping[str, PeakLoad], source: str) -> bool:
@@ -116,7 +116,7 @@ def _target_of(load: PeakLoad, workload: Workload) -> float | None:
 
 
 def _put_targets(state: PanelState, targets: Mapping[int, float], source: str) -> bool:
-    """Set targets, by the number of the workload; returns whether that changed anything."""
+    """Set targets, by the number of the workload, and their source; returns whether that changed anything."""
     state.accept_typing()  # what is typed and wrong stays as it is: these targets come from elsewhere
     version = state.undo.version
     workloads = list(version.scenario.workload)
@@ -155,26 +155,27 @@ def next_weights(state: PanelState) -> bool:
         own = llm.precision.value
     others = []
     for precision in _WEIGHTS:
-        if precision != own or not precision:
+        if precision != own or not precision:  # the empty one stays: it is the way back to the model's own
             others.append(precision)
-    return _put_next(state, _of_workload(state, "weight_precision"), others)
+    return _put_next(state, _workload_field(state, "weight_precision"), others)
 
 
 def next_tp(state: PanelState) -> bool:
-    """The next TP that holds the model, after the one in effect; behind the last one the smallest. A typed one that has
-    no answer is left open. Returns whether there is another."""
+    """Set the next TP with which the model fits, after the one in effect; behind the last one the smallest. Where none
+    is known to fit, a typed one is removed. Returns whether that changed anything."""
     if not state.accept_typing() or not state.present.workload:
         return False
-    place = _of_workload(state, "tp")
+    place = _workload_field(state, "tp")
     instance = state.calculation.instance(state.workload_number)
     if instance is None or not instance.tps:
-        return typed_value(state.present, place) is not None and state.put_value(place, None)
-    after = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
-    return after != instance.tp and state.put_value(place, after)
+        has_typed = typed_value(state.present, place) is not None
+        return has_typed and state.put_value(place, None)
+    next_in_circle = next((tp for tp in instance.tps if tp > instance.tp), instance.tps[0])
+    return next_in_circle != instance.tp and state.put_value(place, next_in_circle)
 
 
-def _of_workload(state: PanelState, key: str) -> FieldPlace:
-    """A field of the workload that what-ifs are about."""
+def _workload_field(state: PanelState, key: str) -> FieldPlace:
+    """The place of a field of the chosen workload; a cursor that was put on a goal goes back to its row."""
     state.leave_goal()
     return FieldPlace(WORKLOAD, state.workload_number, field(WORKLOAD, key))
 
