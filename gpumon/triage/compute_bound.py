@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
@@ -10,12 +12,22 @@ from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute
 from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, Finding, GpuActivity, action, finite, params
 from gpumon.triage.stall import SM_AT_WORK, computes
 
+_NEXT_PROMPT_S: Final = 25.0
+"""Seconds for which full arithmetic after a long prompt is not a verdict of its own: the next prompt may be as long.
+Shorter than the time that a verdict takes to go, so that the one on long prompts stands."""
+_NEXT_QUIET_S: Final = 5.0
+"""Seconds without a token after which that next prompt counts as long, too: less than the first one needs."""
+_QUIET_POLLS: Final = 2.0
+"""Polls of an engine that those seconds have to hold, at least: a counter that is read seldom moves seldom."""
+
 
 def long_prefill(case: Case) -> Finding | None:
     """Rule: no token comes for long while the GPUs compute: a long prompt is at work, of which nothing counts yet."""
     engine = case.served()
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
-    if engine is None or quiet_s is None or not is_mute(case) or not case.mean("running"):
+    if engine is None or quiet_s is None or not case.mean("running"):
+        return None
+    if not is_mute(case) and not _is_next_prompt(case, quiet_s):
         return None
     activity = case.activity()
     confidence = _confidence_of_prefill(case, activity)
@@ -28,12 +40,25 @@ def long_prefill(case: Case) -> Finding | None:
         waiting=case.waiting_mean() or None,
         tokens=finite(engine.load.prompt_tokens_mean),
     )
+    case.recent.long_prefill_s = case.now_s
     level = Level.NOTE
     if _is_prefill_felt(case, quiet_s):
         level = Level.WARN
     evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
     actions = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
     return Finding(Limit.COMPUTE_BOUND, "long_prefill", parameters, evidence, actions, level, confidence)
+
+
+def _had_long_prompt(case: Case) -> bool:
+    """Whether a long prompt was at work a moment ago."""
+    return case.now_s - case.recent.long_prefill_s < _NEXT_PROMPT_S
+
+
+def _is_next_prompt(case: Case, quiet_s: float) -> bool:
+    """Whether the engine is at work on another long prompt after the last one, by a shorter time without a token."""
+    if case.reading is None or not _had_long_prompt(case):
+        return False
+    return quiet_s >= max(_NEXT_QUIET_S, _QUIET_POLLS * case.reading.interval_s)
 
 
 def _confidence_of_prefill(case: Case, activity: GpuActivity) -> Confidence | None:
@@ -75,6 +100,8 @@ def compute(case: Case) -> Finding | None:
     """Rule: the arithmetic of an engine's GPUs is at its limit, by their tensor cores or by MFU."""
     engine = case.served()
     if engine is None or not arithmetic_is_full(case, case.activity()) or not case.has_work():
+        return None
+    if _had_long_prompt(case):
         return None
     suffers = bool(case.waiting_mean() or case.late_latencies())
     activity, others = case.own_activity(urgent=suffers)

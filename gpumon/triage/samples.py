@@ -107,6 +107,8 @@ class Recent:
         """When a program or an engine was last seen on a GPU (monotonic)."""
         self.free_s = -math.inf
         """When a GPU was last seen without a program or an engine (monotonic)."""
+        self.long_prefill_s = -math.inf
+        """When an engine was last found at work on a long prompt (monotonic)."""
         self.advised: dict[str, int] = {}
         """Instances of an engine that were advised last, by what is full."""
         self.worked_out: dict[object, Any] = {}

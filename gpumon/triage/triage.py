@@ -394,7 +394,7 @@ class Triage:
             return None
         if finding is not None and stands is limit:
             return self._renewed(case, family, finding, hold, last)
-        if family is Family.LIMIT and self._memories[case.key].stalls:
+        if family is Family.LIMIT and may_hang(case):
             # While no token comes, the limit of an engine's tokens does not matter.
             return None
         return last

@@ -149,6 +149,15 @@ def test_what_happens_is_recorded_as_events() -> None:
     assert "gpu 2" in {event.scope for event in lost}
 
 
+def test_long_prompts_one_after_the_other_are_one_verdict() -> None:
+    """Its words do not change to full arithmetic and back between two of them."""
+    of = scenario("long-prefill")
+    told = []
+    for _, snapshot in judged(of, frames(of, 250.0, every_s=2)):
+        told += [(event.code, event.verdict.cause) for event in snapshot.events if event.verdict is not None]
+    assert told == [("verdict_began", "long_prefill")]
+
+
 def test_a_verdict_without_a_truth_is_false_and_one_that_is_late_is_missed() -> None:
     of = scenario("engine-mute")
     timed = list(judged(of, frames(of, 120.0)))
