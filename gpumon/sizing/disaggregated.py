@@ -103,7 +103,7 @@ class PoolSizes(NamedTuple):
     @property
     def itl_s(self) -> float:
         """Mean ITL at the load that decode instances are planned with."""
-        return self.decode.instance.itl_s(self.decode.planned) or 0.0
+        return self.decode.instance.itl_s(self.decode.planned_running) or 0.0
 
     @property
     def ttft_s(self) -> float:
@@ -114,7 +114,7 @@ class PoolSizes(NamedTuple):
     @property
     def decode_requests_per_s(self) -> float:
         """Requests per second that a decode instance serves at the load that it is planned with."""
-        return self.decode.planned / _stay_s(self.decode, self.transfer)
+        return self.decode.planned_running / _stay_s(self.decode, self.transfer)
 
     @property
     def carried_per_s(self) -> float:
@@ -154,7 +154,7 @@ def compare_disaggregated(demand: Demand, scenario: Scenario, catalogues: Catalo
     decode_per_s = split.decode_requests_per_s
     return DisaggregatedPlan(
         prefill=msgspec.structs.replace(prefill, requests_per_s=prefill_per_s),
-        decode=msgspec.structs.replace(decode, requests_per_s=decode_per_s, running=split.decode.planned),
+        decode=msgspec.structs.replace(decode, requests_per_s=decode_per_s, running=split.decode.planned_running),
         text=f"{pools}; {_saving_text(aggregated_gpus, saving_ratio)}",
         gpus=float(split.gpus),
         aggregated_gpus=aggregated_gpus,
@@ -290,7 +290,7 @@ def _split_at(
         transfer=transfer,
         requests_per_s=requests_per_s,
         prefill_instances=_whole_instances(requests_per_s / per_prefill_instance),
-        decode_instances=_whole_instances(requests_per_s * stay_s / decode.planned),
+        decode_instances=_whole_instances(requests_per_s * stay_s / decode.planned_running),
         most_busy_ratio=min(most_busy_ratio, per_prefill_instance / prefill.requests_per_s),
     )
     goal_ms = goals.ttft_p95_ms
@@ -342,7 +342,7 @@ def _decode_demand(
     decode = demand_at_own_tp(workload, without_goals, catalogues)
     if decode.problem:
         raise ValueError(f"decode: {decode.problem}")
-    if decode.instance.itl_s(decode.planned) is None or not decode.instance.answer_tokens:
+    if decode.instance.itl_s(decode.planned_running) is None or not decode.instance.answer_tokens:
         raise ValueError("needs an ITL: the model's dimensions, prompt_tokens and answer_tokens")
     return decode
 
@@ -367,7 +367,7 @@ def _stay_s(decode: Demand, transfer: Transfer) -> float:
     """Time that a request takes a place of a decode instance at its planned load: transfer, and all further tokens."""
     instance = decode.instance
     tokens = max(1.0, (instance.answer_tokens or 0.0) - 1.0)
-    return transfer.time_s + (instance.itl_s(decode.planned) or 0.0) * tokens
+    return transfer.time_s + (instance.itl_s(decode.planned_running) or 0.0) * tokens
 
 
 def _requests_per_s(workload: Workload, response_s: float) -> float:
@@ -389,10 +389,10 @@ def _whole_instances(exact: float) -> int:
 def _aggregated_tokens_per_s_per_gpu(demand: Demand) -> Reading:
     """Output tokens per second and GPU of an aggregated instance at its planned load."""
     instance = demand.instance
-    response_s = instance.response_s(demand.planned)
+    response_s = instance.response_s(demand.planned_running)
     if not response_s or not instance.answer_tokens:
         return NOT_GIVEN
-    return demand.planned * instance.answer_tokens / response_s / instance.gpus
+    return demand.planned_running * instance.answer_tokens / response_s / instance.gpus
 
 
 def _notes(split: PoolSizes, scenario: Scenario) -> Iterator[str]:

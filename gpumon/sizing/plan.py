@@ -205,7 +205,7 @@ def _workload_plans(
         problem = demand.problem or packed.problems[index]
         type_notes = tuple(_type_notes(index, parts, pools))
         if _has_several_types(pools):
-            demand = demand._replace(better="")  # what another TP takes is told of one type alone
+            demand = demand._replace(fewer_gpus_note="")  # what another TP takes is told of one type alone
         plans.append(_workload_plan(demand, parts, problem, type_notes, scenario, catalogues))
     return tuple(plans)
 
@@ -276,13 +276,13 @@ def _workload_plan(
     if instance.seen is not None:
         seen_name = instance.seen.name
         seen_time = instance.seen.time
-    _, power_source = instance.gpu_power_w(demand.planned)
+    _, power_source = instance.gpu_power_w(demand.planned_running)
     return WorkloadPlan(
         name=workload.label,
         model=workload.model,
         target=workload.target,
         target_kind=workload.target_kind,
-        capacity_per_instance=demand.planned or INFEASIBLE,
+        capacity_per_instance=demand.planned_running or INFEASIBLE,
         instances=placed.instances,
         gpus=placed.gpus,
         servers=placed.servers,
@@ -343,7 +343,7 @@ def _on_gpu(part: WorkloadPart) -> OnGpu:
         gpus=part.placement.gpus,
         gpus_per_instance=demand.instance.gpus,
         tp=demand.instance.tp,
-        capacity_per_instance=demand.planned,
+        capacity_per_instance=demand.planned_running,
         limit=limit,
     )
 
@@ -361,7 +361,7 @@ def _type_notes(workload: int, parts: Sequence[WorkloadPart], pools: Sequence[Se
     for part, running in zip(parts, running_of(parts, [0] * len(parts)), strict=True):
         instance = part.demand.instance
         name = instance.gpu.name if instance.gpu is not None else "an unknown GPU"
-        planned = part.demand.planned
+        planned = part.demand.planned_running
         yield f"{part.instances} on {name} (TP {instance.tp}): {running:.3g} requests each, at most {planned:g}"
         if part is not main_part:  # whose notes the plan has anyway
             yield from (f"on {name}: {note}" for note in instance.notes)
@@ -385,10 +385,10 @@ def _itl_band(demand: Demand) -> Band:
 def _notes(demand: Demand, scenario: Scenario) -> Iterator[str]:
     """Conditions that the figures hold under."""
     instance = demand.instance
-    if demand.simulated:
-        yield demand.simulated
-    if demand.better:
-        yield demand.better
+    if demand.simulation_note:
+        yield demand.simulation_note
+    if demand.fewer_gpus_note:
+        yield demand.fewer_gpus_note
     yield from _goal_notes(demand, scenario)
     if instance.workload.target_kind == "users" and instance.workload.think_s <= 0.0:
         yield "think time 0 s: each user asks anew as soon as an answer ends"
@@ -506,9 +506,9 @@ def _text_with_band(text: str, band: Band) -> str:
 
 def _ttft_at_target_s(demand: Demand) -> float | None:
     """TTFT at the target in seconds, p95 where its tail is known, else the mean; None where there is no answer."""
-    if demand.problem or not demand.needed:
+    if demand.problem or not demand.needed_instances:
         return None
-    running = demand.running(demand.needed)
+    running = demand.running_per_instance(demand.needed_instances)
     if not math.isfinite(running):
         return None
     p95_s = demand.instance.ttft_p95_s(running)

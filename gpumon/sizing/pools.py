@@ -129,8 +129,8 @@ class _OpenWorkload:
         if self.open_share <= _NONE_LEFT or not demand.instances:
             return 0
         if self.open_share >= 1.0:
-            return demand.needed
-        return max(1, math.ceil(demand.exact * self.open_share - _ROUNDING))
+            return demand.needed_instances
+        return max(1, math.ceil(demand.exact_instances * self.open_share - _ROUNDING))
 
     def instances_to_place(self, demand: Demand) -> int:
         """Instances that have no place yet, with spares; 0 on a type of GPU that does not carry the workload."""
@@ -152,7 +152,7 @@ class _OpenWorkload:
         if serving == needed:
             self.open_share = 0.0
         else:
-            self.open_share = max(0.0, self.open_share - serving / demand.exact)
+            self.open_share = max(0.0, self.open_share - serving / demand.exact_instances)
         self.open_spares -= placement.instances - serving
         self._placement_problem = placement.problem
         if placement.instances:

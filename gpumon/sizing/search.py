@@ -54,12 +54,12 @@ class Demand(NamedTuple):
     instance: Instance
     limits: tuple[Limit, ...] = ()
     """Bounds of one instance, the one that holds first in front."""
-    planned: float = 0.0
+    planned_running: float = 0.0
     """Requests in flight that an instance is planned with."""
-    needed: int = 0
+    needed_instances: int = 0
     """Instances for the target, without spares."""
-    exact: float = 0.0
-    """`needed` before it is rounded up."""
+    exact_instances: float = 0.0
+    """`needed_instances` before it is rounded up."""
     spares: int = 0
     """Instances beside the needed ones."""
     memory_bytes: Reading = NOT_GIVEN
@@ -69,10 +69,10 @@ class Demand(NamedTuple):
     busy_ratio: Reading = NOT_GIVEN
     """Share of its GPUs that one instance keeps busy."""
     extrapolated: bool = False
-    """Whether `planned` is beyond the loads that were measured."""
-    better: str = ""
+    """Whether `planned_running` is beyond the loads that were measured."""
+    fewer_gpus_note: str = ""
     """Note that another TP, or data-parallel ranks, would take fewer GPUs; empty where none would."""
-    simulated: str = ""
+    simulation_note: str = ""
     """Note with the result of the simulation that decided the number of instances; empty: the formulas did."""
     problem: str = ""
     """Why no number of instances would do; empty where one does."""
@@ -82,7 +82,7 @@ class Demand(NamedTuple):
         """The number of instances, spares included; 0 where there is a problem."""
         if self.problem:
             return 0
-        return self.needed + self.spares
+        return self.needed_instances + self.spares
 
     @property
     def gpus(self) -> float:
@@ -112,7 +112,7 @@ class Demand(NamedTuple):
             return Source.SWEEP
         return self.instance.source
 
-    def running(self, count: int) -> float:
+    def running_per_instance(self, count: int) -> float:
         """Requests in flight of each of `count` instances at the target.
 
         For users and rates the load at which an instance's response time keeps as many in flight: found by bisection.
@@ -173,16 +173,16 @@ class Demand(NamedTuple):
 def demand_of(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, any_tp: bool = False) -> Demand:
     """The needs of `workload` at the TP that takes the fewest GPUs; of several the smallest.
 
-    A TP that was typed, or measured on these GPUs, stays; one that takes fewer GPUs is named in `better`. With `any_tp`
-    a measured one does not stay. Data-parallel ranks that take fewer GPUs are only named, too: engines share experts
-    only where they are configured to.
+    A TP that was typed, or measured on these GPUs, stays; one that takes fewer GPUs is named in `fewer_gpus_note`. With
+    `any_tp` a measured one does not stay. Data-parallel ranks that take fewer GPUs are only named, too: engines share
+    experts only where they are configured to.
     """
     best = _best_tp(workload, scenario, catalogues, any_tp=any_tp)
     ranks = _best_ranks(best, scenario, catalogues)
     if ranks is None or ranks.gpus >= best.gpus:
         return best
     name = f"TP {ranks.instance.tp} x DP {ranks.instance.dp}"
-    return best._replace(better=f"{name} would take {ranks.gpus:,.0f} GPUs instead of {best.gpus:,.0f}")
+    return best._replace(fewer_gpus_note=f"{name} would take {ranks.gpus:,.0f} GPUs instead of {best.gpus:,.0f}")
 
 
 def _may_share_experts(best: Demand) -> bool:
@@ -236,7 +236,7 @@ def _best_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues, *, 
     instead = ""
     if not own.problem:
         instead = f" instead of {own.gpus:,.0f}"
-    return own._replace(better=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
+    return own._replace(fewer_gpus_note=f"TP {best.instance.tp} would take {best.gpus:,.0f} GPUs{instead}")
 
 
 def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalogues) -> Demand:
@@ -254,7 +254,7 @@ def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalog
     if spares is None:
         spares = scenario.spare_instances
     demand = bounded._replace(
-        planned=planned,
+        planned_running=planned,
         spares=spares,
         memory_bytes=memory_bytes,
         memory_source=memory_source,
@@ -271,7 +271,7 @@ def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalog
     if exact > MOST_INSTANCES:
         return demand._replace(problem=f"{exact:.2g} instances: check the target and the capacity per instance")
     needed = max(1, math.ceil(exact - _ROUNDING))
-    return demand._replace(needed=needed, exact=exact, problem=_size_problem(demand, scenario))
+    return demand._replace(needed_instances=needed, exact_instances=exact, problem=_size_problem(demand, scenario))
 
 
 def _with_limits(bare: Demand, scenario: Scenario, catalogues: Catalogues) -> Demand:

@@ -98,7 +98,7 @@ def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float
     """
     left = [part.instances - lost_count for part, lost_count in zip(parts, lost, strict=True)]
     if len(parts) == 1:
-        return [parts[0].demand.running(left[0])]
+        return [parts[0].demand.running_per_instance(left[0])]
     target = parts[0].demand.workload.target
 
     def served_at(share: float) -> float:
@@ -106,7 +106,7 @@ def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float
         amounts = []
         for part, count in zip(parts, left, strict=True):
             if count:
-                amounts.append(count * part.demand.target_served(share * part.demand.planned))
+                amounts.append(count * part.demand.target_served(share * part.demand.planned_running))
         return sum(amounts)
 
     low = 0.0
@@ -122,7 +122,7 @@ def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float
             low = middle
         else:
             high = middle
-    return [high * part.demand.planned for part in parts]
+    return [high * part.demand.planned_running for part in parts]
 
 
 def degraded_of(parts: Sequence[WorkloadPart]) -> tuple[Degraded, ...]:
@@ -138,7 +138,7 @@ def degraded_of(parts: Sequence[WorkloadPart]) -> tuple[Degraded, ...]:
 def _worst_loss(parts: Sequence[WorkloadPart], counts: Sequence[int]) -> list[int]:
     """Instances lost of each part, if a fault takes `counts` of one part: of the part where these carry most, and none
     of the others."""
-    worst = max(range(len(parts)), key=lambda index: parts[index].demand.planned * counts[index])
+    worst = max(range(len(parts)), key=lambda index: parts[index].demand.planned_running * counts[index])
     lost = [0] * len(counts)
     lost[worst] = counts[worst]
     return lost

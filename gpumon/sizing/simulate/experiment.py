@@ -219,14 +219,14 @@ def _think_s(workload: Workload) -> float:
 
 def life_s(demand: Demand) -> float:
     """Mean seconds from a request to its last token by the formulas; 0 where they do not tell."""
-    return demand.instance.response_s(max(1.0, demand.planned)) or 0.0
+    return demand.instance.response_s(max(1.0, demand.planned_running)) or 0.0
 
 
 def sketch(demand: Demand, scenario: Scenario, catalogues: Catalogues) -> Simulation:
     """Simulate one instance of a demand at its share of the target, with few requests, for a picture in a moment."""
     conditions = Conditions(replicas=1, most_requests=MOST_SKETCH_REQUESTS)
     workload = demand.workload
-    share = max(workload.target / max(1, demand.needed), 1e-9)
+    share = max(workload.target / max(1, demand.needed_instances), 1e-9)
     one = demand._replace(workload=msgspec.structs.replace(workload, target=share))
     if demand.problem:
         return _problem_answer(one, conditions, demand.problem)
@@ -321,10 +321,14 @@ def decide_by_simulation(
             return by_formula
         return by_formula._replace(problem=f"by simulation: {why}")
     decided = fewest.demand
-    better = ""
+    fewer_gpus_note = ""
     if decided.gpus > by_formula.gpus:
-        better = _smaller_steps(by_formula, scenario, catalogues, recorded, decided.gpus)
-    return decided._replace(exact=float(decided.needed), simulated=_decision(by_formula, fewest), better=better)
+        fewer_gpus_note = _smaller_steps(by_formula, scenario, catalogues, recorded, decided.gpus)
+    return decided._replace(
+        exact_instances=float(decided.needed_instances),
+        simulation_note=_decision(by_formula, fewest),
+        fewer_gpus_note=fewer_gpus_note,
+    )
 
 
 def _smaller_steps(
@@ -358,8 +362,8 @@ def _decision(by_formula: Demand, fewest: Least) -> str:
             p95_texts.append(f"{name} {spread.p95 * 1e3:,.0f} ms")
     formulas = "none"
     if not by_formula.problem:
-        formulas = f"{by_formula.needed} of TP {by_formula.instance.tp}"
-    instances = f"{counted(fewest.demand.needed, 'instance')} of TP {fewest.demand.instance.tp}"
+        formulas = f"{by_formula.needed_instances} of TP {by_formula.instance.tp}"
+    instances = f"{counted(fewest.demand.needed_instances, 'instance')} of TP {fewest.demand.instance.tp}"
     return f"by simulation: {instances} (by formula: {formulas}); p95 in it: {', '.join(p95_texts)}"
 
 
@@ -398,7 +402,7 @@ def _fewest(
     if most < 1:
         return None
     low = 0
-    high = min(most, max(1, demand.needed))
+    high = min(most, max(1, demand.needed_instances))
     while not are_enough(high):
         if high >= most or (low and _is_stuck(results[low], results[high], goals)):
             return None
@@ -410,7 +414,7 @@ def _fewest(
             high = middle
         else:
             low = middle
-    return Least(demand._replace(needed=high, problem=""), results[high])
+    return Least(demand._replace(needed_instances=high, problem=""), results[high])
 
 
 def _misses_a_goal(demand: Demand) -> bool:
@@ -461,7 +465,7 @@ def _replicas(demand: Demand, conditions: Conditions) -> int:
         return conditions.replicas
     if demand.problem:
         raise ValueError(f"the formulas have no number of replicas ({demand.problem}): give --replicas")
-    return demand.needed
+    return demand.needed_instances
 
 
 def _shape(demand: Demand, conditions: Conditions) -> RequestShape:
@@ -619,7 +623,7 @@ def formula_of(demand: Demand, replicas: int) -> Formula:
     unknown = Formula(running=_NOT_KNOWN, ttft_s=_NOT_KNOWN, itl_s=_NOT_KNOWN, e2e_s=_NOT_KNOWN)
     if replicas < 1 or demand.instance.problem:
         return unknown
-    running = demand.running(replicas)
+    running = demand.running_per_instance(replicas)
     if not math.isfinite(running):
         return unknown
     instance = demand.instance

@@ -81,7 +81,7 @@ def test_it_stands_beside_the_formula() -> None:
 def test_the_least_plan_holds_and_one_less_does_not() -> None:
     workload = replace(CHAT, target=60.0, tp=2)
     found = least(workload, on(workload), KNOWN, ASKED)
-    count = found.demand.needed
+    count = found.demand.needed_instances
     assert count > 1
     assert simulate(workload, on(workload), KNOWN, ASKED._replace(replicas=count)).holds
     assert not simulate(workload, on(workload), KNOWN, ASKED._replace(replicas=count - 1)).holds
@@ -89,11 +89,11 @@ def test_the_least_plan_holds_and_one_less_does_not() -> None:
 
 def test_the_least_plan_is_over_the_tps_that_hold_the_model() -> None:
     found = least(CHAT, on(CHAT), KNOWN, ASKED)
-    gpus = found.demand.needed * found.demand.instance.gpus
+    gpus = found.demand.needed_instances * found.demand.instance.gpus
     for tp in (1, 2, 4):
         typed = replace(CHAT, tp=tp)
         own = least(typed, on(typed), KNOWN, ASKED)
-        assert gpus <= own.demand.needed * own.demand.instance.gpus
+        assert gpus <= own.demand.needed_instances * own.demand.instance.gpus
 
 
 def test_spare_instances_count_among_the_fewest_gpus() -> None:
@@ -106,7 +106,7 @@ def test_spare_instances_count_among_the_fewest_gpus() -> None:
 def test_a_request_every_hour_has_a_plan() -> None:
     workload = replace(CHAT, target=1.0 / 3600.0)
     found = least(workload, on(workload), KNOWN, Conditions())
-    assert found.demand.needed == 1
+    assert found.demand.needed_instances == 1
     assert found.figures.requests == pytest.approx(200, rel=0.3)
 
 
@@ -114,7 +114,7 @@ def test_a_request_every_hour_has_a_plan() -> None:
 def test_a_part_of_a_client_is_one(kind: TargetKind) -> None:
     workload = replace(CHAT, target=1e-4, target_kind=kind, think_s=60.0)
     found = least(workload, on(workload), KNOWN, Conditions())
-    assert found.demand.needed == 1
+    assert found.demand.needed_instances == 1
     assert found.figures.requests < 2000
 
 
@@ -166,8 +166,8 @@ def test_the_plan_takes_what_the_simulation_decided() -> None:
     answer = plan(scenario, KNOWN, decide=decide_by_simulation)
     (row,) = answer.workloads
     demand = decide_by_simulation(scenario.workload[0], scenario, KNOWN)
-    assert (row.instances, row.tp) == (demand.needed, demand.instance.tp)
-    assert row.notes[0].startswith(f"by simulation: {demand.needed} instance")
+    assert (row.instances, row.tp) == (demand.needed_instances, demand.instance.tp)
+    assert row.notes[0].startswith(f"by simulation: {demand.needed_instances} instance")
     assert "by formula" in row.notes[0]
 
 
