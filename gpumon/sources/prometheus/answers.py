@@ -28,6 +28,10 @@ ITEM: Final = b'{"metric":{'
 """Beginning of an item. No text in JSON holds it: a quotation mark in one has a backslash before it."""
 PIECE_BYTES: Final = 512 * 1024
 """Bytes that are decoded at once: the decoder lets no other thread in."""
+_ITEMS_BETWEEN_PAUSES: Final = 256
+"""Items of a vector between two looks at the clock: one is decoded in a microsecond."""
+_MOST_WARNINGS: Final = 8
+"""Warnings of one answer that are shown."""
 _PARTIAL: Final = (
     "its answer is partial (isPartial): some of its storage nodes do not answer, so figures may be missing"
 )
@@ -66,11 +70,15 @@ class QueryResult(NamedTuple):
 
 
 class _Data(msgspec.Struct):
+    """`data` of an answer."""
+
     resultType: str = ""  # noqa: N815 (Prometheus spells it so)
     result: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _Body(msgspec.Struct):
+    """An answer."""
+
     status: str
     data: _Data | None = None
     errorType: str = ""  # noqa: N815 (Prometheus spells it so)
@@ -80,12 +88,16 @@ class _Body(msgspec.Struct):
 
 
 class _Item(msgspec.Struct):
+    """A series in an answer: labels, and a point or several."""
+
     metric: dict[str, str] = {}
     value: tuple[float, str] | None = None
     values: list[tuple[float, str]] | None = None
 
 
 class _Head(msgspec.Struct):
+    """The begin of an item: its labels."""
+
     metric: dict[str, str] = {}
 
 
@@ -98,7 +110,10 @@ _PAIRS: Final = msgspec.json.Decoder(list[tuple[float, str]])
 
 
 def envelope_of(body: bytes) -> QueryResult | None:
-    """The envelope of an answer; None where it is none of Prometheus' API."""
+    """The envelope of an answer, with its items not yet decoded; None where it is none of Prometheus' API.
+
+    The items of a long list are decoded in pieces: at one go they would hold the interpreter for too long.
+    """
     begin = body.find(BEGIN) + len(BEGIN)
     last = _last_item(body, begin)
     try:
@@ -109,7 +124,7 @@ def envelope_of(body: bytes) -> QueryResult | None:
             items = [*_items(body, begin, last), *_ITEMS.decode(result.result)]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    warnings = [clean(text, _MOST_TEXT) for text in (envelope.warnings or ())[:8]]
+    warnings = [clean(text, _MOST_TEXT) for text in (envelope.warnings or ())[:_MOST_WARNINGS]]
     if envelope.isPartial:
         warnings.append(_PARTIAL)
     is_cut = len(items) > MOST_SERIES
@@ -117,7 +132,7 @@ def envelope_of(body: bytes) -> QueryResult | None:
 
 
 def _last_item(body: bytes, begin: int) -> int:
-    """Place of the last item of a long list that begins there; the beginning of a short one, or of another list."""
+    """Position of the last item of a long list that begins at `begin`; for a short list, or another one, `begin`."""
     last = body.rfind(ITEM)
     if last - begin < PIECE_BYTES or not body.startswith(ITEM, begin):
         return begin
@@ -132,7 +147,7 @@ def _error_of(envelope: _Body) -> str:
 
 
 def _items(body: bytes, begin: int, end: int) -> Iterator[msgspec.Raw]:
-    """The items between these places, each with a comma after it, in pieces. Raises DecodeError."""
+    """The items between these positions, each with a comma after it, decoded in pieces. Raises DecodeError."""
     pause = _Pause()
     while begin < end:
         after = body.find(ITEM, min(begin + PIECE_BYTES, end))
@@ -169,8 +184,7 @@ class AnswerDecoder:
             decoded: list[Vector] = []
             pause = _Pause()
             for number, raw in enumerate(result.items):
-                # Not at each item: a vector's is decoded in a microsecond.
-                if not number % 256:
+                if not number % _ITEMS_BETWEEN_PAUSES:
                     pause()
                 vector = self._vector(bytes(raw))
                 if vector is not None:
@@ -262,12 +276,13 @@ class AnswerDecoder:
 
 
 class _Pause:
-    """Lets other threads in from time to time: decoding holds the interpreter."""
+    """Lets other threads in when it is called and some time has passed: decoding holds the interpreter."""
 
     def __init__(self) -> None:
         self._since_s = time.perf_counter()
 
     def __call__(self) -> None:
+        """Let other threads in, if the last time is longer ago than `_LONGEST_HOLD_S`."""
         if time.perf_counter() - self._since_s > _LONGEST_HOLD_S:
             time.sleep(0)
             self._since_s = time.perf_counter()

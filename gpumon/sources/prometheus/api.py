@@ -31,7 +31,8 @@ CONNECTIONS: Final = 8
 LATENCY_OFFSET: Final = "1s"
 """VictoriaMetrics answers as of 30 s ago unless it is told this; a Prometheus does not know the parameter."""
 _MOST_POINTS: Final = 11_000
-"""Per series: Prometheus refuses a range query with more."""
+"""Points of one series: Prometheus refuses a range query with more."""
+_HALF_SECOND_S: Final = 0.5
 _FORM: Final = "application/x-www-form-urlencoded"
 NO_POST: Final = frozenset({403, 405, 501})
 """Refusals of a POST: a proxy may forbid it (403) and let a GET through."""
@@ -143,7 +144,10 @@ class PrometheusApi:
     async def _query_series(
         self, path: str, form: Mapping[str, str], types: tuple[str, ...], decode: Callable[[QueryResult], list[T]]
     ) -> list[T]:
-        """The decoded answer. In a thread, however small: another one may hold the reader for long."""
+        """The decoded answer to a query. Raises ApiFault.
+
+        It is decoded in a thread, however small it is: another answer may hold the decoder for long.
+        """
         words = urlencode({**form, "latency_offset": LATENCY_OFFSET})
         answer = await self._send_query(f"{self.base}/api/v1/{path}", words.encode("ascii"))
         result = self._check_result(answer, await asyncio.to_thread(envelope_of, answer.body), types)
@@ -202,7 +206,7 @@ class PrometheusApi:
             if answer.status in NO_POST and not self._uses_get:
                 self._uses_get = True
                 answer_to_get = await self._send(url, form)
-                # A GET that is forbidden as well: it was not the method.
+                # Where a GET is forbidden (403) as well, the method is not what is wrong.
                 self._uses_get = answer.status != 403 or answer_to_get.status == 200
                 if self._uses_get:
                     answer = answer_to_get
@@ -267,7 +271,7 @@ class PrometheusApi:
 def _date_s(text: str) -> float | None:
     """The middle of the second that a Date header names, as Unix time; None where it names none."""
     try:
-        return parsedate_to_datetime(text).timestamp() + 0.5
+        return parsedate_to_datetime(text).timestamp() + _HALF_SECOND_S
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
 

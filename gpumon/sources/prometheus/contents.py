@@ -24,7 +24,7 @@ from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.targets import Target
 from gpumon.triage.peers import PeerError
 
-OFTEN: Final = 3
+OLD_INTERVALS: Final = 3
 """Intervals without a scrape after which a page is old."""
 
 
@@ -137,7 +137,7 @@ def _answering_gpumons(pages: OwnPages, scraped: Scraped, memory: Memory, labels
         if not scraped.is_readable(target):
             continue
         scraped_s, snapshot = pages[target.key]
-        is_old = scraped.at_s - scraped_s > OFTEN * memory.intervals.of(target)
+        is_old = scraped.at_s - scraped_s > OLD_INTERVALS * memory.intervals.of(target)
         refusal = memory.refused.get(target.key, "")
         if snapshot is not None and not is_old:
             own_gpumons.append(OwnGpumon(target, _own_host(target, snapshot, labels), snapshot))
@@ -157,8 +157,7 @@ def _read_own_pages(scraped: Scraped, memory: Memory) -> OwnPages:
 
 
 def _dated_snapshot(scrape: Scrape, memory: Memory, *, is_moving: bool) -> tuple[float, Snapshot | None]:
-    """The snapshot of a page with the time of its scrape; the last one while the page may mix two scrapes
-    (`is_moving`)."""
+    """The time of a page's scrape, and its snapshot; the last ones while the page may mix two scrapes (`is_moving`)."""
     last_page = memory.own_pages.get(scrape.target.key)
     if last_page is not None and (is_moving or last_page[0] == scrape.scraped_s):
         return last_page
@@ -205,7 +204,7 @@ def _read_answering(scraped: Scraped, memory: Memory, models: Models) -> list[Sc
             continue
         engine = memory.engines.get(target.key)
         if engine is None or target not in scraped.moving:
-            engine = _read(engine, scraped.scrape(target, values), models)
+            engine = _read_safely(engine, scraped.scrape(target, values), models)
         if engine is not None and engine.readings:
             engines.append(ScrapedEngine(target, engine))
     return engines
@@ -218,7 +217,7 @@ def _new_engine(row: EngineRow | None) -> EngineTarget | None:
     return EngineTarget(row)
 
 
-def _read(engine: EngineTarget | None, scrape: Scrape, models: Models) -> EngineTarget | None:
+def _read_safely(engine: EngineTarget | None, scrape: Scrape, models: Models) -> EngineTarget | None:
     """The engine with this scrape read; another where the page is of another kind now."""
     try:
         return _read_page(engine, scrape, models)
@@ -242,12 +241,12 @@ def _read_page(engine: EngineTarget | None, scrape: Scrape, models: Models) -> E
 
 def _learn_engine_jobs(engines: Sequence[ScrapedEngine], scraped: Scraped, memory: Memory) -> None:
     """Learn the jobs all of whose targets that are up are engines of one kind: what is down in them is one, too."""
-    rows: dict[str, list[EngineRow]] = {}
+    rows_by_job: dict[str, list[EngineRow]] = {}
     for target, engine in engines:
-        rows.setdefault(job_of(target), []).append(engine.row)
-    for job, several in rows.items():
-        kinds = {row.kind for row in several}
-        if len(kinds) == 1 and len(several) == scraped.answering[job]:
-            memory.jobs[job] = several[0]
+        rows_by_job.setdefault(job_of(target), []).append(engine.row)
+    for job, rows in rows_by_job.items():
+        kinds = {row.kind for row in rows}
+        if len(kinds) == 1 and len(rows) == scraped.answering[job]:
+            memory.jobs[job] = rows[0]
         else:
             memory.jobs.pop(job, None)

@@ -42,34 +42,35 @@ _TOO_LARGE: Final = (
 )
 _LEAST_HELD_RATIO: Final = 0.3
 """Share of a GPU's memory in use from which an engine, and no stray process, holds it."""
-_LEADER: Final = (
+_WORKERS_OF: Final = (
     (re.compile(r"(.+)-head-[a-z0-9-]+"), r"{}-(.+-)?worker-.+"),  # KubeRay
     (re.compile(r"(.+-\d+)"), r"{}-\d+"),  # LeaderWorkerSet
 )
-"""A leader's pod -> the pods of its workers."""
+"""Name of a leader's pod, and what the names of its workers' pods look like; {}: the group of the first."""
 
 
-class Placing(NamedTuple):
+class GpuAssignment(NamedTuple):
     """The GPUs of an engine, as far as they are known."""
 
     uuids: tuple[str, ...] = ()
+    """Those that are known one by one."""
     source: str = ""
     """How it is known, or why not."""
     number: int = 0
-    """All its GPUs, where that is more than `uuids` (some are on other hosts, or it is not known which)."""
+    """Number of all its GPUs if `uuids` lacks some (they are on other hosts, or it is not known which); else 0."""
     gpu_type: str = ""
-    """Catalogue name of those."""
+    """Catalogue name of the GPUs in `number`."""
     workers: tuple[str, ...] = ()
     """GPUs of its worker pods; they are in `number`."""
 
     @property
     def gpus(self) -> int:
-        """How many; 0 where that is not known."""
+        """Number of GPUs; 0 where that is not known."""
         return max(len(self.uuids), self.number)
 
 
-class Seats:
-    """Which GPUs each pod uses, by the labels of dcgm-exporters."""
+class PodGpus:
+    """The GPUs that each pod uses, by the labels of dcgm-exporters."""
 
     def __init__(self) -> None:
         self._hosts: dict[Pod, dict[str, None]] = {}
@@ -79,8 +80,8 @@ class Seats:
         self._containers: dict[Pod, set[str]] = {}
         """Pod -> its containers that have GPUs."""
 
-    def take(self, user: User, host: str, uuid: str) -> None:
-        """Note a GPU that a pod uses, and its host."""
+    def note(self, user: User, host: str, uuid: str) -> None:
+        """Note a GPU that a pod uses, and the host of that GPU."""
         self._hosts.setdefault(user.pod, {})[host] = None
         self._gpus.setdefault(user, {})[uuid] = None
         self._containers.setdefault(user.pod, set()).add(user.container)
@@ -93,7 +94,10 @@ class Seats:
         return ""
 
     def gpus(self, user: User, engines: int) -> tuple[tuple[str, ...], str]:
-        """GPUs of an engine in this pod, one of `engines` there; or none, and why."""
+        """UUIDs of the GPUs of an engine in this pod, and how they are known; or none, and why.
+
+        `engines`: number of engines in the pod.
+        """
         containers = self._containers.get(user.pod, set())
         if not containers:
             return (), NO_POD
@@ -103,23 +107,25 @@ class Seats:
             return (), SHARED_POD
         return self._gpus_of_pod(user.pod), FROM_POD
 
-    def of_workers(self, leader: Pod, engines: Mapping[Pod, int]) -> tuple[str, ...]:
-        """GPUs of the worker pods of a multi-node engine: pods of its name that serve nothing themselves."""
-        for named, workers in _LEADER:
-            match = named.fullmatch(leader.name)
+    def gpus_of_workers(self, leader: Pod, engines_by_pod: Mapping[Pod, int]) -> tuple[str, ...]:
+        """UUIDs of the GPUs of a multi-node engine's worker pods: those of its name that serve nothing themselves."""
+        for leader_name, worker_name in _WORKERS_OF:
+            match = leader_name.fullmatch(leader.name)
             if match is None:
                 continue
-            pods = self._pods_named(leader, re.compile(workers.format(re.escape(match[1]))), engines)
+            pattern = re.compile(worker_name.format(re.escape(match[1])))
+            pods = self._worker_pods(leader, pattern, engines_by_pod)
             if pods:
-                return tuple(dict.fromkeys(chain.from_iterable(map(self._gpus_of_pod, sorted(pods)))))
+                uuids = chain.from_iterable(map(self._gpus_of_pod, sorted(pods)))
+                return tuple(dict.fromkeys(uuids))
         return ()
 
-    def _pods_named(self, leader: Pod, name: re.Pattern[str], engines: Mapping[Pod, int]) -> list[Pod]:
-        """Pods beside the leader's whose names match, and that serve nothing themselves."""
+    def _worker_pods(self, leader: Pod, name: re.Pattern[str], engines_by_pod: Mapping[Pod, int]) -> list[Pod]:
+        """Pods in the leader's cluster and namespace whose names match, and that serve nothing themselves."""
         pods = []
         for pod in self._containers:
-            is_beside = pod[:2] == leader[:2] and pod != leader
-            if is_beside and name.fullmatch(pod.name) and not engines.get(pod):
+            is_beside = (pod.cluster, pod.namespace) == (leader.cluster, leader.namespace) and pod != leader
+            if is_beside and name.fullmatch(pod.name) and not engines_by_pod.get(pod):
                 pods.append(pod)
         return pods
 
@@ -131,45 +137,52 @@ class Seats:
         return tuple(uuids)
 
 
-class Seated(NamedTuple):
-    """An engine of a host, as labels tell."""
+class HostedEngine(NamedTuple):
+    """An engine of a host, with what tells its GPUs."""
 
     reading: EngineReading
     endpoint: Endpoint
+    """What the config says of it."""
     user: User | None
     """The pod of its target."""
 
 
 class EngineGpus:
-    """Answers for all engines of a frame: `by_labels` for every host first, as the others learn from it."""
+    """Finds the GPUs of all engines of a frame: `by_labels` for every host first, as `by_number` learns from it."""
 
-    def __init__(self, seats: Seats, sizes: Mapping[str, int], pods: Mapping[Pod, int]) -> None:
-        """`sizes`: GPUs of one engine by a glob of its model's name. `pods`: how many engines each pod has."""
-        self._seats = seats
+    def __init__(self, pod_gpus: PodGpus, sizes: Mapping[str, int], engines_by_pod: Mapping[Pod, int]) -> None:
+        """`sizes`: number of GPUs of one engine by a glob of its model's name; `engines_by_pod`: number of engines."""
+        self._pod_gpus = pod_gpus
         self._configured_sizes = sizes
-        self._pods = pods
+        self._engines_by_pod = engines_by_pod
         self._learned: dict[str, Counter[int]] = {}
         """Model -> GPUs of an engine -> how many of its engines have so many."""
 
-    def by_labels(self, engine: Seated, gpus: Sequence[GpuReading], all_gpus: Mapping[str, GpuReading]) -> Placing:
-        """By the config and by pods; `gpus` are those of its host, `all_gpus` those of the whole fleet by UUID."""
+    def by_labels(
+        self, engine: HostedEngine, gpus: Sequence[GpuReading], all_gpus: Mapping[str, GpuReading]
+    ) -> GpuAssignment:
+        """The GPUs of an engine by the config and by pods.
+
+        `gpus` are those of its host, `all_gpus` those of the whole fleet by UUID.
+        """
         endpoint = engine.endpoint
         if endpoint.gpus != "auto":
             return self._by_indices(engine, endpoint.gpus, gpus)
         if endpoint.gpu_type:
-            return self._learn(engine, Placing((), BY_CONFIG, endpoint.gpu_count, endpoint.gpu_type))
+            assignment = GpuAssignment(source=BY_CONFIG, number=endpoint.gpu_count, gpu_type=endpoint.gpu_type)
+            return self._learn(engine, assignment)
         if not gpus:
-            return Placing((), _NO_GPU)
+            return GpuAssignment(source=_NO_GPU)
         if engine.user is None:
-            return Placing((), NO_POD)
-        uuids, why = self._seats.gpus(engine.user, self._pods[engine.user.pod])
+            return GpuAssignment(source=NO_POD)
+        uuids, why = self._pod_gpus.gpus(engine.user, self._engines_by_pod[engine.user.pod])
         if not uuids:
-            return Placing((), why)
+            return GpuAssignment(source=why)
         if not {gpu.uuid for gpu in gpus}.issuperset(uuids):
-            return Placing((), NO_POD)
+            return GpuAssignment(source=NO_POD)
         return self._by_pod(engine, engine.user.pod, uuids, all_gpus)
 
-    def _by_indices(self, engine: Seated, indices: Sequence[int], gpus: Sequence[GpuReading]) -> Placing:
+    def _by_indices(self, engine: HostedEngine, indices: Sequence[int], gpus: Sequence[GpuReading]) -> GpuAssignment:
         """The GPUs of the host that the config names."""
         by_index = {}
         for gpu in gpus:
@@ -177,101 +190,114 @@ class EngineGpus:
                 by_index[gpu.index] = gpu.uuid
         for index in indices:
             if index not in by_index:
-                return Placing((), f"the config names GPU {index}, its host has {sorted(by_index)}")
-        return self._learn(engine, Placing(tuple(by_index[index] for index in indices), BY_CONFIG))
+                return GpuAssignment(source=f"the config names GPU {index}, its host has {sorted(by_index)}")
+        return self._learn(engine, GpuAssignment(tuple(by_index[index] for index in indices), BY_CONFIG))
 
-    def _by_pod(self, engine: Seated, pod: Pod, uuids: tuple[str, ...], all_gpus: Mapping[str, GpuReading]) -> Placing:
+    def _by_pod(
+        self, engine: HostedEngine, pod: Pod, uuids: tuple[str, ...], all_gpus: Mapping[str, GpuReading]
+    ) -> GpuAssignment:
         """The GPUs of a pod, with those of its worker pods on other hosts, unless the weights are not on so many."""
-        if self._pods[pod] == 1:
-            workers = self._seats.of_workers(pod, self._pods)
+        if self._engines_by_pod[pod] == 1:
+            workers = self._pod_gpus.gpus_of_workers(pod, self._engines_by_pod)
         else:
             workers = ()
         gpus = []
         for uuid in (*uuids, *workers):
             if uuid in all_gpus:
                 gpus.append(all_gpus[uuid])
-        placing = Placing(uuids, FROM_POD)
+        assignment = GpuAssignment(uuids, FROM_POD)
         if workers:
-            placing = Placing(uuids, FROM_WORKERS, len({*uuids, *workers}), _type_of(gpus), workers)
+            number = len({*uuids, *workers})
+            assignment = GpuAssignment(uuids, FROM_WORKERS, number, gpu_type=_type_of(gpus), workers=workers)
         size = self._configured_size(engine.reading)
-        if size > placing.gpus:
+        if size > assignment.gpus:
             gpu_type = _type_of([all_gpus[uuid] for uuid in uuids])
-            placing = Placing(uuids, "[prometheus] gpus_per_engine", size, gpu_type)
-        fault = _too_large_text(engine.reading, gpus, placing.gpus)
+            assignment = GpuAssignment(uuids, "[prometheus] gpus_per_engine", size, gpu_type)
+        fault = _too_large_text(engine.reading, gpus, assignment.gpus)
         if fault:
-            return Placing((), fault)
-        return self._learn(engine, placing)
+            return GpuAssignment(source=fault)
+        return self._learn(engine, assignment)
 
     def by_number(
-        self, engines: Sequence[Seated], placings: Sequence[Placing], gpus: Sequence[GpuReading]
-    ) -> list[Placing]:
-        """The placings of a host's engines, with answers by their number for those that labels tell nothing of."""
-        answers = list(placings)
-        unknown = [index for index, placing in enumerate(placings) if placing.source in (NO_POD, _NO_GPU)]
-        free = _free_gpus(placings, gpus)
-        if not unknown or not free or any(gpu.mig for gpu in gpus):
-            return answers
-        readings = [engines[index].reading for index in unknown]
-        for index, placing in zip(unknown, self._by_free_gpus(readings, free), strict=False):
-            answers[index] = placing
-        return answers
+        self, engines: Sequence[HostedEngine], assignments: Sequence[GpuAssignment], gpus: Sequence[GpuReading]
+    ) -> list[GpuAssignment]:
+        """The GPUs of a host's engines, now also of those that labels tell nothing of: by the number of GPUs.
 
-    def _by_free_gpus(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
-        """The placings of engines that labels tell nothing of; none where nothing else tells of them either."""
+        `assignments` are those by labels, in the order of the engines; `gpus` are those of the host.
+        """
+        results = list(assignments)
+        unknown_indices = []
+        for index, assignment in enumerate(assignments):
+            if assignment.source in (NO_POD, _NO_GPU):
+                unknown_indices.append(index)
+        free = _free_gpus(assignments, gpus)
+        if not unknown_indices or not free or any(gpu.mig for gpu in gpus):
+            return results
+        readings = [engines[index].reading for index in unknown_indices]
+        # There may be no assignment for any: then all stay as they are.
+        for index, assignment in zip(unknown_indices, self._by_free_gpus(readings, free), strict=False):
+            results[index] = assignment
+        return results
+
+    def _by_free_gpus(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[GpuAssignment]:
+        """The assignments of engines that labels tell nothing of; none where nothing else tells of them either."""
         if len(readings) == 1:
-            placing = self._only_engine(readings[0], free)
-            if placing is not None:
-                return [placing]
+            assignment = self._only_engine(readings[0], free)
+            if assignment is not None:
+                return [assignment]
         return self._share_free_gpus(readings, free)
 
-    def _only_engine(self, reading: EngineReading, free: Sequence[GpuReading]) -> Placing | None:
-        """The GPUs of the only engine that labels tell nothing of, by how many it has or by the memory in use; None
-        where neither tells."""
+    def _only_engine(self, reading: EngineReading, free: Sequence[GpuReading]) -> GpuAssignment | None:
+        """The GPUs of the only engine that labels tell nothing of; None where they are not known.
+
+        They are known if it takes all free GPUs, or all of those whose memory is in use.
+        """
         size, _ = self._size(reading)
         in_use = [gpu for gpu in free if _is_in_use(gpu)]
         if size:
             for gpus in (free, in_use):
                 if size == len(gpus):
-                    return _placed_on(reading, gpus, FROM_COUNT)
+                    return _assign(reading, gpus, FROM_COUNT)
             return None
         if in_use and reading.llm is not None:
-            return _placed_on(reading, in_use, FROM_MEMORY)
+            return _assign(reading, in_use, FROM_MEMORY)
         return None
 
-    def _share_free_gpus(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[Placing]:
-        """How many of the free GPUs each of these engines has, of all of them or, where one is not known, of none."""
-        placings: list[Placing] = []
+    def _share_free_gpus(self, readings: Sequence[EngineReading], free: Sequence[GpuReading]) -> list[GpuAssignment]:
+        """The number of free GPUs that each of these engines has; empty where that of one engine is not known."""
+        assignments: list[GpuAssignment] = []
         total = 0
         for reading in readings:
             size, why = self._size(reading)
             if not size:
                 return []
             total += size
-            placing = Placing((), SHARE_OF.format(size, why), size, _type_of(free))
-            placings.append(_unless_too_large(reading, placing, free[:size]))
+            source = SHARE_OF.format(size, why)
+            assignment = GpuAssignment(source=source, number=size, gpu_type=_type_of(free))
+            assignments.append(_unless_too_large(reading, assignment, free[:size]))
         if total > len(free):
             return []
-        return placings
+        return assignments
 
     def sizes(self) -> Mapping[str, Mapping[int, int]]:
         """Model -> GPUs of an engine -> how many of its engines have so many."""
         return self._learned
 
-    def _learn(self, engine: Seated, placing: Placing) -> Placing:
-        """Note how many GPUs an engine of this model has; returns the placing. Slices tell nothing of that."""
-        if placing.gpus and engine.reading.model and not any(uuid.startswith("MIG-") for uuid in placing.uuids):
-            self._learned.setdefault(engine.reading.model, Counter())[placing.gpus] += 1
-        return placing
+    def _learn(self, engine: HostedEngine, assignment: GpuAssignment) -> GpuAssignment:
+        """Note how many GPUs an engine of this model has; returns the assignment. Slices tell nothing of that."""
+        if assignment.gpus and engine.reading.model and not any(uuid.startswith("MIG-") for uuid in assignment.uuids):
+            self._learned.setdefault(engine.reading.model, Counter())[assignment.gpus] += 1
+        return assignment
 
     def _configured_size(self, reading: EngineReading) -> int:
-        """GPUs of one engine of this model by the config; 0 where it does not say."""
+        """Number of GPUs of one engine of this model by the config; 0 where it does not say."""
         for glob, size in self._configured_sizes.items():
             if fnmatchcase(reading.model, glob):
                 return size
         return 0
 
     def _size(self, reading: EngineReading) -> tuple[int, str]:
-        """GPUs of one engine, and who says so; 0: nobody."""
+        """Number of GPUs of one engine, and who says so; 0: nobody does."""
         size = self._configured_size(reading)
         if size:
             return size, "[prometheus] gpus_per_engine"
@@ -284,11 +310,11 @@ class EngineGpus:
         return 0, ""
 
 
-def _free_gpus(placings: Sequence[Placing], gpus: Sequence[GpuReading]) -> list[GpuReading]:
+def _free_gpus(assignments: Sequence[GpuAssignment], gpus: Sequence[GpuReading]) -> list[GpuReading]:
     """The GPUs of a host that no engine is known to have."""
     used: set[str] = set()
-    for placing in placings:
-        used.update(placing.uuids)
+    for assignment in assignments:
+        used.update(assignment.uuids)
     return [gpu for gpu in gpus if gpu.uuid not in used and not gpu.parent_uuid]
 
 
@@ -299,21 +325,22 @@ def _is_in_use(gpu: GpuReading) -> bool:
     return not isinstance(used, Missing) and not isinstance(total, Missing) and used > _LEAST_HELD_RATIO * total
 
 
-def _placed_on(reading: EngineReading, gpus: Sequence[GpuReading], source: str) -> Placing:
-    """The placing on these GPUs, if they hold the model's weights."""
-    return _unless_too_large(reading, Placing(tuple(gpu.uuid for gpu in gpus), source), gpus)
+def _assign(reading: EngineReading, gpus: Sequence[GpuReading], source: str) -> GpuAssignment:
+    """The assignment of these GPUs, if they hold the model's weights."""
+    uuids = tuple(gpu.uuid for gpu in gpus)
+    return _unless_too_large(reading, GpuAssignment(uuids, source), gpus)
 
 
-def _unless_too_large(reading: EngineReading, placing: Placing, gpus: Sequence[GpuReading]) -> Placing:
-    """The placing; none where the GPUs do not hold the model's weights, or their type is not known."""
-    fault = _too_large_text(reading, gpus, placing.gpus)
-    if fault or (placing.number and not placing.gpu_type):
-        return Placing((), fault)
-    return placing
+def _unless_too_large(reading: EngineReading, assignment: GpuAssignment, gpus: Sequence[GpuReading]) -> GpuAssignment:
+    """The assignment; none where the GPUs do not hold the model's weights, or their type is not known."""
+    fault = _too_large_text(reading, gpus, assignment.gpus)
+    if fault or (assignment.number and not assignment.gpu_type):
+        return GpuAssignment(source=fault)
+    return assignment
 
 
 def _too_large_text(reading: EngineReading, gpus: Sequence[GpuReading], count: int) -> str:
-    """Why the weights are not on so many GPUs, of which these are some; empty where they may be, as far as is known."""
+    """Why the model's weights cannot be on `count` GPUs, of which `gpus` are some; empty where they may be."""
     llm = reading.llm
     sizes_bytes = [gpu.vram_total_bytes for gpu in gpus if not isinstance(gpu.vram_total_bytes, Missing)]
     if llm is None or len(sizes_bytes) < len(gpus) or not sizes_bytes:

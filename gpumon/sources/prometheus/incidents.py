@@ -26,7 +26,7 @@ _RULES: Final = ("gpumon:engine_target:known", "gpumon:gpu_target:known", "gpumo
 _SEVERITIES: Final = {"critical": Level.CRITICAL, "warning": Level.WARN}
 _LEVELS: Final = {"critical": Level.CRITICAL, "warn": Level.WARN}
 _MOST_GAP_STEPS: Final = 1.5
-"""A point that comes after more than so many steps begins another incident."""
+"""Steps between two points of one incident, at most: a later point begins another one."""
 
 
 class _Span(NamedTuple):
@@ -42,15 +42,15 @@ async def recorded_incidents(source: FleetSource, match: str, begin_s: float, en
     step_s = max(_LEAST_STEP_S, (end_s - begin_s) / _MOST_STEPS)
     span = _Span(begin_s, end_s, step_s)
     incidents: list[IncidentSeen] = []
-    for template, urgent, read in (
+    for template, urgent_matchers, make_incident in (
         (VERDICTS, URGENT_VERDICTS, _incident_of_verdict),
         (ALERTS, URGENT_ALERTS, _incident_of_alert),
     ):
-        series = template.format(join_matchers(urgent, match))
+        series = template.format(join_matchers(urgent_matchers, match))
         # The largest of a step, so that nothing falls between two of them.
         promql = f"max_over_time({series}[{round(step_s * 1000)}ms])"
         for matrix in await source.api.query_range(promql, begin_s, end_s, step_s):
-            incidents += _incidents(matrix, span, source, read)
+            incidents += _incidents(matrix, span, source, make_incident)
     return RecordedIncidents(tuple(incidents), await _has_rules(source, match, span))
 
 
@@ -70,13 +70,16 @@ _MakeIncident = Callable[[str, Mapping[str, str], float, float, bool], IncidentS
 """An incident from its host, labels, begin, end, and whether it ended."""
 
 
-def _incidents(matrix: Matrix, span: _Span, source: FleetSource, read: _MakeIncident) -> Iterator[IncidentSeen]:
+def _incidents(
+    matrix: Matrix, span: _Span, source: FleetSource, make_incident: _MakeIncident
+) -> Iterator[IncidentSeen]:
     """The stretches of time in which one verdict or alert held."""
     labels = matrix.series.labels
     host = source.host_of_series(labels)
     for first_s, last_s in _stretches([at_s for at_s, _ in matrix.points], span.step_s):
         ended = last_s < span.end_s - span.step_s
-        yield read(host, labels, max(span.begin_s, first_s - span.step_s), last_s, ended)
+        begin_s = max(span.begin_s, first_s - span.step_s)  # it began within the step before its first point
+        yield make_incident(host, labels, begin_s, last_s, ended)
 
 
 def _stretches(times: Sequence[float], step_s: float) -> list[tuple[float, float]]:

@@ -23,7 +23,7 @@ _SERVED: Final = (
 
 
 _MOST_SIZE: Final = 1e15
-"""No pool has so many tokens or blocks."""
+"""Tokens or blocks from which on a number is the size of no pool."""
 
 
 class KvPool(NamedTuple):
@@ -127,7 +127,7 @@ def _common_pools(configs: Sequence[Series], engines: Sequence[Series]) -> dict[
     sizes: dict[str, set[KvPool]] = {}
     for target, ranks in pages.items():
         pools = sizes.setdefault(models.get(target, ""), set())
-        pools.update(_pool(labels, len(ranks)) for labels in ranks)
+        pools.update(_pool_of_rank(labels, len(ranks)) for labels in ranks)
     common = {}
     for model, pools in sizes.items():
         pool = next(iter(pools))
@@ -141,7 +141,7 @@ def _target_of(series: Series) -> tuple[str | None, str | None]:
     return series.labels.get("job"), series.labels.get("instance")
 
 
-def _pool(labels: Mapping[str, str], ranks: int) -> KvPool:
+def _pool_of_rank(labels: Mapping[str, str], ranks: int) -> KvPool:
     """The pool as the engine says it, else blocks x block size over the ranks of its page."""
     size = _positive(labels.get("kv_cache_size_tokens", ""))
     if size or any(labels.get(name, "None") != "None" for name in MAMBA_SETTINGS):

@@ -16,16 +16,21 @@ from gpumon.readings.fleet import FleetFrame, HostFrame
 from gpumon.readings.frame import EngineReading, Fault, GpuReading, part_of_name
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import ScrapedExporter, read_pages
-from gpumon.sources.prometheus.engine_gpus import EngineGpus, Placing, Seated
+from gpumon.sources.prometheus.engine_gpus import EngineGpus, GpuAssignment, HostedEngine
 from gpumon.sources.prometheus.hosts import HostLabels, Pod, host_name, named_apart, owner_of
-from gpumon.sources.prometheus.memory import Answers, LabelPairs, MachinePlace, Memory
+from gpumon.sources.prometheus.machine import Machine, MachineBuilder, build_machines, merge_own
+from gpumon.sources.prometheus.machine_names import MachineId
+from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.naming import Naming, name_machines
+from gpumon.sources.prometheus.queries import Answers
 from gpumon.sources.prometheus.scraped import Scraped, job_of, sort_by_target
-from gpumon.sources.prometheus.seating import Machine, Seating, merge_own, seat
 from gpumon.sources.prometheus.targets import Target
 
 PROMETHEUS_SOURCE: Final = "prometheus"
+"""Source of the faults of a fleet that comes from a Prometheus."""
+_EXAMPLES: Final = 3
+"""Targets that a notice names."""
 _NOTHING: Final = (
     "no engine, no GPU and no gpumon is among its series: does it scrape engines, dcgm-exporters or gpumon "
     "serve-metrics, and does [prometheus].match fit?"
@@ -40,14 +45,14 @@ TWO_EXPORTERS: Final = "{} GPUs come from two exporters: each counts once"
 UNUSED: Final = "{} [[endpoint]] of the config match no engine here: {}; compare them with the label `instance`"
 
 
-class Lasting(NamedTuple):
-    """Faults of one moment, each with the time since when it holds."""
+class FaultTimes(NamedTuple):
+    """Since when each fault of one moment holds."""
 
     at_s: float
     last_since: Mapping[str, float]
-    """Faults of the last moment -> Unix time since when they held."""
+    """Text or key of each fault of the last moment -> Unix time since when it held."""
     since: dict[str, float]
-    """Faults of this moment."""
+    """The same for this moment; `fault` adds to it."""
 
     def fault(self, text: str, key: str = "") -> Fault:
         """A fault that holds now. `key` identifies it where hosts may have the same text."""
@@ -63,18 +68,21 @@ def build_frame(
     scraped = sort_by_target(answers, memory, labels)
     contents = read_pages(scraped, memory, models, labels)
     naming = name_machines(contents, memory, labels)
-    seating = seat(scraped, contents, naming, memory)
-    machines = seating.machines
-    texts = [*naming.notices, *seating.refusals, *_notices(scraped, naming, seating, memory)]
+    builder = build_machines(scraped, contents, naming, memory)
+    machines = builder.machines
+    texts = [*naming.notices, *builder.refusals, *_notices(scraped, naming, builder, memory)]
     for machine in machines.values():
         merge_own(machine)
-    placings = _place_engines(machines, naming, models, sizes)
+    assignments = _assign_gpus(machines, naming, models, sizes)
     texts += _unused_endpoints(machines.values(), models)
-    lasting = Lasting(scraped.at_s, last_since=memory.since, since={})
+    fault_times = FaultTimes(scraped.at_s, last_since=memory.since, since={})
     namespaces = _namespaces(contents.exporters)
-    hosts = [_host(place, machine, placings, namespaces, memory, lasting) for place, machine in machines.items()]
-    faults = tuple(lasting.fault(text) for text in dict.fromkeys(texts))
-    memory.since = lasting.since
+    hosts = [
+        _host(machine_id, machine, assignments, namespaces, memory, fault_times)
+        for machine_id, machine in machines.items()
+    ]
+    faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts))
+    memory.since = fault_times.since
     targets_before = memory.hosts
     memory.hosts = _targets_by_host(hosts, machines.values())
     return FleetFrame(
@@ -86,19 +94,19 @@ def build_frame(
     )
 
 
-def _notices(scraped: Scraped, naming: Naming, seating: Seating, memory: Memory) -> list[str]:
+def _notices(scraped: Scraped, naming: Naming, builder: MachineBuilder, memory: Memory) -> list[str]:
     """The notices about the targets, the most important first."""
     notices: list[str] = []
     down = scraped.down
-    if not seating.machines and not down:
+    if not builder.machines and not down:
         notices.append(_NOTHING)
-    if not seating.machines and down:
+    if not builder.machines and down:
         notices.append(_DOWN.format(len(down), _examples(down)))
     counts = {
         NO_UP: sum(not target.has_up for target in scraped.with_page),
         _TWICE: memory.choice.repeated,
-        TWO_JOBS: seating.repeated_engines,
-        TWO_EXPORTERS: seating.repeated_gpus,
+        TWO_JOBS: builder.repeated_engines,
+        TWO_EXPORTERS: builder.repeated_gpus,
     }
     for text, count in counts.items():
         if count:
@@ -109,53 +117,54 @@ def _notices(scraped: Scraped, naming: Naming, seating: Seating, memory: Memory)
 
 
 def _examples(targets: Sequence[Target]) -> str:
-    """Three of the targets, by their addresses and jobs."""
+    """Some of the targets as a text, by their addresses and jobs."""
     names = sorted(f"{target.instance} ({job_of(target)})" for target in targets)
-    return clean(", ".join(names[:3]), 200)
+    return clean(", ".join(names[:_EXAMPLES]), 200)
 
 
 def _unused_endpoints(machines: Iterable[Machine], models: Models) -> list[str]:
     """The notice of [[endpoint]] entries that match no engine, where there are engines."""
     unused = models.unused
     if unused and any(machine.engines for machine in machines):
-        return [UNUSED.format(len(unused), clean(", ".join(unused[:3]), 200))]
+        return [UNUSED.format(len(unused), clean(", ".join(unused[:_EXAMPLES]), 200))]
     return []
 
 
-def _place_engines(
-    machines: Mapping[MachinePlace, Machine], naming: Naming, models: Models, sizes: Mapping[str, int]
-) -> dict[int, Placing]:
+def _assign_gpus(
+    machines: Mapping[MachineId, Machine], naming: Naming, models: Models, sizes: Mapping[str, int]
+) -> dict[int, GpuAssignment]:
     """Id of each engine's reading -> the GPUs that it runs on.
 
-    All machines are placed together, as engines of one model tell of each other.
+    All machines are looked at together, as engines of one model tell of each other.
     """
-    engine_gpus = EngineGpus(naming.seats, sizes, _engines_by_pod(machines.values(), naming))
+    engine_gpus = EngineGpus(naming.pod_gpus, sizes, _engines_by_pod(machines.values(), naming))
     gpus_by_uuid: dict[str, GpuReading] = {}
     for machine in machines.values():
         gpus_by_uuid.update(machine.gpus)
-    seated: dict[MachinePlace, list[Seated]] = {}
-    by_labels: dict[MachinePlace, list[Placing]] = {}
-    for place, machine in machines.items():
-        seated[place] = _seated(machine, naming, models)
+    hosted: dict[MachineId, list[HostedEngine]] = {}
+    by_labels: dict[MachineId, list[GpuAssignment]] = {}
+    for machine_id, machine in machines.items():
+        hosted[machine_id] = _hosted_engines(machine, naming, models)
         gpus = tuple(machine.gpus.values())
-        by_labels[place] = [engine_gpus.by_labels(engine, gpus, gpus_by_uuid) for engine in seated[place]]
-    placings: dict[int, Placing] = {}
-    for place, engines in seated.items():
-        answers = engine_gpus.by_number(engines, by_labels[place], machines[place].gpus_in_order())
-        for engine, placing in zip(engines, answers, strict=True):
-            placings[id(engine.reading)] = placing
-    return placings
+        by_labels[machine_id] = [engine_gpus.by_labels(engine, gpus, gpus_by_uuid) for engine in hosted[machine_id]]
+    assignments: dict[int, GpuAssignment] = {}
+    for machine_id, engines in hosted.items():
+        gpus_in_order = machines[machine_id].gpus_in_order()
+        machine_assignments = engine_gpus.by_number(engines, by_labels[machine_id], gpus_in_order)
+        for engine, assignment in zip(engines, machine_assignments, strict=True):
+            assignments[id(engine.reading)] = assignment
+    return assignments
 
 
-def _seated(machine: Machine, naming: Naming, models: Models) -> list[Seated]:
+def _hosted_engines(machine: Machine, naming: Naming, models: Models) -> list[HostedEngine]:
     """The engines of a machine, one for each model of a page."""
-    seated: list[Seated] = []
+    hosted: list[HostedEngine] = []
     for target, engine in machine.engines:
         endpoint = models.endpoint(target.instance)
         user = naming.machines.user(target)
         for reading in engine.readings:
-            seated.append(Seated(reading, endpoint, user))
-    return seated
+            hosted.append(HostedEngine(reading, endpoint, user))
+    return hosted
 
 
 def _engines_by_pod(machines: Iterable[Machine], naming: Naming) -> Counter[Pod]:
@@ -181,31 +190,31 @@ def _namespaces(exporters: Iterable[ScrapedExporter]) -> dict[str, str]:
 
 
 def _host(
-    place: MachinePlace,
+    machine_id: MachineId,
     machine: Machine,
-    placings: Mapping[int, Placing],
+    assignments: Mapping[int, GpuAssignment],
     namespaces: Mapping[str, str],
     memory: Memory,
-    lasting: Lasting,
+    fault_times: FaultTimes,
 ) -> HostFrame:
     """A machine as a host of the fleet: its engines with their GPUs, its labels, owners and faults."""
     engines: list[EngineReading] = []
     workers: dict[str, tuple[str, ...]] = {}
     owners: dict[str, dict[str, str]] = {}
-    for reading, placing, target in _placed_engines(machine, placings):
+    for reading, assignment, target in _named_engines(machine, assignments):
         engines.append(reading)
         owners[reading.key] = owner_of(target.labels)
-        if placing.workers:
-            workers[reading.key] = placing.workers
+        if assignment.workers:
+            workers[reading.key] = assignment.workers
     for uuid in _gpu_uuids(machine):
         if uuid in namespaces:
             owners[uuid] = {"namespace": namespaces[uuid]}
     gpus: tuple[GpuReading, ...] = ()
     if machine.snapshot is None:
         gpus = machine.gpus_in_order()
-    faults = [lasting.fault(text, f"{place.cluster}/{place.name} {text}") for text in machine.faults]
+    faults = [fault_times.fault(text, f"{machine_id.cluster}/{machine_id.name} {text}") for text in machine.faults]
     return HostFrame(
-        name=host_name(place.name, place.cluster, len(memory.clusters)),
+        name=host_name(machine_id.name, machine_id.cluster, len(memory.clusters)),
         gpus=gpus,
         engines=tuple(engines),
         worker_gpus=workers,
@@ -225,15 +234,18 @@ def _gpu_uuids(machine: Machine) -> list[str]:
     return [gpu.uuid for gpu in machine.snapshot.gpus]
 
 
-def _placed_engines(
-    machine: Machine, placings: Mapping[int, Placing]
-) -> Iterable[tuple[EngineReading, Placing, Target]]:
-    """The engines of a host, each with a name of its own and its GPUs, how these are known, and its target."""
+def _named_engines(
+    machine: Machine, assignments: Mapping[int, GpuAssignment]
+) -> Iterable[tuple[EngineReading, GpuAssignment, Target]]:
+    """The engines of a host: each with a name of its own and its GPUs, then how these are known, and its target.
+
+    Engines of several pods at one URL get the pod's name into the URL, which identifies them.
+    """
     names = named_apart((engine.readings[0].server_name, target.labels) for target, engine in machine.engines)
     urls = Counter(engine.readings[0].url for _, engine in machine.engines)
     for name, (target, engine) in zip(names, machine.engines, strict=True):
         for reading in engine.readings:
-            placing = placings[id(reading)]
+            assignment = assignments[id(reading)]
             pod = ""
             if urls[reading.url] > 1:
                 pod = f" {target.labels.get('pod', '')}"
@@ -241,12 +253,12 @@ def _placed_engines(
                 reading,
                 name=name + part_of_name(reading.part),
                 url=reading.url + pod.rstrip(),
-                gpus=placing.uuids,
-                gpus_source=placing.source,
-                gpu_type=placing.gpu_type,
-                gpu_count=placing.number,
+                gpus=assignment.uuids,
+                gpus_source=assignment.source,
+                gpu_type=assignment.gpu_type,
+                gpu_count=assignment.number,
             )
-            yield named, placing, target
+            yield named, assignment, target
 
 
 def _shared_labels(targets: Sequence[Target]) -> dict[str, str]:

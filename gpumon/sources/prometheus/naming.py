@@ -10,9 +10,10 @@ from gpumon.readings.frame import GpuReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.contents import Contents, OwnGpumon, ScrapedExporter
-from gpumon.sources.prometheus.engine_gpus import Seats
+from gpumon.sources.prometheus.engine_gpus import PodGpus
 from gpumon.sources.prometheus.hosts import HostLabels, User, host_of, user_of, without_port
-from gpumon.sources.prometheus.memory import LabelPairs, MachinePlace, Memory
+from gpumon.sources.prometheus.machine_names import MachineId
+from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.targets import Target
 
 ONE_NAME: Final = (
@@ -26,20 +27,20 @@ TWO_NAMES: Final = (
 _SCRAPE_LABELS: Final = ("job", "instance", "pod")
 """Labels of the exporter, not of its machine."""
 
-Separated = Mapping[MachinePlace, Mapping[LabelPairs, str]]
+SeparatedNames = Mapping[MachineId, Mapping[LabelPairs, str]]
 """Name that several machines have -> the exporter of each of them -> the name of its machine."""
 
 
 class MachineNaming:
-    """Machine of a target, by its labels and by what the memory knows of names."""
+    """Finds the machine of a target, by its labels and by what the memory knows of names."""
 
-    def __init__(self, memory: Memory, labels: HostLabels, separated: Separated) -> None:
+    def __init__(self, memory: Memory, labels: HostLabels, separated: SeparatedNames) -> None:
         self._memory = memory
         self._labels = labels
         self._separated = separated
 
     def cluster(self, target: Target) -> str:
-        """Cluster of a target; empty unless there are several: one that some targets do not name separates nothing."""
+        """Cluster of a target; empty while there is but one, which some targets may not name."""
         if len(self._memory.clusters) > 1:
             return self._labels.cluster(target.labels)
         return ""
@@ -48,12 +49,12 @@ class MachineNaming:
         """The pod of a target; None where its labels name none."""
         return user_of(target.labels, self.cluster(target))
 
-    def place(self, target: Target, name: str) -> MachinePlace:
-        """A machine by the labels of a target.
+    def id_of(self, target: Target, name: str) -> MachineId:
+        """The machine of a target, which labels call `name`.
 
         Of several machines of one name it is the one whose exporter has most labels in common with the target.
         """
-        by_name = MachinePlace(self.cluster(target), name)
+        by_name = MachineId(self.cluster(target), name)
         names = self._separated.get(by_name)
         if not names:
             return by_name
@@ -61,9 +62,9 @@ class MachineNaming:
         nearest = max(names, key=lambda exporter: (exporter == target.key, len(labels & set(exporter)), exporter))
         return by_name._replace(name=names[nearest])
 
-    def shown(self, target: Target, name: str) -> MachinePlace:
-        """The machine under the name that is shown."""
-        return self._memory.machines.of(self.place(target, name))
+    def shown(self, target: Target, name: str) -> MachineId:
+        """The machine of a target, which labels call `name`, under the name that is shown."""
+        return self._memory.machines.of(self.id_of(target, name))
 
     def label_name(self, target: Target) -> str:
         """Name of a target's machine by its labels alone."""
@@ -74,7 +75,7 @@ class Naming(NamedTuple):
     """The machines of one moment."""
 
     machines: MachineNaming
-    seats: Seats
+    pod_gpus: PodGpus
     addresses: Mapping[str, Collection[str]]
     """Address of an exporter or a gpumon -> names of the machines there."""
     notices: Sequence[str]
@@ -98,7 +99,7 @@ class Naming(NamedTuple):
         user = self.machines.user(target)
         if user is None:
             return ""
-        host = self.seats.host(user)
+        host = self.pod_gpus.host(user)
         if not host:
             return self.memory.pods.get(user.pod, "")
         self.memory.pods[user.pod] = host
@@ -106,7 +107,7 @@ class Naming(NamedTuple):
 
 
 def name_machines(contents: Contents, memory: Memory, labels: HostLabels) -> Naming:
-    """Find out which names are of one machine, before anything is put on a host. The memory keeps what was found."""
+    """Find out which names are of one machine, before anything is put on a machine. The memory keeps what was found."""
     separated = _separate_names(contents.exporters, MachineNaming(memory, labels, {}))
     machines = MachineNaming(memory, labels, separated)
     snapshots = _snapshots_by_machine(contents.own_gpumons, machines)
@@ -114,27 +115,27 @@ def name_machines(contents: Contents, memory: Memory, labels: HostLabels) -> Nam
     renamed = memory.machines.take(uuids, snapshots)
     naming = Naming(
         machines=machines,
-        seats=_read_seats(contents.exporters, frozenset(chain(*uuids.values())), machines, memory),
+        pod_gpus=_read_pod_gpus(contents.exporters, frozenset(chain(*uuids.values())), machines, memory),
         addresses=_addresses(contents, machines),
         notices=_one_name_notices(separated),
         two_names=_two_names_notice(renamed),
         memory=memory,
     )
-    engine_places = [machines.place(target, naming.host(target)) for target, _ in contents.engines]
-    _lend_clusters((*uuids, *engine_places), memory)
+    engine_ids = [machines.id_of(target, naming.host(target)) for target, _ in contents.engines]
+    _lend_clusters((*uuids, *engine_ids), memory)
     return naming
 
 
-def _separate_names(exporters: Sequence[ScrapedExporter], machines: MachineNaming) -> Separated:
-    """Names of machines whose exporters tell other GPUs of one index under one name."""
-    separated: dict[MachinePlace, dict[LabelPairs, str]] = {}
-    for place, by_index in _exporters_by_index(exporters, machines).items():
+def _separate_names(exporters: Sequence[ScrapedExporter], machines: MachineNaming) -> SeparatedNames:
+    """Names that several machines have: their exporters tell different GPUs of one index under it."""
+    separated: dict[MachineId, dict[LabelPairs, str]] = {}
+    for machine_id, by_index in _exporters_by_index(exporters, machines).items():
         clashing = _clashing_exporters(by_index.values())
         if len(clashing) > 1:
             names: dict[LabelPairs, str] = {}
-            separated[place] = names
+            separated[machine_id] = names
             for target in clashing:
-                names[target.key] = f"{place.name}@{_distinction(target, clashing)}"
+                names[target.key] = f"{machine_id.name}@{_distinction(target, clashing)}"
     return separated
 
 
@@ -150,14 +151,14 @@ def _clashing_exporters(gpus_by_index: Iterable[Mapping[str, Target]]) -> list[T
 
 def _exporters_by_index(
     exporters: Sequence[ScrapedExporter], machines: MachineNaming
-) -> dict[MachinePlace, dict[int, dict[str, Target]]]:
+) -> dict[MachineId, dict[int, dict[str, Target]]]:
     """Machine -> index -> UUIDs of the GPUs that exporters tell under it, each with the exporter."""
-    indices: dict[MachinePlace, dict[int, dict[str, Target]]] = {}
+    indices: dict[MachineId, dict[int, dict[str, Target]]] = {}
     for scraped in exporters:
         for name, gpu in _gpus_on_page(scraped):
             if not gpu.parent_uuid:
-                place = machines.place(scraped.target, name)
-                by_index = indices.setdefault(place, {})
+                machine_id = machines.id_of(scraped.target, name)
+                by_index = indices.setdefault(machine_id, {})
                 by_index.setdefault(gpu.index, {})[gpu.uuid] = scraped.target
     return indices
 
@@ -171,7 +172,7 @@ def _gpus_on_page(scraped: ScrapedExporter) -> list[tuple[str, GpuReading]]:
 
 
 def _distinction(target: Target, exporters: Sequence[Target]) -> str:
-    """Value by which one of these exporters differs from all others: that of a label, else its address."""
+    """Value by which one of these exporters differs from all others: that of the first such label, else its address."""
     for label, value in target.labels.items():
         if label in _SCRAPE_LABELS:
             continue
@@ -181,33 +182,33 @@ def _distinction(target: Target, exporters: Sequence[Target]) -> str:
     return target.instance
 
 
-def _snapshots_by_machine(own_gpumons: Sequence[OwnGpumon], machines: MachineNaming) -> dict[MachinePlace, Snapshot]:
+def _snapshots_by_machine(own_gpumons: Sequence[OwnGpumon], machines: MachineNaming) -> dict[MachineId, Snapshot]:
     """Machine -> what its own gpumon exports."""
-    snapshots: dict[MachinePlace, Snapshot] = {}
+    snapshots: dict[MachineId, Snapshot] = {}
     for own_gpumon in own_gpumons:
         if own_gpumon.snapshot is not None:
-            snapshots[machines.place(own_gpumon.target, own_gpumon.host)] = own_gpumon.snapshot
+            snapshots[machines.id_of(own_gpumon.target, own_gpumon.host)] = own_gpumon.snapshot
     return snapshots
 
 
 def _uuids_by_machine(
-    exporters: Sequence[ScrapedExporter], snapshots: Mapping[MachinePlace, Snapshot], machines: MachineNaming
-) -> dict[MachinePlace, set[str]]:
+    exporters: Sequence[ScrapedExporter], snapshots: Mapping[MachineId, Snapshot], machines: MachineNaming
+) -> dict[MachineId, set[str]]:
     """Machine -> UUIDs of the GPUs that are told of it now."""
-    uuids: dict[MachinePlace, set[str]] = {}
+    uuids: dict[MachineId, set[str]] = {}
     for scraped in exporters:
         for name, gpu in _gpus_on_page(scraped):
-            uuids.setdefault(machines.place(scraped.target, name), set()).add(gpu.uuid)
-    for place, snapshot in snapshots.items():
-        uuids.setdefault(place, set()).update(gpu.uuid for gpu in snapshot.gpus if gpu.uuid)
+            uuids.setdefault(machines.id_of(scraped.target, name), set()).add(gpu.uuid)
+    for machine_id, snapshot in snapshots.items():
+        uuids.setdefault(machine_id, set()).update(gpu.uuid for gpu in snapshot.gpus if gpu.uuid)
     return uuids
 
 
-def _read_seats(
+def _read_pod_gpus(
     exporters: Sequence[ScrapedExporter], present: Collection[str], machines: MachineNaming, memory: Memory
-) -> Seats:
+) -> PodGpus:
     """The pods that use each GPU; an exporter that is down counts only for GPUs that no other tells of."""
-    seats = Seats()
+    pod_gpus = PodGpus()
     for target, exporter, down in exporters:
         for name, gpu in exporter.gpus:
             users = exporter.users.get(gpu.uuid, ())
@@ -215,8 +216,8 @@ def _read_seats(
                 continue
             host = machines.shown(target, name).name
             for user in users:
-                seats.take(_engine_user(user, memory), host, gpu.uuid)
-    return seats
+                pod_gpus.note(_engine_user(user, memory), host, gpu.uuid)
+    return pod_gpus
 
 
 def _engine_user(user: User, memory: Memory) -> User:
@@ -241,22 +242,23 @@ def _addresses(contents: Contents, machines: MachineNaming) -> dict[str, set[str
     return addresses
 
 
-def _lend_clusters(places: Iterable[MachinePlace], memory: Memory) -> None:
+def _lend_clusters(ids: Iterable[MachineId], memory: Memory) -> None:
     """Take a machine that some targets name without a cluster for the one of that name in a cluster."""
-    clusters: dict[str, set[str]] = {}
-    for place in places:
-        clusters.setdefault(place.name, set()).add(place.cluster)
-    for name, of_name in clusters.items():
-        if len(of_name) == 2 and "" in of_name:
-            memory.machines.show_under(MachinePlace("", name), MachinePlace(max(of_name), name))
+    clusters_by_name: dict[str, set[str]] = {}
+    for machine_id in ids:
+        clusters_by_name.setdefault(machine_id.name, set()).add(machine_id.cluster)
+    for name, clusters in clusters_by_name.items():
+        named_clusters = clusters - {""}
+        if "" in clusters and len(named_clusters) == 1:
+            memory.machines.show_under(MachineId("", name), MachineId(named_clusters.pop(), name))
 
 
-def _one_name_notices(separated: Separated) -> list[str]:
+def _one_name_notices(separated: SeparatedNames) -> list[str]:
     """The notices of machines that have one name."""
-    return [ONE_NAME.format(len(names), clean(place.name, 60)) for place, names in separated.items()]
+    return [ONE_NAME.format(len(names), clean(machine_id.name, 60)) for machine_id, names in separated.items()]
 
 
-def _two_names_notice(renamed: Sequence[tuple[MachinePlace, MachinePlace]]) -> str:
+def _two_names_notice(renamed: Sequence[tuple[MachineId, MachineId]]) -> str:
     """The notice of machines that have two names."""
     if not renamed:
         return ""

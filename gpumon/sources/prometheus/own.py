@@ -58,6 +58,9 @@ from gpumon.readings.verdict import (
 from gpumon.triage import peers
 
 LabelledValue = tuple[dict[str, str], float]
+"""Labels and value of one series."""
+_YES: Final = "yes"
+"""Value of a label that stands for true."""
 E = TypeVar("E", bound=Enum)
 
 _ROW_PARTS: Final[dict[str, type[msgspec.Struct]]] = {
@@ -110,8 +113,8 @@ _COUNTED_SERIES: Final = {
 
 
 def _positions(kind: Iterable[E]) -> dict[E, int]:
-    """Members of an enumeration -> their places in it."""
-    return {member: place for place, member in enumerate(kind)}
+    """Member of an enumeration -> its position in it."""
+    return {member: position for position, member in enumerate(kind)}
 
 
 _LEVELS: Final = _positions(Level)
@@ -170,8 +173,9 @@ class OwnScrape:
 
 
 def rebuild_snapshot(samples: Iterable[ExportedSample], wall_s: float, interval_s: float) -> Snapshot | None:
-    """The snapshot that `samples` gave; None where they are of no gpumon. Raises PeerError where they have more of
-    something than a host can have, and nothing else, whatever they hold.
+    """The snapshot that `samples` were exported from; None where they are of no gpumon.
+
+    Raises PeerError where they have more of something than a host can have, and nothing else, whatever they hold.
 
     What is not exported has the values of a Struct's defaults: processes, provenance, events, what only sizing needs.
     Where that gpumon's collector is stuck, the snapshot is empty but for a fault that says so.
@@ -193,7 +197,7 @@ def rebuild_snapshot(samples: Iterable[ExportedSample], wall_s: float, interval_
     return Snapshot(
         time=time,
         wall_s=wall_s,
-        simulated=host_labels.get("simulated") == "yes",
+        simulated=host_labels.get("simulated") == _YES,
         interval_s=interval_s,
         host=Host(**host_texts, **_figures(page, exported.EXPORTED_HOST, {}, {}, NOT_EXPOSED)),
         costs=HostCosts(**_figures(page, exported.COSTS, {}, {}, NOT_EXPOSED)),
@@ -289,7 +293,7 @@ def _texts(labels: Mapping[str, str], fields: Mapping[str, str], flags: Sequence
     for label, name in fields.items():
         text = labels.get(label, "")
         if name in flags:
-            texts[name] = text == "yes"
+            texts[name] = text == _YES
         else:
             texts[name] = text
     return texts
@@ -377,7 +381,7 @@ def _departure(page: OwnScrape, labels: Mapping[str, str]) -> tuple[Departure, .
     """How an engine ended, as far as that is exported; none of one that runs."""
     for series_labels, wall_s in page.series_with("engine_ended_timestamp_seconds", labels):
         number = _small_number(series_labels.get("number", ""))
-        planned = series_labels.get("planned", "") == "yes"
+        planned = series_labels.get("planned", "") == _YES
         return (Departure(wall_s=wall_s, cause=series_labels.get("cause", ""), number=number, planned=planned),)
     return ()
 
@@ -406,20 +410,20 @@ def _backends(page: OwnScrape, engine: str) -> Iterator[Backend]:
 
 def _models(page: OwnScrape) -> Iterator[Replicas]:
     """The models of the page with their engines, by name."""
-    deviating: dict[str, dict[str, str]] = {}
-    """Model -> engine -> `yes` where it stands apart from the others."""
+    deviates: dict[str, dict[str, bool]] = {}
+    """Model -> engine -> whether it stands apart from the others."""
     for name in {field.sample for field in exported.EXPORTED_MODEL}:
         for labels, _ in page.series_named(name):
-            deviating.setdefault(labels.get("model", ""), {})
+            deviates.setdefault(labels.get("model", ""), {})
     for labels, _ in page.series_named("model_replica_info"):
-        engines_of_model = deviating.setdefault(labels.get("model", ""), {})
-        engines_of_model[labels.get("engine", "")] = labels.get("deviating", "")
-    for model in sorted(deviating):
-        engines = sorted(deviating[model])
+        engines_of_model = deviates.setdefault(labels.get("model", ""), {})
+        engines_of_model[labels.get("engine", "")] = labels.get("deviating", "") == _YES
+    for model in sorted(deviates):
+        engines = sorted(deviates[model])
         yield Replicas(
             model=model,
             engines=tuple(engines),
-            deviating=tuple(engine for engine in engines if deviating[model][engine] == "yes"),
+            deviating=tuple(engine for engine in engines if deviates[model][engine]),
             **_figures(page, exported.EXPORTED_MODEL, {"model": model}, _ROW_PARTS, NOT_EXPOSED),
         )
 
@@ -472,7 +476,7 @@ def _in_order(series: Iterable[LabelledValue]) -> list[LabelledValue]:
 
 
 def _label_number(series: LabelledValue) -> int:
-    """The place of a series among those of one verdict: its label `at`."""
+    """The position of a series among those of one verdict: its label `at`."""
     labels, _ = series
     return _small_number(labels.get("at", ""))
 

@@ -12,10 +12,10 @@ from gpumon.readings.fleet import HostFrame
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
 from gpumon.sources.prometheus.hosts import HostLabels
-from gpumon.sources.prometheus.memory import Answers, Memory
+from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import build_frame
-from gpumon.sources.prometheus.queries import Queries
+from gpumon.sources.prometheus.queries import Answers, Queries
 from gpumon.sources.prometheus.targets import Target
 
 T = TypeVar("T")
@@ -55,8 +55,11 @@ class PrometheusPast:
         series: int = 0,
         has_gpumon: bool = False,
     ) -> None:
-        """The step is made longer where there would be more than `_MOST_STEPS`, or, for so many series (0: it is not
-        known), more than `MOST_PAST_POINTS`. `has_gpumon`: the host has a gpumon of its own now."""
+        """`has_gpumon`: the host has a gpumon of its own now.
+
+        The step is made longer where there would be more than `_MOST_STEPS` moments, or more than `MOST_PAST_POINTS`
+        points of so many `series` (0: it is not known).
+        """
         self._api = api
         self._queries = queries
         self._start_s = start_s
@@ -73,15 +76,17 @@ class PrometheusPast:
         they are most of what would have to be read.
         """
         if self._has_gpumon:
-            own = await self._range(self._queries.own)
+            own = await self._ask_range(self._queries.own)
             if self._is_whole(own):
-                scraped, up = await gather_queries(self._range(self._queries.scraped), self._range(self._queries.up))
+                scraped, up = await gather_queries(
+                    self._ask_range(self._queries.scraped), self._ask_range(self._queries.up)
+                )
                 # In the order of `Queries`: nothing of engines, their starts, and GPUs.
                 self._answers = [scraped, up, [], [], [], own]
                 return
-        self._answers = await gather_queries(*map(self._range, self._queries))
+        self._answers = await gather_queries(*map(self._ask_range, self._queries))
 
-    async def _range(self, promql: str) -> list[Matrix]:
+    async def _ask_range(self, promql: str) -> list[Matrix]:
         """The series of a query over the whole time. Raises ApiFault."""
         return await self._api.query_range(promql, self._start_s, self._end_s, self.step_s)
 
@@ -93,6 +98,7 @@ class PrometheusPast:
     @property
     def _steps(self) -> int:
         """Number of moments."""
+        # Rounding must not cost the last moment.
         return int((self._end_s - self._start_s) / self.step_s + 1e-6) + 1
 
     def frames(
@@ -113,7 +119,7 @@ class PrometheusPast:
 
     def _moments(self) -> Iterator[Answers]:
         """Moment after moment; what was used of the answers is freed."""
-        # The oldest points last, where they are taken from.
+        # Points are taken from the end of a list: the oldest ones are put there.
         unread = [_reverse_points(matrices) for matrices in self._answers]
         self._answers = []
         for step in range(self._steps):

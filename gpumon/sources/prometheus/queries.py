@@ -133,13 +133,31 @@ class Queries(NamedTuple):
     """The metrics of `gpumon serve-metrics`."""
 
 
+class Answers(NamedTuple):
+    """The answers for one moment, in the order of `Queries`."""
+
+    at_s: float
+    """Unix time that was asked for."""
+    scraped: Sequence[Vector]
+    up: Sequence[Vector]
+    engines: Sequence[Vector]
+    started: Sequence[Vector]
+    gpus: Sequence[Vector]
+    own: Sequence[Vector]
+    again: Sequence[Vector]
+    """The answer to the first query, which is asked again at the end."""
+
+
 def series_of_names(names: Iterable[str], matchers: str) -> str:
     """Series of these names. Names are made of letters, digits, `_` and `:`."""
     return _selector(pattern(names), matchers)
 
 
 def pattern(names: Iterable[str]) -> str:
-    """A regular expression of exactly these names, a third as long as a list: VictoriaMetrics takes 16 KiB a query."""
+    """A regular expression of exactly these names, a third as long as a list: VictoriaMetrics takes 16 KiB a query.
+
+    Names of histograms come first, with their ends written once: those with all three, then those without buckets.
+    """
     parts = []
     unwritten = frozenset(names)
     for ends in (ENDS, ENDS[1:]):
@@ -240,8 +258,10 @@ def _metric(name: str, match: str) -> str:
 
 
 def with_scrape_times(scraped: str, match: str) -> str:
-    """The query `scraped`, which also asks when the pages without `up` were scraped, by their own series: still one
-    query."""
+    """The query `scraped`, extended by when the pages without `up` were scraped, by their own series.
+
+    It stays one query.
+    """
     pages = (
         (UNKNOWN, sign_names() | _OWN_SIGNS),
         ([name for name in UNKNOWN if name not in OF_WORKLOADS], _GPU_SIGNS),
@@ -295,7 +315,10 @@ def exporters_of_range(names: Iterable[str], match: str, seconds: float) -> str:
 def addresses(
     up: Iterable[Vector], exporters: Iterable[Vector], names: Iterable[str], ladder: Sequence[str]
 ) -> frozenset[str]:
-    """Addresses of a host's targets in the past: placed by their labels, or by the pods that used its GPUs."""
+    """Addresses of a host's targets in the past: known by their labels, or by the pods that used its GPUs.
+
+    `names`: those of the host; `ladder`: labels that name hosts, the best first.
+    """
     host_names = frozenset(names)
     of_exporters = [sample.series.labels for sample in exporters]
     pods = _pods_of(of_exporters)
@@ -336,5 +359,5 @@ def _without_exported(labels: Mapping[str, str]) -> dict[str, str]:
 
 
 def _duration(seconds: float) -> str:
-    """A time as PromQL writes it, in whole seconds from 1 on."""
+    """A time as PromQL writes it, in whole seconds, at least one."""
     return f"{max(1, round(seconds))}s"

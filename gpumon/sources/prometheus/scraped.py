@@ -10,8 +10,10 @@ from gpumon.sources.exposition import Series
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.engine import Scrape
 from gpumon.sources.prometheus.hosts import HostLabels
-from gpumon.sources.prometheus.memory import Answers, Intervals, Memory, ValuesByTarget
-from gpumon.sources.prometheus.targets import Placer, Target
+from gpumon.sources.prometheus.intervals import Intervals
+from gpumon.sources.prometheus.memory import Memory, ValuesByTarget
+from gpumon.sources.prometheus.queries import Answers
+from gpumon.sources.prometheus.targets import Target, TargetFinder
 
 
 class Scraped(NamedTuple):
@@ -59,13 +61,13 @@ def job_of(target: Target) -> str:
 
 def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scraped:
     """The answers sorted by target. The memory learns the targets' sizes and clusters."""
-    placer = memory.placer
-    up = placer.take_targets(answers.up)
-    scraped_before_s = placer.scrape_times(answers.scraped)
-    scraped_s = placer.scrape_times(answers.again)
-    engines = _pages_by_target((*answers.engines, *answers.started), placer)
-    gpus = _pages_by_target(answers.gpus, placer)
-    own = _pages_by_target(answers.own, placer)
+    finder = memory.target_finder
+    up = finder.take_targets(answers.up)
+    scraped_before_s = finder.scrape_times(answers.scraped)
+    scraped_s = finder.scrape_times(answers.again)
+    engines = _pages_by_target((*answers.engines, *answers.started), finder)
+    gpus = _pages_by_target(answers.gpus, finder)
+    own = _pages_by_target(answers.own, finder)
     pages = {**engines, **gpus, **own}
     patience_s = 2.0 * memory.intervals.most_common(pages)
     counted = memory.choice.of({**up, **pages}, scraped_s, patience_s)
@@ -88,16 +90,16 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
     )
 
 
-def _pages_by_target(vectors: Iterable[Vector], placer: Placer) -> ValuesByTarget:
+def _pages_by_target(vectors: Iterable[Vector], finder: TargetFinder) -> ValuesByTarget:
     """The series of each target, as its page wrote them."""
     pages: ValuesByTarget = {}
     for vector in vectors:
-        placed = placer.place(vector.series)
-        page = pages.get(placed.target)
+        page_series = finder.find(vector.series)
+        page = pages.get(page_series.target)
         if page is None:
             page = {}
-            pages[placed.target] = page
-        page[placed.series] = vector.value
+            pages[page_series.target] = page
+        page[page_series.series] = vector.value
     return pages
 
 

@@ -19,7 +19,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
-from gpumon.sources.prometheus.memory import Answers, Memory
+from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import PROMETHEUS_SOURCE, build_frame
 from gpumon.sources.prometheus.past import PrometheusPast, gather_queries, instances_of, most_steps
@@ -28,6 +28,7 @@ from gpumon.sources.prometheus.queries import (
     FLEET_BUCKETS,
     REPORT_BUCKETS,
     TIME_FUNCTION,
+    Answers,
     Queries,
     addresses,
     exporters_of_range,
@@ -60,7 +61,7 @@ _DAY_S: Final = 86400.0
 _MOST_SKEW_S: Final = 5.0
 """Seconds between two clocks that are not worth a notice."""
 _MOST_XID: Final = 1e4
-"""A larger number is no Xid."""
+"""A number from here on is no Xid."""
 DATE_S: Final = 1.0
 """A Date header is no more exact than this."""
 _RETENTION_S: Final = 15 * 86400.0
@@ -93,8 +94,10 @@ class FleetSource:
         wall: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`endpoints`: what the config says of single engines, by their address. `buckets`: quantities whose
-        distribution all hosts are asked for. Raises ValueError for a bad URL."""
+        """`endpoints`: what the config says of single engines. Raises ValueError for a bad URL.
+
+        `buckets`: quantities whose distribution all hosts are asked for.
+        """
         self.api = PrometheusApi(config, clock)
         self._config = config
         self._models = Models(models, endpoints)
@@ -110,18 +113,20 @@ class FleetSource:
         self._clock_again_s = -math.inf
         self._before_again_s = -math.inf
         self._ahead_s = 0.0
-        """How far its answers are ahead of this machine's clock."""
+        """Seconds by which the moment of its answers is ahead of this machine's clock."""
         self._clock_ahead_s = 0.0
-        """How far its clock is ahead of this machine's."""
+        """Seconds by which its clock is ahead of this machine's: more, where its answers are as of some time ago."""
         self._sent = 0
-        """Queries of the newest frame."""
+        """Number of queries for the newest frame."""
         self._since: dict[str, float] = {}
         """Text of a fault of the server -> Unix time since when it holds."""
         self._targets_span = (0.0, 0.0)
-        """The time whose targets were asked for last (Unix times), and the answer."""
+        """The span of time whose targets were asked for last (Unix times)."""
         self._targets_in_span: list[Vector] = []
+        """The answer to that."""
         self._one_at_a_time = asyncio.Lock()
         self._newest: FleetFrame | None = None
+        """The newest frame of now; None before the first."""
 
     def __repr__(self) -> str:
         return f"FleetSource({self.api.base!r})"
@@ -190,10 +195,10 @@ class FleetSource:
     async def stretches(
         self, host: str, start_s: float, end_s: float, step_s: float, *, own: bool
     ) -> AsyncIterator[tuple[tuple[float, HostFrame], ...]]:
-        """One host at every step from `start_s` to `end_s` (Unix time), the oldest first, in stretches that one answer
-        each holds, however many days there are. Buckets are those of a report. Raises ApiFault.
+        """One host at every step from `start_s` to `end_s` (Unix time), the oldest first. Raises ApiFault.
 
-        `own`: where the host's own gpumon tells of all of it, nothing else is asked for.
+        However many days these are, they come in stretches, each of one answer. Buckets are those of a report. `own`:
+        where the host's own gpumon tells of all of a stretch, nothing else is asked for.
         """
         targets = self._memory.hosts.get(host, ())
         past_queries = await self._queries_for_past(host, start_s, end_s, REPORT_BUCKETS)
@@ -219,8 +224,10 @@ class FleetSource:
             begin_s += step_s * steps
 
     async def hosts_between(self, start_s: float, end_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the hosts that there were from then to then, as far as some moments in between tell, and what was
-        wrong at the newest of them with a host. Raises ApiFault where none of the moments was answered."""
+        """Names of the hosts between two Unix times, as far as `LOOKS` moments tell, and what was wrong.
+
+        That is the faults of the newest moment with a host. Raises ApiFault where none of the moments was answered.
+        """
         if self._newest is None:
             await self.frame()
         names: dict[str, None] = {}
@@ -238,11 +245,11 @@ class FleetSource:
         return tuple(sorted(names)), tuple(fault.text for fault in faults)
 
     def host_of_series(self, labels: Mapping[str, str]) -> str:
-        """The host, as it is shown, that a series with the labels of a target is of; empty where none tells it."""
-        place = labels.get("job", ""), labels.get("instance", "")
+        """The host, as it is shown, of a series with these labels of a target; empty where none tells it."""
+        address = labels.get("job", ""), labels.get("instance", "")
         for name, targets in self._memory.hosts.items():
             for target in targets:
-                if place == (target.labels.get("job", ""), target.instance):
+                if address == (target.labels.get("job", ""), target.instance):
                     return name
         bare = host_of(labels, {}, self._config.host_labels)
         for name in self._memory.hosts:
@@ -269,12 +276,13 @@ class FleetSource:
         return past_queries
 
     async def _read_past(self, past: PrometheusPast, memory: Memory, host: str) -> tuple[tuple[float, HostFrame], ...]:
+        """The frames of a host in these answers, each with its Unix time; put together in a thread."""
         return await asyncio.to_thread(
             past.frames, memory, self._models, self._labels, self._config.gpus_per_engine, host
         )
 
     async def _past_addresses(self, host: str, start_s: float, end_s: float) -> frozenset[str]:
-        """Addresses that this host's targets had from then to then. Raises ApiFault."""
+        """Addresses that this host's targets had between two Unix times. Raises ApiFault."""
         names = self._memory.names_of(host)
         match = self._config.match
         seconds = end_s - start_s
@@ -285,7 +293,7 @@ class FleetSource:
         return await asyncio.to_thread(addresses, up, exporters, names, self._config.host_labels)
 
     async def _targets_between(self, start_s: float, end_s: float) -> list[Vector]:
-        """The targets that there were from then to then: asked once for all hosts of a report. Raises ApiFault."""
+        """The targets that there were between two Unix times: asked once for all hosts of a report. Raises ApiFault."""
         if self._targets_span != (start_s, end_s):
             promql = targets_of_range(self._config.match, end_s - start_s)
             self._targets_in_span = await self.api.query(promql, end_s)
@@ -316,7 +324,7 @@ class FleetSource:
         await self.api.close()
 
     async def _ask(self, at_s: float) -> Answers:
-        """The answers to a constant number of queries. Raises ApiFault."""
+        """The answers to the queries of a moment, a constant number. Raises ApiFault."""
         scrape_times, *page_queries = self._queries
         if self._memory.undated:
             scrape_times = with_scrape_times(scrape_times, self._config.match)
@@ -324,8 +332,8 @@ class FleetSource:
         scraped = await self._query(scrape_times, at_s)
         refused: list[ApiFault] = []
 
-        async def tolerant(promql: str) -> list[Vector]:
-            """A query that the server does not want costs what it asks for, and leaves the rest standing."""
+        async def query_unless_refused(promql: str) -> list[Vector]:
+            """The series of a query; none where the server does not want this very query: the others still count."""
             try:
                 return await self._query(promql, at_s)
             except ApiFault as fault:
@@ -334,7 +342,7 @@ class FleetSource:
                 refused.append(fault)
                 return []
 
-        up, engines, started, gpus, own, *extra = await gather_queries(*map(tolerant, page_queries))
+        up, engines, started, gpus, own, *extra = await gather_queries(*map(query_unless_refused, page_queries))
         if refused and not (engines or gpus or own):
             raise refused[0]
         self.api.warnings |= {f"a part is missing: {fault.text}": None for fault in refused}
@@ -369,6 +377,7 @@ class FleetSource:
             self._ahead_s = _unless_in_doubt(clock[0].value - middle_s, took_s)
         else:
             self._ahead_s = 0.0
+        # The header `Date` is of the server's clock, also where its answers are as of some time ago (VictoriaMetrics).
         date_s = self.api.date_s
         self._clock_ahead_s = self._ahead_s
         if date_s is not None and date_s - middle_s > self._ahead_s:
@@ -477,9 +486,9 @@ def _xid_events(xids: Iterable[Vector], changed_s: Mapping[str, float], otherwis
 
 
 def _an_address_per_job(answers: Answers) -> dict[str, str]:
-    """A target's address for each job that there is anything of."""
-    places: dict[str, str] = {}
+    """The address of one target of each job that there is anything of."""
+    addresses_by_job: dict[str, str] = {}
     for vector in chain(answers.engines, answers.gpus, answers.own):
         labels = vector.series.labels
-        places[labels.get("job", "")] = labels.get("instance", "")
-    return places
+        addresses_by_job[labels.get("job", "")] = labels.get("instance", "")
+    return addresses_by_job

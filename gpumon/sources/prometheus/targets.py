@@ -26,6 +26,7 @@ FORGET_EVERY: Final = 20
 MOST_UNKNOWN: Final = 20_000
 """Targets without `up` that are remembered."""
 GPU_PREFIX: Final = "DCGM_"
+"""Begin of the names of a dcgm-exporter's metrics."""
 
 
 class Target(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -56,18 +57,18 @@ class PageSeries(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Targets that it was chosen from."""
 
 
-class Placer:
-    """Finds each series' target. What it found is remembered while the targets stay the same."""
+class TargetFinder:
+    """Finds the target of each series. That is remembered while the targets stay the same."""
 
     def __init__(self) -> None:
         self._targets: dict[frozenset[tuple[str, str]], Target] = {}
         """Labels with the replica -> the target."""
         self._candidates: dict[tuple[str, str], tuple[Target, ...]] = {}
         """Job and instance -> the targets there."""
-        self._placed: dict[Series, PageSeries] = {}
-        """Series that were placed before the last `FORGET_EVERY` moments began."""
-        self._used: dict[Series, PageSeries] = {}
-        """Series that were placed, or asked for, since then."""
+        self._older: dict[Series, PageSeries] = {}
+        """Series whose target was found before the last `FORGET_EVERY` moments began."""
+        self._recent: dict[Series, PageSeries] = {}
+        """Series whose target was found, or asked for, since then."""
         self._replicas: tuple[str, ...] = REPLICAS
         """Labels that name a replica of Prometheus."""
         self._frames = 0
@@ -89,8 +90,8 @@ class Placer:
         if replicas != self._replicas:
             self._replicas = replicas
             self._targets = {}
-            self._placed = {}
-            self._used = {}
+            self._older = {}
+            self._recent = {}
 
     def _remember_targets(self, targets: Iterable[Target]) -> None:
         """Keep the targets with an `up`, and those without one up to a bound."""
@@ -102,27 +103,27 @@ class Placer:
         if len(without_up) <= MOST_UNKNOWN:
             self._targets |= without_up
         else:
-            self._used = {}
+            self._recent = {}
 
     def _remember_candidates(self, known_targets: Iterable[Target]) -> None:
-        """Note which targets each job has at each address; what was placed by others is forgotten."""
-        by_place: dict[tuple[str, str], list[Target]] = {}
+        """Note which targets each job has at each address; where these changed, series are looked at anew."""
+        by_address: dict[tuple[str, str], list[Target]] = {}
         for target in known_targets:
-            by_place.setdefault(_job_and_instance(target.labels), []).append(target)
-        fresh = {place: tuple(targets) for place, targets in by_place.items()}
+            by_address.setdefault(_job_and_instance(target.labels), []).append(target)
+        fresh = {address: tuple(targets) for address, targets in by_address.items()}
         self._frames += 1
         if fresh == self._candidates and self._frames % FORGET_EVERY != 0:
             return
-        # Candidates that are the same stay the same objects: `place` compares by identity.
-        for place, targets in fresh.items():
-            if self._candidates.get(place) == targets:
-                fresh[place] = self._candidates[place]
+        # Candidates that are the same stay the same objects: `find` compares by identity.
+        for address, targets in fresh.items():
+            if self._candidates.get(address) == targets:
+                fresh[address] = self._candidates[address]
         self._candidates = fresh
-        self._placed = self._used
-        self._used = {}
+        self._older = self._recent
+        self._recent = {}
 
     def target_of_up(self, labels: Mapping[str, str]) -> Target:
-        """The target whose `up` (or its time) has these labels."""
+        """The target whose `up`, or the time of whose `up`, has these labels."""
         id_ = self._target_id(labels)
         target = self._targets.get(id_)
         if target is None:
@@ -150,26 +151,26 @@ class Placer:
         for sample in scraped:
             target = self._targets.get(self._target_id(sample.series.labels))
             if target is None:
-                target = self.place(sample.series).target
+                target = self.find(sample.series).target
                 if target.has_up:
                     continue
             scraped_s[target] = max(sample.value, scraped_s.get(target, 0.0))
         return scraped_s
 
-    def place(self, series: Series) -> PageSeries:
+    def find(self, series: Series) -> PageSeries:
         """The target of a series, and the series as the page of that target wrote it."""
-        placed = self._used.get(series)
-        if placed is not None:
-            return placed
+        page_series = self._recent.get(series)
+        if page_series is not None:
+            return page_series
         candidates = self._candidates.get(_job_and_instance(series.labels), ())
-        placed = self._placed.get(series)
-        if placed is None or placed.candidates is not candidates:
-            placed = self._make(series, candidates)
-        self._used[series] = placed
-        return placed
+        page_series = self._older.get(series)
+        if page_series is None or page_series.candidates is not candidates:
+            page_series = self._find_anew(series, candidates)
+        self._recent[series] = page_series
+        return page_series
 
-    def _make(self, series: Series, candidates: tuple[Target, ...]) -> PageSeries:
-        """Choose the target of a series, and take the labels off that Prometheus has added."""
+    def _find_anew(self, series: Series, candidates: tuple[Target, ...]) -> PageSeries:
+        """The target of a series, and the series without the labels that Prometheus has added."""
         target = self._best_candidate(series.labels, candidates)
         if target is None:
             target = self._target_without_up(series)

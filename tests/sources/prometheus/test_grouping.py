@@ -17,7 +17,7 @@ from gpumon.sources.packaged import gpu_catalogue
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.hosts import host_of, named_apart, port_of, without_port
 from gpumon.sources.prometheus.source import FleetSource
-from gpumon.sources.prometheus.targets import REPLICAS, Placer
+from gpumon.sources.prometheus.targets import REPLICAS, TargetFinder
 from tests.each_row import each_row
 from tests.sources.prometheus.answering import Api
 
@@ -313,12 +313,12 @@ LABELS = st.dictionaries(NAME, st.text(min_size=1, max_size=4), max_size=6)
 def test_whatever_a_target_adds_the_page_is_got_back(targets: list[dict[str, str]], pages: list[dict[str, str]]):
     """As Prometheus adds labels: what the page says under the same name becomes `exported_...`."""
     targets = [{"job": "j", **labels, "instance": str(number)} for number, labels in enumerate(targets)]
-    placer = Placer()
-    placer.take_targets(Vector(Series("up", labels), 1.0, 1.0) for labels in targets)
+    finder = TargetFinder()
+    finder.take_targets(Vector(Series("up", labels), 1.0, 1.0) for labels in targets)
     for labels in targets:
         for page in pages:
             stored = {f"exported_{name}" if name in labels else name: value for name, value in page.items()} | labels
-            placed = placer.place(Series("x", stored))
+            placed = finder.find(Series("x", stored))
             assert placed.target.labels == labels
             assert placed.series.labels == page
             assert placed.series.name == "x"
@@ -328,13 +328,13 @@ def test_whatever_a_target_adds_the_page_is_got_back(targets: list[dict[str, str
     st.lists(st.dictionaries(st.sampled_from([*REPLICAS, "replica", "job", "instance", "pod"]), st.text(max_size=3)))
 )
 def test_any_labels_find_a_target_and_the_same_one_again(several: list[dict[str, str]]):
-    placer = Placer()
+    finder = TargetFinder()
     for _ in range(2):
-        known = placer.take_targets(Vector(Series("up", labels), 1.0, 1.0) for labels in several)
+        known = finder.take_targets(Vector(Series("up", labels), 1.0, 1.0) for labels in several)
         assert len(known) <= len(several)
         for labels in several:
             series = Series("x", labels)
-            assert placer.place(series) is placer.place(series)
-            assert placer.place(series).target in known
-        unknown = placer.place(Series("x", {"job": "no such job", **{f"b{n}": "c" for n in range(3)}})).target
+            assert finder.find(series) is finder.find(series)
+            assert finder.find(series).target in known
+        unknown = finder.find(Series("x", {"job": "no such job", **{f"b{n}": "c" for n in range(3)}})).target
         assert not unknown.has_up

@@ -17,12 +17,14 @@ from gpumon.sources.prometheus import answers as answers_file
 from gpumon.sources.prometheus.answers import Matrix, Vector
 from gpumon.sources.prometheus.api import PrometheusApi
 from gpumon.sources.prometheus.hosts import HostLabels
-from gpumon.sources.prometheus.memory import Answers, Intervals, Memory
+from gpumon.sources.prometheus.intervals import Intervals
+from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import build_frame
 from gpumon.sources.prometheus.queries import (
     ENGINE_NAMES,
     GPU_NAMES,
+    Answers,
     join_matchers,
     matchers_of_label,
     pattern,

@@ -13,10 +13,11 @@ from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus import exporters
-from gpumon.sources.prometheus.contents import OFTEN, Contents, OwnGpumon, ScrapedEngine, ScrapedExporter
+from gpumon.sources.prometheus.contents import OLD_INTERVALS, Contents, OwnGpumon, ScrapedEngine, ScrapedExporter
 from gpumon.sources.prometheus.engine import TOO_MANY_SERIES, target_identity
 from gpumon.sources.prometheus.hosts import port_of, same_pod
-from gpumon.sources.prometheus.memory import LabelPairs, MachinePlace, Memory
+from gpumon.sources.prometheus.machine_names import MachineId
+from gpumon.sources.prometheus.memory import LabelPairs, Memory
 from gpumon.sources.prometheus.naming import Naming
 from gpumon.sources.prometheus.scraped import Scraped, job_of
 from gpumon.sources.prometheus.targets import Target
@@ -40,6 +41,7 @@ class Machine:
         self.snapshot: Snapshot | None = None
         """Snapshot that its own gpumon exports."""
         self.faults: dict[str, None] = {}
+        """Texts, as a set that keeps its order."""
         self.exporters_down: set[LabelPairs] = set()
         """Exporters that do not answer, and its own gpumon where that does not."""
 
@@ -53,11 +55,14 @@ def _gpu_order(gpu: GpuReading) -> tuple[int, str, str]:
     return gpu.index, gpu.parent_uuid or gpu.uuid, gpu.mig_instance
 
 
-class Seating:
-    """Puts what the pages tell on the machines: exporters first, then hosts' own gpumon, then engines."""
+class MachineBuilder:
+    """Puts what the pages tell on the machines: exporters first, then hosts' own gpumon, then engines.
+
+    An engine goes to the machine of its GPUs, and the first exporter that tells of a GPU is the one that is shown.
+    """
 
     def __init__(self, scraped: Scraped, naming: Naming, memory: Memory) -> None:
-        self.machines: dict[MachinePlace, Machine] = {}
+        self.machines: dict[MachineId, Machine] = {}
         self.refusals: list[str] = []
         """Notices of hosts whose own gpumon is not read."""
         self.repeated_gpus = 0
@@ -70,41 +75,43 @@ class Seating:
         self._uuids: set[str] = set()
         """GPUs and slices that are on a machine by now."""
 
-    def seat_exporter(self, scraped: ScrapedExporter) -> None:
+    def add_exporter(self, scraped: ScrapedExporter) -> None:
         """Put the GPUs of an exporter on their machines."""
-        target, exporter, down = scraped
+        target, exporter, is_down = scraped
         for name, gpu in exporter.gpus:
             machine = self._machine(target, name)
-            is_shown = self._count_account(machine, target, gpu)
+            is_shown = self._count_gpu(machine, target, gpu)
             if is_shown:
                 machine.gpus[gpu.uuid] = _with_last_day(gpu, self._memory)
                 self._uuids.add(gpu.uuid)
-            if down and (is_shown or not machine.gpus):
+            if is_down and (is_shown or not machine.gpus):
                 machine.faults[exporters.EXPORTER_DOWN] = None
                 machine.exporters_down.add(target.key)
             if exporter.cut:
                 machine.faults[CUT_GPUS] = None
 
-    def _count_account(self, machine: Machine, target: Target, gpu: GpuReading) -> bool:
-        """Count an exporter's account of a GPU. Returns whether it is shown: the first is, and one that is up where the
-        first has fallen behind."""
+    def _count_gpu(self, machine: Machine, target: Target, gpu: GpuReading) -> bool:
+        """Count a GPU that an exporter tells of. Returns whether this exporter's figures of it are shown.
+
+        The first exporter's are, or those of one that is up where the first has fallen behind.
+        """
         if gpu.uuid not in self._uuids:
             return True
         self.repeated_gpus += 1
         counted = machine.gpus.get(gpu.uuid)
         if counted is None or self._scraped.is_down(target):
             return False
-        patience_s = OFTEN * self._memory.intervals.of(target)
+        patience_s = OLD_INTERVALS * self._memory.intervals.of(target)
         return gpu.monotonic_s > counted.monotonic_s + patience_s
 
-    def seat_unread_exporter(self, target: Target) -> None:
+    def add_unread_exporter(self, target: Target) -> None:
         """Note on its machine an exporter that is down, and whose page was never read."""
         machine = self._machine(target, self._naming.host(target))
         if not machine.gpus:
             machine.faults[exporters.EXPORTER_DOWN] = None
         machine.exporters_down.add(target.key)
 
-    def seat_own_gpumon(self, own_gpumon: OwnGpumon) -> None:
+    def add_own_gpumon(self, own_gpumon: OwnGpumon) -> None:
         """Put on its machine what the host's own gpumon exports, or why there is nothing of it."""
         machine = self._machine(own_gpumon.target, own_gpumon.host)
         if own_gpumon.snapshot is not None:
@@ -116,55 +123,55 @@ class Seating:
             machine.faults[OWN_DOWN] = None
             machine.exporters_down.add(own_gpumon.target.key)
 
-    def seat_engine(self, scraped: ScrapedEngine) -> None:
+    def add_engine(self, scraped: ScrapedEngine) -> None:
         """Put an engine on its machine."""
         target, engine = scraped
         machine = self._machine(target, self._naming.host(target))
-        for index, seated in enumerate(machine.engines):
-            if seated.engine.row.kind is engine.row.kind and _is_same_engine(seated.target, target):
+        for index, listed in enumerate(machine.engines):
+            if listed.engine.row.kind is engine.row.kind and _is_same_engine(listed.target, target):
                 self.repeated_engines += 1
-                if self._is_better(scraped, seated):
+                if self._is_better(scraped, listed):
                     machine.engines[index] = scraped
                 return
         machine.engines.append(scraped)
         if engine.cut:
             machine.faults[TOO_MANY_SERIES] = None
 
-    def _is_better(self, scraped: ScrapedEngine, seated: ScrapedEngine) -> bool:
-        """Whether an engine that is up replaces one that is down; of two alike one that has fallen behind goes."""
-        down = self._scraped.is_down(scraped.target)
-        seated_down = self._scraped.is_down(seated.target)
-        if down != seated_down:
-            return seated_down
-        behind_s = scraped.engine.read_s - seated.engine.read_s
-        return behind_s > OFTEN * scraped.engine.readings[0].interval_s
+    def _is_better(self, scraped: ScrapedEngine, listed: ScrapedEngine) -> bool:
+        """Whether the second account of an engine is better than the listed one: that is down, or has fallen behind."""
+        is_down = self._scraped.is_down(scraped.target)
+        listed_is_down = self._scraped.is_down(listed.target)
+        if is_down != listed_is_down:
+            return listed_is_down
+        behind_s = scraped.engine.read_s - listed.engine.read_s
+        return behind_s > OLD_INTERVALS * scraped.engine.readings[0].interval_s
 
     def _machine(self, target: Target, name: str) -> Machine:
         """The machine of this name, which has the target from now on."""
-        place = self._naming.machines.shown(target, name)
-        machine = self.machines.setdefault(place, Machine())
+        machine_id = self._naming.machines.shown(target, name)
+        machine = self.machines.setdefault(machine_id, Machine())
         if not machine.targets or machine.targets[-1] is not target:
             machine.targets.append(target)
         return machine
 
 
-def seat(scraped: Scraped, contents: Contents, naming: Naming, memory: Memory) -> Seating:
+def build_machines(scraped: Scraped, contents: Contents, naming: Naming, memory: Memory) -> MachineBuilder:
     """All machines with what stands on the pages. An engine that a host's own gpumon tells of is left to that."""
-    seating = Seating(scraped, naming, memory)
+    builder = MachineBuilder(scraped, naming, memory)
     for exporter in contents.exporters:
-        seating.seat_exporter(exporter)
+        builder.add_exporter(exporter)
     for target in scraped.down:
         if job_of(target) in memory.exporter_jobs and target.key not in memory.exporters:
-            seating.seat_unread_exporter(target)
+            builder.add_unread_exporter(target)
     for own_gpumon in contents.own_gpumons:
-        seating.seat_own_gpumon(own_gpumon)
+        builder.add_own_gpumon(own_gpumon)
     for engine in contents.engines:
-        seating.seat_engine(engine)
-    return seating
+        builder.add_engine(engine)
+    return builder
 
 
 def _with_last_day(gpu: GpuReading, memory: Memory) -> GpuReading:
-    """The GPU with what the day before tells of it."""
+    """The GPU with what the last day tells of it: since when it is idle, and the Xid that stands."""
     busy = gpu.busy_ratio
     if not isinstance(busy, Missing) and busy > 0.0:
         memory.idle_since_s.pop(gpu.uuid, None)
@@ -204,7 +211,7 @@ def merge_own(machine: Machine) -> None:
 
 
 def _count_readings(engines: Sequence[ScrapedEngine]) -> int:
-    """Number of engines, as a page of several models is several."""
+    """Number of engines: a page of several models is several."""
     return sum(len(engine.readings) for _, engine in engines)
 
 
@@ -215,13 +222,13 @@ def _engines_unseen(engines: Sequence[ScrapedEngine], snapshot: Snapshot) -> lis
     unseen: list[ScrapedEngine] = []
     for scraped in engines:
         kind = scraped.engine.row.kind
-        port = (kind, port_of(scraped.target.instance))
-        model = (kind, scraped.engine.readings[0].model)
-        if by_port[port] > 0:
-            by_port[port] -= 1
-            by_model[model] -= 1
-        elif by_model[model] > 0:
-            by_model[model] -= 1
+        port_key = (kind, port_of(scraped.target.instance))
+        model_key = (kind, scraped.engine.readings[0].model)
+        if by_port[port_key] > 0:
+            by_port[port_key] -= 1
+            by_model[model_key] -= 1
+        elif by_model[model_key] > 0:
+            by_model[model_key] -= 1
         else:
             unseen.append(scraped)
     return unseen
