@@ -38,7 +38,7 @@ from gpumon.sources.kept_snapshots import LONGEST_RUN
 from gpumon.sources.remote import CONNECTING, NEXT_LINE_S, NO_GPU_THERE, Remote, patience_s
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import PeerError
-from gpumon.tui.fleet.columns import state_or_verdict
+from gpumon.tui.fleet.row_words import state_or_verdict
 from tests.each_row import each_row
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.outputs import shots

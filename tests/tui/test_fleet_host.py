@@ -16,7 +16,7 @@ from gpumon.readings.snapshot import FaultShown, Level, Limit, Verdict
 from gpumon.readings.verdict import Signal
 from gpumon.session.fleet_host_past import with_fleet_name
 from gpumon.tui.control import BundleFacts
-from gpumon.tui.fleet import columns
+from gpumon.tui.fleet import row_words
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.host_pane import _fold_text
 from gpumon.tui.process_table import NO_PROCESSES_AFAR
@@ -216,14 +216,14 @@ def row_in(state: HostState, *verdicts: Verdict, faults: tuple[FaultShown, ...] 
 )
 def test_the_state_of_a_host_is_a_whole_word_in_whatever_room(state: HostState, room: int, text: str) -> None:
     row = row_in(state, faults=(FaultShown("prometheus", "up is 0", ""),))
-    assert "".join(piece for piece, _ in columns.state_or_verdict(row, WALL_S, room)) == text
+    assert "".join(piece for piece, _ in row_words.state_or_verdict(row, WALL_S, room)) == text
 
 
 def test_what_can_not_be_told_is_said_once() -> None:
     verdict = Verdict("vllm:8000", Limit.UNKNOWN, "", "", level=Level.NOTE, unknown=(Signal("mbu"),))
     row = row_in(HostState.OK, verdict)
-    assert columns.row_sentence(row, WALL_S)[2] == "gpu01: unknown: vllm:8000: not known: MBU or memory bandwidth"
-    painted = "".join(piece for piece, _ in columns.state_or_verdict(row, WALL_S, 40))
+    assert row_words.row_sentence(row, WALL_S)[2] == "gpu01: unknown: vllm:8000: not known: MBU or memory bandwidth"
+    painted = "".join(piece for piece, _ in row_words.state_or_verdict(row, WALL_S, 40))
     assert painted.startswith(" ? unknown   vllm:8000: not known: MBU")
 
 

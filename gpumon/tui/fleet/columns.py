@@ -5,22 +5,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
 from gpumon.fleet.order import SORTS
 from gpumon.fleet.parts import Known, mean_of_known_gpus
-from gpumon.fleet.row import STATE_LEVELS, FleetRow, has_nothing
-from gpumon.fleet.snapshot import HostState
+from gpumon.fleet.row import FleetRow
 from gpumon.readings import glossary
 from gpumon.readings.format import (
     DASH,
-    age,
     cells,
     cut,
     figure,
-    left,
     model_name,
     rate,
     ratio,
@@ -31,10 +28,7 @@ from gpumon.readings.format import (
     whole,
 )
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
-from gpumon.triage.marks import URGENCY, URGENT
-from gpumon.triage.render import BRIEF, LIMIT_NAMES, actions_text
 from gpumon.tui import line
 from gpumon.tui.bar import bar
 from gpumon.tui.levels import is_high, tone_of
@@ -50,7 +44,6 @@ from gpumon.tui.table import (
     with_high_mark,
     words_column,
 )
-from gpumon.tui.triage_words import LEVEL_MARKS, mark
 from gpumon.tui.view import View
 
 OWNER: Final = "owner"
@@ -72,6 +65,8 @@ _WIDER_ROOM: Final = 34
 """Cells that the columns of wider screens leave to the verdict, or are left out."""
 _LAST_ROOM: Final = 60
 """The same for the last columns, which are the least important ones."""
+_SHARE_CELLS: Final = (6, 5)
+"""Cells of the columns MFU and MBU."""
 _PARTIAL_MARK: Final = "~"
 """Behind a share that is known for a part of the GPUs."""
 _DROPS: Final = ("vram", "mbu", "gpus", "mfu", "idle", "tokens", "ttft")
@@ -85,20 +80,9 @@ _SORT_MEANS: Final = {
     "level": "how bad the worst verdict is, who waits, then waste",
 }
 """Sort -> what it goes by, where the name does not tell it."""
-_STATES: Final[dict[HostState, tuple[str, str]]] = {
-    state: (f"{LEVEL_MARKS[level].glyph} {state.name}", LEVEL_MARKS[level].tone)
-    for state, level in STATE_LEVELS.items()
-}
-"""State of a host of which nothing new is known -> its word and tone."""
-_BRIEF_ROOM: Final = 24
-"""Cells of a verdict below which it is its name alone: a part of its sentence would say nothing."""
-_BRIEF_STATES: Final = {HostState.UNREACHABLE: "✗ NO ANSWER"}
-"""Shorter words of states, for a narrow verdict."""
-_HEAD_CELLS: Final = 11
-"""Cells of a verdict's glyph and name before its sentence."""
 
 
-def priced(view: View) -> bool:
+def gpus_have_prices(view: View) -> bool:
     """Whether GPUs have a price, so that what lies idle is money."""
     prices = view.config.prices
     return bool(prices.by_type) or prices.gpu_hour is not None
@@ -122,7 +106,7 @@ def has_unverified_peak(row: FleetRow) -> bool:
     return any(row_gpu.gpu.peak_unverified for row_gpu in row.parts.gpus)
 
 
-def bandwidth_unsure(row: FleetRow) -> bool:
+def has_unverified_bandwidth(row: FleetRow) -> bool:
     """Whether the bandwidth peak of a GPU of the row is not verified: its MBU is unsure then."""
     return any(row_gpu.gpu.bandwidth_peak_unverified for row_gpu in row.parts.gpus)
 
@@ -189,12 +173,12 @@ def _mfu_with_doubt(row: FleetRow) -> tuple[Reading, str]:
 
 def _mbu_with_doubt(row: FleetRow) -> tuple[Reading, str]:
     """MBU, and the mark of one that is unsure."""
-    return row.mbu_ratio.value, UNSURE if bandwidth_unsure(row) else ""
+    return row.mbu_ratio.value, UNSURE if has_unverified_bandwidth(row) else ""
 
 
 def _bandwidth_cell(row: FleetRow, _: View, tone: str) -> line.Row:
     """Memory bandwidth in use over its peak, as percent."""
-    doubt = UNSURE if bandwidth_unsure(row) else ""
+    doubt = UNSURE if has_unverified_bandwidth(row) else ""
     text, tone = share(row.bandwidth_ratio.value, 6, tone, doubt)
     return ((" " + text, tone),)
 
@@ -211,8 +195,8 @@ def gpu_types_text(row: FleetRow) -> str:
     return " ".join(f"{number}x {clean(name, 40).removeprefix('NVIDIA ')}" for name, number in row.gpu_types)
 
 
-def in_part(known: Known) -> bool:
-    """Whether a figure is known, and not of all GPUs."""
+def is_partial(known: Known) -> bool:
+    """Whether a figure is known, but not of all GPUs."""
     return not isinstance(known.value, Missing) and known.gpus < known.of
 
 
@@ -221,10 +205,10 @@ def _with_partial_mark(column: Column[FleetRow], known: Callable[[FleetRow], Kno
 
     def cell(row: FleetRow, view: View, tone: str) -> line.Row:
         pieces = column.cell(row, view, tone)
-        if not pieces or not in_part(known(row)):
+        if not pieces or not is_partial(known(row)):
             return pieces
         (text, tone), *_ = pieces
-        if text.startswith("  "):
+        if text.startswith("  "):  # the mark takes one of the blanks, and leaves one before the figure
             return ((right(text.strip() + _PARTIAL_MARK, column.width), tone),)
         return pieces
 
@@ -235,7 +219,7 @@ def _share_columns(*, together: bool) -> tuple[Column[FleetRow], Column[FleetRow
     """The columns MFU and MBU; `together`: neither is shown without the other."""
     mfu: Column[FleetRow]
     mbu: Column[FleetRow]
-    mfu, mbu = efficiency_columns("fleet", (6, 5), _mfu_with_doubt, _mbu_with_doubt, together=together)
+    mfu, mbu = efficiency_columns("fleet", _SHARE_CELLS, _mfu_with_doubt, _mbu_with_doubt, together=together)
     mfu_marked = _with_partial_mark(mfu, lambda row: row.mfu_ratio)
     mbu_marked = _with_partial_mark(mbu, lambda row: row.mbu_ratio)
     return mfu_marked, mbu_marked
@@ -357,13 +341,13 @@ def _table(kind: str, width: int, sort: str, *, has_prices: bool) -> Table[Fleet
         "fleet",
         (*base, *of_sort),
         more,
-        drops=_drops(kind, sorted_by),
+        drops=_dropped_columns(kind, sorted_by),
         least=LEAST_VERDICT,
         behind=LEAST_VERDICT,
     )
 
 
-def _drops(kind: str, sorted_by: str) -> tuple[str, ...]:
+def _dropped_columns(kind: str, sorted_by: str) -> tuple[str, ...]:
     """Names of the columns that a narrow screen does without, first to last; that of the sort stays."""
     drops = _OWNER_DROPS if kind == OWNER else _DROPS
     return tuple(name for name in drops if name != sorted_by)
@@ -374,139 +358,7 @@ def fleet_columns(kind: str, width: int, view: View, sort: str = "") -> Table[Fl
     sorted by has a place on every screen."""
     # All widths between two of these have the same table, which is kept.
     least = max(screen for screen in (0, _BOTH_SHARES_SCREEN, _WIDE_SCREEN) if screen <= width)
-    return _table(kind, least, sort, has_prices=priced(view))
-
-
-def _state_of(row: FleetRow, now_s: float) -> tuple[str, str] | None:
-    """Word and tone of a row of which nothing new is known, with the time since when: `✗ STALE 2m`. None where
-    something is known of one of its hosts, and where a verdict on it is more urgent."""
-    if row.state not in _STATES or row.troubled < len(row.hosts):
-        return None
-    # A verdict on a host that is gone is no news any more.
-    has_news = row.state is not HostState.GONE
-    if has_news and row.level is not None and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:
-        return None
-    word, tone = _STATES[row.state]
-    seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
-    silent_s = now_s - seen_s
-    if silent_s >= 1.0:
-        word = f"{word} {age(silent_s)}"
-    return word, tone
-
-
-def state_or_verdict(row: FleetRow, now_s: float, room: int) -> line.Row:
-    """The state of a row in `room` cells, else its worst verdict; where room is short, its name."""
-    brief = room < _BRIEF_ROOM
-    state = _state_of(row, now_s)
-    if state is not None:
-        word, tone = state
-        if brief:
-            text = _brief_state(row, word, room)
-        else:
-            text = f"{word}{_fault_text(row)}"
-        return ((" " + cut(text, room - 1), tone),)
-    verdict = row.worst
-    unanswered = _unanswered(row, brief=brief)
-    if unanswered and (verdict is None or verdict.level not in URGENT):
-        return ((" " + cut(unanswered, room - 1), "warn"),)
-    if verdict is None:
-        return _host_notice(row, room)
-    glyph, tone, _ = mark(verdict)
-    head = f"{glyph} {BRIEF[verdict.code]}"
-    if brief:
-        return ((" " + cut(head, room - 1), tone),)
-    text_tone = "text"
-    if verdict.level is Level.OK or tone == "muted":
-        text_tone = "muted"
-    text = cut(clean(row.verdict, 300), room - _HEAD_CELLS - 2)
-    return ((" " + left(head, _HEAD_CELLS), tone), (" " + text, text_tone))
-
-
-def _brief_state(row: FleetRow, word: str, room: int) -> str:
-    """The word of a state, or a shorter one where that would be cut."""
-    if cells(word) < room:
-        return word
-    return _BRIEF_STATES.get(row.state, word)
-
-
-def _unanswered(row: FleetRow, *, brief: bool) -> str:
-    """Engines, else exporters, that do not answer; empty where all do."""
-    if row.silent:
-        if brief:
-            return f"! {row.silent} silent"
-        return _silent_text(row)
-    if row.exporters_down:
-        return "! exporter down"
-    return ""
-
-
-def _host_notice(row: FleetRow, room: int) -> line.Row:
-    """The notice on a host that answers and has no verdict: it has no GPU, or its gpumon has a fault."""
-    if not row.verdict:
-        return ()
-    text = clean(row.verdict, 300)
-    tone = "muted"
-    if not any(map(has_nothing, row.parts.hosts)):
-        text = f"! {text}"
-        tone = "warn"
-    return ((" " + cut(text, room - 1), tone),)
-
-
-class RowSentence(NamedTuple):
-    """A whole sentence on a row: what is wrong, and what to do."""
-
-    glyph: str
-    tone: str
-    """Tone of the glyph."""
-    text: str
-    """Empty where there is nothing to say."""
-
-
-NO_SENTENCE: Final = RowSentence("", "text", "")
-
-
-def row_sentence(row: FleetRow, now_s: float) -> RowSentence:
-    """The state of a row, else its engines that do not answer, else its worst verdict or its notice.
-
-    `now_s`: the Unix time to which it is counted how long a host has not answered.
-    """
-    name = clean(row.name, 60)
-    state = _state_of(row, now_s)
-    verdict = row.worst
-    if state is not None:
-        glyph, _, word = state[0].partition(" ")
-        return RowSentence(glyph, state[1], f"{name}: {word}{_fault_text(row)}")
-    if row.silent and (verdict is None or verdict.level not in URGENT):
-        return RowSentence("!", "warn", f"{name}: {_silent_text(row).removeprefix('! ')}")
-    if verdict is None and row.verdict:
-        return RowSentence("", "text", f"{name}: {clean(row.verdict, 400)}")
-    if verdict is None:
-        return NO_SENTENCE
-    glyph, tone, _ = mark(verdict)
-    action = ""
-    if verdict.actions:
-        action = f" - {clean(actions_text(verdict), 400)}"
-    return RowSentence(glyph, tone, f"{name}: {LIMIT_NAMES[verdict.code]}: {clean(row.verdict, 400)}{action}")
-
-
-def _silent_text(row: FleetRow) -> str:
-    """Number of engines that do not answer, and why the first of them does not."""
-    first = next(row_engine for row_engine in row.parts.engines if not row_engine.answers)
-    where = ""
-    if len(row.hosts) > 1:
-        where = f"{clean(first.host, 40)} "
-    why = ""
-    if first.engine.fault:
-        why = f": {where}{clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}"
-    return f"! {row.silent} silent{why}"
-
-
-def _fault_text(row: FleetRow) -> str:
-    """The newest fault of the row's hosts, behind a colon; empty where there is none."""
-    faults = [fault for host in row.parts.hosts for fault in host.snapshot.faults]
-    if faults:
-        return f": {clean(faults[-1].text, 200)}"
-    return ""
+    return _table(kind, least, sort, has_prices=gpus_have_prices(view))
 
 
 def _sort_figure(row: FleetRow, sort: str) -> Reading:

@@ -13,7 +13,8 @@ from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
 from gpumon.triage.render import NARROW, verdict_text
 from gpumon.tui import engine_table, gpu_table, line
-from gpumon.tui.fleet.columns import NO_SENTENCE, gpu_types_text, in_part, row_sentence
+from gpumon.tui.fleet.columns import gpu_types_text, is_partial
+from gpumon.tui.fleet.row_words import NO_SENTENCE, row_sentence
 from gpumon.tui.fold import folded
 from gpumon.tui.line import cells_of
 from gpumon.tui.palette import Palette
@@ -81,7 +82,7 @@ class HostPane(Pane):
         labels = " ".join(f"{clean(name, 30)}={clean(value, 40)}" for name, value in sorted(row.labels.items()))
         mfu = row.mfu_ratio
         coverage = ""
-        if in_part(mfu):
+        if is_partial(mfu):
             coverage = f"MFU of {mfu.gpus} of {mfu.of} GPUs"
         hosts = ""
         if self._of_many:

@@ -18,6 +18,7 @@ from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
+from gpumon.tui.fleet.row_words import state_or_verdict
 from gpumon.tui.fleet.shown import HOSTS, FleetMoment, RowSubject
 from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.palette import Palette
@@ -254,7 +255,7 @@ class RowsPane(ListPane[FleetRow]):
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
         room = width - self.table.used(width, self.view, self.shift)
         wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
-        return (*pieces, *columns.state_or_verdict(item, wall_s, room))
+        return (*pieces, *state_or_verdict(item, wall_s, room))
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Run the command of a key of a fleet's screen; returns whether it has one."""

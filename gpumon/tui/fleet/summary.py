@@ -14,7 +14,13 @@ from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY
 from gpumon.tui import line
-from gpumon.tui.fleet.columns import bandwidth_unsure, has_unverified_peak, in_part, priced, vram_ratio
+from gpumon.tui.fleet.columns import (
+    gpus_have_prices,
+    has_unverified_bandwidth,
+    has_unverified_peak,
+    is_partial,
+    vram_ratio,
+)
 from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.summary import whole_parts
 from gpumon.tui.table import UNSURE, clock
@@ -65,7 +71,7 @@ def sum_lines(
         begin = [_Figure("", f"{hosts}:", "accent")]
         total = filtered
         work = list(_work_figures(total, view))
-    hint = [] if priced(view) else [_HINT_AT_PRICES]
+    hint = [] if gpus_have_prices(view) else [_HINT_AT_PRICES]
     shares = [*begin, *_gpu_figures(total, view)]
     coverage = _coverage(total)
     if height < 2:
@@ -96,9 +102,9 @@ def _gpu_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     vram = f"{ratio(vram_ratio(total))} of {_memory(total.vram_total_bytes.value, view)}"
     yield _Figure("busy", ratio(total.busy_ratio.value), "strong")
     yield _Figure("vram", vram, "text")
-    yield _Figure("mem", _share(total.bandwidth_ratio.value, unsure=bandwidth_unsure(total)), "text")
+    yield _Figure("mem", _share(total.bandwidth_ratio.value, unsure=has_unverified_bandwidth(total)), "text")
     yield _Figure("mfu", _share(total.mfu_ratio.value, unsure=has_unverified_peak(total)), "strong")
-    yield _Figure("mbu", _share(total.mbu_ratio.value, unsure=bandwidth_unsure(total)), "strong")
+    yield _Figure("mbu", _share(total.mbu_ratio.value, unsure=has_unverified_bandwidth(total)), "strong")
 
 
 def _coverage(total: FleetRow) -> list[_Figure]:
@@ -106,13 +112,13 @@ def _coverage(total: FleetRow) -> list[_Figure]:
     busy = total.busy_ratio
     mfu = total.mfu_ratio
     mbu = total.mbu_ratio
-    if in_part(mfu) and in_part(mbu) and mfu.gpus == mbu.gpus:
+    if is_partial(mfu) and is_partial(mbu) and mfu.gpus == mbu.gpus:
         shares = [("mfu mbu", mfu)]
     else:
         shares = [("mfu", mfu), ("mbu", mbu)]
     figures = []
     for name, share in shares:
-        if in_part(share):
+        if is_partial(share):
             figures.append(_Figure(f"{name} of", f"{share.gpus}/{share.of}", "muted"))
     if busy.gpus < busy.of:
         figures.append(_Figure("busy of", f"{busy.gpus}/{busy.of}", "warn"))
@@ -139,7 +145,7 @@ def _share(value: Reading, *, unsure: bool) -> str:
 
 def _work_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     """Rates of the engines, power, and what lies idle."""
-    yield _Figure("tok/s", count(total.decode_tokens_per_s), "strong")
+    yield _Figure("tok/s", count(total.decode_tokens_per_s), "strong")  # has to be the first: see `sum_lines`
     waiting = total.waiting
     waiting_tone = "text"
     if not isinstance(waiting, Missing) and waiting > 0.0:
@@ -148,7 +154,7 @@ def _work_figures(total: FleetRow, view: View) -> Iterator[_Figure]:
     yield _Figure("", watts(total.power_w.value), "text")
     yield _Figure("tok/J", figure(total.tokens_per_j), "text")
     idle_gpus = f"{figure(total.idle_gpus.value)} GPUs"
-    if priced(view) and not isinstance(total.idle_cost_per_h.value, Missing):
+    if gpus_have_prices(view) and not isinstance(total.idle_cost_per_h.value, Missing):
         yield _Figure("idle", f"{figure(total.idle_cost_per_h.value)} $/h", "strong")
         yield _Figure("=", idle_gpus, "text")
     else:
@@ -216,36 +222,42 @@ def _state_text(fleet: FleetSnapshot, state: HostState) -> str:
     return f"{len(hosts)} {state.value} ({names}{more})"
 
 
+class _Word(NamedTuple):
+    """A word with its tone, and the number of blanks before it, unless it begins a line."""
+
+    text: str
+    tone: str
+    gap: int
+
+
 def _wrap_parts(parts: Sequence[line.Piece], width: int, most: int) -> list[line.Row]:
-    """The parts one behind the other, over at most `most` lines, broken at blanks; the last one is cut."""
+    """The parts one behind the other, over at most `most` lines, broken at blanks; the last line is cut."""
     words = _words(parts)
     lines: list[list[line.Piece]] = []
     room = 0
-    for number, (word, tone, gap) in enumerate(words):
-        if not lines:
-            lines.append([(" ", "text")])
-            room = width - 2
+    for number, (text, tone, gap) in enumerate(words):
+        if not lines or (cells(text) + gap > room and len(lines) < most):
+            begin = _INDENT if lines else " "
+            lines.append([(begin, "text")])
+            room = width - 1 - len(begin)
             gap = 0
-        elif cells(word) + gap > room and len(lines) < most:
-            lines.append([(_INDENT, "text")])
-            room = width - 1 - len(_INDENT)
-            gap = 0
-        if cells(word) + gap > room:
-            rest = " ".join([text for text, tone_of_word, _ in words[number:] if tone_of_word == tone])
+        if cells(text) + gap > room:
+            # The rest of a part that is cut; parts behind it, which have another tone, are left out.
+            rest = " ".join([word.text for word in words[number:] if word.tone == tone])
             lines[-1].append((" " * gap + cut(rest, max(0, room - gap)), tone))
             break
-        lines[-1].append((" " * gap + word, tone))
-        room -= cells(word) + gap
+        lines[-1].append((" " * gap + text, tone))
+        room -= cells(text) + gap
     return [tuple(pieces) for pieces in lines]
 
 
-def _words(parts: Sequence[line.Piece]) -> list[tuple[str, str, int]]:
-    """Each word with its tone, and the number of blanks before it: two at the begin of a part."""
+def _words(parts: Sequence[line.Piece]) -> list[_Word]:
+    """The words of all parts: two blanks before the first of a part, one before the others."""
     words = []
     for text, tone in parts:
         gap = 2
         for word in text.split(" "):
-            words.append((word, tone, gap))
+            words.append(_Word(word, tone, gap))
             gap = 1
     return words
 

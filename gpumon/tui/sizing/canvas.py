@@ -18,7 +18,19 @@ _LARGEST_FIGURE: Final = 1e15
 _BEYOND: Final = 2.0
 """Heights or widths of a canvas from which on a value is no further away: it cannot overflow."""
 _TOLERANCE: Final = 1e-9
-"""How near below the border of a cell a value is in it: 3 x 0.1 is in the cell that begins at 0.3."""
+"""A value that is so little below the begin of a cell is in it: the difference is an error of floats."""
+_ROUND_FACTORS: Final = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0, 20.0)
+"""Factors of a power of ten that are a step of an axis. The last is needed where rounding makes the power too small."""
+_LEAST_QUARTER: Final = 20.0
+"""Steps of 2.5 x 10^n are taken above this: 25, 250; smaller ones have a digit behind the point."""
+LegendLines: TypeAlias = Sequence[tuple[int, int]]
+"""Height of a picture, and the lines that its legend may have from this height on; the largest height first."""
+_LEGEND_LINES: Final[LegendLines] = ((12, 3), (7, 2), (5, 1))
+_LEAST_WIDTH: Final = 16
+_LEAST_HEIGHT: Final = 3
+"""Below this size there is room for the legend alone."""
+_LEAST_LABEL: Final = 3
+"""Least cells of the labels at the left."""
 
 
 class Marks(NamedTuple):
@@ -250,12 +262,6 @@ class Scale(NamedTuple):
     """Divisor with which a value is written."""
 
 
-_ROUND_FACTORS: Final = (1.0, 2.0, 2.5, 3.0, 4.0, 5.0, 10.0, 20.0)
-"""Factors of a power of ten that are a step of an axis. The last is needed where rounding makes the power too small."""
-_LEAST_QUARTER: Final = 20.0
-"""Steps of 2.5 x 10^n are taken above this: 25, 250; smaller ones have a digit behind the point."""
-
-
 class Spacing(NamedTuple):
     """How far ticks may stand apart."""
 
@@ -328,16 +334,6 @@ def _tick_text(value: float) -> str:
     if value == 0.0 or value >= 1e-3:
         return round_number(value)
     return f"{value:.2g}"
-
-
-LegendLines: TypeAlias = Sequence[tuple[int, int]]
-"""Height of a picture, and the lines that its legend may have from this height on; the largest height first."""
-_LEGEND_LINES: Final[LegendLines] = ((12, 3), (7, 2), (5, 1))
-_LEAST_WIDTH: Final = 16
-_LEAST_HEIGHT: Final = 3
-"""Below this size there is room for the legend alone."""
-_LEAST_LABEL: Final = 3
-"""Least cells of the labels at the left."""
 
 
 def legend_lines(height: int, lines_by_height: LegendLines = _LEGEND_LINES) -> int:

@@ -332,7 +332,7 @@ class PanelState:
         return number
 
     def put_value(self, place: FieldPlace, value: Value) -> bool:
-        """Change one value; changes of the same one in a row are undone at once. Returns whether it is another."""
+        """Change one value; changes of the same one in a row are undone as one. Returns whether it is another."""
         if place.section == SERVER and place.field.key == "gpu":
             return self.use_gpu(str(value), place)
         return self.put(self._version_with(place, with_value(self.present, place, value)), place)
