@@ -222,7 +222,7 @@ class RowsPane(ListPane[FleetRow]):
             return line.wrap_line(text, width, "muted")
         return line.wrap_line("no engine runs here", width, "muted")
 
-    def _none_matches(self, width: int) -> Sequence[line.Row]:
+    def _none_matches_line(self, width: int) -> Sequence[line.Row]:
         """The line of a table without rows: nothing passes the filter, or there is no label of that name."""
         text = self._unknown_label()
         if not text:
