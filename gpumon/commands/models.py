@@ -81,8 +81,8 @@ def _show(chosen: argparse.Namespace) -> int:
     """Print the dimensions of one model; the exit code is 1 where they are not known."""
     config = settings(chosen).loaded.config
     from gpumon.outputs.models import ShownModel, encode, show_model, shown_json
+    from gpumon.sources.file_views import view
     from gpumon.sources.model_facts import POINTER, look_up
-    from gpumon.sources.model_files import view
     from gpumon.sources.packaged import llm_catalogue
 
     name = chosen.name

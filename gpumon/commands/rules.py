@@ -24,8 +24,8 @@ from gpumon.outputs.dashboard import dashboard_json
 from gpumon.outputs.rules import ModelFacts, RuleInputs, RulePrices, Scope, promql_number, rules_yaml
 from gpumon.readings.format import counted
 from gpumon.readings.text import clean
+from gpumon.sources.file_views import view
 from gpumon.sources.model_facts import look_up
-from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.prometheus.api import ApiFault
 from gpumon.sources.prometheus.inventory import KvPool, ScrapedThings, ask_inventory

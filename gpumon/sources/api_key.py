@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from gpumon.config.schema import Endpoint
 from gpumon.readings.text import clean
+from gpumon.sources.checked_open import open_regular
 from gpumon.sources.family import user_name
-from gpumon.sources.model_files import open_regular
 from gpumon.sources.sockets import Peer, PeerState, TcpConnection, listening, peer_of
 
 MOST_KEY_BYTES: Final = 8192

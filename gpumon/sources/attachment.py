@@ -26,8 +26,8 @@ from gpumon.readings.missing import NOT_EXPOSED, Reading
 from gpumon.readings.quantities import DRAFTS
 from gpumon.readings.text import clean
 from gpumon.sources.endpoint_url import FILE
+from gpumon.sources.file_views import has_no_files, views_of
 from gpumon.sources.model_facts import look_up
-from gpumon.sources.model_files import has_no_files, views_of
 from gpumon.sources.offload import daemon_thread
 from gpumon.sources.ownership import Ownership
 from gpumon.sources.packaged import llm_catalogue

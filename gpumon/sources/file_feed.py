@@ -26,9 +26,9 @@ from gpumon.config.schema import Feed
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EndpointState, EngineReading, Fault, RankReading
 from gpumon.readings.text import clean
+from gpumon.sources.checked_open import open_regular
 from gpumon.sources.engines.detect import Refusal
 from gpumon.sources.feed_readings import advance_of, as_feed, endpoint_of, url_of
-from gpumon.sources.model_files import open_regular
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import IDENTITY
 from gpumon.sources.source import Contribution

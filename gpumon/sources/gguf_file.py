@@ -12,7 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from gpumon.sources.model_files import ReadingUser, open_file
+from gpumon.sources.checked_open import open_file
+from gpumon.sources.reading_user import ReadingUser
 from gpumon.specs.gguf import GgufHeader, Tensor
 
 MAGIC: Final = b"GGUF"

@@ -16,16 +16,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Model
-from gpumon.sources.model_files import (
-    FileSystemView,
-    NotTheModelsError,
-    gguf_paths,
-    model_folders,
-    model_root,
-    read_config,
-    read_weights,
-    searched,
-)
+from gpumon.sources.checked_open import NotTheModelsError
+from gpumon.sources.file_views import FileSystemView
+from gpumon.sources.model_contents import model_root, read_config, read_weights
+from gpumon.sources.model_files import gguf_paths, model_folders, searched
 from gpumon.specs.fields import FieldError, RefusedError
 from gpumon.specs.hints import MODEL_PATH
 from gpumon.specs.llm import Attention, LlmSpec, Reach, grouped_attention, latent_attention

@@ -18,8 +18,8 @@ from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuReadin
 from gpumon.sources.attachment import left_out_by
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import FetchError, HttpAnswer
+from gpumon.sources.file_views import view
 from gpumon.sources.model_facts import look_up
-from gpumon.sources.model_files import view
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.sources.source import Contribution
 from gpumon.specs.hints import hints_of

@@ -21,7 +21,7 @@ from gpumon.sources.engine_log.tails import MOST_LOG_BYTES, FileTail, log_tail, 
 from gpumon.sources.family import read_process
 from gpumon.sources.last_seen.processes import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
-from gpumon.sources.model_files import ReadingUser
+from gpumon.sources.reading_user import ReadingUser
 from tests.records import replace
 from tests.sources.discovery.servers import free_port
 

@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 
 from gpumon.config.schema import Model
 from gpumon.efficiency.traffic import kv_bytes_per_token
+from gpumon.sources.file_views import view
+from gpumon.sources.model_contents import MOST_MODEL_CONFIG_BYTES, read_weights
 from gpumon.sources.model_facts import ModelLookUp, from_entry, look_up
-from gpumon.sources.model_files import MOST_MODEL_CONFIG_BYTES, gguf_paths, model_folders, read_weights, view
+from gpumon.sources.model_files import gguf_paths, model_folders
 from gpumon.sources.packaged import llm_catalogue
 from gpumon.specs.gguf import GgufHeader
 from gpumon.specs.llm import LlmSpec

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.model_files import ANYBODY, ReadingUser, allowed, open_file
+from gpumon.sources.checked_open import allowed, open_file
+from gpumon.sources.reading_user import ANYBODY, ReadingUser
 from tests.sources.discovery.test_namespaces import permitted
 
 READ = 4
@@ -93,7 +94,7 @@ def test_what_a_server_may_name(name: str, may: bool) -> None:
 OPENS = """
 import sys
 from pathlib import Path
-from gpumon.sources.model_files import open_file
+from gpumon.sources.checked_open import open_file
 try:
     print(open_file(Path(sys.argv[1])).read(5))
 except OSError as refused:

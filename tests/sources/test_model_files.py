@@ -10,17 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.sources.model_files import (
-    MOST_PATH_PARTS,
-    entries,
-    gguf_paths,
-    is_file,
-    model_folders,
-    open_file,
-    root_of,
-    snapshots,
-    view,
-)
+from gpumon.sources.checked_open import MOST_PATH_PARTS, entries, is_file, open_file
+from gpumon.sources.file_views import root_of, view
+from gpumon.sources.model_files import gguf_paths, model_folders, snapshots
 from tests.sources.discovery.test_namespaces import permitted
 from tests.sources.gguf_writer import write
 from tests.specs.gguf_tables import BF16, header, matrices

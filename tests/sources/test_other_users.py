@@ -18,7 +18,7 @@ import pytest
 from gpumon.config.schema import Endpoint
 from gpumon.readings.frame import EndpointState, EngineReading
 from gpumon.sources.attachment import EngineFacts
-from gpumon.sources.model_files import read_weights
+from gpumon.sources.model_contents import read_weights
 from tests.sources.discovery.servers import free_port
 
 LLAMA = json.loads((Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8"))["Llama-3.1-8B"]
@@ -167,7 +167,7 @@ async def test_a_cache_of_hugging_face_is_read_through_its_links(url: str, place
 FORGED = """
 import resource, sys
 from pathlib import Path
-from gpumon.sources.model_files import read_config, read_weights
+from gpumon.sources.model_contents import read_config, read_weights
 
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from gpumon.sources.checked_open import NotTheModelsError, allowed, open_file
+from gpumon.sources.file_views import FileSystemView
 from gpumon.sources.model_facts import ModelLookUp, look_up
-from gpumon.sources.model_files import FileSystemView, NotTheModelsError, ReadingUser, allowed, model_folders, open_file
+from gpumon.sources.model_files import model_folders
 from gpumon.sources.packaged import llm_catalogue
+from gpumon.sources.reading_user import ReadingUser
 
 LLAMA = json.loads((Path(__file__).parents[1] / "data" / "model_configs.json").read_text("utf-8"))["Llama-3.1-8B"]
 OTHER = 54321
@@ -163,7 +166,7 @@ def test_a_folder_that_a_group_may_pass_is_passed_by_it_alone(place: Path) -> No
 MOUNTED = """
 import ctypes, os, subprocess, sys
 from pathlib import Path
-from gpumon.sources.model_files import NotTheModelsError, open_file
+from gpumon.sources.checked_open import NotTheModelsError, open_file
 
 libc = ctypes.CDLL(None, use_errno=True)
 assert libc.unshare(0x00020000) == 0

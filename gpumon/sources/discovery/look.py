@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gpumon.config import urls
 from gpumon.readings.frame import EngineKind
+from gpumon.sources.checked_open import allowed
 from gpumon.sources.discovery.chain import Chain
 from gpumon.sources.discovery.command_line import Launch
 from gpumon.sources.discovery.network import published
@@ -16,8 +17,10 @@ from gpumon.sources.discovery.servers import FoundEngine, server_in
 from gpumon.sources.discovery.spot import Places, Spot
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.family import ProcessFamily, ProcessRecord
-from gpumon.sources.model_files import allowed, container_pid, is_blob, ollama_name, reader_of, root_of
+from gpumon.sources.file_views import container_pid, root_of
+from gpumon.sources.model_files import is_blob, ollama_name
 from gpumon.sources.offload import daemon_thread
+from gpumon.sources.reading_user import reader_of
 from gpumon.sources.sockets import LocalAddress, Locator, reached
 
 _PORT_LAUNCH: Final = Launch(EngineKind.UNKNOWN, "a port of [discovery]", command="[discovery] ports")

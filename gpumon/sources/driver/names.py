@@ -197,7 +197,8 @@ def pod_and_job(pid: int, *, in_pod: bool) -> tuple[str, str]:
     with contextlib.suppress(OSError, ValueError):
         if name:
             # Only pods need it, and the worker would load sockets and JSON with it.
-            from gpumon.sources.model_files import open_file, reader_of
+            from gpumon.sources.checked_open import open_file
+            from gpumon.sources.reading_user import reader_of
 
             with open_file(Path(f"/proc/{pid}/{_NAMESPACE}"), reader_of(pid)) as file:
                 name = f"{file.read(64).decode('utf-8', 'replace').strip()}/{name}"

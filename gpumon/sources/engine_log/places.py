@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
 from gpumon.readings.text import clean
+from gpumon.sources.checked_open import kernel_devices, open_file
 from gpumon.sources.engine_log.outputs import Output, behind_pipe, outputs_of
 from gpumon.sources.family import read_process, user_name
+from gpumon.sources.file_views import root_of
 from gpumon.sources.last_seen.processes import CONTAINER, UNIT, has_ended
 from gpumon.sources.last_seen.records import EngineOrigin
-from gpumon.sources.model_files import ReadingUser, kernel_devices, open_file, reader_of, reader_with, root_of
+from gpumon.sources.reading_user import ReadingUser, reader_of, reader_with
 
 LOGS: Final = Path("/var/log")
 """The folder in which the kubelet keeps logs of containers."""

@@ -1,0 +1,150 @@
+"""The contents of a model's files: its config, and the bytes of its weights by type. Each is read within a bound."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from gpumon.sources.checked_open import is_file, open_file
+from gpumon.sources.reading_user import ReadingUser
+
+MOST_MODEL_CONFIG_BYTES: Final = 4 * 1024 * 1024
+MOST_INDEX_BYTES: Final = 20 * 1024 * 1024
+"""The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB. Of a longer one only the beginning is read."""
+_TOTAL_FIRST: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{[^{}]{0,4096}?"total_size"\s*:\s*([0-9]{1,15})\b')
+_MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
+"""Bytes read of a single file: some 30,000 tensors."""
+MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
+"""Largest memory for the data that are read of one model."""
+_MOST_WEIGHT_BYTES: Final = 1e15
+"""From here on a number is no size of weights."""
+_MOST_TYPES: Final = 64
+"""Types of tensors in one file."""
+_VALUE_BYTES: Final = 64
+"""Memory that a JSON value takes, about."""
+_T = TypeVar("_T")
+
+
+def model_root(folder: Path) -> Path:
+    """The folder that the files of a model do not lead out of: of a snapshot in a cache its repository (`blobs`)."""
+    repository = folder.parent.parent
+    if folder.parent.name == "snapshots" and repository.name.startswith("models--"):
+        return repository
+    return folder
+
+
+def read_config(folder: Path, reader: ReadingUser | None = None) -> dict[str, Any]:
+    """The folder's `config.json`, with ModelOpt's separate `hf_quant_config.json` as its `quantization_config`.
+
+    Raises ValueError where it is no JSON object or too large, OSError where it cannot be read.
+    """
+    within = model_root(folder)
+    config = read_json(folder / "config.json", MOST_MODEL_CONFIG_BYTES, dict, reader, within)
+    other = folder / "hf_quant_config.json"
+    if not config.get("quantization_config") and is_file(other, reader):
+        quantization = read_json(other, MOST_MODEL_CONFIG_BYTES, dict, reader, within).get("quantization")
+        if isinstance(quantization, dict):
+            config["quantization_config"] = {"quant_method": "modelopt", **quantization}
+    return config
+
+
+def read_json(
+    path: Path, most_bytes: int, kind: type[_T], reader: ReadingUser | None = None, within: Path | None = None
+) -> _T:
+    """The file as `kind`. Raises ValueError where it is none, or too large; OSError where it cannot be read."""
+    with open_file(path, reader, within) as file:
+        body = file.read(most_bytes + 1)
+    if len(body) > most_bytes:
+        raise ValueError(f"{path.name} is larger than {most_bytes} bytes")
+    # Each of these characters begins a value, or another one of a list or an object.
+    if len(body) + _VALUE_BYTES * sum(map(body.count, (b"{", b"[", b","))) > MOST_MEMORY_BYTES:
+        raise ValueError(f"{path.name} has more values than any model needs")
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        problem = error
+    except RecursionError as error:
+        raise ValueError(f"{path.name}: {error}") from None
+    try:
+        # Python writes Infinity and NaN, which are no JSON (Nemotron-3-Super's time_step_limit), and reads them.
+        return msgspec.convert(json.loads(body), kind)
+    except (ValueError, msgspec.ValidationError, RecursionError):
+        raise ValueError(f"{path.name}: {problem}") from None
+
+
+class _Total(msgspec.Struct):
+    """`metadata` of an index."""
+
+    total_size: float = 0.0
+
+
+class _Index(msgspec.Struct):
+    """The rest, a file's name for each tensor, is passed over: it takes no memory."""
+
+    metadata: _Total = msgspec.field(default_factory=_Total)
+
+
+class _Tensor(msgspec.Struct):
+    """A tensor in the header of a safetensors file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def read_weights(folder: Path, reader: ReadingUser | None = None) -> dict[str, float]:
+    """Bytes of the weights by safetensors type; `{"": total}` from an index, {} where the folder holds none.
+
+    Reads the index or the header of a single file, never the weights. Raises ValueError, OSError.
+    """
+    within = model_root(folder)
+    index = folder / "model.safetensors.index.json"
+    single = folder / "model.safetensors"
+    if is_file(index, reader):
+        total = _indexed_bytes(index, reader, within)
+        if 0 < total < _MOST_WEIGHT_BYTES:
+            return {"": total}
+        return {}
+    if not is_file(single, reader):
+        return {}
+    with open_file(single, reader, within) as file:
+        # A safetensors file begins with the length of its header, in 8 bytes.
+        (length,) = struct.unpack("<Q", file.read(8).ljust(8, b"\0"))
+        if not 2 <= length <= _MOST_HEADER_BYTES:
+            raise ValueError(f"{single.name}: header of {length} bytes")
+        header = msgspec.json.decode(file.read(length), type=dict[str, msgspec.Raw])
+    return _bytes_by_type(header, single.name)
+
+
+def _indexed_bytes(index: Path, reader: ReadingUser | None, within: Path) -> float:
+    """The size of all weights by an index; of a long one, if it stands at its start."""
+    with open_file(index, reader, within) as file:
+        body = file.read(MOST_INDEX_BYTES + 1)
+    if len(body) <= MOST_INDEX_BYTES:
+        return msgspec.json.decode(body, type=_Index).metadata.total_size
+    first = _TOTAL_FIRST.match(body)
+    if first is None:
+        raise ValueError(f"{index.name} is larger than {MOST_INDEX_BYTES} bytes")
+    return float(first[1])
+
+
+def _bytes_by_type(header: Mapping[str, msgspec.Raw], file_name: str) -> dict[str, float]:
+    """Bytes of the tensors of a file by their types."""
+    sizes: dict[str, float] = {}
+    for name, text in header.items():
+        if name == "__metadata__":
+            continue
+        tensor = msgspec.json.decode(text, type=_Tensor)
+        if len(tensor.shape) == 4 and tensor.shape[:2] == (1, 1):
+            continue  # a causal mask of tokens x tokens (GPT-2, GPT-NeoX)
+        start, end = tensor.data_offsets
+        sizes[tensor.dtype] = sizes.get(tensor.dtype, 0.0) + max(0, end - start)
+        if len(sizes) > _MOST_TYPES:
+            raise ValueError(f"{file_name}: has more types of tensors than there are")
+    return sizes
