@@ -52,7 +52,7 @@ def allowed(name: str) -> bool:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a regular file of gpumon's own user for reading. Raises OSError, also for pipes and devices, without a wait."""
+    """Open a regular file of gpumon's own user for reading. Raises OSError; at once for a pipe or a device."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
