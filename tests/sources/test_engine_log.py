@@ -109,12 +109,12 @@ async def test_the_file_that_a_process_writes_is_followed(tmp_path: Path) -> Non
         assert view.command == f"tail -n 100 {path}"
         serving.write("INFO four")
         view = await read_until(log, lambda view: len(view.lines) == 4)
-        assert (view.anew, view.dropped, view.fault) == (2, 0, "")
+        assert (view.generation, view.dropped, view.fault) == (2, 0, "")
         os.truncate(path, 0)
         file.write("INFO anew\n")
         file.flush()
         assert serving.running.poll() is None
-        view = await read_until(log, lambda view: view.anew == 3)
+        view = await read_until(log, lambda view: view.generation == 3)
         assert "swordfish" not in str(view)
 
 
@@ -126,7 +126,7 @@ async def test_the_log_of_a_dead_engine_is_read_by_what_was_remembered(tmp_path:
         serving.write("INFO one", "ERROR CUDA out of memory")
         await read_until(log, lambda view: len(view.lines) == 2)
         serving.end()
-        view = await read_until(log, lambda view: view.anew == 3)
+        view = await read_until(log, lambda view: view.generation == 3)
         assert texts(view) == ["INFO one", "ERROR CUDA out of memory"]
     remembered = await log_of(serving.origin).read()
     assert remembered is not None

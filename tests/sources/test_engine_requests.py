@@ -60,14 +60,14 @@ async def test_requests_are_read_as_an_engine_writes_them(tmp_path: Path) -> Non
         assert "swordfish" not in str(view)
         serving.write(access(3))
         view = await read_until(requests, lambda view: view.lines == 4)
-        assert (view.newest[0].clock, len(view.newest), view.anew) == (TimeOrigin.READ, 3, 2)
+        assert (view.newest[0].clock, len(view.newest), view.generation) == (TimeOrigin.READ, 3, 2)
         file.write(access(4)[:-3])
         file.flush()
         view = await read_until(requests, lambda view: True)
         assert view.lines == 4, "a line without its end may be of a longer one"
         os.truncate(path, 0)
         serving.write(access(5, "500 Internal Server Error"))
-        view = await read_until(requests, lambda view: view.anew == 3 and view.lines == 1)
+        view = await read_until(requests, lambda view: view.generation == 3 and view.lines == 1)
         assert view.counts == {"500": 1}
 
 
@@ -110,11 +110,11 @@ async def test_what_a_container_printed_since_is_counted_once_and_has_its_time(p
     (programs / "printed").write_text("\n".join([*lines[1:], f"2025-11-26T18:00:09Z {access(2)}"]) + "\n")
     view = await requests.read()
     assert view is not None
-    assert (view.counts, view.lines, view.anew, view.newest[0].time) == ({"200": 3}, 4, 2, "11-26 18:00:09Z")
+    assert (view.counts, view.lines, view.generation, view.newest[0].time) == ({"200": 3}, 4, 2, "11-26 18:00:09Z")
     (programs / "printed").write_text(f"{stamp} another container's line\n")
     view = await requests.read()
     assert view is not None
-    assert (view.counts, view.lines, view.anew) == ({}, 1, 3)
+    assert (view.counts, view.lines, view.generation) == ({}, 1, 3)
 
 
 async def test_the_kubelet_tells_when_a_request_was_logged(tmp_path: Path) -> None:
