@@ -52,7 +52,7 @@ class Derivation:
         self._past = past
         self._make = make
         self._recorded: _VerdictsAndEvents | None = None
-        """What was noted of the past; None while warming up: verdicts and events are then those that were derived."""
+        """The notes of the past; None while warming up: verdicts and events are then those that were derived."""
         self._renew()
 
     def _renew(self) -> None:

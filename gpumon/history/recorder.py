@@ -85,9 +85,9 @@ class Recorder:
         self._file = (0, 0)
         """Identity of the open file."""
         self._fault: Fault | None = None
-        """That the file cannot be written."""
+        """The fault of a file that cannot be written."""
         self._slow: Fault | None = None
-        """That the disk does not keep up."""
+        """The fault of a disk that does not keep up."""
         self._failures = 0
         """Failures in a row."""
         self._retry_s = -math.inf

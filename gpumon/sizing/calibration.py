@@ -268,7 +268,7 @@ class RestartSettings(msgspec.Struct, frozen=True):
 
 
 class SeenInstances:
-    """What was seen of an instance with one setting, on all engines (replicas) that have it."""
+    """Measurements of an instance with one setting, on all engines (replicas) that have it."""
 
     def __init__(self, setting: RestartSettings) -> None:
         self.setting = setting
@@ -453,7 +453,7 @@ class _WatchedEngine:
         self.ticks: deque[_Tick] = deque(maxlen=_MOST_TICKS)
         self.setting: RestartSettings | None = None
         self.replicas: SeenInstances | None = None
-        """What it and the others with its setting have shown."""
+        """Measurements of it and of the others with its setting."""
         self.lengths: tuple[float | None, float | None, float | None] = (None, None, None)
         """Last known mean prompt, answer and hit ratio: no request may end for a while."""
 

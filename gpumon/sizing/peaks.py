@@ -83,7 +83,7 @@ class PeakLoad(NamedTuple):
     seconds: float
     """Time that was looked at."""
     what: str = "peak"
-    """What `peak` is: `peak` or `p95`."""
+    """The kind of `peak`: `peak` or `p95`."""
     requests_per_s: float | None = None
     """p95 of the request rate in the same steps; None where no engine tells it."""
 

@@ -287,7 +287,7 @@ def _bandwidth(gpu: GpuSpec) -> float:
 
 
 class Prompt(NamedTuple):
-    """What the TTFT of a prompt follows from."""
+    """The numbers that the TTFT of a prompt follows from."""
 
     new_tokens: float
     """Tokens that are computed, not cached."""

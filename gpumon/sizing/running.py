@@ -73,7 +73,7 @@ class _ServedMean:
 
 
 class ServedMeans:
-    """What served each model over some moments: means of load and latency, instances and GPUs of the last moment."""
+    """The engines of each model over some moments: means of load and latency, instances and GPUs of the last moment."""
 
     def __init__(self) -> None:
         self._last: Mapping[ModelKey, ModelEngines] = {}
@@ -215,7 +215,7 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
 
 
 def _share_text(running: Reading, planned: Reading) -> str:
-    """What runs of what is planned, as `2 of 3`; `?` where one is not known."""
+    """The running share of the planned number, as `2 of 3`; `?` where one is not known."""
     return f"{_number_text(running)} of {_number_text(planned)}"
 
 

@@ -1,4 +1,4 @@
-"""What feeds with a page and feeds with a file have in common: endpoint, kind of reading, when their counts move."""
+"""The common part of feeds with a page and feeds with a file: endpoint, kind of reading, when their counts move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the files of a model lie on this machine: by its path, its Hugging Face id, or Ollama's name of it."""
+"""Finds the files of a model on this machine: by its path, its Hugging Face id, or Ollama's name of it."""
 
 from __future__ import annotations
 

@@ -133,7 +133,7 @@ def sentence_of_notes(notes: int) -> Sentence:
 
 
 def _sentence_without_trouble(items: Sequence[Item]) -> Sentence:
-    """What triage says of engines without a token, else the number of notes, else the text of its row for all that is
+    """Triage's text on engines without a token, else the number of notes, else the text of its row for all that is
     healthy; empty where it has no row yet."""
     no_token = next((item for item in items if item.key == NO_TOKEN), None)
     if no_token is not None:

@@ -53,7 +53,7 @@ class GpuAssignment(NamedTuple):
     """The GPUs of an engine, as far as they are known."""
 
     uuids: tuple[str, ...] = ()
-    """Those that are known one by one."""
+    """The GPUs that are known one by one."""
     source: str = ""
     """How it is known, or why not."""
     number: int = 0
@@ -142,7 +142,7 @@ class HostedEngine(NamedTuple):
 
     reading: EngineReading
     endpoint: Endpoint
-    """What the config says of it."""
+    """Its entry in the config."""
     user: User | None
     """The pod of its target."""
 

@@ -339,7 +339,7 @@ class TimeTravel(Generic[S]):
             self.ask_for(AskedMoment(Way.CHANGES, step, host.name))
 
     def go_to_end(self, step: int) -> None:
-        """Where the keys move in time, go to the oldest moment (-1), or back to what is live (1), of a recording to its
+        """Go, where the keys move in time, to the oldest moment (-1), or back to what is live (1), of a recording to its
         last moment; elsewhere to the begin (-1) or the end (1) of the list."""
         if not self.keys_move_in_time:
             if self._screen.current is not None:
