@@ -364,7 +364,7 @@ class Remote:
         return HostFrame(self.name, exported_snapshot=timed, interval_s=interval_s, faults=faults)
 
     def between(self, start_s: float, end_s: float, step_s: float) -> list[tuple[float, HostFrame]]:
-        """The frames kept from one Unix time to another, each with the time of its arrival, at most one for each step."""
+        """The frames kept from one Unix time to another, each with the time of its arrival, at most one a step."""
         reader = SnapshotReader()
         moments: list[tuple[float, HostFrame]] = []
         for received_s, kept in self._kept.between(start_s, end_s):

@@ -339,8 +339,11 @@ class TimeTravel(Generic[S]):
             self.ask_for(AskedMoment(Way.CHANGES, step, host.name))
 
     def go_to_end(self, step: int) -> None:
-        """Go, where the keys move in time, to the oldest moment (-1), or back to what is live (1), of a recording to its
-        last moment; elsewhere to the begin (-1) or the end (1) of the list."""
+        """Go to one end: of the past where the keys move in time, else of the list.
+
+        Of the past, -1 is the oldest moment and 1 what is live, or the last moment of a recording; of the list, -1 is
+        the begin and 1 the end.
+        """
         if not self.keys_move_in_time:
             if self._screen.current is not None:
                 self._screen.current.move(step * _WHOLE_LIST)
