@@ -23,10 +23,10 @@ def run(chosen: argparse.Namespace) -> int:
 
         write(resource("config.example.toml").read_bytes())
         return EXIT_OK
-    from gpumon.config.effective import effective
+    from gpumon.config.effective import effective_toml
     from gpumon.config.themes import load_theme, themes_folder
 
     loaded = settings(chosen).loaded
     load_theme(loaded.config.general.theme, themes_folder(loaded.place))  # the screen refuses it, too
-    write(effective(loaded))
+    write(effective_toml(loaded))
     return EXIT_OK

@@ -21,7 +21,7 @@ def run(chosen: argparse.Namespace) -> int:
 
     checks = asyncio.run(diagnose(loaded.config, run_options))
     if loaded.config.webhook:
-        from gpumon.push.checks import checks as webhook_checks
+        from gpumon.push.checks import webhook_checks
 
         checks += webhook_checks(loaded.config.webhook)
     write(report(checks, colour=colour(), width=width()))

@@ -242,7 +242,7 @@ def sizing_look_ups(
     """
     from gpumon.config.errors import ConfigError
     from gpumon.config.prices import sizing_prices
-    from gpumon.config.profile_store import profiles
+    from gpumon.config.profile_store import all_profiles
     from gpumon.sizing.scenario import Catalogues
     from gpumon.sources.model_facts import OwnModels, configured
     from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
@@ -257,6 +257,6 @@ def sizing_look_ups(
         gpus=gpus,
         llms=llm_catalogue(),
         own=OwnModels(own_models, config.model),
-        profiles=profiles(environ),
+        profiles=all_profiles(environ),
         prices=sizing_prices(config, gpus, (server.gpu for server in scenario.server)),
     )

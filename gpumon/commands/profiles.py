@@ -18,11 +18,11 @@ from gpumon.config.errors import ConfigError
 from gpumon.config.load import file_name
 from gpumon.config.profile_store import (
     absence_reason,
-    builtin,
+    builtin_profiles,
     checked_name,
-    remove,
+    remove_profile,
     safe_name,
-    store,
+    store_profiles,
     stored_profiles,
 )
 from gpumon.config.save import NotSavedError
@@ -110,7 +110,7 @@ def _add(chosen: argparse.Namespace) -> None:
     )
     files = imported(_read_files(chosen.files), import_options, gpu_catalogue())
     profiles = [_with_safe_name(profile) for profile in files.profiles]
-    paths = store(profiles, os.environ, notes=files.notes, replace=chosen.replace)
+    paths = store_profiles(profiles, os.environ, notes=files.notes, replace=chosen.replace)
     if chosen.json:
         objects = [profile_as_json(profile) for profile in profiles]
         write(encode({"added": objects, "notes": list(files.notes)}))
@@ -121,7 +121,7 @@ def _add(chosen: argparse.Namespace) -> None:
 def _list(chosen: argparse.Namespace) -> None:
     """Print all profiles: those of gpumon and the imported ones."""
     stored = stored_profiles(os.environ)
-    built_in = builtin()
+    built_in = builtin_profiles()
     everything = built_in | stored.observed()
     if chosen.json:
         objects = []
@@ -136,7 +136,7 @@ def _show(chosen: argparse.Namespace) -> None:
     """Print one profile. Raises ConfigError."""
     name = chosen.name
     stored = stored_profiles(os.environ)
-    built_in = builtin()
+    built_in = builtin_profiles()
     everything = built_in | stored.observed()
     if name not in everything:
         raise ConfigError(absence_reason(name, stored))
@@ -149,7 +149,7 @@ def _show(chosen: argparse.Namespace) -> None:
 
 def _remove(chosen: argparse.Namespace) -> None:
     """Remove an imported profile. Raises ConfigError."""
-    path = remove(chosen.name, os.environ)
+    path = remove_profile(chosen.name, os.environ)
     if chosen.json:
         write(encode({"removed": path.stem}))
     else:

@@ -74,7 +74,7 @@ def run(chosen: argparse.Namespace) -> int:
     with _listening_socket(host, port, address) as listening:
         if not local:
             write(_WARNING.format(without_secrets(host)))
-        url = admission.public or f"http://{_host_in_url(host)}:{listening.getsockname()[1]}"
+        url = admission.public_url or f"http://{_host_in_url(host)}:{listening.getsockname()[1]}"
         write(f"gpumon is at {url}/#key={admission.key}\nCtrl+C ends it\n")
         serve(listening, screen_command(chosen), admission)
     return 0

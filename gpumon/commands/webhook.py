@@ -51,9 +51,9 @@ def run(chosen: argparse.Namespace) -> int:
 def _print_state(webhooks: tuple[Webhook, ...], name: str) -> int:
     """Print the checks of one webhook, or of all (no name); returns the exit code."""
     from gpumon.outputs.doctor import failed, report
-    from gpumon.push.checks import checks
+    from gpumon.push.checks import webhook_checks
 
-    shown = [check for check in checks(webhooks) if name in ("", check.name)]
+    shown = [check for check in webhook_checks(webhooks) if name in ("", check.name)]
     write(report(shown, colour=colour(), width=width()))
     if failed(shown):
         return EXIT_FAILED

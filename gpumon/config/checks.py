@@ -22,6 +22,15 @@ if TYPE_CHECKING:
     from gpumon.specs.gpus import GpuCatalogue
 
 
+_MOST_PORT_DIGITS: Final = 6
+"""Digits of a port that are read: one more than the highest has, so that it is too high whatever follows."""
+_SECRET_HOSTS: Final = ("hooks.slack.com", "webhook.office.com", "discord.com", "hooks.zapier.com", "logic.azure.com")
+"""Servers whose URLs are secrets: whoever knows one can send."""
+_SECRET_URL: Final = (
+    "is a secret: put the whole URL into a file and name that as url_file, or name a variable as url_env"
+)
+
+
 class FieldRule(msgspec.Struct, frozen=True):
     """How a setting must look. `problem` gives the end of "KEY = VALUE: ...", or an empty text."""
 
@@ -32,17 +41,17 @@ class FieldRule(msgspec.Struct, frozen=True):
     """The value that gpumon goes on with; `problem` is asked of this one."""
 
 
-def _rule(
+def _field_rule(
     problem: Callable[[Any], str], read: Callable[[Any], Any] = lambda value: value, *, hidden: bool = False
 ) -> Meta:
-    """A `FieldRule` beside a type: `Annotated[str, _rule(...)]`."""
+    """A `FieldRule` beside a type: `Annotated[str, _field_rule(...)]`."""
     return Meta(extra={"rule": FieldRule(problem, hidden, read)})
 
 
 def pattern_rule(pattern: str, otherwise: str, *, hidden: bool = False) -> Meta:
     """A `FieldRule` beside a type: the text matches a pattern, else its fault is `otherwise`."""
     compiled = re.compile(pattern)
-    return _rule(lambda text: "" if compiled.fullmatch(text) else otherwise, hidden=hidden)
+    return _field_rule(lambda text: "" if compiled.fullmatch(text) else otherwise, hidden=hidden)
 
 
 def _gpus_problem(gpus: Literal["auto"] | tuple[int, ...]) -> str:
@@ -107,15 +116,11 @@ def _is_ipv6(host: str) -> bool:
     return True
 
 
-_LONGEST_PORT: Final = 6
-"""Digits of a port that are read: one more than the highest has, so that it is too high whatever follows."""
-
-
 def address_problem(address: str) -> str:
     """Why a text is no address to listen at; empty where it is one."""
     host, colon, port = address.rpartition(":")
     is_number = port.isascii() and port.isdigit()
-    if not colon or not host or not is_number or not 0 <= int(port[:_LONGEST_PORT]) <= 65535:
+    if not colon or not host or not is_number or not 0 <= int(port[:_MOST_PORT_DIGITS]) <= 65535:
         return "must be address:port, such as 127.0.0.1:9454, 0.0.0.0:9454 or [::1]:9454"
     return ""
 
@@ -146,13 +151,6 @@ def _when_problem(text: str) -> str:
     except ValueError as wrong:
         return str(wrong)
     return ""
-
-
-_SECRET_HOSTS: Final = ("hooks.slack.com", "webhook.office.com", "discord.com", "hooks.zapier.com", "logic.azure.com")
-"""Servers whose URLs are secrets: whoever knows one can send."""
-_SECRET_URL: Final = (
-    "is a secret: put the whole URL into a file and name that as url_file, or name a variable as url_env"
-)
 
 
 def _webhook_url_problem(url: str) -> str:
@@ -211,7 +209,7 @@ def gpu_type_problem(name: str) -> str:
     return ""
 
 
-def same_gpu(prices: Mapping[str, Any]) -> tuple[str, str] | None:
+def find_same_gpu(prices: Mapping[str, Any]) -> tuple[str, str] | None:
     """A type of GPU that has a price under two names: the second, and why it is wrong. None: there is none."""
     first_names: dict[str, str] = {}
     for name in prices:
@@ -232,7 +230,7 @@ def hours_problem(text: str) -> str:
     return ""
 
 
-def same_hours(prices: Mapping[str, Any]) -> tuple[str, str] | None:
+def find_same_hours(prices: Mapping[str, Any]) -> tuple[str, str] | None:
     """Hours of the day that have two prices: the second, and why it is wrong. None: there are none."""
     from gpumon.readings.prices import DAY_MINUTES, parse_hours
 
@@ -256,25 +254,25 @@ _NO_NAME: Final = "must be the name of an environment variable, never the key it
 _NO_PATH: Final = "is no path: put the path of the file that holds the key (./name for one right here)"
 KeyEnv = Annotated[str, pattern_rule(r"([A-Za-z_][A-Za-z0-9_]*)?", _NO_NAME, hidden=True)]
 KeyFile = Annotated[str, pattern_rule(r"(?s)(.*/.*)?", _NO_PATH, hidden=True)]
-Url = Annotated[str, _rule(urls.url_problem, urls.with_scheme)]
-UrlOrNone = Annotated[str, _rule(_optional_url_problem, urls.with_scheme)]
+Url = Annotated[str, _field_rule(urls.url_problem, urls.with_scheme)]
+UrlOrNone = Annotated[str, _field_rule(_optional_url_problem, urls.with_scheme)]
 """A URL; empty: none."""
-Matchers = Annotated[str, _rule(matchers_problem)]
-LabelNames = Annotated[tuple[str, ...], _rule(_labels_problem)]
-OwnerLabels = Annotated[tuple[str, ...], _rule(_owners_problem)]
+Matchers = Annotated[str, _field_rule(matchers_problem)]
+LabelNames = Annotated[tuple[str, ...], _field_rule(_labels_problem)]
+OwnerLabels = Annotated[tuple[str, ...], _field_rule(_owners_problem)]
 Tenant = Annotated[str, pattern_rule(r"[!-~]{0,150}", "must be printable ASCII without spaces")]
-HostAddress = Annotated[str, _rule(_host_problem, _host_address, hidden=True)]
+HostAddress = Annotated[str, _field_rule(_host_problem, _host_address, hidden=True)]
 CommandText = Annotated[str, pattern_rule(r"[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*", "must be a command, in one line")]
-ListenAddress = Annotated[str, _rule(address_problem)]
+ListenAddress = Annotated[str, _field_rule(address_problem)]
 UserName = Annotated[str, pattern_rule(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")]
 FileName = Annotated[str, pattern_rule(r"[^\0]+", "must be the path of a file")]
 ThemeName = Annotated[
     str, pattern_rule(r"[a-z0-9][a-z0-9_-]{0,63}", "must be the name of a file in themes/, without .toml")
 ]
-GpuType = Annotated[str, _rule(gpu_type_problem)]
-GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], _rule(_gpus_problem)]
-ColumnNames = Annotated[tuple[str, ...], _rule(_columns_problem)]
-When = Annotated[str, _rule(_when_problem)]
-Program = Annotated[tuple[str, ...], _rule(_command_problem)]
-WebhookUrl = Annotated[str, _rule(_webhook_url_problem, urls.with_scheme, hidden=True)]
-Silences = Annotated[tuple[str, ...], _rule(_silences_problem)]
+GpuType = Annotated[str, _field_rule(gpu_type_problem)]
+GpuChoice = Annotated[Literal["auto"] | tuple[Annotated[int, Meta(ge=0)], ...], _field_rule(_gpus_problem)]
+ColumnNames = Annotated[tuple[str, ...], _field_rule(_columns_problem)]
+When = Annotated[str, _field_rule(_when_problem)]
+Program = Annotated[tuple[str, ...], _field_rule(_command_problem)]
+WebhookUrl = Annotated[str, _field_rule(_webhook_url_problem, urls.with_scheme, hidden=True)]
+Silences = Annotated[tuple[str, ...], _field_rule(_silences_problem)]

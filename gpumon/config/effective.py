@@ -13,7 +13,7 @@ from gpumon.config.load import Loaded
 from gpumon.readings.text import clean
 
 
-def effective(loaded: Loaded) -> str:
+def effective_toml(loaded: Loaded) -> str:
     """Every setting in effect as TOML, with who set it behind those that are no default. It holds no secret."""
     file = "none"
     if loaded.file:
@@ -24,17 +24,17 @@ def effective(loaded: Loaded) -> str:
         if isinstance(value, tuple):
             for entry in value:
                 head = f"[[{section.name}]]{_origin(loaded, (section.name,))}"
-                lines += _table(loaded, head, msgspec.structs.asdict(entry), (section.name,), with_origins=False)
+                lines += _table_lines(loaded, head, msgspec.structs.asdict(entry), (section.name,), with_origins=False)
         else:
             if isinstance(value, dict):
                 table = value
             else:
                 table = msgspec.structs.asdict(value)
-            lines += _table(loaded, f"[{section.name}]", table, (section.name,))
+            lines += _table_lines(loaded, f"[{section.name}]", table, (section.name,))
     return "\n".join(lines) + "\n"
 
 
-def _table(
+def _table_lines(
     loaded: Loaded, head: str, table: dict[str, Any], path: tuple[str, ...], *, with_origins: bool = True
 ) -> list[str]:
     """The lines of a table and those inside it; without origins for an entry of an array, which has one at its head."""
@@ -42,7 +42,9 @@ def _table(
     inside = []
     for name, value in table.items():
         if isinstance(value, dict):
-            inside += _table(loaded, f"[{'.'.join((*path, name))}]", value, (*path, name), with_origins=with_origins)
+            inside += _table_lines(
+                loaded, f"[{'.'.join((*path, name))}]", value, (*path, name), with_origins=with_origins
+            )
         elif value is not None:
             if re.fullmatch("[a-z0-9_]+", name):
                 key = name

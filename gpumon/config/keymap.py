@@ -165,10 +165,10 @@ _SHOWN_NAMES: Final = {
 class Keymap:
     """The keys in effect: the defaults, and the user's own in their place."""
 
-    def __init__(self, own: Mapping[str, str] = MappingProxyType({})) -> None:
-        """`own`: id -> keys with commas between them, as `[keys]` has them, already validated."""
+    def __init__(self, own_keys: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`own_keys`: id -> keys with commas between them, as `[keys]` has them, already validated."""
         self.keys: dict[str, tuple[str, ...]] = {command.id: command.keys for command in COMMANDS}
-        self.keys.update({name: split_keys(keys) for name, keys in own.items()})
+        self.keys.update({name: split_keys(keys) for name, keys in own_keys.items()})
 
     def shown(self, name: str) -> str:
         """All keys of a command as a person reads them: `? F1`."""
@@ -235,18 +235,18 @@ def _key_problem(key: str) -> str:
     return ""
 
 
-def clash(own: Mapping[str, str]) -> tuple[str, str] | None:
-    """A key that two commands would share once the user's `own` keys hold: the command to blame, and why."""
+def find_clash(own_keys: Mapping[str, str]) -> tuple[str, str] | None:
+    """A key that two commands would share once the user's `own_keys` hold: the command to blame, and why."""
     owners: dict[tuple[str, str], str] = {}
-    keys = Keymap(own).keys
-    defaults = [name for name in keys if name not in own]
-    for name in (*defaults, *own):  # the user's own come last, so that one of them is to blame
+    keys = Keymap(own_keys).keys
+    defaults = [name for name in keys if name not in own_keys]
+    for name in (*defaults, *own_keys):  # the user's own come last, so that one of them is to blame
         for key in keys[name]:
             owner = _owner_after_claim(owners, name, key)
             if owner == name:
                 continue
             default = ""
-            if owner not in own:
+            if owner not in own_keys:
                 default = ", by default: give that other keys here, too"
             return name, f"{key} is a key of {owner} as well{default}"
     return None

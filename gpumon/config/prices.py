@@ -63,6 +63,7 @@ def goals_of(configured: ConfiguredGoals) -> Goals:
 
 
 def _seconds(milliseconds: float | None) -> float | None:
+    """Milliseconds in seconds; None stays None."""
     if milliseconds is None:
         return None
     return milliseconds / 1e3

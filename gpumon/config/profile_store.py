@@ -23,9 +23,11 @@ from gpumon.sizing.profile import Observed
 _SCHEMA: Final = 1
 """Version of the files."""
 _MOST_PROFILE_BYTES: Final = 4 << 20
+"""Largest file that is read."""
 _MOST_FILES: Final = 2000
 """Files that are read: each list of profiles reads all of them."""
 _LONGEST_NAME: Final = 80
+"""Characters of the name of a profile."""
 _MOST_NAMED: Final = 8
 """Names in one error."""
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
@@ -42,6 +44,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Schema(msgspec.Struct, frozen=True):
+    """The version of a file alone."""
+
     schema: int
 
 
@@ -56,7 +60,7 @@ class ProfileFolder(NamedTuple):
         return {name: stored.profile for name, stored in self.profiles.items()}
 
 
-def folder(environ: Mapping[str, str]) -> Path | None:
+def profile_folder(environ: Mapping[str, str]) -> Path | None:
     """`GPUMON_PROFILES`, else `gpumon/profiles` in the user's XDG data folder; None where no home is known."""
     place = environ.get("GPUMON_PROFILES", "")
     if place:
@@ -72,19 +76,19 @@ def folder(environ: Mapping[str, str]) -> Path | None:
     return None
 
 
-def builtin() -> dict[str, Observed]:
+def builtin_profiles() -> dict[str, Observed]:
     """The profiles that come with gpumon, by name: they can be neither replaced nor removed."""
     return {profile.name: profile for profile in guide_profiles()}
 
 
-def profiles(environ: Mapping[str, str]) -> dict[str, Observed]:
+def all_profiles(environ: Mapping[str, str]) -> dict[str, Observed]:
     """All profiles by name, those that come with gpumon too; files that cannot be read are left out. Blocks."""
-    return builtin() | stored_profiles(environ).observed()
+    return builtin_profiles() | stored_profiles(environ).observed()
 
 
 def stored_profiles(environ: Mapping[str, str]) -> ProfileFolder:
     """The user's own profiles. Blocks; never raises: what is wrong stands in `broken`."""
-    place = folder(environ)
+    place = profile_folder(environ)
     if place is None:
         return ProfileFolder({}, ())
     try:
@@ -118,7 +122,7 @@ def checked_name(text: str) -> str:
     return text
 
 
-def store(
+def store_profiles(
     new: Sequence[Observed], environ: Mapping[str, str], *, notes: Sequence[str] = (), replace: bool = False
 ) -> tuple[Path, ...]:
     """Write each profile under its name, all of them or none; returns their files. Blocks.
@@ -146,15 +150,15 @@ def store(
     return tuple(paths)
 
 
-def remove(name: str, environ: Mapping[str, str]) -> Path:
+def remove_profile(name: str, environ: Mapping[str, str]) -> Path:
     """Take a profile away; returns its file. Raises ConfigError for a name that is not there, NotSavedError."""
-    if name in builtin():
+    if name in builtin_profiles():
         raise ConfigError(f"{name} comes with gpumon and cannot be removed")
     path = _required_folder(environ) / f"{checked_name(name)}.json"
     try:
         path.unlink()
     except FileNotFoundError:
-        raise ConfigError(unknown_profile_text(name, profiles(environ))) from None
+        raise ConfigError(unknown_profile_text(name, all_profiles(environ))) from None
     except OSError as failure:
         raise NotSavedError(f"{file_name(path)} cannot be removed: {failure.strerror}") from None
     return path
@@ -165,7 +169,7 @@ def absence_reason(name: str, stored: ProfileFolder) -> str:
     for line in stored.broken:
         if line.partition(".json: ")[0].endswith(f"/{name}"):
             return line
-    return unknown_profile_text(name, {**builtin(), **stored.profiles})
+    return unknown_profile_text(name, {**builtin_profiles(), **stored.profiles})
 
 
 def unknown_profile_text(name: str, known: Mapping[str, object]) -> str:
@@ -181,7 +185,7 @@ def unknown_profile_text(name: str, known: Mapping[str, object]) -> str:
 
 def _required_folder(environ: Mapping[str, str]) -> Path:
     """The folder of profiles. Raises ConfigError where none is known."""
-    place = folder(environ)
+    place = profile_folder(environ)
     if place is None:
         raise ConfigError("no folder for profiles: set GPUMON_PROFILES, XDG_DATA_HOME or HOME")
     return place
@@ -214,7 +218,7 @@ def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
 
 def _check_reserved(stems: Sequence[str]) -> None:
     """Refuse names of profiles that come with gpumon. Raises ConfigError."""
-    builtin_names = {name.casefold() for name in builtin()}
+    builtin_names = {name.casefold() for name in builtin_profiles()}
     reserved = []
     for stem in stems:
         if stem.casefold() in builtin_names:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.config import feed_rules, keymap, urls
-from gpumon.config.checks import FieldRule, gpu_type_problem, hours_problem, same_gpu, same_hours
+from gpumon.config.checks import FieldRule, find_same_gpu, find_same_hours, gpu_type_problem, hours_problem
 from gpumon.config.errors import KeyPath
 from gpumon.config.schema import (
     Config,
@@ -18,12 +18,12 @@ from gpumon.config.schema import (
     Feed,
     Gpu,
     Host,
+    HttpServer,
     Levels,
     Model,
     PerEngine,
     Price,
     Prometheus,
-    Reached,
     Webhook,
 )
 from gpumon.specs.dimensions import used_parameters
@@ -40,14 +40,14 @@ class OpenTable(msgspec.Struct, frozen=True):
     """A table whose keys are no fields of the schema; names with dots may be written without quotes, too."""
 
     names: tuple[str, ...] = ()
-    """The names that there are; empty: `named` decides."""
+    """The names that there are; empty: `name_problem` decides."""
     problem: Callable[[str, Any], str] = lambda *_: ""
     """Fault of a name's value; empty: none."""
     clash: Callable[[Mapping[str, Any]], tuple[str, str] | None] = lambda _: None
     """The name to blame for what is wrong with all values together, and the text; None: nothing."""
     kind: Any = str
     """Type of the values."""
-    named: Callable[[str], str] = lambda _: ""
+    name_problem: Callable[[str], str] = lambda _: ""
     """Fault of a name; empty: none."""
 
 
@@ -66,7 +66,7 @@ class Rulebook(msgspec.Struct, frozen=True):
     unique: Mapping[str, tuple[tuple[str, Callable[[str], str]], ...]]
     """Keys that must differ between the entries of an array of tables, and what is compared; empty may repeat."""
     open_tables: Mapping[str, OpenTable]
-    text: Callable[[str], str]
+    text_problem: Callable[[str], str]
     """Fault of any text, whichever key it stands under; empty: none."""
     types: Mapping[str, Any] = {}
     """`Type.field` -> the annotated type that is checked in the place of the field's own."""
@@ -83,13 +83,13 @@ def _levels_faults(table: Levels) -> Faults:
 
 
 def _keyed_faults(table: Endpoint | Feed | Dcgm | Prometheus | Webhook) -> Faults:
-    """Faults of tables with an API key: two sources of the key, and those of `_reached_faults`."""
+    """Faults of tables with an API key: two sources of the key, and those of `_http_server_faults`."""
     if table.api_key_env and table.api_key_file:
         yield "api_key_file", "give one: api_key_env or api_key_file"
-    yield from _reached_faults(table)
+    yield from _http_server_faults(table)
 
 
-def _reached_faults(table: Reached) -> Faults:
+def _http_server_faults(table: HttpServer) -> Faults:
     """Faults of tables with a server that is reached over the network: a CA that nothing checks."""
     if table.tls_ca and not table.tls_verify:
         yield "tls_ca", "has no use with tls_verify = false: leave one out"
@@ -237,7 +237,7 @@ CONFIG_RULES: Final = Rulebook(
         Config: (feed_rules.faults_of_sources,),
         Dcgm: (_keyed_faults,),
         Prometheus: (_prometheus_faults,),
-        Host: (_basic_auth_faults, _reached_faults),
+        Host: (_basic_auth_faults, _http_server_faults),
         Exporter: (_exporter_faults,),
         Webhook: (_webhook_faults,),
         Model: (_model_faults,),
@@ -252,13 +252,13 @@ CONFIG_RULES: Final = Rulebook(
         "webhook": (("name", str),),
     },
     open_tables={
-        "keys": OpenTable(names=keymap.IDS, problem=keymap.keys_problem, clash=keymap.clash),
-        "quantities": OpenTable(problem=feed_rules.source_problem, named=feed_rules.quantity_problem),
+        "keys": OpenTable(names=keymap.IDS, problem=keymap.keys_problem, clash=keymap.find_clash),
+        "quantities": OpenTable(problem=feed_rules.source_problem, name_problem=feed_rules.quantity_problem),
         "gpus_per_engine": OpenTable(kind=PerEngine),
-        "by_type": OpenTable(kind=Price, named=gpu_type_problem, clash=same_gpu),
-        "kwh_hours": OpenTable(kind=Price, named=hours_problem, clash=same_hours),
+        "by_type": OpenTable(kind=Price, name_problem=gpu_type_problem, clash=find_same_gpu),
+        "kwh_hours": OpenTable(kind=Price, name_problem=hours_problem, clash=find_same_hours),
     },
-    text=_password_problem,
+    text_problem=_password_problem,
     moved={
         ("sizing", "prices"): "is [prices.by_type] now: write the prices there",
         ("sizing", "price_per_gpu_hour"): "is gpu_hour of [prices] now: write the price there",

@@ -59,7 +59,7 @@ def scenario_toml(scenario: Scenario) -> str:
     fault = _unwritable_fault(scenario)
     if fault:
         raise ConfigError(f"scenario: {fault}")
-    text = _HEAD + "".join(f"{line}\n" for line in _table(scenario, ""))
+    text = _HEAD + "".join(f"{line}\n" for line in _table_lines(scenario, ""))
     if parse_scenario(text) != scenario:
         raise ConfigError("scenario: does not read back as it was written")
     return text
@@ -135,45 +135,45 @@ def _check_together(scenario: Scenario) -> Scenario:
     return scenario
 
 
-def _table(struct: msgspec.Struct, header: str) -> Iterator[str]:
+def _table_lines(struct: msgspec.Struct, header: str) -> Iterator[str]:
     """The lines of one table, then those of the tables in it."""
     inside: list[str] = []
     for field in msgspec.structs.fields(struct):
         value = getattr(struct, field.name)
         key = f"{header}.{field.name}".removeprefix(".")
-        if not field.required and _same(value, field.default):
+        if not field.required and _is_default(value, field.default):
             continue
         if isinstance(value, msgspec.Struct):
-            inside += ["", f"[{key}]", *_table(value, key)]
+            inside += ["", f"[{key}]", *_table_lines(value, key)]
         elif not isinstance(value, tuple):
-            yield f"{field.name} = {_value(value)}"
+            yield f"{field.name} = {_value_text(value)}"
         elif field.name in _INLINE:
             yield f"{field.name} = ["
             for point in value:
-                yield f"    {_inline(point)},"
+                yield f"    {_inline_table(point)},"
             yield "]"
         else:
             for entry in value:
-                inside += ["", f"[[{key}]]", *_table(entry, key)]
+                inside += ["", f"[[{key}]]", *_table_lines(entry, key)]
     yield from inside
 
 
-def _inline(struct: msgspec.Struct) -> str:
+def _inline_table(struct: msgspec.Struct) -> str:
     """A table on one line: `{ running = 4.0, itl_s = 0.02 }`."""
     settings = []
     for field in msgspec.structs.fields(struct):
         value = getattr(struct, field.name)
-        if field.required or not _same(value, field.default):
-            settings.append(f"{field.name} = {_value(value)}")
+        if field.required or not _is_default(value, field.default):
+            settings.append(f"{field.name} = {_value_text(value)}")
     return f"{{ {', '.join(settings)} }}"
 
 
-def _same(value: Any, default: Any) -> bool:
+def _is_default(value: Any, default: Any) -> bool:
     """Whether a value is the default and may be left out. True == 1, but must be written to be refused."""
     return bool(value == default) and isinstance(value, bool) == isinstance(default, bool)
 
 
-def _value(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """One value as TOML writes it; of an Enum its value."""
     if isinstance(value, Enum):
         return toml(value.value)

@@ -41,7 +41,7 @@ _AboveZero = Annotated[float, Meta(gt=0.0, le=1e12)]
 _Length = Annotated[float, Meta(gt=0.0, le=1e9)]
 _FromZero = Annotated[float, Meta(ge=0.0, le=1e15)]
 """A figure from 0 on. The upper ends are above anything that is measured or planned."""
-_Milliseconds: Final = {name: limits for name, limits in RANGES.items() if name.endswith("_ms")}
+_MILLISECOND_RANGES: Final = {name: limits for name, limits in RANGES.items() if name.endswith("_ms")}
 
 
 def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str
 
 
 _RANGES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
-    Scenario: _within(Scenario, {**SCENARIO_RANGES, **_Milliseconds}),
+    Scenario: _within(Scenario, {**SCENARIO_RANGES, **_MILLISECOND_RANGES}),
     Server: _within(Server, SERVER_RANGES),
     Workload: {"target": _AboveZero, **_within(Workload, RANGES)},
     Disaggregated: _within(Disaggregated, DISAGGREGATED_RANGES),
@@ -88,12 +88,14 @@ def _types_by_path(kind: type[msgspec.Struct], ranges: dict[str, Any]) -> dict[s
 
 
 def _blank_problem(text: str) -> str:
+    """Fault of a text without letters; empty: none."""
     if text.strip():
         return ""
     return "must not be empty"
 
 
 def _precision_problem(name: str) -> str:
+    """Fault of the name of a precision, which may be left out; empty: none."""
     names = [precision.value for precision in Precision]
     if name in ("", *names):
         return ""
@@ -101,6 +103,7 @@ def _precision_problem(name: str) -> str:
 
 
 def _server_gpu_problem(name: str) -> str:
+    """Fault of a server's type of GPU, which must be given; empty: none."""
     if name:
         return gpu_type_problem(name)
     return 'must be the type of its GPUs, such as "H100 SXM 80GB"'
@@ -129,21 +132,25 @@ def checked_observed(observed: Observed) -> Observed:
 
 
 def _server_faults(server: Server) -> Faults:
+    """Faults of a `[[server]]`: an NVLink domain that is larger than the server."""
     if server.nvlink_gpus > server.gpus:
         yield "nvlink_gpus", "must be at most gpus"
 
 
 def _observed_faults(observed: Observed) -> Faults:
+    """Faults of a measurement: fewer GPUs than its parallelism takes."""
     if 0 < observed.gpus < observed.tp * observed.pp:
         yield "gpus", "must be at least tp x pp, or 0"
 
 
 def _speculation_faults(speculation: Speculation) -> Faults:
+    """Faults of speculation: a rate that drafts cannot reach."""
     if speculation.problem:
         yield "accepted", speculation.problem
 
 
 def _lengths_faults(lengths: Lengths) -> Faults:
+    """Faults of histograms of lengths: steps that are in no order."""
     for name in Lengths.__struct_fields__:
         fault = problem_of(getattr(lengths, name))
         if fault:
@@ -173,7 +180,7 @@ SCENARIO: Final = Rulebook(
     },
     unique={},
     open_tables={},
-    text=lambda _: "",
+    text_problem=lambda _: "",
     types={name: number for kind, ranges in _RANGES.items() for name, number in _types_by_path(kind, ranges).items()},
 )
 """Rules of a scenario file. Texts in it are names from anywhere, and nothing in it is a secret."""

@@ -32,7 +32,7 @@ class General(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     mouse: bool = True
 
 
-class Reached(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpServer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server that is asked over HTTP or HTTPS."""
 
     tls_ca: str = ""
@@ -43,7 +43,7 @@ class Reached(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     container behind a forwarded port does: Linux does not tell who owns it."""
 
 
-class Keyed(Reached, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class HttpServerWithKey(HttpServer, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A server that may want an API key, or a bearer token."""
 
     api_key_env: checks.KeyEnv = ""
@@ -54,7 +54,7 @@ class Keyed(Reached, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """User of this host whose server the key is for, besides root, gpumon's own user and the owner of the file."""
 
 
-class Endpoint(Keyed, frozen=True, forbid_unknown_fields=True):
+class Endpoint(HttpServerWithKey, frozen=True, forbid_unknown_fields=True):
     """One serving engine to poll."""
 
     url: checks.Url
@@ -99,7 +99,7 @@ class Endpoint(Keyed, frozen=True, forbid_unknown_fields=True):
     """Mean tokens in context of a running request, used where the engine does not tell."""
 
 
-class Feed(Keyed, frozen=True, forbid_unknown_fields=True):
+class Feed(HttpServerWithKey, frozen=True, forbid_unknown_fields=True):
     """Metrics of a server or a training run that gpumon has no adapter for: the user says what is what."""
 
     url: checks.Url | None = None
@@ -196,7 +196,7 @@ class Discovery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ports of this host to ask as well, though no process on a GPU leads there (a proxy in front of engines)."""
 
 
-class Dcgm(Keyed, frozen=True, forbid_unknown_fields=True):
+class Dcgm(HttpServerWithKey, frozen=True, forbid_unknown_fields=True):
     """A dcgm-exporter: it measures bandwidth and tensor activity where NVML cannot (Ampere and older)."""
 
     url: checks.UrlOrNone = ""
@@ -205,7 +205,7 @@ class Dcgm(Keyed, frozen=True, forbid_unknown_fields=True):
     """Seconds between two polls; the exporter itself measures every 30 s unless it is set otherwise."""
 
 
-class Prometheus(Keyed, frozen=True, forbid_unknown_fields=True):
+class Prometheus(HttpServerWithKey, frozen=True, forbid_unknown_fields=True):
     """A Prometheus, or what answers as one (Thanos, Mimir, VictoriaMetrics): the fleet's screen reads it."""
 
     url: checks.UrlOrNone = ""
@@ -242,7 +242,7 @@ class Fleet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     group what the fleet has."""
 
 
-class Host(Reached, frozen=True, forbid_unknown_fields=True):
+class Host(HttpServer, frozen=True, forbid_unknown_fields=True):
     """A machine of the fleet that is reached without a Prometheus: by ssh, or its `gpumon serve-metrics`."""
 
     address: checks.HostAddress
@@ -387,7 +387,7 @@ class Alert(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A program and its arguments: it gets one line of JSON on its standard input when the alert begins and ends."""
 
 
-class Webhook(Keyed, frozen=True, forbid_unknown_fields=True):
+class Webhook(HttpServerWithKey, frozen=True, forbid_unknown_fields=True):
     """A receiver of verdicts over HTTP; none by default. Its key is a bearer token, or PagerDuty's routing key."""
 
     kind: Literal["json", "slack", "pagerduty", "alertmanager"] = "json"

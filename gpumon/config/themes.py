@@ -49,12 +49,12 @@ class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: str
 
     @property
-    def named(self) -> bool:
+    def is_terminals_own(self) -> bool:
         """Whether the colours are the terminal's own."""
         return not self.background.startswith("#")
 
     @property
-    def colourless(self) -> bool:
+    def is_colourless(self) -> bool:
         """Whether there is no colour at all: every one is the terminal's default."""
         return set(msgspec.structs.astuple(self)) == {"default"}
 
@@ -68,7 +68,7 @@ _ColourText = Annotated[str, pattern_rule(rf"#[0-9A-Fa-f]{{6}}|{'|'.join(COLOUR_
 _ThemeFile = msgspec.defstruct(
     "_ThemeFile", [("base", str, ""), *((key, _ColourText, "") for key in THEME_KEYS)], frozen=True
 )
-_THEME_RULES: Final = Rulebook(_ThemeFile, fields={}, tables={}, unique={}, open_tables={}, text=lambda _: "")
+_THEME_RULES: Final = Rulebook(_ThemeFile, fields={}, tables={}, unique={}, open_tables={}, text_problem=lambda _: "")
 
 
 def load_theme(name: str, folder: Path | None = None) -> Theme:
@@ -99,10 +99,10 @@ def themes_folder(config: str) -> Path | None:
     return None
 
 
-def _theme_or_reason(name: str, own: Path | None, descendants: tuple[Path, ...]) -> Theme | str:
+def _theme_or_reason(name: str, own_folder: Path | None, descendants: tuple[Path, ...]) -> Theme | str:
     """A theme, or why there is none. `descendants`: the files that start from it, the nearest last."""
     if _NAME.fullmatch(name):
-        for folder in _folders(own):
+        for folder in _folders(own_folder):
             path = folder / f"{name}.toml"
             if descendants[-1:] == (path,):
                 continue  # the user's `default` may start from the `default` that comes with gpumon
@@ -112,9 +112,9 @@ def _theme_or_reason(name: str, own: Path | None, descendants: tuple[Path, ...])
             text = _read_theme_file(path)
             if text is not None:
                 # `read_theme` calls this function again for the theme that the file names as its base.
-                base_of = partial(_theme_or_reason, own=own, descendants=(*descendants, path))
+                base_of = partial(_theme_or_reason, own_folder=own_folder, descendants=(*descendants, path))
                 return read_theme(text, str(path), base_of)
-    return f"themes: {', '.join(known_themes(own)) or 'none is installed'}"
+    return f"themes: {', '.join(known_themes(own_folder)) or 'none is installed'}"
 
 
 def _read_theme_file(path: Path) -> str | None:

@@ -50,7 +50,7 @@ class _Reader:
         types = _types(kind, self.book)
         values = self.read_values(raw, kind, path)
         if types.keys() >= raw.keys():  # else an unknown key may be one that is needed, misspelt
-            for name in _needed(kind):
+            for name in _required_names(kind):
                 if name not in raw:
                     self.refuse(path, f"needs {name}: {allowed_values(types[name])}")
         if len(self.refused) > count_before:
@@ -83,7 +83,7 @@ class _Reader:
         """The refusal of a key that no field has; if earlier versions had it, the text says where it stands now."""
         if path in self.book.moved:
             return Refused(path, self.book.moved[path])
-        return _unknown(key, keys, path, self.book.root)
+        return _unknown_key_refusal(key, keys, path, self.book.root)
 
     def fault_of_whole(self, table: msgspec.Struct) -> tuple[str, str] | None:
         """The key and the text of the first fault of settings together: others may follow from it. None: no fault."""
@@ -151,9 +151,9 @@ class _Reader:
     def read_open_value(self, name: str, item: Any, table: OpenTable, place: KeyPath) -> Any:
         """The value of one key of a table whose keys the user chooses."""
         if table.names and name not in table.names:
-            self.refused.append(_unknown(name, table.names, place, self.book.root))
+            self.refused.append(_unknown_key_refusal(name, table.names, place, self.book.root))
             return None
-        name_fault = table.named(name)
+        name_fault = table.name_problem(name)
         if name_fault:
             return self.refuse(place, name_fault)
         value = self.read_scalar(item, table.kind, place, _NO_RULE)
@@ -176,7 +176,7 @@ class _Reader:
         except msgspec.ValidationError:
             return self.refuse(path, f"must be {allowed_values(kind)}", shown)
         if isinstance(converted, str):
-            fault = self.book.text(converted)
+            fault = self.book.text_problem(converted)
             if fault:
                 return self.refuse(path, fault, shown)
         converted = rule.read(converted)
@@ -186,7 +186,7 @@ class _Reader:
         return converted
 
 
-def _needed(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+def _required_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
     """Names of the fields that have no default; msgspec has them in front of the others."""
     return kind.__struct_fields__[: len(kind.__struct_fields__) - len(kind.__struct_defaults__)]
 
@@ -257,7 +257,7 @@ def _as_toml_values(raw: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
-def _unknown(key: str, keys: tuple[str, ...], path: KeyPath, root: type[msgspec.Struct]) -> Refused:
+def _unknown_key_refusal(key: str, keys: tuple[str, ...], path: KeyPath, root: type[msgspec.Struct]) -> Refused:
     """The refusal of an unknown key, with the nearest of the known `keys`, or of those inside the tables of `root`."""
     if key.lower().replace("-", "_") in SECRET_NAMES:
         return Refused(path, SECRET_ADVICE)
@@ -322,10 +322,10 @@ def entry_of(kind: Any) -> type[msgspec.Struct] | None:
 
 def allowed_values(kind: Any) -> str:
     """Allowed values of a field, as the end of "must be ..."; e.g. `a number from 0.25 to 3600`."""
-    return _described(inspect.type_info(kind))
+    return _describe(inspect.type_info(kind))
 
 
-def _described(info: Any) -> str:
+def _describe(info: Any) -> str:
     """Allowed values of a type, as msgspec describes it."""
     for node, describe in _DESCRIPTIONS.items():
         if isinstance(info, node):
@@ -333,7 +333,7 @@ def _described(info: Any) -> str:
     return "a value of another kind"
 
 
-def _range(info: Any) -> str:
+def _range_text(info: Any) -> str:
     """Range of a number with a blank in front, ` from 0.25 to 3600`; empty where it has none."""
     if info.ge is not None and info.le is not None:
         return f" from {info.ge:g} to {info.le:g}"
@@ -346,22 +346,23 @@ def _range(info: Any) -> str:
     return f" above {info.gt:g}"
 
 
-def _union(info: Any) -> str:
+def _union_text(info: Any) -> str:
+    """Allowed values of a type that is one of several; that there may be none is left out."""
     kinds = []
     for kind in info.types:
         if not isinstance(kind, inspect.NoneType):
-            kinds.append(_described(kind))
+            kinds.append(_describe(kind))
     return " or ".join(kinds)
 
 
 _DESCRIPTIONS: dict[type, Callable[[Any], str]] = {
-    inspect.Metadata: lambda info: _described(info.type),
+    inspect.Metadata: lambda info: _describe(info.type),
     inspect.BoolType: lambda _: "true or false",
-    inspect.IntType: lambda info: "a whole number" + _range(info),
-    inspect.FloatType: lambda info: "a number" + _range(info),
+    inspect.IntType: lambda info: "a whole number" + _range_text(info),
+    inspect.FloatType: lambda info: "a number" + _range_text(info),
     inspect.StrType: lambda _: "text in quotes",
     inspect.EnumType: lambda info: " or ".join(f'"{member.value}"' for member in info.cls),
     inspect.LiteralType: lambda info: " or ".join(f'"{value}"' for value in info.values),
-    inspect.VarTupleType: lambda info: f"a list, each {_described(info.item_type)}",
-    inspect.UnionType: _union,
+    inspect.VarTupleType: lambda info: f"a list, each {_describe(info.item_type)}",
+    inspect.UnionType: _union_text,
 }

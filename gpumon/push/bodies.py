@@ -16,18 +16,20 @@ from gpumon.triage.silence import ALERT
 
 _SCHEMA: Final = 1
 """Version of gpumon's own JSON."""
-MOST_BLOCKS: Final = 20
+MOST_SLACK_CHANGES: Final = 20
 """Changes that a Slack message shows one by one; Slack takes 50 blocks."""
-MOST_SLACK_TEXT: Final = 2400
+MOST_SLACK_CHARACTERS: Final = 2400
 """Characters of the text of one block, with its escapes; Slack takes 3000."""
 _SLACK_ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "'"}
-MOST_SUMMARY: Final = 1000
+"""Character -> what stands for it in a text for Slack: a backtick would end a code block."""
+MOST_SUMMARY_CHARACTERS: Final = 1000
 """Characters of PagerDuty's summary, which takes 1024."""
-MOST_DETAILS: Final = 50
+MOST_PAGERDUTY_CHANGES: Final = 50
 """Changes that a PagerDuty event has one by one; it takes 512 KB."""
 _HELD_REPEATS: Final = 4
 """Repeats that an Alertmanager may miss before it takes an alert for over, as Prometheus does."""
 PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
+"""URL that all events of PagerDuty go to."""
 _SEVERITIES: Final = {"critical": "critical", "warn": "warning", "note": "info"}
 """Level -> severity, which PagerDuty and the rules for Prometheus call so."""
 _STATE_WORDS: Final = {
@@ -51,7 +53,7 @@ class BodyContext(NamedTuple):
     """Seconds between two repeats; 0: none."""
 
 
-def body(kind: str, message: Message, context: BodyContext) -> bytes:
+def encode_body(kind: str, message: Message, context: BodyContext) -> bytes:
     """The body of a request, as JSON in UTF-8."""
     return msgspec.json.encode(_BODIES[kind](message, context))
 
@@ -104,9 +106,9 @@ def _json_body(message: Message, context: BodyContext) -> dict[str, Any]:
 def _slack_body(message: Message, _: BodyContext) -> dict[str, Any]:
     """The body for Slack: a summary, and a block per change."""
     blocks: list[dict[str, Any]] = [_section(slack_text(_summary(message)))]
-    for change in message.changes[:MOST_BLOCKS]:
+    for change in message.changes[:MOST_SLACK_CHANGES]:
         blocks.append(_section(_slack_change(change)))
-    left_out = len(message.changes) - MOST_BLOCKS
+    left_out = len(message.changes) - MOST_SLACK_CHANGES
     if left_out > 0:
         blocks.append(_section(f"and {left_out} more"))
     return {"text": slack_text(_headline(message)), "blocks": blocks}
@@ -122,7 +124,7 @@ def _slack_change(change: Change) -> str:
     return f"*{_level_text(change)}* `{slack_text(change.scope)}` {title}, {_STATE_WORDS[change.state]}\n```{text}```"
 
 
-def slack_text(text: str, most: int = MOST_SLACK_TEXT) -> str:
+def slack_text(text: str, most: int = MOST_SLACK_CHARACTERS) -> str:
     """Text in which Slack finds no link, no mention and no end of a code block, cut to `most` characters."""
     pieces: list[str] = []
     size = 0
@@ -147,7 +149,7 @@ def _pagerduty_body(message: Message, context: BodyContext) -> dict[str, Any]:
         return {**event, "event_action": "resolve"}
     worst = _worst_change(message.changes)
     details = {}
-    for change in message.changes[:MOST_DETAILS]:
+    for change in message.changes[:MOST_PAGERDUTY_CHANGES]:
         details[f"{change.scope}: {change.title}"] = {
             "level": change.level,
             "state": change.state.value,
@@ -160,7 +162,7 @@ def _pagerduty_body(message: Message, context: BodyContext) -> dict[str, Any]:
         "event_action": "trigger",
         "client": f"gpumon {__version__}",
         "payload": {
-            "summary": clean(f"{_headline(message)}: {worst.text}", MOST_SUMMARY),
+            "summary": clean(f"{_headline(message)}: {worst.text}", MOST_SUMMARY_CHARACTERS),
             "source": worst.host,
             "severity": _SEVERITIES[worst.level],
             "timestamp": rfc3339(worst.wall_s),

@@ -24,13 +24,12 @@ from gpumon.readings.format import period, rfc3339
 from gpumon.readings.text import clean
 
 AREA: Final = "webhook"
-_RESOLVED: Final = frozenset({"pagerduty", "alertmanager"})
-"""Kinds whose test message has to be ended, too."""
+_WITH_OPEN_ALERTS: Final = frozenset({"pagerduty", "alertmanager"})
+"""Kinds that keep an alert open until its end is sent, so that a test message has to be ended, too."""
 _SIDES: Final = {Side.DEMO: " to a simulated message", Side.TEST: " to a test message"}
 """Sender beside the gpumon of this server -> how its last answer is called."""
-
-
 _TRY: Final = "gpumon webhook --test {name!r} sends a message and shows the answer"
+"""Fix of a webhook that fails."""
 
 
 class _WebhookFiles(NamedTuple):
@@ -42,16 +41,16 @@ class _WebhookFiles(NamedTuple):
     """Every gpumon that sends now."""
     last: DeliveryOutcome | None
     """The last attempt, whoever made it."""
-    last_of: str
-    """Who made it, where that is not the gpumon of this server."""
+    last_sender: str
+    """Who made it, in words, where that is not the gpumon of this server."""
 
 
-def checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ) -> list[Check]:
+def webhook_checks(webhooks: Sequence[Webhook], environ: Mapping[str, str] = os.environ) -> list[Check]:
     """A check for each webhook: whether its URL and key can be read, who sends, and what came of it last."""
-    webhook_checks = []
+    checks = []
     for webhook, name in zip(webhooks, webhook_names(webhooks), strict=True):
-        webhook_checks.append(_check_of(webhook, name, _files_on_disk(webhook_file(environ, name, webhook))))
-    return webhook_checks
+        checks.append(_check_of(webhook, name, _files_on_disk(webhook_file(environ, name, webhook))))
+    return checks
 
 
 def _files_on_disk(path: Path | None) -> _WebhookFiles:
@@ -63,7 +62,7 @@ def _files_on_disk(path: Path | None) -> _WebhookFiles:
     if sender:
         senders.append(f"gpumon {sender} sends")
     last = kept.last
-    last_of = ""
+    last_sender = ""
     for side, words in _SIDES.items():
         other = WebhookStore(sender_file(path, side))
         answer = other.read().last
@@ -72,8 +71,8 @@ def _files_on_disk(path: Path | None) -> _WebhookFiles:
             senders.append(f"gpumon {simulator} sends what it simulates")
         if answer is not None and (last is None or answer.wall_s > last.wall_s):
             last = answer
-            last_of = words
-    return _WebhookFiles(kept, tuple(senders), last, last_of)
+            last_sender = words
+    return _WebhookFiles(kept, tuple(senders), last, last_sender)
 
 
 def _check_of(webhook: Webhook, name: str, files: _WebhookFiles) -> Check:
@@ -86,7 +85,7 @@ def _check_of(webhook: Webhook, name: str, files: _WebhookFiles) -> Check:
     failure = _failure_text(files)
     if failure:
         return Check(AREA, name, CheckState.FAIL, "; ".join((failure, *senders)), _TRY.format(name=name))
-    notes = [f"{webhook.kind}, {webhook.level} and above, to {target.shown}"]
+    notes = [f"{webhook.kind}, {webhook.level} and above, to {target.shown_url}"]
     repeat = repeat_s(webhook)
     if repeat:
         notes.append(f"sent again every {period(repeat)}")
@@ -106,7 +105,7 @@ def _failure_text(files: _WebhookFiles) -> str:
 def _last_text(files: _WebhookFiles) -> str:
     """The last answer; of a file of an older gpumon, which has none, the last delivery."""
     if files.last is not None:
-        return f"last answer{files.last_of} ({rfc3339(files.last.wall_s)}): {files.last.text}"
+        return f"last answer{files.last_sender} ({rfc3339(files.last.wall_s)}): {files.last.text}"
     if files.kept.delivered_s:
         return f"last delivery {rfc3339(files.kept.delivered_s)}"
     return "not tried"
@@ -143,7 +142,7 @@ def _test_messages(kind: str) -> list[Message]:
     host = clean(socket.gethostname(), MOST_NAME)
     incident = identity(host, f"test {now_s}")
     states = [ChangeState.BEGAN]
-    if kind in _RESOLVED:
+    if kind in _WITH_OPEN_ALERTS:
         states.append(ChangeState.ENDED)
     messages = []
     for number, state in enumerate(states):

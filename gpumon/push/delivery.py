@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from gpumon.config.schema import Webhook
-from gpumon.push.bodies import BodyContext, body
+from gpumon.push.bodies import BodyContext, encode_body
 from gpumon.push.records import DeliveryOutcome, Message
 from gpumon.push.target import UnreadableSecretError, WebhookTarget, target_of
 from gpumon.readings.text import clean
@@ -42,6 +42,8 @@ REPEAT_S: Final = 14400.0
 """Seconds between two repeats, unless the config says otherwise."""
 ALERTMANAGER_REPEAT_S: Final = 60.0
 """An Alertmanager takes an alert for over that is not sent again within minutes."""
+_MOST_RETRY_AFTER_DIGITS: Final = 9
+"""Digits of a `Retry-After` that are read: above `MOST_WAIT_S` the others change nothing."""
 
 
 class DeliveryResult(str, Enum):
@@ -103,13 +105,13 @@ class Receiver:
         fetcher = await self._fetcher_of(target)
         now_s = time.time()
         context = BodyContext(self._name, target.key, now_s, repeat_s(self._webhook))
-        content = body(self._webhook.kind, message, context)
+        content = encode_body(self._webhook.kind, message, context)
         shown = target.without_secrets(content.decode()).encode()
         try:
             answer = await fetcher.send("POST", target.url, target.headers, content, _MOST_ANSWER_BYTES)
         except FetchError as failure:
             why = failure.text.replace(MAY_LOAD, NOT_RUNNING)
-            return Attempt(DeliveryResult.AGAIN, _safe_text(target, why), sent=shown, shown_url=target.shown)
+            return Attempt(DeliveryResult.AGAIN, _safe_text(target, why), sent=shown, shown_url=target.shown_url)
         text = _safe_text(target, answer.body.decode("utf-8", "replace").strip(), MOST_ANSWER)
         answer_text = f"HTTP {answer.status}"
         if text:
@@ -119,13 +121,13 @@ class Receiver:
             answer_text = f"it answers {answer_text} ({_advice(answer.status)})"
         elif result is DeliveryResult.REFUSED:
             answer_text = f"it refuses the message with {answer_text}"
-        wait_s = wait_of(answer.retry_after, now_s)
+        wait_s = retry_after_s(answer.retry_after, now_s)
         return Attempt(
             result=result,
             text=answer_text,
             wait_s=wait_s,
             sent=shown,
-            shown_url=target.shown,
+            shown_url=target.shown_url,
             unverified=fetcher.unverified,
         )
 
@@ -195,16 +197,12 @@ def _advice(status: int) -> str:
     return _ADVICE.get(status, "see its log")
 
 
-_LONGEST_SECONDS: Final = 9
-"""Digits of a `Retry-After` that are read: above `MOST_WAIT_S` the others change nothing."""
-
-
-def wait_of(retry_after: str, now_s: float) -> float:
+def retry_after_s(retry_after: str, now_s: float) -> float:
     """Seconds that a `Retry-After` asks for, as a number or as a date; 0 where it says nothing, at most an hour."""
     text = retry_after.strip()
     seconds = 0.0
     if text.isascii() and text.isdigit():
-        seconds = float(text[:_LONGEST_SECONDS])
+        seconds = float(text[:_MOST_RETRY_AFTER_DIGITS])
     elif text:
         with contextlib.suppress(ValueError, TypeError, OverflowError):
             date = parsedate_to_datetime(text)

@@ -77,7 +77,7 @@ class Ledger:
         """Close the group window and make its message: gpumon ends."""
         self._release(now_s, self._rule.group_s)  # as if the next snapshot came after the window
 
-    def delivered(self, message: Message) -> None:
+    def take_off_queue(self, message: Message) -> None:
         """Take a message off the queue: it has arrived, or was refused for good."""
         self.kept.waiting = [waiting for waiting in self.kept.waiting if waiting.number != message.number]
 
@@ -87,32 +87,34 @@ class Ledger:
         return sum(len(message.changes) for message in self.kept.waiting)
 
     def _is_wanted(self, level: str) -> bool:
+        """Whether the webhook is told of verdicts of a level."""
         return SENT_LEVELS.index(level) <= SENT_LEVELS.index(self._rule.level)
 
     def _is_silenced(self, item: StandingItem, minute: int) -> bool:
+        """Whether a silence of the webhook holds for a verdict at a minute of the day."""
         return any(silence.covers(item.code, item.scope, minute) for silence in self._rule.silences)
 
     def _see_item(self, item: StandingItem, snapshot: Snapshot, minute: int) -> None:
         """Note a verdict that stands: as a change where it has begun, has another level, or is due again."""
-        told = self.kept.told.get(item.place)
+        told_item = self.kept.told.get(item.place)
         now_s = snapshot.wall_s
-        if told is not None:
-            told.seen_s = now_s
+        if told_item is not None:
+            told_item.seen_s = now_s
             self._inherited.discard(item.place)
-            if told.change.level == item.level and not self._is_due(told, now_s):
+            if told_item.change.level == item.level and not self._is_due(told_item, now_s):
                 return
         if self._is_silenced(item, minute):
             return
-        if told is None:
+        if told_item is None:
             self._begin(item, snapshot)
             return
-        change = change_that_began(item, snapshot, told.change.incident)
-        if told.change.level != item.level:
-            change = msgspec.structs.replace(change, state=ChangeState.LEVEL, level_before=told.change.level)
+        change = change_that_began(item, snapshot, told_item.change.incident)
+        if told_item.change.level != item.level:
+            change = msgspec.structs.replace(change, state=ChangeState.LEVEL, level_before=told_item.change.level)
         else:
             change = msgspec.structs.replace(change, state=ChangeState.STANDS)
-        told.change = change
-        told.told_s = now_s
+        told_item.change = change
+        told_item.told_s = now_s
         self._add_change(change, now_s)
 
     def _begin(self, item: StandingItem, snapshot: Snapshot) -> None:
@@ -127,31 +129,31 @@ class Ledger:
         self.kept.told[item.place] = Told(change, now_s, now_s, item.key)
         self._add_change(change, now_s)
 
-    def _is_due(self, told: Told, now_s: float) -> bool:
+    def _is_due(self, told_item: Told, now_s: float) -> bool:
         """Whether it has to be sent again; not while messages wait, which the receiver gets first."""
         repeat_s = self._rule.repeat_s
         if not repeat_s or self.kept.waiting:
             return False
-        return not 0.0 <= now_s - told.told_s < repeat_s
+        return not 0.0 <= now_s - told_item.told_s < repeat_s
 
     def _end_others(self, places: Iterable[str], snapshot: Snapshot) -> None:
         """End everything that was told and whose place is not among `places`: it does not stand any more."""
         now_s = snapshot.wall_s
         keys = keys_of(snapshot)
         for place in self.kept.told.keys() - places:
-            told = self.kept.told[place]
-            if not self._is_over(place, told, keys, now_s):
+            told_item = self.kept.told[place]
+            if not self._is_over(place, told_item, keys, now_s):
                 continue
             del self.kept.told[place]
             self._inherited.discard(place)
-            ended = msgspec.structs.replace(told.change, state=ChangeState.ENDED, wall_s=now_s, level_before="")
+            ended = msgspec.structs.replace(told_item.change, state=ChangeState.ENDED, wall_s=now_s, level_before="")
             self._add_change(ended, now_s)
 
-    def _is_over(self, place: str, told: Told, keys: Iterable[str], now_s: float) -> bool:
+    def _is_over(self, place: str, told_item: Told, keys: Iterable[str], now_s: float) -> bool:
         """Whether a verdict that does not stand now has ended: an earlier run's may come back, as a thing may."""
-        if place in self._inherited and self._watched_s < SETTLE_S[told.change.level]:
+        if place in self._inherited and self._watched_s < SETTLE_S[told_item.change.level]:
             return False
-        return told.key in keys or not 0.0 <= now_s - told.seen_s < UNLISTED_S
+        return told_item.key in keys or not 0.0 <= now_s - told_item.seen_s < UNLISTED_S
 
     def _add_change(self, change: Change, now_s: float) -> None:
         """Put a change into the group window, which it opens if it is the first."""
@@ -201,7 +203,7 @@ class Ledger:
                 news.setdefault(change.incident, []).append(change)
         for incident, incident_changes in news.items():
             self._queue(incident_changes, now_s, incident)
-        open_incidents = {told.change.incident for told in self.kept.told.values()}
+        open_incidents = {told_item.change.incident for told_item in self.kept.told.values()}
         for incident, incident_changes in ended.items():
             if incident not in open_incidents:
                 self._queue(incident_changes, now_s, incident, resolves=True)

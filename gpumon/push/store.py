@@ -25,9 +25,9 @@ from gpumon.sources.last_seen.state_folder import state_folder
 
 _MOST_STORE_BYTES: Final = 64 << 20
 """Bytes of a file that is read: sixteen times what the queue may take."""
-MOST_PID: Final = 20
+MOST_PID_BYTES: Final = 20
 """Bytes of the PID in the lock file."""
-_LONGEST_PART: Final = 40
+_MOST_NAME_CHARACTERS: Final = 40
 """Characters of a name in the name of a file."""
 
 
@@ -67,7 +67,7 @@ def sender_file(path: Path | None, side: Side) -> Path | None:
 def _file_name_part(text: str) -> str:
     """The letters, digits, `-` and `_` of a text, cut."""
     letters = [letter for letter in text if letter.isascii() and (letter.isalnum() or letter in "-_")]
-    return "".join(letters)[:_LONGEST_PART]
+    return "".join(letters)[:_MOST_NAME_CHARACTERS]
 
 
 class WebhookStore:
@@ -109,7 +109,7 @@ class WebhookStore:
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             with contextlib.suppress(ValueError):
-                return int(os.read(descriptor, MOST_PID))
+                return int(os.read(descriptor, MOST_PID_BYTES))
         except OSError:
             return 0
         finally:
@@ -144,6 +144,7 @@ class WebhookStore:
 
     @staticmethod
     def _lock_path(path: Path) -> Path:
+        """The file beside that of a webhook which the gpumon that sends holds locked."""
         return path.with_suffix(".lock")
 
 

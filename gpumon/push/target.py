@@ -11,9 +11,11 @@ from gpumon.sources.api_key import read_key
 from gpumon.sources.endpoint_url import EndpointUrl
 
 ALERTS_PATH: Final = "/api/v2/alerts"
+"""Path of an Alertmanager that takes alerts."""
 _STRUCK: Final = "***"
+"""Stands for a secret in texts."""
 _PORTS: Final = {"http": 80, "https": 443}
-_LEAST_SECRET: Final = 6
+_LEAST_SECRET_CHARACTERS: Final = 6
 """Characters of a part of a secret URL that is struck from texts: shorter ones are words."""
 
 
@@ -46,7 +48,7 @@ class WebhookTarget(NamedTuple):
         return text
 
     @property
-    def shown(self) -> str:
+    def shown_url(self) -> str:
         """The URL, if it is no secret; else where it stands."""
         if self.is_secret:
             return f"its URL of {self.server.api_key_env or self.server.api_key_file}"
@@ -56,9 +58,9 @@ class WebhookTarget(NamedTuple):
 def target_of(webhook: Webhook) -> WebhookTarget:
     """The receiver of a webhook. Raises UnreadableSecretError. It reads a file, which may block."""
     url = _url_of(webhook)
-    key = _secret(webhook.api_key_env, webhook.api_key_file, "api_key")
+    key = _read_secret(webhook.api_key_env, webhook.api_key_file, "api_key")
     is_secret = bool(webhook.url_env or webhook.url_file)
-    address = _address(url, is_secret=is_secret)
+    address = _parse_address(url, is_secret=is_secret)
     post_url = url
     if webhook.kind == "alertmanager" and not urlsplit(url).path.rstrip("/").endswith(ALERTS_PATH):
         post_url = url.rstrip("/") + ALERTS_PATH
@@ -95,11 +97,11 @@ def target_of(webhook: Webhook) -> WebhookTarget:
 
 def _url_of(webhook: Webhook) -> str:
     """The URL of a webhook, from where the config says; PagerDuty's own without one. Raises UnreadableSecretError."""
-    secret = _secret(webhook.url_env, webhook.url_file, "url")
+    secret = _read_secret(webhook.url_env, webhook.url_file, "url")
     return secret or webhook.url or PAGERDUTY_URL
 
 
-def _secret(variable: str, file: str, setting: str) -> str:
+def _read_secret(variable: str, file: str, setting: str) -> str:
     """A secret of an environment variable or a file; empty where none is named. Raises UnreadableSecretError."""
     text, fault = read_key(Endpoint(url="http://localhost", api_key_env=variable, api_key_file=file), setting)
     if fault:
@@ -107,7 +109,7 @@ def _secret(variable: str, file: str, setting: str) -> str:
     return text
 
 
-def _address(url: str, *, is_secret: bool) -> EndpointUrl:
+def _parse_address(url: str, *, is_secret: bool) -> EndpointUrl:
     """Host and port of a URL. Raises UnreadableSecretError, whose text does not repeat it."""
     where = "url"
     if is_secret:
@@ -132,6 +134,6 @@ def _secret_parts(url: str) -> list[str]:
     if split.hostname:
         parts += [split.netloc, split.hostname]
     for part in (split.path, split.query, *split.path.split("/"), *split.query.split("&")):
-        if len(part) >= _LEAST_SECRET:
+        if len(part) >= _LEAST_SECRET_CHARACTERS:
             parts.append(part)
     return parts

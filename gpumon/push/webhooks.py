@@ -42,7 +42,7 @@ _MOST_DOUBLINGS: Final = 20
 MOST_RETRY_S: Final = 300.0
 """Longest time between two retries, unless the receiver asks for more."""
 REFUSED_S: Final = 300.0
-"""How long a refused message stands among the faults."""
+"""Seconds for which a refused message stands among the faults."""
 RESULTS: Final = ("delivered", "failed", "refused", "dropped")
 """Labels of the counters: messages that arrived, attempts that failed, messages refused, changes dropped."""
 
@@ -278,7 +278,7 @@ class Channel:
                 kept.failing_since_s = kept.failing_since_s or now_s
                 kept.failure = attempt.text
                 return
-            self._ledger.delivered(message)
+            self._ledger.take_off_queue(message)
             kept.failing_since_s = 0.0
             kept.failure = ""
             self.counts[attempt.result.value] += 1

@@ -55,9 +55,9 @@ class Calibrator:
 
     async def _read_profiles(self) -> None:
         """Read the imported profiles from their files, in a thread."""
-        from gpumon.config.profile_store import profiles
+        from gpumon.config.profile_store import all_profiles
 
-        self._profiles = await asyncio.to_thread(profiles, os.environ)
+        self._profiles = await asyncio.to_thread(all_profiles, os.environ)
 
     def catalogues(self) -> Catalogues:
         """Models, GPUs, prices and imported profiles, as known by now: profiles come a moment after the start."""

@@ -261,13 +261,13 @@ class Palette:
         A terminal of 16 colours shows its own: there `ansi` stands for every theme of `#rrggbb`. Raises ConfigError
         where gpumon is not installed completely.
         """
-        if self.depth is Depth.ANSI and not theme.named:
+        if self.depth is Depth.ANSI and not theme.is_terminals_own:
             theme = load_theme("ansi")
         self.theme = theme
         tone_styles = {name: _tone_style(tone, theme, self.depth) for name, tone in TONES.items()}
         self.styles = {name: _style(style) for name, style in tone_styles.items()}
         codes = {MARKS[name]: _code(style, self.depth) for name, style in tone_styles.items()}
-        self.textures = _textures(self.ascii, theme.named or self.depth in (Depth.NONE, Depth.ANSI))
+        self.textures = _textures(self.ascii, theme.is_terminals_own or self.depth in (Depth.NONE, Depth.ANSI))
         codes[NEUTRAL] = codes[MARKS["text"]]
         self.codes = codes
         self.ground = codes[NEUTRAL].base
@@ -275,7 +275,7 @@ class Palette:
     @property
     def tinted(self) -> bool:
         """Whether tints of one hue can be told apart."""
-        return self.depth is not Depth.NONE and not self.theme.named
+        return self.depth is not Depth.NONE and not self.theme.is_terminals_own
 
     def mark(self, text: str, tone: str) -> str:
         """The mark of every cell of a text in `tone`."""
@@ -310,7 +310,7 @@ def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa
 def _tone_style(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     """How a tone looks in a theme."""
     attributes = _attributes(tone, theme, depth)
-    if depth is Depth.NONE or theme.colourless:
+    if depth is Depth.NONE or theme.is_colourless:
         return ToneStyle(None, attributes)
     if tone.tint:
         return _tinted(tone, theme, depth)
@@ -323,12 +323,12 @@ def _tone_style(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
 
 def _attributes(tone: Tone, theme: Theme, depth: Depth) -> Attributes:
     """Attributes of a tone; its own ones where there are no colours, or these do not show it."""
-    if depth is Depth.NONE or theme.colourless:
+    if depth is Depth.NONE or theme.is_colourless:
         if tone.plain is not None:
             return tone.plain
     elif tone.own is not None and _needs_own(tone, theme, depth):
         return tone.own
-    if tone.share < _DIM_BELOW and (theme.named or depth is Depth.NONE):
+    if tone.share < _DIM_BELOW and (theme.is_terminals_own or depth is Depth.NONE):
         return ("dim",)
     return ("bold",) if tone.bold else ()
 
@@ -337,7 +337,7 @@ def _colours(tone: Tone, theme: Theme, depth: Depth) -> tuple[str, str]:
     """Foreground and ground; the terminal's own colours do not mix."""
     colour = _theme_colour(tone.colour, theme)
     ground = _theme_colour(tone.ground, theme)
-    if theme.named:
+    if theme.is_terminals_own:
         return colour, theme.background if tone in _TWO_STAGES else ground
     share = tone.share
     if depth is Depth.PALETTE and tone.coarse_share:
@@ -350,7 +350,7 @@ def _colours(tone: Tone, theme: Theme, depth: Depth) -> tuple[str, str]:
 def _needs_own(tone: Tone, theme: Theme, depth: Depth) -> bool:
     """Whether colours alone do not show a tone: the row under the cursor without a ground, and named colours."""
     if tone.ground != "selected":
-        return theme.named
+        return theme.is_terminals_own
     return _ground_codes(theme.selected, depth) == _ground_codes(theme.background, depth)
 
 
@@ -364,14 +364,14 @@ def _theme_colour(name: str, theme: Theme) -> str:
         colour: str = getattr(theme, name)
         return colour
     first, second, share = _MIXED_COLOURS[name]
-    if theme.named:
+    if theme.is_terminals_own:
         return _theme_colour(first, theme)
     return _mixed(_theme_colour(first, theme), _theme_colour(second, theme), share)
 
 
 def _tinted(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     """A tint, and the text on it."""
-    if theme.named:
+    if theme.is_terminals_own:
         return ToneStyle((theme.foreground, theme.background), ())
     ground = _mixed(getattr(theme, tone.ground), theme.background, tone.tint)
     return ToneStyle((_text_on(_in_depth(ground, depth)), ground), ())

@@ -22,12 +22,14 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 class Admission:
     """Credentials that a request has to bring with it."""
 
-    def __init__(self, key: str, names: tuple[str, ...], public: str) -> None:
-        """`names`: hosts besides loopback's, where another address is listened at. `public`: of a reverse proxy."""
+    def __init__(self, key: str, names: tuple[str, ...], public_url: str) -> None:
+        """`names`: hosts besides loopback's, where another address is listened at. `public_url`: that of a
+        reverse proxy in front; empty: there is none."""
         self.key = key
-        self.public = public
-        self._remote = bool(names)
-        proxy = urlsplit(public)
+        self.public_url = public_url
+        self._is_remote = bool(names)
+        """Whether another address than loopback's is listened at."""
+        proxy = urlsplit(public_url)
         self._names = {*_LOOPBACK, *names}
         if proxy.hostname:
             self._names.add(proxy.hostname)
@@ -50,7 +52,7 @@ class Admission:
     def _is_served_name(self, host: str) -> bool:
         """Whether a `Host` header names this server; elsewhere than on loopback any address may be its own."""
         name = host_in_header(host)
-        return name in self._names or (self._remote and _is_address(name))
+        return name in self._names or (self._is_remote and _is_address(name))
 
 
 def _is_address(name: str) -> bool:

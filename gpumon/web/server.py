@@ -21,7 +21,7 @@ from gpumon.deadline import timeout
 from gpumon.web.admission import Admission
 
 MOST_TABS: Final = 8
-"""Each is a process that reads the GPUs and the engines by itself."""
+"""Most tabs that are open at once: each is a process that reads the GPUs and the engines by itself."""
 MOST_COLUMNS: Final = 1000
 """Most columns, and most lines, of a screen that a browser may ask for."""
 _USUAL_COLUMNS: Final = 80
@@ -32,9 +32,9 @@ _HEARTBEAT_S: Final = 15.0
 """Seconds between two pings of a browser: a connection that answers none is closed."""
 _STOP_S: Final = 4.0
 """Longest wait for a process whose tab has gone; gpumon itself needs a fraction of it."""
-_MOST_MESSAGE: Final = 1 << 16
+_MOST_MESSAGE_BYTES: Final = 1 << 16
 """Bytes of a message from the browser: keys, and what is pasted."""
-_HERE: Final = Path(__file__).resolve().parent
+_FOLDER: Final = Path(__file__).resolve().parent
 _ENVIRONMENT: Final = {
     "TEXTUAL_DRIVER": "gpumon.tui.browser:BrowserDriver",
     "TERM": "xterm-256color",
@@ -44,7 +44,7 @@ _ENVIRONMENT: Final = {
 """Abilities of xterm.js in the page, whatever the terminal of the server has."""
 _TERMINAL_VARIABLES: Final = ("STY", "TMUX", "TEXTUAL")
 """Variables of the terminal that the server was started in, which would be wrong of the page."""
-_HEADERS: Final = {
+_SECURITY_HEADERS: Final = {
     "X-Frame-Options": "DENY",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -54,7 +54,7 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:;"
     " connect-src 'self' ws://{0} wss://{0}; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 )
-"""Nothing from elsewhere, and in no page of somebody else."""
+"""Content security policy: nothing from elsewhere, and in no page of somebody else. `{0}`: the host asked for."""
 _FULL: Final = f"{MOST_TABS} tabs are open already, and each is a gpumon of its own: close one, and load this again\n"
 _NO_KEY: Final = "open the link that gpumon web printed, with its key\n"
 
@@ -163,7 +163,7 @@ class Tabs(Server):
         super().__init__("", title="gpumon")
         self._words = tuple(command)
         self._admission = admission
-        self._open: set[web.WebSocketResponse] = set()
+        self._open_websockets: set[web.WebSocketResponse] = set()
 
     def application(self) -> web.Application:
         """The web application with all its routes."""
@@ -185,30 +185,30 @@ class Tabs(Server):
         """Refuse requests that the admission refuses, and give every other answer the headers of security."""
         refusal = self._admission.refusal(request.headers)
         if refusal:
-            return web.Response(status=403, text=f"{refusal}\n", headers=_HEADERS)
+            return web.Response(status=403, text=f"{refusal}\n", headers=_SECURITY_HEADERS)
         response = await handler(request)
         if not response.prepared:  # the headers of a websocket have been sent
-            response.headers.update({**_HEADERS, "Content-Security-Policy": _POLICY.format(request.host)})
+            response.headers.update({**_SECURITY_HEADERS, "Content-Security-Policy": _POLICY.format(request.host)})
         return response
 
     async def _page(self, _: web.Request) -> web.StreamResponse:
         """The page of a tab, if one more may be opened."""
-        if len(self._open) >= MOST_TABS:
+        if len(self._open_websockets) >= MOST_TABS:
             return web.Response(status=503, text=_FULL)
-        return web.FileResponse(_HERE / "page.html")
+        return web.FileResponse(_FOLDER / "page.html")
 
     async def _script(self, _: web.Request) -> web.StreamResponse:
         """The script of the page."""
-        return web.FileResponse(_HERE / "page.js")
+        return web.FileResponse(_FOLDER / "page.js")
 
     async def _tab(self, request: web.Request) -> web.StreamResponse:
         """The websocket of a tab; returns when the tab or its process has ended."""
         if not self._admission.admits(request.match_info["key"]):
             return web.Response(status=403, text=_NO_KEY)
-        if len(self._open) >= MOST_TABS:
+        if len(self._open_websockets) >= MOST_TABS:
             return web.Response(status=503, text=_FULL)
-        websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_S, max_msg_size=_MOST_MESSAGE)
-        self._open.add(websocket)
+        websocket = web.WebSocketResponse(heartbeat=_HEARTBEAT_S, max_msg_size=_MOST_MESSAGE_BYTES)
+        self._open_websockets.add(websocket)
         try:
             await websocket.prepare(request)
             await self._run_tab(
@@ -217,7 +217,7 @@ class Tabs(Server):
                 height=to_int(request.query.get("height", ""), _USUAL_LINES),
             )
         finally:
-            self._open.discard(websocket)
+            self._open_websockets.discard(websocket)
         return websocket
 
     async def _run_tab(self, websocket: web.WebSocketResponse, *, width: int, height: int) -> None:
@@ -233,7 +233,7 @@ class Tabs(Server):
 
     async def _close_all(self, _: web.Application) -> None:
         """Close all tabs: the server ends."""
-        await asyncio.gather(*(websocket.close() for websocket in self._open))
+        await asyncio.gather(*(websocket.close() for websocket in self._open_websockets))
 
 
 async def _end_on_hang_up(_: web.Application) -> None:

@@ -419,7 +419,7 @@ def test_loopback_is_what_no_other_host_reaches() -> None:
 
 def test_names_behind_a_proxy_and_on_the_network() -> None:
     proxied = Admission("k", (), public_url("https://gpu.example.com/gpumon/"))
-    assert proxied.public == "https://gpu.example.com/gpumon"
+    assert proxied.public_url == "https://gpu.example.com/gpumon"
     good = ("gpu.example.com", "127.0.0.1:8484", "localhost:9000", "[::1]:8484")
     assert not any(proxied.refusal({"Host": host, "Origin": "https://gpu.example.com"}) for host in good)
     assert proxied.refusal({"Host": "gpu.example.com", "Origin": "https://gpu.example.com.evil"})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tomli
 
-from gpumon.config.effective import effective
+from gpumon.config.effective import effective_toml
 from gpumon.config.load import load
 
 
@@ -17,7 +17,7 @@ def test_it_loads_to_the_same_settings(tmp_path: Path) -> None:
         'context_tokens = 10\n[[model]]\nmatch = "m"\nparams_b = 1\nlayers = 16\nhidden = 2048\nheads = 32\n'
     )
     loaded = load(str(path), {"GPUMON_ASCII": "1"})
-    text = effective(loaded)
+    text = effective_toml(loaded)
     again = tmp_path / "again.toml"
     again.write_text(text, encoding="utf-8")
     assert load(str(again), {}).config == loaded.config
@@ -26,7 +26,7 @@ def test_it_loads_to_the_same_settings(tmp_path: Path) -> None:
 def test_it_names_the_file_and_who_set_what(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text("general.interval_s = 5\n")
-    lines = effective(load(str(path), {"GPUMON_ASCII": "1", "GPUMON_ENDPOINTS": "http://h"})).splitlines()
+    lines = effective_toml(load(str(path), {"GPUMON_ASCII": "1", "GPUMON_ENDPOINTS": "http://h"})).splitlines()
     assert lines[0] == f"# config file: {path}"
     assert "interval_s = 5.0  # file" in lines
     assert "engine_interval_s = 2.0" in lines
@@ -38,7 +38,7 @@ def test_own_keys_are_named_and_load_again(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('[keys]\npane.next = "y"\nzoom = ""\n[levels]\nkv_warn = 0.5\n')
     loaded = load(str(path), {})
-    text = effective(loaded)
+    text = effective_toml(loaded)
     assert '"pane.next" = "y"  # file' in text
     assert "kv_warn = 0.5  # file" in text
     path.write_text(text)
@@ -49,7 +49,7 @@ def test_prices_are_named_and_load_again(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
     path.write_text('[prices]\nby_type = {"H100 SXM 80GB" = 2.49, L40S = 1}\nkwh = 0.3\n')
     loaded = load(str(path), {})
-    text = effective(loaded)
+    text = effective_toml(loaded)
     assert '[prices.by_type]\n"H100 SXM 80GB" = 2.49  # file\n"L40S" = 1.0  # file\n' in text
     assert "kwh = 0.3  # file" in text
     path.write_text(text)
@@ -57,4 +57,4 @@ def test_prices_are_named_and_load_again(tmp_path: Path) -> None:
 
 
 def test_the_defaults_are_toml() -> None:
-    assert tomli.loads(effective(load("", {})))["general"]["theme"] == "default"
+    assert tomli.loads(effective_toml(load("", {})))["general"]["theme"] == "default"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpumon.config.effective import effective
+from gpumon.config.effective import effective_toml
 from gpumon.config.errors import ConfigError
 from gpumon.config.feed_rules import ALLOWED, FEED_QUANTITIES, MetricType, shared_sources
 from gpumon.config.load import load
@@ -71,6 +71,6 @@ def test_the_settings_in_effect_show_them_and_can_be_read_again(tmp_path: Path):
     path = tmp_path / "config.toml"
     path.write_text(TWO, encoding="utf-8")
     loaded = load(str(path), {})
-    shown = effective(loaded)
+    shown = effective_toml(loaded)
     assert 'decode_tokens = "my:tokens{a=\\"b\\"}"' in shown
     assert read(shown, tmp_path).feed == loaded.config.feed

@@ -12,7 +12,7 @@ from gpumon.config.keymap import (
     KEY_NAMES,
     NEEDED_COMMANDS,
     Keymap,
-    clash,
+    find_clash,
     keys_problem,
     shown_key,
     split_keys,
@@ -25,7 +25,7 @@ def test_the_defaults_are_keys_and_no_two_commands_share_one() -> None:
     for command in COMMANDS:
         assert keys_problem(command.id, ",".join(command.keys)) == "", command.id
         assert command.does
-    assert clash({}) is None
+    assert find_clash({}) is None
 
 
 @each_row("name", sorted(NEEDED_COMMANDS))
@@ -69,26 +69,29 @@ def test_names_are_read_in_any_case_and_characters_are_not() -> None:
 
 
 def test_two_commands_may_exchange_their_keys() -> None:
-    assert clash({"zoom": "o", "sort": "z"}) is None
-    assert clash({"zoom": "o"}) == ("zoom", "o is a key of sort as well, by default: give that other keys here, too")
-    assert clash({"zoom": "x", "sort": "x"}) in [
+    assert find_clash({"zoom": "o", "sort": "z"}) is None
+    assert find_clash({"zoom": "o"}) == (
+        "zoom",
+        "o is a key of sort as well, by default: give that other keys here, too",
+    )
+    assert find_clash({"zoom": "x", "sort": "x"}) in [
         ("sort", "x is a key of zoom as well"),
         ("zoom", "x is a key of sort as well"),
     ]
 
 
 def test_a_panel_has_keys_of_its_own_but_not_those_that_lead_out_of_it() -> None:
-    assert clash({"sizing.add": "o"}) is None
-    assert clash({"zoom": "d"}) is None
-    assert clash({"sizing.add": "d"}) == (
+    assert find_clash({"sizing.add": "o"}) is None
+    assert find_clash({"zoom": "d"}) is None
+    assert find_clash({"sizing.add": "d"}) == (
         "sizing.add",
         "d is a key of sizing.double as well, by default: give that other keys here, too",
     )
-    assert clash({"sizing.add": "q"}) == (
+    assert find_clash({"sizing.add": "q"}) == (
         "sizing.add",
         "q is a key of quit as well, by default: give that other keys here, too",
     )
-    assert clash({"help": "a", "sizing.add": "o"}) is None
+    assert find_clash({"help": "a", "sizing.add": "o"}) is None
     assert keys_problem("sizing.add", "5") == "5 begins a number there"
     assert keys_problem("zoom", "5") == ""
 
@@ -113,7 +116,7 @@ def test_own_keys_take_the_place_of_the_defaults() -> None:
     )
 )
 def test_a_clash_names_a_command_of_the_users_own_with_a_shared_key(own: dict[str, str]) -> None:
-    found = clash(own)
+    found = find_clash(own)
     scopes = {command.id: command.scope for command in COMMANDS}
     everywhere = {"", *scopes.values()}
     taken = [

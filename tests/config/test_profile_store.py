@@ -11,13 +11,13 @@ import pytest
 from gpumon.config.errors import ConfigError
 from gpumon.config.profile_store import (
     absence_reason,
-    builtin,
+    all_profiles,
+    builtin_profiles,
     checked_name,
-    folder,
-    profiles,
-    remove,
+    profile_folder,
+    remove_profile,
     safe_name,
-    store,
+    store_profiles,
     stored_profiles,
 )
 from gpumon.config.save import NotSavedError
@@ -47,52 +47,52 @@ def place(environ: dict[str, str]) -> Path:
 
 
 def test_the_folder_is_the_variable_then_xdg_then_home() -> None:
-    assert folder({"GPUMON_PROFILES": "/a", "XDG_DATA_HOME": "/b", "HOME": "/c"}) == Path("/a")
-    assert folder({"XDG_DATA_HOME": "/b", "HOME": "/c"}) == Path("/b/gpumon/profiles")
-    assert folder({"XDG_DATA_HOME": "relative", "HOME": "/c"}) == Path("/c/.local/share/gpumon/profiles")
-    assert folder({}) is None
-    assert profiles({}) == builtin()
+    assert profile_folder({"GPUMON_PROFILES": "/a", "XDG_DATA_HOME": "/b", "HOME": "/c"}) == Path("/a")
+    assert profile_folder({"XDG_DATA_HOME": "/b", "HOME": "/c"}) == Path("/b/gpumon/profiles")
+    assert profile_folder({"XDG_DATA_HOME": "relative", "HOME": "/c"}) == Path("/c/.local/share/gpumon/profiles")
+    assert profile_folder({}) is None
+    assert all_profiles({}) == builtin_profiles()
     with pytest.raises(ConfigError, match="set GPUMON_PROFILES"):
-        store([SWEPT], {})
+        store_profiles([SWEPT], {})
 
 
 def test_what_is_stored_comes_back_exactly(environ: dict[str, str]) -> None:
-    (path,) = store([SWEPT], environ, notes=("a note",))
+    (path,) = store_profiles([SWEPT], environ, notes=("a note",))
     assert path == place(environ) / "mine.json"
-    assert profiles(environ)["mine"] == SWEPT
+    assert all_profiles(environ)["mine"] == SWEPT
     assert stored_profiles(environ).profiles["mine"].notes == ("a note",)
     assert json.loads(path.read_text())["schema"] == 1
     assert [each.name for each in place(environ).iterdir()] == ["mine.json"]
 
 
 def test_the_guides_tables_are_there_and_stay(environ: dict[str, str]) -> None:
-    assert profiles(environ)["guide-nemo-5b"].memory_bytes == 12.41e9
-    assert profiles(environ)["guide-nemo-20b"].concurrency == 16.0
+    assert all_profiles(environ)["guide-nemo-5b"].memory_bytes == 12.41e9
+    assert all_profiles(environ)["guide-nemo-20b"].concurrency == 16.0
     with pytest.raises(ConfigError, match="comes with gpumon and cannot be removed"):
-        remove("guide-nemo-5b", environ)
+        remove_profile("guide-nemo-5b", environ)
     with pytest.raises(ConfigError, match="belongs to a profile that comes with gpumon"):
-        store([replace(SWEPT, name="Guide-NeMo-5B")], environ, replace=True)
+        store_profiles([replace(SWEPT, name="Guide-NeMo-5B")], environ, replace=True)
 
 
 def test_a_taken_name_is_refused_without_replace(environ: dict[str, str]) -> None:
-    store([SWEPT], environ)
+    store_profiles([SWEPT], environ)
     other = replace(SWEPT, model="other")
     with pytest.raises(ConfigError, match=r"mine: a profile of this name is there; --replace overwrites"):
-        store([replace(SWEPT, name="new"), other], environ)
+        store_profiles([replace(SWEPT, name="new"), other], environ)
     assert sorted(stored_profiles(environ).profiles) == ["mine"]
-    assert profiles(environ)["mine"].model == "Qwen/Qwen3-32B"
-    store([other], environ, replace=True)
-    assert profiles(environ)["mine"].model == "other"
+    assert all_profiles(environ)["mine"].model == "Qwen/Qwen3-32B"
+    store_profiles([other], environ, replace=True)
+    assert all_profiles(environ)["mine"].model == "other"
     with pytest.raises(ConfigError, match="in other letter case"):
-        store([replace(SWEPT, name="MINE")], environ, replace=True)
+        store_profiles([replace(SWEPT, name="MINE")], environ, replace=True)
     with pytest.raises(ConfigError, match="two profiles of this name"):
-        store([replace(SWEPT, name="a"), replace(SWEPT, name="A")], environ)
+        store_profiles([replace(SWEPT, name="a"), replace(SWEPT, name="A")], environ)
 
 
 def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(NotSavedError, match=r"profiles/mine\.json cannot be written: Not a directory"):
-        store([SWEPT], {"GPUMON_PROFILES": str(tmp_path / "file" / "profiles")})
+        store_profiles([SWEPT], {"GPUMON_PROFILES": str(tmp_path / "file" / "profiles")})
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes into a folder that is read-only")
@@ -100,7 +100,7 @@ def test_a_folder_that_is_read_only_is_named(environ: dict[str, str]) -> None:
     place(environ).mkdir()
     place(environ).chmod(0o500)
     with pytest.raises(NotSavedError, match="cannot be written: Permission denied"):
-        store([SWEPT], environ)
+        store_profiles([SWEPT], environ)
 
 
 BROKEN = {
@@ -133,7 +133,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_file_that_can_not_be_read_is_named_and_the_others_still_work(environ: dict[str, str], name: str) -> None:
-    store([SWEPT], environ)
+    store_profiles([SWEPT], environ)
     content, why = BROKEN[name]
     (place(environ) / name).write_bytes(content)
     found = stored_profiles(environ)
@@ -141,7 +141,7 @@ def test_a_file_that_can_not_be_read_is_named_and_the_others_still_work(environ:
     (line,) = found.broken
     assert name in line
     assert why in line
-    assert "mine" in profiles(environ)
+    assert "mine" in all_profiles(environ)
 
 
 def test_a_pipe_is_no_profile_and_is_not_waited_for(environ: dict[str, str]) -> None:
@@ -152,12 +152,12 @@ def test_a_pipe_is_no_profile_and_is_not_waited_for(environ: dict[str, str]) -> 
 
 def test_what_could_not_be_read_again_is_not_stored(environ: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match=r"^profile other: gpus = 1: must be at least tp x pp, or 0$"):
-        store([SWEPT, replace(SWEPT, name="other", gpus=1, tp=2)], environ)
+        store_profiles([SWEPT, replace(SWEPT, name="other", gpus=1, tp=2)], environ)
     assert not place(environ).exists()
 
 
 def test_a_profile_that_is_absent_is_explained(environ: dict[str, str]) -> None:
-    store([SWEPT], environ)
+    store_profiles([SWEPT], environ)
     (place(environ) / "cut.json").write_text("{")
     stored = stored_profiles(environ)
     assert absence_reason("mime", stored) == "there is no profile 'mime'; did you mean mine?"
@@ -168,7 +168,7 @@ def test_a_profile_that_is_absent_is_explained(environ: dict[str, str]) -> None:
 
 
 def test_other_files_and_unfinished_ones_are_no_profiles(environ: dict[str, str]) -> None:
-    store([SWEPT], environ)
+    store_profiles([SWEPT], environ)
     (place(environ) / ".mine.json.123.abc").write_text("{")
     (place(environ) / ".hidden.json").write_text("{")
     (place(environ) / "README.md").write_text("x")
@@ -180,20 +180,20 @@ def test_other_files_and_unfinished_ones_are_no_profiles(environ: dict[str, str]
 
 
 def test_removing(environ: dict[str, str]) -> None:
-    store([SWEPT], environ)
+    store_profiles([SWEPT], environ)
     with pytest.raises(ConfigError, match="there is no profile 'mime'; did you mean mine"):
-        remove("mime", environ)
+        remove_profile("mime", environ)
     with pytest.raises(ConfigError, match="is no name for a profile"):
-        remove("../mine", environ)
-    assert remove("mine", environ) == place(environ) / "mine.json"
-    assert profiles(environ) == builtin()
+        remove_profile("../mine", environ)
+    assert remove_profile("mine", environ) == place(environ) / "mine.json"
+    assert all_profiles(environ) == builtin_profiles()
 
 
 def test_texts_of_a_file_are_made_safe_to_print(environ: dict[str, str]) -> None:
     place(environ).mkdir()
     evil = {"schema": 1, "profile": {"origin": "sweep", "name": "x", "model": "a\x1b[2J", "tool": "\u202e"}}
     (place(environ) / "evil.json").write_text(json.dumps(evil))
-    found = profiles(environ)["evil"]
+    found = all_profiles(environ)["evil"]
     assert (found.name, found.model, found.tool) == ("evil", "a\\x1b[2J", "\\u202e")
 
 
@@ -234,6 +234,6 @@ def test_where_the_disk_refuses_one_profile_none_of_them_is_left(
 
     monkeypatch.setattr(os, "fsync", full_at_the_second_file)
     with pytest.raises(NotSavedError, match="No space left on device"):
-        store([SWEPT, replace(SWEPT, name="other")], environ)
+        store_profiles([SWEPT, replace(SWEPT, name="other")], environ)
     assert len(calls) == 3
     assert list(place(environ).iterdir()) == []

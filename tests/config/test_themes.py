@@ -62,14 +62,14 @@ def test_every_shipped_theme_has_the_same_keys_with_colours_of_one_kind(name: st
     theme = load_theme(name)
     assert asdict(theme) == raw
     named = {value in COLOUR_NAMES for value in raw.values()}
-    assert named == {theme.named}
-    assert theme.colourless is (name == "mono")
+    assert named == {theme.is_terminals_own}
+    assert theme.is_colourless is (name == "mono")
 
 
 def test_themes_of_each_kind_come_with_gpumon() -> None:
     assert {"default", "ansi", "high-contrast", "light", "mono"} <= set(SHIPPED)
-    assert load_theme("ansi").named
-    assert not load_theme("default").named
+    assert load_theme("ansi").is_terminals_own
+    assert not load_theme("default").is_terminals_own
 
 
 def test_the_arithmetic_is_right() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gpumon.config.profile_store import builtin
+from gpumon.config.profile_store import builtin_profiles
 from gpumon.outputs.profiles import encode, import_result, list_profiles, profile_as_json, show_profile
 from gpumon.readings.format import cells
 from gpumon.sizing.profile import Observed, Origin
@@ -34,7 +34,7 @@ def test_text_is_ascii_and_narrow() -> None:
 
 
 def test_a_profile_without_points_has_its_facts() -> None:
-    guide = builtin()
+    guide = builtin_profiles()
     assert "(comes with gpumon)" in show_profile(guide["guide-nemo-5b"], (), is_builtin=True)
     assert "memory        12.41 GB" in show_profile(guide["guide-nemo-5b"], (), is_builtin=True)
     bare = Observed(origin=Origin.SWEEP, name="bare", model="m")
@@ -42,19 +42,19 @@ def test_a_profile_without_points_has_its_facts() -> None:
 
 
 def test_the_list_has_the_users_own_first_and_names_broken_files() -> None:
-    own = builtin() | {"zebra": replace(SWEEP, name="zebra")}
-    lines = list_profiles(own, frozenset(builtin()), ["/x/cut.json: is no profile"]).splitlines()
+    own = builtin_profiles() | {"zebra": replace(SWEEP, name="zebra")}
+    lines = list_profiles(own, frozenset(builtin_profiles()), ["/x/cut.json: is no profile"]).splitlines()
     assert lines[0].split() == ["NAME", "MODEL", "GPU", "LENGTHS", "CONC", "TOK/S", "ITL", "HOLDS", "FROM"]
     assert lines[1].startswith("zebra")
     assert "5000/500" in lines[1]
     assert lines[-1] == "not read: /x/cut.json: is no profile"
-    shipped = list_profiles(builtin(), frozenset(builtin()), ())
+    shipped = list_profiles(builtin_profiles(), frozenset(builtin_profiles()), ())
     assert "none is imported yet" in shipped
     assert "LENGTHS" not in shipped, "a column without any figure"
 
 
 def test_a_column_without_data_is_left_out_and_each_row_says_what_it_holds() -> None:
-    lines = list_profiles(builtin(), frozenset(builtin()), ()).splitlines()
+    lines = list_profiles(builtin_profiles(), frozenset(builtin_profiles()), ()).splitlines()
     assert lines[0].split() == ["NAME", "MODEL", "GPU", "CONC", "HOLDS", "FROM"]
     row = next(line for line in lines if line.startswith("guide-nemo-5b "))
     assert "1 point, memory 12.4 GB" in row
@@ -76,7 +76,9 @@ def test_json_has_the_observed_fields_and_the_knee() -> None:
 @each_row("width", [60, 80, 100])
 def test_no_line_is_wider_than_it_may_be_and_names_stay_whole(width: int) -> None:
     own = {"日本語-" + "x" * 30: replace(SWEEP, model="m" * 90, tool="t" * 90), "b": replace(SWEEP, gpu="", gpus=2)}
-    listing = list_profiles(own | builtin(), frozenset(builtin()), ["/x/cut.json: " + "why " * 60], width=width)
+    listing = list_profiles(
+        own | builtin_profiles(), frozenset(builtin_profiles()), ["/x/cut.json: " + "why " * 60], width=width
+    )
     pages = (
         listing,
         show_profile(SWEEP, ("a note " * 40,), width=width),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gpumon.push.bodies import MOST_BLOCKS, BodyContext, body, slack_text
+from gpumon.push.bodies import MOST_SLACK_CHANGES, BodyContext, encode_body, slack_text
 from gpumon.push.ledger import Ledger, WebhookRule
 from gpumon.push.records import KeptState, Message
 from gpumon.readings.verdict import Level, Verdict
@@ -26,7 +26,7 @@ def messages(*moments: tuple[Verdict, ...], by_incident: bool = False) -> list[M
 
 def bodies(kind: str, *moments: tuple[Verdict, ...]) -> list[Any]:
     waiting = messages(*moments, by_incident=kind == "pagerduty")
-    return [json.loads(body(kind, message, CONTEXT)) for message in waiting]
+    return [json.loads(encode_body(kind, message, CONTEXT)) for message in waiting]
 
 
 def test_the_own_body_has_codes_figures_and_texts() -> None:
@@ -51,7 +51,7 @@ def test_slack_gets_blocks_within_its_limits_and_a_text_for_the_notification() -
     (sent,) = bodies("slack", storm(40))
     assert sent["text"] == f"CRITICAL gpu 0: throttled, +39 more ({moment(0.0).host.name})"
     assert sent["blocks"][0]["text"]["text"] == f"40 began on {moment(0.0).host.name}"
-    assert len(sent["blocks"]) == MOST_BLOCKS + 2
+    assert len(sent["blocks"]) == MOST_SLACK_CHANGES + 2
     assert sent["blocks"][-1]["text"]["text"] == "and 20 more"
     assert "*CRITICAL* `gpu 0` throttled, began" in sent["blocks"][1]["text"]["text"]
 
@@ -76,8 +76,8 @@ def test_a_phone_is_told_what_is_simulated_and_what_still_stands() -> None:
         now = moment(after_s, KV_FULL, simulated=True)
         ledger.see(replace(now, host=replace(now.host, name="vm (simulated load)")), 0)
         for message in list(ledger.kept.waiting):
-            sent = json.loads(body("slack", message, CONTEXT))
-            ledger.delivered(message)
+            sent = json.loads(encode_body("slack", message, CONTEXT))
+            ledger.take_off_queue(message)
     assert sent["text"] == f"SIMULATED WARN {KV_FULL.scope}: KV cache full, still stands (vm)"
 
 

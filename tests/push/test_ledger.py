@@ -90,7 +90,7 @@ def test_what_stands_is_sent_again_but_not_while_messages_wait() -> None:
     see(made, 0.0, KV_FULL)
     see(made, 61.0, KV_FULL)
     assert len(told(made)) == 1
-    made.delivered(made.kept.waiting[0])
+    made.take_off_queue(made.kept.waiting[0])
     see(made, 62.0, KV_FULL)
     see(made, 63.0, KV_FULL)
     assert told(made) == [[("stands", "kv_cache_full", "warn")]]

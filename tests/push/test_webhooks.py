@@ -16,8 +16,8 @@ import pytest
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Webhook
 from gpumon.push import webhooks as module
-from gpumon.push.checks import checks
-from gpumon.push.delivery import MOST_WAIT_S, wait_of
+from gpumon.push.checks import webhook_checks
+from gpumon.push.delivery import MOST_WAIT_S, retry_after_s
 from gpumon.push.ledger import Ledger
 from gpumon.push.records import KeptState
 from gpumon.push.store import WebhookStore
@@ -123,7 +123,7 @@ def test_a_dead_receiver_loses_nothing_and_is_said(program: Callable[..., Progra
         running.see(THROTTLED)
         assert running.samples()["gpumon_webhook_up"] == 0.0
         assert running.samples()["gpumon_webhook_waiting_changes"] == 3.0
-        assert wait_until(lambda: checks((own(server, name="ops"),))[0].state is CheckState.FAIL)
+        assert wait_until(lambda: webhook_checks((own(server, name="ops"),))[0].state is CheckState.FAIL)
         server.listen()
         assert wait_until(lambda: running.fault() == "")
         assert wait_until(lambda: len(server.states()) == 3)
@@ -165,7 +165,7 @@ def test_a_receiver_that_asks_for_time_gets_it(program: Callable[..., Program]) 
     ],
 )
 def test_retry_after_is_a_number_or_a_date(text: str, seconds: float) -> None:
-    assert wait_of(text, START_S) == seconds
+    assert retry_after_s(text, START_S) == seconds
 
 
 def test_a_receiver_that_hangs_holds_nothing_up(program: Callable[..., Program]) -> None:
@@ -236,7 +236,7 @@ def test_of_two_programs_one_sends_and_the_other_goes_on_after_it(
         second.see(KV_FULL)
         assert wait_until(lambda: server.states() == ["began kv_cache_full"])
         second.see(KV_FULL, THROTTLED)
-        (check,) = checks((own(server),))
+        (check,) = webhook_checks((own(server),))
         assert "sends" in check.text
         assert "gpumon_webhook_up" not in second.samples(), "the one that sends knows"
         assert first.samples()["gpumon_webhook_up"] == 1.0
@@ -256,7 +256,7 @@ def test_a_secret_url_stands_nowhere(program: Callable[..., Program], tmp_path: 
         webhook = Webhook(kind="slack", url_file=str(file), group_s=0.0, retry_s=0.1)
         running = program(webhook).started(KV_FULL)
         assert wait_until(lambda: "HTTP 403" in running.fault())
-        texts = [running.fault(), *running.lines, checks((webhook,))[0].text]
+        texts = [running.fault(), *running.lines, webhook_checks((webhook,))[0].text]
         server.refuse()
         assert wait_until(lambda: "nothing listens on its server: it does not run" in running.fault())
         texts += [running.fault()]
@@ -396,14 +396,14 @@ def test_a_bug_of_ours_costs_one_webhook_and_is_said(program: Callable[..., Prog
 def test_a_webhook_that_was_not_tried_is_said_and_then_its_last_answer(program: Callable[..., Program]) -> None:
     with Receiver(Reply(200, b"thanks"), Reply(400, b"no")) as server:
         webhook = own(server)
-        (check,) = checks((webhook,))
+        (check,) = webhook_checks((webhook,))
         assert (check.state, check.text.split("; ")[-2:]) == (CheckState.OK, ["no gpumon sends now", "not tried"])
         running = program(webhook).started(KV_FULL)
-        assert wait_until(lambda: checks((webhook,))[0].text.endswith("Z): HTTP 200: thanks"))
-        assert f"gpumon {os.getpid()} sends; last answer (20" in checks((webhook,))[0].text
+        assert wait_until(lambda: webhook_checks((webhook,))[0].text.endswith("Z): HTTP 200: thanks"))
+        assert f"gpumon {os.getpid()} sends; last answer (20" in webhook_checks((webhook,))[0].text
         running.see(KV_FULL, THROTTLED)
-        assert wait_until(lambda: checks((webhook,))[0].state is CheckState.FAIL)
-        assert "it refuses the message with HTTP 400: no" in checks((webhook,))[0].text
+        assert wait_until(lambda: webhook_checks((webhook,))[0].state is CheckState.FAIL)
+        assert "it refuses the message with HTTP 400: no" in webhook_checks((webhook,))[0].text
 
 
 def test_a_simulated_server_is_sent_only_where_that_is_asked_for() -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gpumon.config.profile_store import builtin
+from gpumon.config.profile_store import builtin_profiles
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.sizing.calibration import Calibration
@@ -68,7 +68,7 @@ class Still:
     def catalogues(self) -> Catalogues:
         """The packaged catalogues, and what runs here."""
         own = own_models(self._snapshot) if self._snapshot is not None else {}
-        return Catalogues(gpu_catalogue(), llm_catalogue(), own, builtin(), {"H100 SXM5 80GB": 2.5})
+        return Catalogues(gpu_catalogue(), llm_catalogue(), own, builtin_profiles(), {"H100 SXM5 80GB": 2.5})
 
     def set_interval(self, seconds: float) -> None:
         """Keep it."""

@@ -21,7 +21,7 @@ from tests.records import replace
 
 CONSOLE = Console()
 THEMES = {name: load_theme(name) for name in known_themes()}
-HEX = sorted(name for name, theme in THEMES.items() if not theme.named)
+HEX = sorted(name for name, theme in THEMES.items() if not theme.is_terminals_own)
 COLOURFUL = (Depth.TRUE, Depth.PALETTE)
 LEVELS = ("ok", "warn", "critical")
 CURVES = ("sm", "mfu", "mbu", "tokens")

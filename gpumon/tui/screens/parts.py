@@ -122,7 +122,7 @@ class PartsScreen(Protocol):
 def colour_textual(app: App[Result], palette: Palette) -> None:
     """Give Textual's own parts (questions, notices, the command palette) the colours of the theme."""
     theme = palette.theme
-    if theme.named:  # the terminal's own colours
+    if theme.is_terminals_own:  # the terminal's own colours
         app.theme = "ansi-dark"
         return
     name = f"gpumon-{hash(theme):x}"
