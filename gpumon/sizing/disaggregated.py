@@ -17,7 +17,8 @@ from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading
 from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.answer import NOT_GIVEN, DisaggregatedPlan, PoolPlan, Source
-from gpumon.sizing.instance import Instance, resolve
+from gpumon.sizing.instance import Instance
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.roofline import layers_s, prompt_s
 from gpumon.sizing.scenario import Catalogues, Disaggregated, Scenario, Workload
 from gpumon.sizing.search import INFEASIBLE, MOST_INSTANCES, Demand, demand_at_own_tp

@@ -19,9 +19,10 @@ from gpumon.sizing.capacity import (
     planned_load,
     unknown_model,
 )
-from gpumon.sizing.instance import Instance, resolve
+from gpumon.sizing.instance import Instance
 from gpumon.sizing.placement import InstanceBlock
 from gpumon.sizing.profile import Origin
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.specs.gpu import GpuSpec
 from gpumon.specs.llm import LlmSpec

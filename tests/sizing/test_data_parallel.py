@@ -6,9 +6,9 @@ import pytest
 
 from gpumon.efficiency.traffic import kv_bytes_per_token
 from gpumon.sizing import memory
-from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
 from gpumon.sizing.plan import plan
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.roofline import InstanceSetting, step_cost
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.specs.llm import LlmSpec

@@ -11,10 +11,10 @@ from gpumon.efficiency.traffic import kv_bytes_per_token
 from gpumon.sizing.accuracy import REACHED
 from gpumon.sizing.answer import DisaggregatedPlan, WorkloadPlan
 from gpumon.sizing.disaggregated import MOST_BUSY, NOT_MEASURED, PROMPTS_ALONE, Prefill
-from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.roofline import InstanceSetting, layers_s, prompt_s, roofline
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload, with_disaggregation
 from gpumon.specs.llm import LlmSpec

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gpumon.sizing.answer import LimitKind, Source, WorkloadPlan
-from gpumon.sizing.instance import SAME_MIX
 from gpumon.sizing.live import from_live
+from gpumon.sizing.measured_instance import SAME_MIX
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
 from gpumon.sizing.scenario import Scenario, Server, Workload

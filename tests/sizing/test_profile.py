@@ -7,9 +7,9 @@ from typing import Any
 
 from gpumon.readings.snapshot import Engine
 from gpumon.sizing.calibration import MOST_REPLICAS, Calibration
-from gpumon.sizing.instance import resolve
 from gpumon.sizing.live import from_live
 from gpumon.sizing.profile import Observed, Origin, Point, best_profile
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.versions import Newest, Version
 from tests.each_row import each_row

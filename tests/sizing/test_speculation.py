@@ -6,9 +6,10 @@ import pytest
 
 from gpumon.efficiency.flops import decode_flops_per_token
 from gpumon.sizing.accuracy import REACHED
-from gpumon.sizing.instance import resolve, speculation_of
 from gpumon.sizing.latency import NO_SPECULATION, Speculation
+from gpumon.sizing.measured_instance import speculation_of
 from gpumon.sizing.plan import plan
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.roofline import layers_s, prompt_s, roofline, step_cost
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.records import replace

@@ -7,10 +7,10 @@ import pytest
 from gpumon.readings.missing import Missing
 from gpumon.sizing.answer import LimitKind, WorkloadPlan
 from gpumon.sizing.fit import LatencySample, tail_of
-from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Curve
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Point
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.scenario import Scenario, Server
 from tests.each_row import each_row
 from tests.records import replace

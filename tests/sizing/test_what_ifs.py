@@ -9,9 +9,9 @@ import pytest
 
 from gpumon.sizing.accuracy import first_token_cost
 from gpumon.sizing.answer import LimitKind, WorkloadPlan
-from gpumon.sizing.instance import resolve
 from gpumon.sizing.plan import plan
 from gpumon.sizing.profile import Observed, Origin, Point
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.each_row import each_row
 from tests.records import replace

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpumon.readings.missing import Missing
-from gpumon.sizing.instance import resolve
 from gpumon.sizing.latency import Mix
+from gpumon.sizing.resolve import resolve
 from gpumon.sizing.roofline import InstanceSetting, roofline
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sizing.simulate.experiment import Conditions, simulate

@@ -1,0 +1,333 @@
+"""Latencies of an instance, each from the best source: typed, a fit of what it did, a re-scaled fit, the roofline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from statistics import median
+from typing import Final, NamedTuple, TypeVar
+
+from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured_reason
+from gpumon.sizing.answer import Source
+from gpumon.sizing.first_token import FirstToken, engine_of, estimated, measured, typed
+from gpumon.sizing.fit import Fitted, LatencySample, calibrated_ttft, fit, points_below_knee, tail_of
+from gpumon.sizing.instance import Instance, engine_to_size
+from gpumon.sizing.latency import NO_SPECULATION, Curve, Tail, TtftLine
+from gpumon.sizing.measured_instance import MeasuredInstance, same_size, speculation_of
+from gpumon.sizing.profile import Observed, Origin
+from gpumon.sizing.roofline import (
+    InstanceSetting,
+    Prompt,
+    layers_s,
+    prefill_tokens_per_s,
+    rescale,
+    roofline,
+    ttft_line,
+    ttft_line_of,
+    weight_read_s,
+)
+from gpumon.specs.llm import Reach
+
+T = TypeVar("T")
+
+_LEAST_ITL_RATIO: Final = 0.5
+"""Share of the time to read the weights at the peak bandwidth that no ITL is below (sizing fact sheet, 1.4)."""
+_LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
+"""Load levels that a fit needs: those of a running engine are noisier than those of a load test."""
+_COMPUTED: Final = "aiconfigurator"
+"""Tool whose sweeps are computed, not measured."""
+
+
+class _FittedLatencies(NamedTuple):
+    """Latencies of the measured instance, fitted to the points of its profile."""
+
+    itl: Fitted | str
+    """A text: why there is no fit."""
+    ttft: TtftLine | None
+    itl_tail: Tail
+    ttft_tail: Tail
+
+
+def with_latencies(bare: Instance, measured_instance: MeasuredInstance | None) -> Instance:
+    """The instance with its latencies from the first source there is: a fit of it, a re-scaled fit, the roofline.
+
+    `bare`: the instance without latencies. `measured_instance`: the one that its profile is of, if it has a profile.
+    """
+    workload = bare.workload
+    measured_setting = None
+    measured_engine = ""
+    if measured_instance is not None:
+        measured_setting = measured_instance.setting
+        measured_engine = engine_of(measured_instance.seen.tool)
+    formula = _ttft_formula(measured_engine, measured_setting)
+    fitted = None
+    fitted_ttft = None
+    ttft_tail = Tail()
+    instance = bare
+    if bare.seen is not None:
+        measured_roofline = _or_none(roofline, measured_setting)
+        fitted = _fit_latencies(bare.seen, measured_roofline, _least_itl_s(measured_setting), formula)
+        fitted_ttft = fitted.ttft
+        ttft_tail = fitted.ttft_tail
+        if bare.seen.points:
+            instance = _with_fit(bare, bare.seen, fitted.itl, measured_setting)
+    if instance.curve is None and bare.setting is not None:
+        instance = _with_roofline(instance, bare.setting)
+    if workload.capacity_per_instance:
+        instance = instance._replace(source=Source.TYPED, band=NO_BAND)
+    instance = instance._replace(
+        itl_tail=_itl_tail(workload.itl_tail_ratio, fitted),
+        first=_first_token_of(bare, fitted_ttft, formula),
+        ttft_tail=ttft_tail,
+        prefill_tokens_per_s=workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, bare.setting),
+    )
+    return _with_honest_bands(instance)
+
+
+def _least_itl_s(setting: InstanceSetting | None) -> float:
+    """The least ITL that a fit may have: a share of the time that its weights take to read; 0 if that is not known."""
+    return _LEAST_ITL_RATIO * (_or_none(weight_read_s, setting) or 0.0)
+
+
+@lru_cache(maxsize=256)
+def _fit_latencies(seen: Observed, roof: Curve | None, floor_s: float, formula: TtftLine | None) -> _FittedLatencies:
+    """Fit the latencies of a profile.
+
+    It is cached, as each keystroke asks about the same profile: that takes 1 ms with 64 points, more for a MoE.
+    """
+    itl = fit(seen.points, roof=roof, floor_s=floor_s, least_buckets=_LEAST_BUCKETS[seen.origin])
+    ttft = calibrated_ttft(formula, seen.points)
+    itl_samples = _samples((point.running, point.itl_s, point.itl_p95_s) for point in seen.points)
+    below_knee = points_below_knee(seen.points)
+    ttft_samples = _samples((point.running, point.ttft_s, point.ttft_p95_s) for point in below_knee)
+    curve = None
+    if not isinstance(itl, str):
+        curve = itl.curve
+    return _FittedLatencies(
+        itl=itl,
+        ttft=ttft,
+        itl_tail=tail_of(itl_samples, curve, seen.itl_tail_ratio),
+        ttft_tail=tail_of(ttft_samples, ttft, seen.ttft_tail_ratio),
+    )
+
+
+def _samples(figures: Iterable[tuple[float, float | None, float | None]]) -> list[LatencySample]:
+    """Samples of the points that have both a mean and a p95."""
+    samples = []
+    for running, mean_s, p95_s in figures:
+        if mean_s and p95_s:
+            samples.append(LatencySample(running, mean_s, p95_s))
+    return samples
+
+
+def _itl_tail(typed_ratio: float | None, fitted: _FittedLatencies | None) -> Tail:
+    """p95 / mean of the ITL: typed, or else as the measured points have it."""
+    if typed_ratio is not None:
+        return Tail(typed_ratio or 1.0, known=True)
+    if fitted is not None:
+        return fitted.itl_tail
+    return Tail()
+
+
+def _with_fit(
+    bare: Instance, seen: Observed, fitted: Fitted | str, measured_setting: InstanceSetting | None
+) -> Instance:
+    """The instance with the fit of a profile, re-scaled if it was measured elsewhere.
+
+    Without a curve, and with a note, where there is no fit, or it cannot be re-scaled.
+    """
+    if isinstance(fitted, str):
+        return bare._replace(notes=(fitted,))
+    if bare.alike and bare.same_mix and bare.speculation == speculation_of(seen):
+        return _with_own_fit(bare, seen, fitted, measured_setting)
+    origin = f"{seen.gpus or 1}x {seen.gpu or 'unknown GPU'}"
+    return _with_rescaled_fit(bare, origin, fitted, measured_setting)
+
+
+def _with_own_fit(bare: Instance, seen: Observed, fitted: Fitted, measured_setting: InstanceSetting | None) -> Instance:
+    """The instance with the fit of the same server and mix of lengths."""
+    setting = bare.setting
+    curve = fitted.curve
+    if measured_setting is not None and setting is not None and measured_setting != setting:
+        # Re-scaled to lengths a little off, too: else the answer had a step where they count as another mix.
+        try:
+            curve = rescale(fitted.curve, measured_setting, setting, fitted.high)
+        except ValueError:
+            curve = fitted.curve
+    notes = list[str]()
+    if not seen.gpu:
+        gpu = "what is planned with"
+        if bare.gpu is not None:
+            gpu = bare.gpu.name
+        notes.append(f"the GPU that it ran on is not known: assumed to be {gpu}")
+    source = Source.SWEEP
+    if seen.origin is Origin.LIVE:
+        source = Source.MEASURED
+    return bare._replace(curve=curve, fitted=fitted, source=source, band=fitted.band, notes=tuple(notes))
+
+
+def _with_rescaled_fit(
+    bare: Instance, origin: str, fitted: Fitted, measured_setting: InstanceSetting | None
+) -> Instance:
+    """The instance with a fit from other hardware (`origin`) or other lengths, re-scaled by the roofline."""
+    setting = bare.setting
+    if measured_setting is None or setting is None:
+        note = f"measured on {origin}, which cannot be re-scaled: dimensions or lengths are unknown"
+        return bare._replace(notes=(note,))
+    try:
+        curve = rescale(fitted.curve, measured_setting, setting, fitted.high)
+    except ValueError as wrong:
+        return bare._replace(notes=(f"not re-scaled: {wrong}",))
+    own_fit = None
+    if bare.alike:
+        own_fit = fitted
+    return bare._replace(
+        curve=curve,
+        fitted=own_fit,
+        source=Source.RESCALED,
+        band=_rescaled_band(fitted.band, measured_setting, setting),
+        notes=(f"re-scaled from {origin}: the same ratio to the roofline as measured there",),
+    )
+
+
+def _rescaled_band(band: Band, measured_setting: InstanceSetting, setting: InstanceSetting) -> Band:
+    """The errors of a fit, joined with those of each step from the measured server to the planned one."""
+    measured_llm = measured_setting.llm
+    measured_precisions = (measured_llm.precision, measured_llm.kv_precision)
+    differs = {
+        "itl": not same_size(measured_llm, setting.llm),
+        "gpu": measured_setting.gpu.name != setting.gpu.name,
+        "precision": measured_precisions != (setting.llm.precision, setting.llm.kv_precision),
+        "tp": measured_setting.tp != setting.tp,
+        "mix": measured_setting.mix != setting.mix,
+    }
+    for step, is_other in differs.items():
+        if is_other:
+            band = band.union(band_of(step, 1, bool(setting.llm.experts)))
+    return band
+
+
+def _with_roofline(instance: Instance, setting: InstanceSetting) -> Instance:
+    """The instance with the curve of the roofline; with a note where a figure for that is lacking."""
+    kind = "itl"
+    if setting.expert_gpus:
+        kind = "itl dp"
+    try:
+        band = band_of(kind, setting.tp, bool(setting.llm.experts))
+        return instance._replace(curve=roofline(setting), source=Source.ROOFLINE, band=band)
+    except ValueError as wrong:
+        return instance._replace(notes=(*instance.notes, f"no roofline: {wrong}"))
+
+
+def _with_honest_bands(instance: Instance) -> Instance:
+    """The instance without error bands, and with notes, where these are those of servers unlike it."""
+    notes = []
+    if instance.speculation != speculation_of(instance.seen) and instance.curve is not None:
+        notes.append(_speculation_note(instance))
+    unlike = _unlike_measured(instance)
+    if unlike and instance.source in (Source.ROOFLINE, Source.RESCALED):
+        notes.append(f"ITL without an error band: estimate by roofline, {unlike}")
+    band = instance.band
+    if notes:
+        band = NO_BAND
+    first = instance.first
+    if unlike and not first.decides:
+        first = first._replace(band=NO_BAND)
+    if band and _is_computed(instance):
+        band = NO_BAND
+        notes.append(f"without an error band: {_COMPUTED} computes its figures, nobody measured them")
+    return instance._replace(band=band, first=first, notes=(*instance.notes, *notes))
+
+
+def _unlike_measured(instance: Instance) -> str:
+    """Why the errors of the reference servers say nothing about this one; empty where they do."""
+    if instance.gpu is None:
+        return ""
+    llm = instance.llm
+    indexed = llm is not None and llm.attention_layers(Reach.INDEX) > 0
+    return unmeasured_reason(instance.gpu.architecture, instance.pp, instance.dp, instance.tp, indexed)
+
+
+def _is_computed(instance: Instance) -> bool:
+    """Whether its latencies stand on a sweep that was computed."""
+    seen = instance.seen
+    return seen is not None and _COMPUTED in seen.tool.lower() and instance.source is not Source.TYPED
+
+
+def _speculation_note(instance: Instance) -> str:
+    """The note on the ITL of a speculation that was not measured."""
+    speculation = instance.speculation
+    if speculation == NO_SPECULATION:
+        return "without speculation: not measured, estimate by roofline"
+    kept = f"{speculation.accepted:g} of {speculation.tokens:g} drafted tokens kept"
+    return f"speculation ({kept}) not measured: estimate by roofline, without the time of the drafter"
+
+
+def _first_token_of(bare: Instance, fitted_line: TtftLine | None, formula: TtftLine | None) -> FirstToken:
+    """TTFT over the requests in flight, from the best source: typed, measured, re-scaled, a formula.
+
+    `fitted_line` and `formula` are those of the measured instance.
+    """
+    seen = bare.seen
+    engine = engine_to_size(bare.workload, seen)
+    typed_tokens_per_s = bare.workload.prefill_tokens_per_s
+    if typed_tokens_per_s is not None and bare.prompt_tokens is not None:
+        return _typed_first_token(bare, bare.prompt_tokens, typed_tokens_per_s, engine)
+    line = _ttft_formula(engine, bare.setting)
+    if seen is None:
+        return estimated(line, bare.setting, engine)
+    if _is_measured_here(bare, seen, engine) and (bare.same_mix or formula is None):
+        return measured(line, seen.points, bare.setting, engine)
+    if line is None or formula is None or fitted_line is None:
+        return estimated(line, bare.setting, engine)
+    usual = _usual_running(seen)
+    moved = fitted_line.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
+    return _rescaled_first_token(bare, moved, measured(formula, seen.points, bare.setting, engine), engine)
+
+
+def _rescaled_first_token(bare: Instance, moved: TtftLine, own: FirstToken, engine: str) -> FirstToken:
+    """TTFT of a line that was re-scaled from the measured server, whose TTFT is `own`.
+
+    It decides about a goal if the lengths alone differ.
+    """
+    if not bare.alike or not own.decides or bare.setting is None:
+        return estimated(moved, bare.setting, engine, "re-scaled from what was measured elsewhere")
+    band = own.band.union(band_of("mix", 1, bool(bare.setting.llm.experts)))
+    return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
+
+
+def _typed_first_token(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
+    """TTFT by a typed prefill rate in tokens/s of one stage: a prompt passes the stages one after the other."""
+    new_tokens = prompt_tokens * (1.0 - bare.hit_ratio)
+    fixed_s = 0.0
+    if bare.setting is not None:
+        fixed_s = layers_s(bare.setting)
+    prompt = Prompt(new_tokens, alone_s=new_tokens / rate * bare.pp, layers_s=fixed_s)
+    return typed(ttft_line_of(prompt, engine))
+
+
+def _is_measured_here(bare: Instance, seen: Observed, engine: str) -> bool:
+    """Whether a profile was measured on this very instance and engine."""
+    return bare.alike and engine == engine_of(seen.tool)
+
+
+def _usual_running(seen: Observed) -> float:
+    """Median of the running sequences over the points of a profile; 1 where it has none."""
+    if not seen.points:
+        return 1.0
+    return median(point.running for point in seen.points)
+
+
+def _ttft_formula(engine: str, setting: InstanceSetting | None) -> TtftLine | None:
+    """TTFT of an engine from dimensions alone; None where something is not known."""
+    return _or_none(lambda known: ttft_line(known, engine), setting)
+
+
+def _or_none(formula: Callable[[InstanceSetting], T], setting: InstanceSetting | None) -> T | None:
+    """Result of a formula; None without a setting, or where a figure of it is lacking."""
+    if setting is None:
+        return None
+    try:
+        return formula(setting)
+    except ValueError:
+        return None

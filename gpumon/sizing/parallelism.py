@@ -1,0 +1,158 @@
+"""Parallelism of an instance: typed, or measured, or the smallest that holds the model."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gpumon.efficiency.lengths import KV_SHARE
+from gpumon.sizing import memory
+from gpumon.sizing.instance import engine_to_size
+from gpumon.sizing.profile import Observed
+from gpumon.sizing.scenario import Scenario, Server, Workload
+from gpumon.specs.gpu import GpuSpec
+from gpumon.specs.llm import LlmSpec
+
+
+class Parallelism(NamedTuple):
+    """How an instance is split over its GPUs."""
+
+    tp: int
+    pp: int
+    fitting_tps: tuple[int, ...]
+    """TPs that hold the model, among which a plan searches; empty where they are not known."""
+
+
+class _ModelOnServer(NamedTuple):
+    """A model on GPUs of one NVLink domain of a server."""
+
+    llm: LlmSpec
+    gpu_memory_bytes: float
+    domain: int
+    """GPUs of an NVLink domain."""
+    usable_ratio: float
+    """Share of a GPU's memory that engines may take."""
+    pp: int
+    startup: memory.Startup
+
+    def fitting_tps(self, kv_tokens: float, dp: int = 1) -> tuple[int, ...] | str:
+        """The TPs that hold the weights and so many tokens of KV cache, or the reason why none does."""
+        return memory.tensor_parallels(
+            self.llm,
+            self.gpu_memory_bytes,
+            domain=self.domain,
+            usable_ratio=self.usable_ratio,
+            context_tokens=kv_tokens,
+            pp=self.pp,
+            dp=dp,
+            startup=self.startup,
+        )
+
+
+def parallelism_of(
+    workload: Workload, seen: Observed | None, llm: LlmSpec | None, gpu: GpuSpec, server: Server, scenario: Scenario,
+    *, context_tokens: float,
+) -> Parallelism:  # fmt: skip
+    """TP and PP of an instance: typed, or measured, or else the smallest TP that holds the model.
+
+    On another GPU the measured TP stays unless that GPU holds too little. `context_tokens`: those of a request. Raises
+    ValueError where no TP holds the model, or where engines refuse the typed one.
+    """
+    dp = workload.dp or 1
+    _check_ranks(llm, dp)
+    pp = workload.pp or _measured_pp(seen, dp)
+    measured_tp = _measured_tp(seen, pp, dp)
+    fitting: tuple[int, ...] | str = ()
+    # A typed memory or capacity is the user's word for what an instance holds.
+    if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
+        model = _ModelOnServer(
+            llm=llm,
+            gpu_memory_bytes=gpu.memory_bytes,
+            domain=min(server.nvlink_gpus or server.gpus, server.gpus),
+            usable_ratio=scenario.usable_memory_ratio,
+            pp=pp,
+            startup=memory.startup_of(gpu, engine_to_size(workload, seen)),
+        )
+        fitting = _fitting_tps(model, _pool_to_hold(seen, measured_tp), context_tokens, dp)
+        if workload.tp:
+            _check_even(llm, workload.tp, measured_tp)
+    if workload.tp:
+        tp = workload.tp
+    else:
+        on_measured_gpu = seen is not None and seen.gpu in ("", gpu.name)
+        tp = _untyped_tp(measured_tp, fitting, on_measured_gpu=on_measured_gpu)
+    if isinstance(fitting, str):
+        return Parallelism(tp, pp, ())
+    return Parallelism(tp, pp, fitting)
+
+
+def _fitting_tps(
+    model: _ModelOnServer, pool_tokens: float | None, context_tokens: float, dp: int
+) -> tuple[int, ...] | str:
+    """The TPs that hold the model with a measured KV pool, or else with one request; or the reason why none does.
+
+    `pool_tokens`: None where there is no pool to hold. `context_tokens`: those of a request.
+    """
+    if pool_tokens:
+        holding_pool = model.fitting_tps(pool_tokens)
+        if holding_pool and not isinstance(holding_pool, str):
+            return holding_pool
+    return model.fitting_tps(context_tokens / KV_SHARE, dp)
+
+
+def _pool_to_hold(seen: Observed | None, measured_tp: int) -> float | None:
+    """Tokens of a measured KV pool, if it is not known on how many GPUs it lies: they have to hold it. Else None."""
+    if seen is None or measured_tp:
+        return None
+    return seen.kv_pool_tokens
+
+
+def _check_ranks(llm: LlmSpec | None, dp: int) -> None:
+    """Raises ValueError for data-parallel ranks of a model that has nothing to share among them."""
+    if dp == 1 or (llm is not None and llm.experts):
+        return
+    reason = "nobody knows of this model"
+    if llm is not None:
+        reason = "this model has none of"
+    raise ValueError(f"DP {dp}: data-parallel ranks share experts, which {reason}; ask for more instances")
+
+
+def _untyped_tp(measured_tp: int, fitting: tuple[int, ...] | str, *, on_measured_gpu: bool) -> int:
+    """The measured TP, unless it holds too little on another GPU; else the smallest that holds the model.
+
+    `fitting`: the TPs that hold the model, rising, or the reason why none does, with which ValueError is raised then.
+    """
+    if measured_tp and on_measured_gpu:
+        return measured_tp
+    if isinstance(fitting, str):
+        raise ValueError(fitting)
+    if not fitting:
+        return max(measured_tp, 1)
+    return max(measured_tp, fitting[0])
+
+
+def _measured_pp(seen: Observed | None, dp: int) -> int:
+    """Pipeline stages of a profile; 1 where there is none, or where data-parallel ranks are asked for."""
+    if seen is None or dp != 1:
+        return 1
+    return seen.parallel[1]
+
+
+def _measured_tp(seen: Observed | None, pp: int, dp: int) -> int:
+    """TP of a profile; 0 where it is not known, or was measured without these data-parallel ranks."""
+    if seen is None:
+        return 0
+    tp = seen.tp
+    if not tp and seen.gpus:
+        tp = max(1, seen.gpus // pp)
+    if dp > 1 and seen.gpus != tp * dp:
+        return 0
+    return tp
+
+
+def _check_even(llm: LlmSpec, tp: int, measured_tp: int) -> None:
+    """Raises ValueError where engines refuse to split the model so. A measured TP works, as it ran."""
+    if tp == measured_tp:
+        return
+    problem = memory.tp_problem(llm, tp)
+    if problem:
+        raise ValueError(problem)
