@@ -1,12 +1,14 @@
 """What makes a reader stop, over the whole program: there is none of it.
 
 Branches are those of McCabe's count; a nested conditional is a conditional expression inside another; paired
-assignments give several names their own values in one line.
+assignments give several names their own values in one line; a fragment is a docstring that begins in the middle of a
+sentence.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from tests.architecture.parsed import MODULES, PACKAGE, nodes_of
@@ -14,6 +16,7 @@ from tests.each_row import each_row
 
 MOST_BRANCHES = 15
 BRANCHING = (ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.Assert, ast.comprehension)
+MIDDLE_OF_A_SENTENCE = re.compile(r"(Of|That|Those|Whose|What|Where|Because)\b")
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
@@ -70,13 +73,27 @@ def paired(nodes: Iterable[ast.AST]) -> list[int]:
     return lines
 
 
+def fragments(nodes: Iterable[ast.AST]) -> list[int]:
+    """Lines of texts that stand alone, as docstrings do, and begin in the middle of a sentence."""
+    lines: list[int] = []
+    for node in nodes:
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant):
+            continue
+        text = node.value.value
+        if isinstance(text, str) and MIDDLE_OF_A_SENTENCE.match(text):
+            lines.append(node.lineno)
+    return lines
+
+
 def test_no_function_has_many_branches() -> None:
     found = [place for place, function in functions() if branches(function) > MOST_BRANCHES]
     assert found == []
 
 
-@each_row("count", [nested, paired], named=["nested", "paired"])
-def test_a_line_has_one_decision_and_one_assignment(count: Callable[[Iterable[ast.AST]], list[int]]) -> None:
+@each_row("count", [nested, paired, fragments], named=["nested", "paired", "fragments"])
+def test_a_line_has_one_decision_and_one_assignment_and_a_docstring_is_a_sentence(
+    count: Callable[[Iterable[ast.AST]], list[int]],
+) -> None:
     found = [f"{path.relative_to(PACKAGE)}:{line}" for path in MODULES for line in count(nodes_of(path))]
     assert found == []
 
@@ -88,3 +105,4 @@ def test_the_counts_see_what_they_count() -> None:
     assert paired(nodes) == [2]
     assert nested(nodes) == [4]
     assert branches(tree.body[0]) == 4
+    assert fragments(ast.walk(ast.parse('"""That it is."""\nSIZE = 1\n"""Whatever it is."""\n'))) == [1]
