@@ -66,7 +66,7 @@ def test_a_row_that_began_without_gpus_follows_the_engine_that_has_some():
     calibration.take(at(0, engine(8.0, "d", **UNPLACED)))
     scenario = from_live(at(0, engine(8.0, "d", **UNPLACED)), calibration.observed())
     calibration.take(at(5, *fleet(), gpus=tuple(gpu(index, name) for index, name in enumerate("abcc"))))
-    (workload,) = Version.of(scenario, runs=True).with_newest(Newest(calibration.observed())).scenario.workload
+    (workload,) = Version.of_what_runs(scenario).with_newest(Newest(calibration.observed())).scenario.workload
     assert workload.seen is not None
     assert workload.seen.gpus == 1
 

@@ -18,7 +18,8 @@ TARGET = FieldPlace("workload", 0, field("workload", "target"))
 
 
 def of(target: float, *, runs: bool = False) -> Version:
-    return Version.of(Scenario(workload=(Workload("m", target),)), runs=runs)
+    make = Version.of_what_runs if runs else Version.of_file
+    return make(Scenario(workload=(Workload("m", target),)))
 
 
 def targets(version: Version) -> list[float]:
@@ -73,9 +74,9 @@ def test_any_walk_leads_where_a_plain_list_would(walk: list[str]) -> None:
 def test_only_targets_that_nobody_typed_follow_what_runs() -> None:
     two = Scenario(workload=(Workload("m", 8.0), Workload("m", 8.0)))
     newest = Newest((), {"m": 9.0})
-    assert targets(Version.of(two, runs=True).with_typed_targets({1}).with_newest(newest)) == [9.0, 8.0]
-    assert targets(Version.of(two, runs=False).with_newest(newest)) == [8.0, 8.0]
-    unchanged = Version.of(two, runs=True)
+    assert targets(Version.of_what_runs(two).with_typed_targets({1}).with_newest(newest)) == [9.0, 8.0]
+    assert targets(Version.of_file(two).with_newest(newest)) == [8.0, 8.0]
+    unchanged = Version.of_what_runs(two)
     assert unchanged.with_newest(Newest((), {"other": 9.0})) is unchanged
 
 

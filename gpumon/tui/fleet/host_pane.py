@@ -91,6 +91,7 @@ class HostPane(Pane):
         return " · ".join(part for part in parts if part)
 
     def _keys_to_more(self, focused: bool) -> str:  # noqa: ARG002 - the signature of Pane
+        """The key that opens the host's own screen."""
         return f"{self.view.keymap.first('open')}: all of it"
 
     def body(self, width: int, height: int) -> Sequence[line.Row]:
@@ -143,8 +144,9 @@ class HostPane(Pane):
         if row.parts.engines:
             yield ((" " + left("host", _HOST_CELLS), "muted"), *head)
         else:
-            names = cut(clean(" ".join(row.hosts), 500), max(_LEAST_TEXT, width - 20))
-            yield ((f" {counted(len(row.hosts), 'host')}: {names}", "text"),)
+            begin = f" {counted(len(row.hosts), 'host')}: "
+            names = cut(clean(" ".join(row.hosts), 500), max(_LEAST_TEXT, width - 20))  # 20: `begin`, with any number
+            yield ((f"{begin}{names}", "text"),)
         wall_s_by_host = {host.name: host.snapshot.wall_s for host in row.parts.hosts}
         for row_engine in row.parts.engines:
             now_s = wall_s_by_host.get(row_engine.host, 0.0)
@@ -191,7 +193,10 @@ def _trouble_lines(snapshot: Snapshot, width: int, spare: int) -> Iterator[line.
 
 
 def _fold_text(text: str, first_room: int, next_room: int, most: int) -> list[str]:
-    """A text in at most `most` lines, the first of `first_room` cells, the others of `next_room`; the last is cut."""
+    """A text in at most `most` lines, the first of `first_room` cells, the others of `next_room`; the last is cut.
+
+    Unlike `cut_to_lines` it breaks a first word that has no room: the first line is never left empty.
+    """
     begin, *rest = folded(text, first_room)
     if not rest or most < 2:
         return [cut(text, first_room)]

@@ -47,7 +47,7 @@ class _TableState(NamedTuple):
 
 
 class RowsPane(ListPane[FleetRow]):
-    """The selection stays on its host or model; the rows keep their order until the figures change."""
+    """The table of a fleet: its cursor stays on its row, and rows keep their order until the figures change."""
 
     ZOOMS: ClassVar[bool] = False
 
@@ -120,6 +120,7 @@ class RowsPane(ListPane[FleetRow]):
         self.grouping = grouping
         table = self._left_tables.get(grouping, _TableState())
         self._cursor = table.cursor
+        # The rows are listed anew, from the top.
         self._listed_state = ()
         self._place = 0
         self._top = 0
@@ -231,6 +232,7 @@ class RowsPane(ListPane[FleetRow]):
         return line.wrap_line(text, width, "muted")
 
     def _total_text(self) -> str:
+        """Number of all rows: `12 hosts`."""
         return counted(self._total, self.grouping.kind)
 
     def _unknown_label(self) -> str:

@@ -16,7 +16,7 @@ from gpumon.sizing.running import running_instances, runs_text
 from gpumon.sizing.scenario import Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrap_line
-from gpumon.tui.sizing.effects import SOURCES, effect
+from gpumon.tui.sizing.effects import SOURCE_WORDS, effective_value
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field, with_field_names
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
 
@@ -264,7 +264,7 @@ def _settings_in_effect(scene: Scene) -> list[str]:
     parts = []
     for key in _SETTINGS:
         place = FieldPlace(WORKLOAD, state.workload_number, field(WORKLOAD, key))
-        value, origin = effect(place, state.version, state.calculation)
+        value, origin = effective_value(place, state.version, state.calculation)
         if not value or (key == "pp" and value == 1):
             continue
         text = f"{place.field.name} {clean(place.field.shown(value), 20)}"
@@ -457,7 +457,7 @@ def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 def _capacity_source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     """The origin of the capacity, with the memory if the line has room for it."""
-    source = SOURCES[plan.source]
+    source = SOURCE_WORDS[plan.source]
     if not source:
         return []
     band = ""

@@ -13,7 +13,7 @@ from gpumon.sizing.compare import COMPARISON_FIGURES, ComparedFigure, Comparison
 from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import to_height, to_width
-from gpumon.tui.sizing.effects import SOURCES
+from gpumon.tui.sizing.effects import SOURCE_WORDS
 from gpumon.tui.sizing.fields import with_field_names
 from gpumon.tui.table import left_out_note
 
@@ -49,7 +49,7 @@ def _money_text(value: Reading) -> str:
 
 def _source_text(plan: WorkloadPlan) -> str:
     """The origin of a capacity, with the errors of its ITL."""
-    return f"{SOURCES[plan.source] or DASH} {plan.band.short}".rstrip()
+    return f"{SOURCE_WORDS[plan.source] or DASH} {plan.band.short}".rstrip()
 
 
 def _tp_text(plan: WorkloadPlan) -> str:

@@ -18,7 +18,7 @@ from gpumon.sizing.scenario import Catalogues, Workload
 from gpumon.specs.gpu import GpuSpec
 from gpumon.tui.control import Files, Measured, Playback, Timeline
 from gpumon.tui.screens.questions import Choice, Question
-from gpumon.tui.sizing.effects import SEEN
+from gpumon.tui.sizing.effects import ORIGIN_WORDS
 from gpumon.tui.sizing.fields import SERVER, TARGETS, typed_value
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import Version
@@ -355,7 +355,7 @@ class Dialogs:
         except ConfigError as error:
             panel.monitor.say(str(error))
             return
-        panel.state.load(Version.of(scenario, runs=False))
+        panel.state.load(Version.of_file(scenario))
         panel.changed()
         panel.monitor.say(f"loaded {cut(clean(name, 60), 60)}")
 
@@ -430,10 +430,10 @@ def _model_choices(catalogues: Catalogues, observed: Sequence[Observed]) -> Iter
         if seen.model:
             measured.setdefault(seen.model, seen)
     for model, seen in measured.items():
-        note = f"{SEEN[seen.origin]}: {clean(seen.name, 60)}"
+        note = f"{ORIGIN_WORDS[seen.origin]}: {clean(seen.name, 60)}"
         yield Choice(clean(model, 120), note, Workload(model=model, target=_NEW_TARGET))
     for name, profile in sorted(catalogues.profiles.items()):
-        note = f"profile: {SEEN[profile.origin]} {clean(profile.tool, 40)}"
+        note = f"profile: {ORIGIN_WORDS[profile.origin]} {clean(profile.tool, 40)}"
         yield Choice(clean(name, 120), note, Workload(model=profile.model or name, target=_NEW_TARGET, profile=name))
     for model in sorted(set(catalogues.own) - set(measured)):
         yield Choice(clean(model, 120), "served here", Workload(model=model, target=_NEW_TARGET))

@@ -18,9 +18,9 @@ from gpumon.tui.sizing.versions import Version
 
 FROZEN_S: Final = 30.0
 """Seconds without an engine's figures from which its row says how old they are."""
-SEEN: Final = {Origin.LIVE: "measured", Origin.SWEEP: "sweep", Origin.TABLE: "table"}
+ORIGIN_WORDS: Final = {Origin.LIVE: "measured", Origin.SWEEP: "sweep", Origin.TABLE: "table"}
 """Words for where figures of an instance were seen."""
-SOURCES: Final = {
+SOURCE_WORDS: Final = {
     Source.MEASURED: "measured",
     Source.SWEEP: "sweep",
     Source.RESCALED: "re-scaled",
@@ -35,8 +35,6 @@ _FILLED_IN: Final = {
     GOALS_SECTION: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
 }
 """Section -> its fields that are filled in from what runs, and from the settings, when the panel is opened."""
-
-
 _INSTANCE_FIELDS: Final = {
     "prompt_tokens": ("prompt_tokens", "not known"),
     "answer_tokens": ("answer_tokens", "not known"),
@@ -48,23 +46,23 @@ _INSTANCE_FIELDS: Final = {
 """Field -> attribute of the instance, and the origin of a value that was not measured."""
 
 
-class Effect(NamedTuple):
+class EffectiveValue(NamedTuple):
     """A value (None: nothing is known of it) and where it comes from."""
 
     value: Value
     origin: str
 
 
-def effect(place: FieldPlace, version: Version, calculation: Calculation) -> Effect:
+def effective_value(place: FieldPlace, version: Version, calculation: Calculation) -> EffectiveValue:
     """The value that a place has in a version of the scenario, and its origin."""
     value = typed_value(version.scenario, place)
     if value not in (None, ""):
-        return Effect(value, _origin(place, version, calculation, value))
+        return EffectiveValue(value, _origin(place, version, calculation, value))
     if place.section == GOALS_SECTION:
-        return Effect(None, "no goal" if place.field.key.endswith("_p95_ms") else "not asked")
+        return EffectiveValue(None, "no goal" if place.field.key.endswith("_p95_ms") else "not asked")
     if place.section == SERVER:
-        return _server_effect(place, version.scenario, calculation)
-    return _workload_effect(place, version.scenario, calculation)
+        return _server_value(place, version.scenario, calculation)
+    return _workload_value(place, version.scenario, calculation)
 
 
 def _origin(place: FieldPlace, version: Version, calculation: Calculation, value: Value) -> str:
@@ -103,52 +101,52 @@ def _is_unchanged(place: FieldPlace, started: Scenario, now: Scenario | Server) 
     return True
 
 
-def _server_effect(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> Effect:
+def _server_value(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> EffectiveValue:
     """The value of a field of a server that the scenario leaves open."""
     if place.field.key == "gpu_power_w":
-        return Effect(None, "measured, else the board's limit")
+        return EffectiveValue(None, "measured, else the board's limit")
     if place.field.key != "price_per_gpu_hour" or place.number >= len(scenario.server):
-        return Effect(None, "")
+        return EffectiveValue(None, "")
     price = calculation.catalogues.price(scenario.server[place.number].gpu)
-    return Effect(price, "no price" if price is None else "config")
+    return EffectiveValue(price, "no price" if price is None else "config")
 
 
-def _workload_effect(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> Effect:
+def _workload_value(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> EffectiveValue:
     """The value of a field of a workload that the scenario leaves open."""
     key = place.field.key
     if hasattr(scenario, key):  # goals and spares, which have a value for all workloads, too
         value = getattr(scenario, key)
         if value is None:
-            return Effect(None, "no goal")
-        return Effect(value, "of all workloads")
+            return EffectiveValue(None, "no goal")
+        return EffectiveValue(value, "of all workloads")
     instance = calculation.instance(place.number)
     if instance is None:
-        return Effect(None, "")
-    return _looked_up_effects(instance, calculation.plan(place.number), scenario).get(key, Effect(None, ""))
+        return EffectiveValue(None, "")
+    return _looked_up_values(instance, calculation.plan(place.number), scenario).get(key, EffectiveValue(None, ""))
 
 
-def _looked_up_effects(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, Effect]:
+def _looked_up_values(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, EffectiveValue]:
     """Field of a workload -> its value where nobody typed one: of the engine that was seen, of the plan, or of the
     formulas."""
     seen = instance.seen
     measured = ""
-    max_num_seqs = Effect(None, "no limit known")
+    max_num_seqs = EffectiveValue(None, "no limit known")
     if seen is not None:
-        measured = SEEN[seen.origin]
+        measured = ORIGIN_WORDS[seen.origin]
         if seen.max_num_seqs is not None:
-            max_num_seqs = Effect(seen.max_num_seqs, measured)
+            max_num_seqs = EffectiveValue(seen.max_num_seqs, measured)
     return {
-        **_plan_effects(plan, measured),
-        **_instance_effects(instance, measured),
-        **_precision_effects(instance, measured),
-        "itl_tail_ratio": _itl_tail_effect(instance, measured),
-        "kv_pool_tokens": _kv_pool_effect(instance, scenario, measured),
+        **_plan_values(plan, measured),
+        **_instance_values(instance, measured),
+        **_precision_values(instance, measured),
+        "itl_tail_ratio": _itl_tail_value(instance, measured),
+        "kv_pool_tokens": _kv_pool_value(instance, scenario, measured),
         "max_num_seqs": max_num_seqs,
-        "profile": Effect(None, "none"),
+        "profile": EffectiveValue(None, "none"),
     }
 
 
-def _plan_effects(plan: WorkloadPlan | None, measured: str) -> dict[str, Effect]:
+def _plan_values(plan: WorkloadPlan | None, measured: str) -> dict[str, EffectiveValue]:
     """Capacity, memory and busy share as the answer has them; `measured`: the word for what was seen."""
     capacity: Reading = NOT_KNOWN
     memory: Reading = NOT_KNOWN
@@ -159,34 +157,34 @@ def _plan_effects(plan: WorkloadPlan | None, measured: str) -> dict[str, Effect]
         capacity = plan.capacity_per_instance
         memory = plan.memory_bytes
         busy = plan.busy_ratio
-        source = SOURCES[plan.source]
+        source = SOURCE_WORDS[plan.source]
         memory_source = plan.memory_source
     return {
-        "capacity_per_instance": _reading_effect(capacity, source),
-        "memory_gb": _reading_effect(memory, memory_source, unit=1e9),
-        "busy_ratio": _reading_effect(busy, measured, unknown="not known: a GPU of its own"),
+        "capacity_per_instance": _reading_value(capacity, source),
+        "memory_gb": _reading_value(memory, memory_source, unit=1e9),
+        "busy_ratio": _reading_value(busy, measured, unknown="not known: a GPU of its own"),
     }
 
 
-def _reading_effect(value: Reading, origin: str, *, unit: float = 1.0, unknown: str = "not known") -> Effect:
+def _reading_value(value: Reading, origin: str, *, unit: float = 1.0, unknown: str = "not known") -> EffectiveValue:
     """A reading divided by the unit of its field; where it is missing, `unknown` is said instead of its origin."""
     if isinstance(value, Missing):
-        return Effect(None, unknown)
-    return Effect(value / unit, origin)
+        return EffectiveValue(None, unknown)
+    return EffectiveValue(value / unit, origin)
 
 
-def _instance_effects(instance: Instance, measured: str) -> dict[str, Effect]:
+def _instance_values(instance: Instance, measured: str) -> dict[str, EffectiveValue]:
     """Values of the instance; each was measured if what was seen has the same."""
-    effects = dict[str, Effect]()
+    values = dict[str, EffectiveValue]()
     for key, (attribute, otherwise) in _INSTANCE_FIELDS.items():
         value = getattr(instance, attribute)
         if value is None:
-            effects[key] = Effect(None, "not known")
+            values[key] = EffectiveValue(None, "not known")
         elif _was_seen(instance.seen, key, value):
-            effects[key] = Effect(value, measured)
+            values[key] = EffectiveValue(value, measured)
         else:
-            effects[key] = Effect(value, otherwise)
-    return effects
+            values[key] = EffectiveValue(value, otherwise)
+    return values
 
 
 def _was_seen(seen: Observed | None, key: str, value: float) -> bool:
@@ -194,39 +192,39 @@ def _was_seen(seen: Observed | None, key: str, value: float) -> bool:
     return seen is not None and bool(getattr(seen, key) == value)
 
 
-def _precision_effects(instance: Instance, measured: str) -> dict[str, Effect]:
+def _precision_values(instance: Instance, measured: str) -> dict[str, EffectiveValue]:
     """Number formats of weights and KV cache: of what was seen, else as the model was published."""
     llm = instance.llm
     published = {
         "weight_precision": llm.precision if llm is not None else None,
         "kv_precision": llm.kv_precision if llm is not None else None,
     }
-    effects = dict[str, Effect]()
+    values = dict[str, EffectiveValue]()
     for key, precision in published.items():
         seen_precision = getattr(instance.seen, key, "")
         if seen_precision:
-            effects[key] = Effect(seen_precision, measured)
+            values[key] = EffectiveValue(seen_precision, measured)
         else:
-            effects[key] = Effect(precision.value if precision is not None else None, "as published")
-    return effects
+            values[key] = EffectiveValue(precision.value if precision is not None else None, "as published")
+    return values
 
 
-def _itl_tail_effect(instance: Instance, measured: str) -> Effect:
+def _itl_tail_value(instance: Instance, measured: str) -> EffectiveValue:
     """The p95 of the ITL over its mean."""
     tail = instance.itl_tail
     if not tail.known:
-        return Effect(instance.itl_tail_ratio, "not known: the mean")
+        return EffectiveValue(instance.itl_tail_ratio, "not known: the mean")
     if tail.mean_s is not None:
-        return Effect(instance.itl_tail_ratio, f"{measured}, by load")
-    return Effect(instance.itl_tail_ratio, measured)
+        return EffectiveValue(instance.itl_tail_ratio, f"{measured}, by load")
+    return EffectiveValue(instance.itl_tail_ratio, measured)
 
 
-def _kv_pool_effect(instance: Instance, scenario: Scenario, measured: str) -> Effect:
+def _kv_pool_value(instance: Instance, scenario: Scenario, measured: str) -> EffectiveValue:
     """Tokens that the KV cache of an instance holds."""
     pool = kv_pool_of(instance, scenario)
     if pool is None:
-        return Effect(None, "not known")
-    return Effect(pool.tokens, measured if pool.source == "seen" else pool.source)
+        return EffectiveValue(None, "not known")
+    return EffectiveValue(pool.tokens, measured if pool.source == "seen" else pool.source)
 
 
 def ages_of_frozen(scenario: Scenario, now_s: float) -> dict[int, str]:

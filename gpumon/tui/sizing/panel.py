@@ -52,7 +52,7 @@ class SizingPanel(Pane):
         self._picture = PICTURES[0]
         """The picture that is shown where there is room."""
         self._picture_first = False
-        """Whether a picture was asked for, so that it has room before words."""
+        """Whether a picture was asked for, so that it has room before text."""
         self._state: PanelState | None = None
         self._ages: dict[int, str] = {}
         """Number of a workload that is not measured any more -> the age of its figures."""
@@ -70,9 +70,10 @@ class SizingPanel(Pane):
     def state(self) -> PanelState:
         """The panel without its looks; at first with what runs here."""
         if self._state is None:
-            configured = bool(scenario_of_settings(self.view.config).server)
             self._state = PanelState(
-                self.monitor.control.catalogues(), self._as_it_runs(), has_configured_servers=configured
+                self.monitor.control.catalogues(),
+                self._as_it_runs(),
+                has_configured_servers=bool(scenario_of_settings(self.view.config).server),
             )
             self.look()
         return self._state
@@ -108,7 +109,7 @@ class SizingPanel(Pane):
             # It was opened before the first engine was read.
             scenario = self._as_it_runs()
             if scenario.workload:
-                state.load(Version.of(scenario, runs=True))
+                state.load(Version.of_what_runs(scenario))
                 has_begun = True
         looked_lately = 0.0 <= snapshot.wall_s - self._looked_s < _RENEW_S  # less than 0: in a replay, gone back
         if has_begun or not looked_lately:
@@ -359,7 +360,7 @@ class SizingPanel(Pane):
         scenario = self._as_it_runs()
         if self.snapshot is None or not scenario.workload:
             return self.snapshot is None
-        self.state.load(Version.of(scenario, runs=True))
+        self.state.load(Version.of_what_runs(scenario))
         self.look()
         return True
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from gpumon.sizing.scenario import Catalogues, Scenario, Server
 from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.edit import Edit
-from gpumon.tui.sizing.effects import effect
+from gpumon.tui.sizing.effects import effective_value
 from gpumon.tui.sizing.fields import (
     FIELDS_BY_SECTION,
     GOALS_SECTION,
@@ -61,7 +61,7 @@ class PanelState:
 
     def __init__(self, catalogues: Catalogues, scenario: Scenario, *, has_configured_servers: bool = False) -> None:
         """`has_configured_servers`: the scenario's servers are those of the settings."""
-        self.undo = UndoList(Version.of(scenario, runs=True))
+        self.undo = UndoList(Version.of_what_runs(scenario))
         self.calculation = Calculation(catalogues, has_configured_servers=has_configured_servers)
         self.edit: Edit | None = None
         self.opened = False
@@ -323,7 +323,7 @@ class PanelState:
         """The next round number; the field's first one where no value is in effect."""
         kind = place.field.kind
         assert kind is not None
-        now = effect(place, self.version, self.calculation).value
+        now = effective_value(place, self.version, self.calculation).value
         number = place.field.start
         if isinstance(now, (int, float)):
             number = kind.stepped(float(now), direction)

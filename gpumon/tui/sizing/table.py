@@ -13,7 +13,7 @@ from gpumon.sizing.answer import Source, WorkloadPlan
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.effects import effect
+from gpumon.tui.sizing.effects import effective_value
 from gpumon.tui.sizing.fields import GOALS_SECTION, SERVER, SIGNS, TARGETS, WORKLOAD, FieldPlace, Value, field, holder
 from gpumon.tui.sizing.state import PanelState, Stop
 
@@ -99,7 +99,7 @@ class _Column(NamedTuple):
 def _weights_text(scene: Scene, workload: int, _: WorkloadPlan) -> str:
     """The number format of the weights in effect."""
     place = FieldPlace(WORKLOAD, workload, field(WORKLOAD, "weight_precision"))
-    return place.field.shown(effect(place, scene.state.version, scene.state.calculation).value)
+    return place.field.shown(effective_value(place, scene.state.version, scene.state.calculation).value)
 
 
 def _goals_text(scene: Scene, workload: int, _: WorkloadPlan) -> str:
@@ -445,7 +445,7 @@ def _field_row(scene: Scene, place: FieldPlace, *, has_cursor: bool) -> Row:
     if state.edit is not None and state.edit.place == place:
         reason = cut(state.edit.reason, max(0, room - _FIELD_VALUE_CELLS - 3))  # 3: the bracket, a blank, the margin
         return (name, *state.edit.pieces(_FIELD_VALUE_CELLS), (f"] {reason}", "warn"))
-    in_effect = effect(place, state.version, state.calculation)
+    in_effect = effective_value(place, state.version, state.calculation)
     value = cut(_value_text(scene, place, in_effect.value), max(0, room - 2))  # 2: the bracket and the margin
     if is_marked:
         value = f"{value}]"

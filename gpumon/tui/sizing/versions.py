@@ -74,12 +74,15 @@ class Version(NamedTuple):
     None: the scenario is of a file."""
 
     @classmethod
-    def of(cls, scenario: Scenario, *, runs: bool, target: str = AS_IT_RUNS) -> Version:
-        """The version of what runs here, with targets of the source `target`; not `runs`: of a file."""
-        if not runs:
-            return cls(scenario, (Follows(),) * len(scenario.workload))
-        follows = Follows(figures=True, target=target)
-        return cls(scenario, (follows,) * len(scenario.workload), replace(scenario, workload=()))
+    def of_what_runs(cls, scenario: Scenario) -> Version:
+        """The version of what runs here: its figures and targets follow the engines."""
+        follows = Follows(figures=True, target=AS_IT_RUNS)
+        return cls(scenario, (follows,) * len(scenario.workload), started=replace(scenario, workload=()))
+
+    @classmethod
+    def of_file(cls, scenario: Scenario) -> Version:
+        """The version of a file: nothing of it follows the engines."""
+        return cls(scenario, (Follows(),) * len(scenario.workload))
 
     def with_typed_targets(self, numbers: Collection[int]) -> Version:
         """The version in which somebody typed the targets of the workloads of these numbers."""
