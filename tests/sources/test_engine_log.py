@@ -142,7 +142,7 @@ async def test_standard_error_is_a_second_log(tmp_path: Path) -> None:
         serving.write("INFO one", "ERROR two")
         log = log_of(serving.origin)
         view = await read_until(log, lambda view: texts(view) == ["INFO one"])
-        assert view.places == 2
+        assert view.logs == 2
         log.turn(1)
         assert await read_until(log, lambda view: texts(view) == ["ERROR two"])
         log.turn(1)
@@ -214,7 +214,7 @@ async def test_the_file_of_an_option_comes_first(tmp_path: Path) -> None:
         view = await log_of(origin).read()
         server.communicate()
     assert view is not None
-    assert (texts(view), view.places) == (["INFO by option"], 2)
+    assert (texts(view), view.logs) == (["INFO by option"], 2)
 
 
 async def test_a_deleted_file_is_read_while_its_process_lives(tmp_path: Path) -> None:
@@ -319,12 +319,12 @@ async def test_lines_are_kept_within_bounds(tmp_path: Path) -> None:
         file.flush()
         view = await log.read()
         assert view is not None
-        assert (view.lines[-1].text, view.open) == ("INFO without its end", 1)
+        assert (view.lines[-1].text, view.unfinished) == ("INFO without its end", 1)
         file.write(" and its end\n")
         file.flush()
         view = await log.read()
         assert view is not None
-        assert (view.lines[-1].text, view.open) == ("INFO without its end and its end", 0)
+        assert (view.lines[-1].text, view.unfinished) == ("INFO without its end and its end", 0)
 
 
 def test_what_another_user_may_not_read_is_not_read_for_him(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ async def test_error_output_is_a_second_log_of_requests(tmp_path: Path) -> None:
         serving.write(access(1), f"ERROR {access(2, '500 Internal Server Error')}")
         requests = requests_of(serving.origin)
         view = await read_until(requests, lambda view: view.lines == 1)
-        assert (view.places, view.counts) == (2, {"200": 1})
+        assert (view.logs, view.counts) == (2, {"200": 1})
         requests.turn(1)
         assert (await read_until(requests, lambda view: view.lines == 1)).counts == {"500": 1}
 
