@@ -20,7 +20,7 @@ from gpumon.tui.detail import engine as engine_page
 from gpumon.tui.detail import gpu as gpu_page
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Figure, Section, folded
-from gpumon.tui.detail.engine import bucket_text
+from gpumon.tui.detail.latencies import bucket_text
 from gpumon.tui.detail.why import Subject, explain
 from tests.each_row import each_row
 from tests.tui import scenes

@@ -1,0 +1,192 @@
+"""The table of an engine's latencies: mean and quantiles, the buckets that they fell in, and their goals."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings.flat import value_of
+from gpumon.readings.format import left, right, short
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.snapshot import Engine, Quantiles
+from gpumon.tui.detail import values
+from gpumon.tui.detail.blocks import Entry, Explain, ReadyLine, Section, Sentence, Why
+from gpumon.tui.detail.values import figure_text, known_numbers
+from gpumon.tui.line import Piece
+from gpumon.tui.view import View
+
+_LATENCIES: Final = (("TTFT", "ttft_s"), ("ITL", "itl_s"), ("queue", "queue_s"), ("E2E", "e2e_s"), ("TPOT", "tpot_s"))
+"""Name and field of each latency."""
+_OPTIONAL_LATENCIES: Final = frozenset({"tpot_s"})
+"""Latencies that have no row where an engine does not export them."""
+_LATENCY_NAME_CELLS: Final = 8
+_LATENCY_CELLS: Final = 11
+_GOAL_SETTINGS: Final = {"ttft_s": "ttft_p95_ms", "itl_s": "itl_p95_ms", "e2e_s": "e2e_p95_ms"}
+"""Field of a latency -> setting of its goal in `[goals]`."""
+_COARSE_BUCKET: Final = 0.5
+"""Width of a bucket as a share of its quantile from which on the bucket is called coarse."""
+_REMARK_INDENT: Final = 4
+"""Cells before the buckets and the metric of a latency."""
+
+
+def latency_sections(
+    engine: Engine, view: View, explain: Explain, without: frozenset[str] = frozenset()
+) -> list[Section]:
+    """A table of mean and quantiles, with the buckets and the metric below each row; no section without rows.
+
+    A latency among the fields `without` has no row where it is missing.
+    """
+    rows = _latency_rows(engine, without | _OPTIONAL_LATENCIES)
+    if not rows:
+        return []
+    titles = "".join(right(title, _LATENCY_CELLS) for title in ("mean", "p50", "p95", "p99"))
+    entries: list[Entry] = [ReadyLine(((" " * (2 + _LATENCY_NAME_CELLS) + titles, "muted"),))]
+    missing: list[tuple[str, Why]] = []
+    for name, field, quantiles in rows:
+        entries += _latency_entries(engine, view, name, field, quantiles)
+        for part, value in _missing_parts(quantiles):
+            missing.append((f"{name} {part}".rstrip(), explain(value, field)))
+    entries.append(
+        Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
+    )
+    if any(_is_coarse(quantiles) for _, _, quantiles in rows):
+        entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
+    return [Section("latencies", entries, missing=missing)]
+
+
+def _latency_rows(engine: Engine, without: frozenset[str]) -> list[tuple[str, str, Quantiles]]:
+    """Name, field and quantiles of each latency, but those of fields that are `without` and missing."""
+    rows = []
+    for name, field in _LATENCIES:
+        quantiles: Quantiles = value_of(engine, field)
+        if field not in without or not _is_all_missing(quantiles):
+            rows.append((name, field, quantiles))
+    return rows
+
+
+def _latency_entries(engine: Engine, view: View, name: str, field: str, quantiles: Quantiles) -> list[Entry]:
+    """One latency: its row, then its buckets and its metric."""
+    entries: list[Entry] = [_latency_line(name, quantiles, _goal_s(view, field))]
+    buckets = _buckets_text(quantiles)
+    if buckets:
+        entries.append(Sentence(f"buckets {buckets}", indent=_REMARK_INDENT))
+    source = engine.sources.get(field, "")
+    if source:
+        entries.append(Sentence(source, indent=_REMARK_INDENT))
+    return entries
+
+
+def _goal_s(view: View, field: str) -> float | None:
+    """The goal of a latency in seconds; None where it has none."""
+    if field not in _GOAL_SETTINGS:
+        return None
+    goal_ms: float | None = getattr(view.goals, _GOAL_SETTINGS[field])
+    if goal_ms is None:
+        return None
+    return goal_ms / 1e3
+
+
+def _missing_parts(quantiles: Quantiles) -> list[tuple[str, Missing]]:
+    """Name and reason of the mean and of each quantile that is missing; one nameless entry where all are."""
+    if isinstance(quantiles.mean, Missing) and _is_all_missing(quantiles):
+        return [("", quantiles.mean)]
+    missing = []
+    if isinstance(quantiles.mean, Missing):
+        missing.append(("mean", quantiles.mean))
+    for name, value, _, _ in _quantile_parts(quantiles):
+        if isinstance(value, Missing):
+            missing.append((name, value))
+    return missing
+
+
+def _is_all_missing(quantiles: Quantiles) -> bool:
+    """Whether neither the mean nor any quantile is there."""
+    readings = (quantiles.mean, quantiles.p50, quantiles.p95, quantiles.p99)
+    return all(isinstance(reading, Missing) for reading in readings)
+
+
+def _latency_line(name: str, quantiles: Quantiles, goal_s: float | None) -> ReadyLine:
+    """Name, mean and quantiles of a latency; its goal, which is one of the p95, behind them."""
+    pieces: list[Piece] = [("  " + left(name, _LATENCY_NAME_CELLS), "muted"), _latency_cell(quantiles.mean)]
+    for part, value, _, high in _quantile_parts(quantiles):
+        goal_of_part_s = None
+        if part == "p95":
+            goal_of_part_s = goal_s
+        pieces.append(_latency_cell(value, high, quantiles.first_bound_s, goal_of_part_s))
+    if goal_s is not None:
+        pieces.append((f"  goal {figure_text(values.seconds(goal_s))}", "muted"))
+    return ReadyLine(tuple(pieces))
+
+
+def _quantile_parts(quantiles: Quantiles) -> tuple[tuple[str, Reading, Reading, Reading], ...]:
+    """Name and value of each quantile, and the bounds of the bucket that it fell in."""
+    return (
+        ("p50", quantiles.p50, quantiles.p50_low, quantiles.p50_high),
+        ("p95", quantiles.p95, quantiles.p95_low, quantiles.p95_high),
+        ("p99", quantiles.p99, quantiles.p99_low, quantiles.p99_high),
+    )
+
+
+def _latency_cell(
+    reading: Reading, high: Reading = NOT_EXPOSED, first_bound_s: Reading = NOT_EXPOSED, goal_s: float | None = None
+) -> Piece:
+    """A mean, or a quantile: where it fell in the first or the last bucket only a bound of it is known.
+
+    `high`: the upper bound of its bucket; `first_bound_s`: that of the first bucket.
+    """
+    if isinstance(reading, Missing):
+        return right(short(reading, 5), _LATENCY_CELLS), "muted"
+    text = figure_text(values.seconds(reading))
+    is_over = goal_s is not None and reading > goal_s
+    first_bound = known_numbers(first_bound_s)
+    if _is_last_bucket(high):  # the reading is the lower bound: the quantile is above the goal if that is at it
+        text = f">{_bound_text(reading)}"
+        is_over = goal_s is not None and reading >= goal_s
+    elif first_bound is not None and reading <= first_bound[0]:
+        text = f"<{_bound_text(first_bound[0])}"
+    return right(text, _LATENCY_CELLS), "warn" if is_over else "text"
+
+
+def _is_last_bucket(high: Reading) -> bool:
+    """Whether `high` is the upper bound of the last bucket, which has none: its quantile is a lower bound only."""
+    return isinstance(high, Missing) and high.reason is Reason.INVALID
+
+
+def _buckets_text(quantiles: Quantiles) -> str:
+    """Between which bounds each quantile lies: `p50 10–25 ms · p95 50–75 ms`."""
+    texts = []
+    for name, value, low, high in _quantile_parts(quantiles):
+        bounds = bucket_text(low, high)
+        if bounds and not isinstance(value, Missing):
+            texts.append(f"{name} {bounds}")
+    return " · ".join(texts)
+
+
+def bucket_text(low: Reading, high: Reading) -> str:
+    """The bounds of a bucket in seconds: `10–25 ms`, `below 10 ms` for the first one, `above 10 s` for the last."""
+    if isinstance(low, Missing):
+        return ""
+    if isinstance(high, Missing):
+        if _is_last_bucket(high):
+            return f"above {_bound_text(low)}"
+        return ""
+    if low <= 0.0:
+        return f"below {_bound_text(high)}"
+    if high < 1.0:
+        return f"{low * 1e3:g}–{_bound_text(high)}"
+    return f"{low:g}–{_bound_text(high)}"
+
+
+def _bound_text(bound_s: float) -> str:
+    """A bound of a bucket: `25 ms`, `2.5 s`."""
+    if bound_s < 1.0:
+        return f"{bound_s * 1e3:g} ms"
+    return f"{bound_s:g} s"
+
+
+def _is_coarse(quantiles: Quantiles) -> bool:
+    """Whether the bucket of the p95 is so wide that its p95 says little."""
+    numbers = known_numbers(quantiles.p95, quantiles.p95_low, quantiles.p95_high)
+    if numbers is None:
+        return False
+    p95_s, low_s, high_s = numbers
+    return high_s - low_s > _COARSE_BUCKET * p95_s
