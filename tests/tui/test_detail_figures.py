@@ -21,7 +21,7 @@ from gpumon.tui.detail import gpu as gpu_page
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Figure, Section, folded
 from gpumon.tui.detail.latencies import bucket_text
-from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.detail.why import Subject, make_explainer
 from tests.each_row import each_row
 from tests.tui import scenes
 from tests.tui.detail_scenes import KV, NOW_S, VIEW, flat, full_engine, full_gpu, full_snapshot, page_of
@@ -141,7 +141,7 @@ def test_no_division_by_what_is_zero() -> None:
 def test_every_reason_has_a_sentence(reason: Reason) -> None:
     names = {name for kind in (Gpu, Engine, Process) for name in flat_fields(kind)} | {""}
     for name in names:
-        why = explain(Subject(gpu=3, url="http://h:1", gpus_source="no process"))(Missing(reason), name)
+        why = make_explainer(Subject(gpu=3, url="http://h:1", gpus_source="no process"))(Missing(reason), name)
         assert len(why.sentence) > 15
         assert "{" not in why.sentence + why.todo
 
@@ -160,7 +160,7 @@ def test_every_reason_has_a_sentence(reason: Reason) -> None:
     ],
 )
 def test_what_to_do_names_the_exact_line(reason: Reason, field: str, fix: str) -> None:
-    assert fix in explain(Subject(gpu=3, url="http://h:1", kind=EngineKind.VLLM))(Missing(reason), field).todo
+    assert fix in make_explainer(Subject(gpu=3, url="http://h:1", kind=EngineKind.VLLM))(Missing(reason), field).todo
 
 
 @each_row("reason", Reason)
@@ -195,7 +195,7 @@ def test_nothing_prints_a_figure_for_what_is_missing(reason: Reason) -> None:
         text = flat(page_of(snapshot, kind, key))
         assert not re.search(r"\b0(\.0+)? (%|W|tok/s|MHz|GiB|s)\b", text)
     if reason in (Reason.LOST, Reason.STALE, Reason.UNREACHABLE):
-        said = explain(Subject())(gone, "running").sentence
+        said = make_explainer(Subject())(gone, "running").sentence
         assert flat(page_of(snapshot, "engine", engine.url)).count(said) == 1
 
 

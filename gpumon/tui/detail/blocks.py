@@ -117,14 +117,15 @@ class Section(NamedTuple):
 
 Heights = dict[tuple[str, int], int]
 """Most lines that an entry took so far, by the title of its section and its place in it."""
-Explain = Callable[[Missing, str], Why]
+Explainer = Callable[[Missing, str], Why]
 """Gives the reason of a missing reading, by the reading and the flat name of its field."""
 
 
 class FigureMaker:
     """Makes the figures of one thing: knows their sources, and why they may be missing."""
 
-    def __init__(self, thing: msgspec.Struct, sources: Mapping[str, str], explain: Explain) -> None:
+    def __init__(self, thing: msgspec.Struct, sources: Mapping[str, str], explain: Explainer) -> None:
+        """`sources`: where each field's figure comes from, by its flat name."""
         self._thing = thing
         self._sources = sources
         self.explain = explain

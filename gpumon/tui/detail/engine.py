@@ -1,4 +1,4 @@
-"""An engine's page, and that of replicas: who it is, its load, rates, energy and totals, and sections from elsewhere."""
+"""An engine's page: who it is, its load, rates, energy and totals; and the page of a front end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from gpumon.readings import glossary
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import wall_of
 from gpumon.readings.frame import LastFigures, Phase
-from gpumon.readings.missing import Missing, Reading, Reason
-from gpumon.readings.snapshot import Engine, Replicas, Snapshot
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.engine_down import ended_text
-from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import served, values
 from gpumon.tui.detail.backends import backend_sections
 from gpumon.tui.detail.blocks import (
@@ -33,11 +32,17 @@ from gpumon.tui.detail.checks import check_sections, own_count_sections
 from gpumon.tui.detail.costs import engine_cost_section
 from gpumon.tui.detail.formulas import basis_of_steps, mbu_section, mfu_section
 from gpumon.tui.detail.latencies import latency_sections
-from gpumon.tui.detail.state import engine_word
 from gpumon.tui.detail.things import container_of, is_blank
-from gpumon.tui.detail.values import duration_text, figure_text, formula_text, known_numbers, shown_time
-from gpumon.tui.detail.why import Subject, explain
-from gpumon.tui.replica_rows import as_engine, mapped_note
+from gpumon.tui.detail.values import (
+    NO_FIGURES,
+    duration_text,
+    figure_text,
+    formula_text,
+    known_numbers,
+    load_text,
+    shown_time,
+)
+from gpumon.tui.detail.why import Subject, make_explainer
 from gpumon.tui.services import WITHOUT, service_shown
 from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
@@ -100,7 +105,6 @@ _MOST_RANKS: Final = 16
 """Ranks that have a line."""
 _LONGEST_COMMAND: Final = 512
 """Characters of a command line."""
-_NO_FIGURES: Final = "no figures yet"
 _REMARK_INDENT: Final = 4
 """Cells before a remark on the line above it."""
 _TOKENS_COUNTED: Final = {Service.GENERATION: "decode tokens only; ", Service.TRAINING: "trained tokens; "}
@@ -113,13 +117,13 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     """All sections, in the order of a narrow screen."""
     service = service_shown(engine)
     subject = Subject(
-        blank=is_blank(engine),
+        is_blank=is_blank(engine),
         url=engine.url,
         gpus_source=engine.hardware.gpus_source,
         kind=engine.kind,
-        trains=service is Service.TRAINING,
+        is_training=service is Service.TRAINING,
     )
-    figures = FigureMaker(engine, engine.sources, explain(subject))
+    figures = FigureMaker(engine, engine.sources, make_explainer(subject))
     if service is Service.ROUTING:
         return without_fields(_front_end_sections(engine, snapshot, view, figures), WITHOUT[service])
     all_sections = [
@@ -185,82 +189,6 @@ def _front_end_sections(engine: Engine, snapshot: Snapshot, view: View, figures:
     ]
 
 
-def replicas_sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section]:
-    """The sums of the engines that serve one model, and each of them."""
-    figures = FigureMaker(replicas, {}, explain(Subject()))
-    note = mapped_note(replicas)
-    basis = "of all their GPUs together"
-    if note:
-        basis = f"{note}, as the GPUs of the others are not known"
-    sums = (
-        ("running", "running", values.whole),
-        ("waiting", "waiting", values.whole),
-        ("decode", "decode_tokens_per_s", values.token_rate),
-        (glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
-        ("requests", "requests_per_s", values.rate),
-    )
-    shares = (
-        (glossary.KV_CACHE.name, "kv_usage_ratio", values.percent),
-        (f"MFU {note}".rstrip(), "mfu_ratio", values.percent),
-        (f"MBU {note}".rstrip(), "mbu_ratio", values.percent),
-    )
-    remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
-    engines = []
-    for engine in snapshot.engines:
-        if engine.name in replicas.engines:
-            engines.append(engine)
-    entries: list[Entry] = []
-    for engine in engines:
-        entries += _replica_entries(engine, snapshot)
-    together = as_engine(replicas, engines)
-    return [
-        Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), remark]),
-        *latency_sections(together, view, figures.explain),
-        *served.goal_sections(together, figures),
-        Section("each replica", entries, side=1),
-        engine_cost_section(together, figures),
-    ]
-
-
-def _replica_entries(engine: Engine, snapshot: Snapshot) -> list[Entry]:
-    """One of several replicas: its load or why it has none, and how it stands apart from the others."""
-    load = engine.load
-    if engine.departure:
-        word, tone = engine_word(engine, snapshot)
-        return [Fact(engine.name, f"{word}, {engine.fault}", tone=tone)]
-    if isinstance(load.running, Missing) and load.running.reason in (Reason.UNREACHABLE, Reason.STALE):
-        return [Fact(engine.name, engine.fault or engine.state.value, tone="warn")]
-    text = _load_text(
-        "decode {}",
-        decode=engine.rates.decode_tokens_per_s,
-        running=load.running,
-        waiting=load.waiting,
-        kv_usage=load.kv_usage_ratio,
-    )
-    gpus = ""
-    if engine.hardware.gpus:
-        gpus = f"GPU {spans(engine.hardware.gpus)}"
-    parts = [part for part in (text, gpus) if part]
-    entries: list[Entry] = [Fact(engine.name, " · ".join(parts) or _NO_FIGURES)]
-    for evidence in engine.deviates:
-        entries.append(Sentence(f"! {evidence_text(evidence)}", "warn", indent=_REMARK_INDENT))
-    return entries
-
-
-def _load_text(template: str, *, decode: Reading, running: Reading, waiting: Reading, kv_usage: Reading) -> str:
-    """The load as far as it is known: `812.4 tok/s · running 12 · waiting 0 · KV 41.20 %`; empty where it is not.
-
-    `template`: how `decode` is written, as `decode {}`.
-    """
-    parts = (
-        formula_text(template, (decode, values.token_rate)),
-        formula_text("running {}", (running, values.whole)),
-        formula_text("waiting {}", (waiting, values.whole)),
-        formula_text("KV {}", (kv_usage, values.percent)),
-    )
-    return " · ".join(part for part in parts if part)
-
-
 def _departure_sections(engine: Engine, snapshot: Snapshot) -> list[Section]:
     """How an engine ended, and the commands for its log and its start; no section of one that runs."""
     sections = []
@@ -274,14 +202,14 @@ def _departure_sections(engine: Engine, snapshot: Snapshot) -> list[Section]:
         ]
         last = departure.figures
         if last != LastFigures():
-            text = _load_text(
+            text = load_text(
                 "{}",
                 decode=last.decode_tokens_per_s,
                 running=last.running,
                 waiting=last.waiting,
                 kv_usage=last.kv_usage_ratio,
             )
-            entries.append(Fact("last figures", text or _NO_FIGURES))
+            entries.append(Fact("last figures", text or NO_FIGURES))
         log = departure.log or "not known: it ran in no systemd unit and no container that can be seen"
         entries.append(Fact("log", log))
         if departure.start:
@@ -489,14 +417,14 @@ def _rank_sections(engine: Engine) -> list[Section]:
         return []
     entries: list[Entry] = []
     for load in engine.rank_loads[:_MOST_RANKS]:
-        text = _load_text(
+        text = load_text(
             "{}",
             decode=load.decode_tokens_per_s,
             running=load.running,
             waiting=load.waiting,
             kv_usage=load.kv_usage_ratio,
         )
-        entries.append(Fact(f"rank {load.rank}", text or _NO_FIGURES))
+        entries.append(Fact(f"rank {load.rank}", text or NO_FIGURES))
     if len(engine.rank_loads) > _MOST_RANKS:
         entries.append(Sentence(f"and {len(engine.rank_loads) - _MOST_RANKS} more"))
     return [Section("data-parallel ranks", entries, side=1)]

@@ -30,7 +30,7 @@ from gpumon.tui.detail.blocks import (
 from gpumon.tui.detail.costs import gpu_cost_section
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import duration_text, figure_text, formula_text, is_above_one, known_numbers, shown_time
-from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.detail.why import Subject, make_explainer
 from gpumon.tui.gpu_table import IDLE_BELOW, has_no_use, holds_vram
 from gpumon.tui.process_table import command_text, sm_share
 from gpumon.tui.table import clock, spans
@@ -179,8 +179,8 @@ class ThrottleWatch(NamedTuple):
 
 def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: ThrottleWatch | None) -> list[Section]:
     """All sections, in the order of a narrow screen; `watch`: its throttling since the page was opened."""
-    subject = Subject(is_blank(gpu), gpu=gpu.index, runs=_other_process(gpu), free=has_no_use(gpu))
-    figures = FigureMaker(gpu, gpu.sources, explain(subject))
+    subject = Subject(is_blank=is_blank(gpu), gpu=gpu.index, other_process=_other_process(gpu), is_free=has_no_use(gpu))
+    figures = FigureMaker(gpu, gpu.sources, make_explainer(subject))
     return [
         _activity_section(gpu, figures),
         _bandwidth_section(gpu, figures),

@@ -9,7 +9,7 @@ from gpumon.readings.format import left, right, short
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import Entry, Explain, ReadyLine, Section, Sentence, Why
+from gpumon.tui.detail.blocks import Entry, Explainer, ReadyLine, Section, Sentence, Why
 from gpumon.tui.detail.values import figure_text, known_numbers
 from gpumon.tui.line import Piece
 from gpumon.tui.view import View
@@ -29,7 +29,7 @@ _REMARK_INDENT: Final = 4
 
 
 def latency_sections(
-    engine: Engine, view: View, explain: Explain, without: frozenset[str] = frozenset()
+    engine: Engine, view: View, explain: Explainer, without: frozenset[str] = frozenset()
 ) -> list[Section]:
     """A table of mean and quantiles, with the buckets and the metric below each row; no section without rows.
 

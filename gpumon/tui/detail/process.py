@@ -8,7 +8,7 @@ from gpumon.readings.snapshot import Process, Snapshot
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.things import ProcessOnGpus, container_of
-from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.detail.why import Subject, make_explainer
 from gpumon.tui.view import View
 
 _TYPES: Final = {"compute": "compute (CUDA)", "graphics": "graphics", "mps": "client of an MPS server"}
@@ -30,7 +30,7 @@ def sections(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> list[Secti
 def _process_section(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> Section:
     """Who the process is, and its share of the host's CPUs and memory: these are the same on all of its GPUs."""
     process = thing.by_gpu[0][1]
-    figures = FigureMaker(process, _SOURCES, explain(Subject()))
+    figures = FigureMaker(process, _SOURCES, make_explainer(Subject()))
     entries: list[Entry] = [
         Fact("pid", str(thing.pid)),
         Fact("name", process.name),
@@ -84,7 +84,7 @@ def _gpus_section(thing: ProcessOnGpus, view: View) -> Section:
     """VRAM and share of the SMs on each GPU of the process, and its VRAM in all."""
     entries: list[Entry] = []
     for gpu, process in thing.by_gpu:
-        figures = FigureMaker(process, _SOURCES, explain(Subject(gpu=gpu.index)))
+        figures = FigureMaker(process, _SOURCES, make_explainer(Subject(gpu=gpu.index)))
         name = f"GPU {gpu.index} {gpu.mig_profile}".strip()
         entries.append(figures(f"{name} VRAM", "vram_bytes", values.memory(view)))
         entries.append(figures(f"{name} SM share", "sm_ratio", values.percent))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Gpu, Replicas, Snapshot, Verdict
-from gpumon.tui.detail import engine, gpu, process, verdict
+from gpumon.tui.detail import engine, gpu, process, replicas, verdict
 from gpumon.tui.detail.blocks import Section, without_missing
 from gpumon.tui.detail.gpu import ThrottleWatch
 from gpumon.tui.detail.things import Thing, is_blank
@@ -25,7 +25,7 @@ def sections_of(
     elif isinstance(thing, Verdict):
         sections = verdict.sections(thing, history)
     elif isinstance(thing, Replicas):
-        sections = engine.replicas_sections(thing, snapshot, view)
+        sections = replicas.sections(thing, snapshot, view)
     else:
         sections = process.sections(thing, snapshot, view)
     if is_blank(thing):

@@ -15,7 +15,7 @@ from gpumon.triage.render import LIMIT_NAMES, NARROW, actions_text, evidence_tex
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessOnGpus, ShownKey, Thing, blank_reason, is_blank
 from gpumon.tui.detail.values import duration_text, shown_time, shown_time_of_rfc3339
-from gpumon.tui.detail.why import Subject, explain
+from gpumon.tui.detail.why import Subject, make_explainer
 from gpumon.tui.engine_table import STATES, ended_word
 from gpumon.tui.gpu_table import gpu_state
 from gpumon.tui.line import Row
@@ -323,7 +323,7 @@ def _no_figures_entries(thing: Gpu | Engine) -> list[Entry]:
     missing = blank_reason(thing)
     if missing is None:
         return []
-    why = explain(Subject())(missing, "")
+    why = make_explainer(Subject())(missing, "")
     return [Sentence(f"? no figures now: {why.sentence}", "text"), Sentence(f"→ {why.todo}", "accent")]
 
 

@@ -26,6 +26,7 @@ _LEAST_PREFIXED: Final = 1e-9
 """Least number that is written with a prefix: that of the last of `_PREFIXES_DOWN`."""
 NUMBER_CELLS: Final = 9
 """Cells that a number takes at most."""
+NO_FIGURES: Final = "no figures yet"
 _MOST_DECIMALS: Final = 6
 """Decimals of the smallest number that is written without a prefix."""
 
@@ -191,6 +192,20 @@ def formula_text(template: str, *parts: tuple[Reading, Write]) -> str:
             return ""
         operands.append(figure_text(write(numbers[0])))
     return template.format(*operands)
+
+
+def load_text(template: str, *, decode: Reading, running: Reading, waiting: Reading, kv_usage: Reading) -> str:
+    """The load as far as it is known: `812.4 tok/s · running 12 · waiting 0 · KV 41.20 %`; empty where it is not.
+
+    `template`: how `decode` is written, as `decode {}`.
+    """
+    parts = (
+        formula_text(template, (decode, token_rate)),
+        formula_text("running {}", (running, whole)),
+        formula_text("waiting {}", (waiting, whole)),
+        formula_text("KV {}", (kv_usage, percent)),
+    )
+    return " · ".join(part for part in parts if part)
 
 
 class ShownTime(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.points import MOST_CHARTED_ENGINES, MOST_CHARTED_GPUS
@@ -21,37 +21,41 @@ _QUESTIONS: Final = {
     Family.LIMIT: "what holds it back?",
     Family.USE: "how is it used?",
 }
-_CONFIDENCE: Final = {
+"""Title of the section with the text of a verdict, by its family."""
+_CONFIDENCE_NOTES: Final = {
     Confidence.MEDIUM: "medium confidence: derived, or one signal is an estimate",
     Confidence.LOW: "low confidence: the signals would also fit another cause",
 }
 _MOST_CHARTS: Final = 6
-_LEAST: Final = 3
-_MOST: Final = 7
-"""Lines of one chart."""
+_LEAST_CHART_LINES: Final = 3
+_MOST_CHART_LINES: Final = 7
 
 
 def sections(verdict: Verdict, history: History | None) -> list[Section]:
-    """The verdict's text, its actions and its evidence."""
-    entries: list[Entry] = []
-    for signal in verdict.unknown:
-        entries.append(Sentence(f"? {signal_text(signal)}", "text"))
-    entries = entries or [Sentence(verdict_text(verdict, clock), "text")]
-    if verdict.confidence is not Confidence.HIGH and not verdict.unknown:
-        entries.append(Sentence(_CONFIDENCE[verdict.confidence]))
-    sections = [Section(_QUESTIONS[verdict.family], entries)]
+    """The verdict's text, its actions and its evidence; `history` tells which figures have a chart."""
+    sections = [Section(_QUESTIONS[verdict.family], _text_entries(verdict))]
     if verdict.actions:
         todo = []
         for action in verdict.actions:
             todo.append(Sentence(f"→ {team_note(action)}{action_text(action)}", "accent"))
         sections.append(Section("what to do", todo))
     if verdict.evidence:
-        rows = [_evidence(figure) for figure in verdict.evidence]
-        sections.append(Section("evidence (metric or source)", rows, side=1))
-    return sections + _charts_missing(verdict, history)
+        evidence = [_evidence_sentence(figure) for figure in verdict.evidence]
+        sections.append(Section("evidence (metric or source)", evidence, side=1))
+    return sections + _missing_chart_sections(verdict, history)
 
 
-def _evidence(figure: Evidence) -> Sentence:
+def _text_entries(verdict: Verdict) -> list[Entry]:
+    """The text of a verdict with its confidence; where signals are missing, these alone: it says no more then."""
+    if verdict.unknown:
+        return [Sentence(f"? {signal_text(signal)}", "text") for signal in verdict.unknown]
+    entries: list[Entry] = [Sentence(verdict_text(verdict, clock), "text")]
+    if verdict.confidence is not Confidence.HIGH:
+        entries.append(Sentence(_CONFIDENCE_NOTES[verdict.confidence]))
+    return entries
+
+
+def _evidence_sentence(figure: Evidence) -> Sentence:
     """A figure that a verdict rests on, with its metric or source."""
     text = f"· {evidence_text(figure)}"
     if figure.source:
@@ -59,27 +63,35 @@ def _evidence(figure: Evidence) -> Sentence:
     return Sentence(text, "text")
 
 
-def _charts_missing(verdict: Verdict, history: History | None) -> list[Section]:
-    """The reason why a figure has no chart below: the history keeps series of so many things only."""
-    known = history.keys() if history is not None else ()
-    without = sorted({figure.chart for figure in verdict.evidence if figure.chart and figure.chart not in known})
-    if not without:
+def _missing_chart_sections(verdict: Verdict, history: History | None) -> list[Section]:
+    """The figures that have no chart below, and why; no section where all have one.
+
+    The history keeps the series of so many GPUs and engines only.
+    """
+    keys: Collection[str] = ()
+    if history is not None:
+        keys = history.keys()
+    missing = {figure.chart for figure in verdict.evidence if figure.chart and figure.chart not in keys}
+    if not missing:
         return []
-    most = f"{MOST_CHARTED_GPUS} GPUs and {MOST_CHARTED_ENGINES} engines"
-    why = f"none of {', '.join(without)}: a figure that has not come yet, or of a thing beyond the first {most}"
-    return [Section("charts", [Sentence(why)], side=1)]
+    charted = f"{MOST_CHARTED_GPUS} GPUs and {MOST_CHARTED_ENGINES} engines"
+    names = ", ".join(sorted(missing))
+    text = f"none of {names}: a figure that has not come yet, or of a thing beyond the first {charted}"
+    return [Section("charts", [Sentence(text)], side=1)]
 
 
 class ChartPlace(NamedTuple):
-    """Place and style of charts: `room` is the number of lines, about."""
+    """Place and style of charts."""
 
     width: int
+    """Cells of a line."""
     room: int
+    """Lines of all charts, about: each has a least height."""
     style: Style
 
 
-class _Made(NamedTuple):
-    """Arguments that the charts were made for."""
+class _ChartRequest(NamedTuple):
+    """Arguments that charts were made for."""
 
     keys: tuple[str, ...]
     place: ChartPlace
@@ -90,20 +102,26 @@ class EvidenceCharts:
     """Charts of the series that a verdict names, made anew only where they or their place are others."""
 
     def __init__(self) -> None:
-        self._made: _Made | None = None
+        self._request: _ChartRequest | None = None
         self._charts: Charts | None = None
 
     def rows(self, verdict: Verdict, history: History, now_s: float, moment: str, place: ChartPlace) -> Sequence[Row]:
         """The charts up to `now_s`, which the axis calls `moment`; none where no figure has one."""
-        known = set(history.keys())
-        named = list(dict.fromkeys(figure.chart for figure in verdict.evidence if figure.chart in known))
-        charts = [chart for key in named if (chart := chart_of(key)) is not None][:_MOST_CHARTS]
+        known_keys = set(history.keys())
+        keys = tuple(dict.fromkeys(figure.chart for figure in verdict.evidence if figure.chart in known_keys))
+        charts = []
+        for key in keys:
+            chart = chart_of(key)
+            if chart is not None:
+                charts.append(chart)
+        charts = charts[:_MOST_CHARTS]
         if not charts:
             return ()
-        made = _Made(tuple(named), place, history)
-        if self._charts is None or made != self._made:
-            self._made = made
-            least = max(_LEAST, min(_MOST, (place.room - 2) // len(charts)))
-            size = (place.width, least * len(charts) + 1)
-            self._charts = Charts(history, charts, *size, place.style, least=least, across=1)
+        request = _ChartRequest(keys, place, history)
+        if self._charts is None or request != self._request:
+            self._request = request
+            room = place.room - 2  # a blank line before the charts, and their axis
+            lines = max(_LEAST_CHART_LINES, min(_MOST_CHART_LINES, room // len(charts)))
+            height = lines * len(charts) + 1
+            self._charts = Charts(history, charts, place.width, height, place.style, least=lines, across=1)
         return [(), *self._charts.rows(now_s, CurveTexts(history), edge=moment)]

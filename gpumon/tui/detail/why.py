@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -10,18 +11,23 @@ from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import MAY_BE_IN_AMDSMI, NOT_IN_AMDSMI, NOT_IN_SYSFS, REMOTE_POWER, Missing, Reason
 from gpumon.readings.text import clean
-from gpumon.tui.detail.blocks import Explain, Why
+from gpumon.tui.detail.blocks import Explainer, Why
 from gpumon.tui.detail.things import BLANK
 
-_PERMISSION: Final = (
+_ALLOW_COUNTERS: Final = (
     "for all users: options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/, then reload the driver; "
     "`sudo gpumon doctor` shows whether it is that"
 )
 _WAIT: Final = "shown within seconds"
-_NEWER: Final = "a newer vLLM exports it, unless --disable-log-stats is set; `gpumon doctor` lists what is not exported"
-_LISTS: Final = "`gpumon doctor` lists what this engine does not export"
+_NEWER_VLLM: Final = (
+    "a newer vLLM exports it, unless --disable-log-stats is set; `gpumon doctor` lists what is not exported"
+)
+_DOCTOR_LISTS: Final = "`gpumon doctor` lists what this engine does not export"
 
-_GENERAL: Final[dict[Reason, Why]] = {
+_LONGEST_DETAIL: Final = 400
+"""Characters of the sentence that a missing figure has of its own."""
+
+_WHY_BY_REASON: Final[dict[Reason, Why]] = {
     Reason.NOT_SUPPORTED: Why(
         "the driver has no such counter for this GPU",
         "nothing to do: it depends on the GPU, the driver, and whether it is virtual",
@@ -39,7 +45,7 @@ _GENERAL: Final[dict[Reason, Why]] = {
         "MIG is on: known for the whole GPU or for its slices, not for both",
         "see the other rows of this GPU: the whole GPU and its slices",
     ),
-    Reason.NOT_EXPOSED: Why("the engine does not export it", _LISTS),
+    Reason.NOT_EXPOSED: Why("the engine does not export it", _DOCTOR_LISTS),
     Reason.NOT_LIVE: Why(
         "counted only when a request ends: a live rate would be 0, then a spike",
         "the total since gpumon started is exact",
@@ -100,7 +106,7 @@ _GENERAL: Final[dict[Reason, Why]] = {
     ),
 }
 """Explanations that hold for every figure."""
-_OF_TRAINING: Final = {
+_WHY_OF_TRAINING: Final = {
     Reason.NOT_EXPOSED: Why(
         "it tells no tokens, and of samples not how many tokens they have",
         "in its [[feed]]: trained_tokens in [feed.quantities], or tokens_per_sample beside samples",
@@ -108,16 +114,17 @@ _OF_TRAINING: Final = {
     Reason.WARMING_UP: Why("a rate needs two steps of the run, and some time between them", "shown after two steps"),
 }
 """Explanations that hold for a training run."""
-_OF_ANOTHER: Final = Why(
-    "{runs} runs here, and is no engine that gpumon polls",
+_WHY_OTHER_PROCESS: Final = Why(
+    "{other_process} runs here, and is no engine that gpumon polls",
     "a training run, or a server of your own: [[feed]] in the config, with gpus = [{gpu}]; an engine: gpumon "
     "--endpoint http://127.0.0.1:PORT, with its port",
 )
-_OF_NOBODY: Final = Why("nothing runs on this GPU", "")
-"""Why there is no engine, where it is known."""
+"""Why there is no engine on a GPU that another process uses."""
+_WHY_FREE: Final = Why("nothing runs on this GPU", "")
+"""Why there is no engine on a GPU that nobody uses."""
 
-_OF_KIND: Final[dict[EngineKind, str]] = {
-    EngineKind.VLLM: _NEWER,
+_TODO_BY_KIND: Final[dict[EngineKind, str]] = {
+    EngineKind.VLLM: _NEWER_VLLM,
     EngineKind.SGLANG: "SGLang 0.5.7 and newer export most; the rest with --enable-mfu-metrics, or not at all",
     EngineKind.LLAMA_CPP: "llama.cpp exports no latencies; KV use comes from /slots: start it without --no-slots",
     EngineKind.TENSORRT_LLM: "enable_iter_perf_stats: true in its config gives the gauges of each iteration",
@@ -148,7 +155,7 @@ _OF_KIND: Final[dict[EngineKind, str]] = {
 _GPM: Final = "GPM counts it, on Hopper and newer with driver 525 or newer, and not inside a vGPU"
 _NO_GPM: Final = "nothing to do: older GPUs report busy and memory busy only"
 _NVLINK: Final = "no NVLink, or the driver does not count its traffic"
-_SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
+_WHY_BY_FIELD: Final[dict[tuple[str, Reason], Why]] = {
     **{
         (field, Reason.NOT_EXPOSED): Why("/proc has no such figure of this process", "run gpumon as root, on the host")
         for field in ("cpu_ratio", "rss_bytes")
@@ -158,7 +165,7 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
         for field in ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio")
     },
     **{
-        (field, Reason.NO_PERMISSION): Why("the driver keeps activity counters for administrators", _PERMISSION)
+        (field, Reason.NO_PERMISSION): Why("the driver keeps activity counters for administrators", _ALLOW_COUNTERS)
         for field in (
             "sm_active_ratio",
             "sm_occupancy_ratio",
@@ -199,7 +206,7 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
         "run gpumon on the host",
     ),
     ("decode_tokens_per_s", Reason.NOT_LIVE): Why(
-        _GENERAL[Reason.NOT_LIVE].sentence, "see the mean over minutes below; the total is exact"
+        _WHY_BY_REASON[Reason.NOT_LIVE].sentence, "see the mean over minutes below; the total is exact"
     ),
     ("mfu_ratio", Reason.INVALID): Why(
         "its tokens need more FLOP/s than its GPUs have",
@@ -208,10 +215,10 @@ _SPECIAL: Final[dict[tuple[str, Reason], Why]] = {
     ("own_read_bytes", Reason.INVALID): Why("the engine's own count is known to be wrong", "nothing to do"),
     ("tp", Reason.NO_GPU): Why("its GPUs are not known, or do not divide evenly over its ranks", ""),
 }
-"""Explanations of single figures."""
+"""Explanations of single figures, by their field and reason."""
 
 
-_OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
+_WHY_BY_FIELD_OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
     ("steps_per_s", Reason.NOT_EXPOSED): Why(*NO_STEPS),
     ("prefill_tokens_per_s", Reason.NOT_EXPOSED): Why(*NO_PREFILL),
     ("cached_tokens_per_s", Reason.NOT_EXPOSED): Why(
@@ -228,40 +235,43 @@ _OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
 """Explanations of single figures of vLLM."""
 
 
-_OF_DETAIL: Final = {
+_TODO_BESIDE_DETAIL: Final = {
     Reason.FEW: "it comes with more requests",
     Reason.UNKNOWN_MODEL: "say params_b, flops_per_token or model in its [[feed]] of the config",
 }
-"""Actions for a missing figure that gives its own reason."""
+"""Actions for a missing figure whose `Missing` has a sentence of its own, by its reason."""
 
 
-_TODOS: Final[dict[Missing, str]] = {
+_TODO_BY_MISSING: Final[dict[Missing, str]] = {
     **dict.fromkeys((*BY_NATURE, NOT_IN_AMDSMI, NOT_IN_SYSFS), ""),
     REMOTE_POWER: "gpumon on that host reads it",
     MAY_BE_IN_AMDSMI: "`gpumon doctor` has the line that installs it",
 }
-"""Remedies that do not depend on the figure; empty: there is none."""
+"""Actions that depend neither on the figure nor on its owner; empty where there is nothing to do."""
 
 
 class Subject(NamedTuple):
     """The owner of the figures, for the texts that name it."""
 
-    blank: bool = False
-    """All its figures are missing for one reason, which stands at the top."""
+    is_blank: bool = False
+    """Whether all its figures are missing for one reason, which stands at the top of the page."""
     gpu: int = 0
+    """Index of a GPU."""
     url: str = "http://127.0.0.1:8000"
+    """URL of an engine."""
     gpus_source: str = ""
+    """How the GPUs of an engine were looked for."""
     kind: EngineKind = EngineKind.UNKNOWN
-    runs: str = ""
-    """A process on the GPU that is no engine."""
-    free: bool = False
-    """Nothing runs on the GPU."""
-    trains: bool = False
-    """It is a training run."""
+    other_process: str = ""
+    """A process on a GPU that is no engine; empty where there is none."""
+    is_free: bool = False
+    """Whether nothing runs on a GPU."""
+    is_training: bool = False
+    """Whether an engine is a training run."""
 
 
-def explain(subject: Subject) -> Explain:
-    """Explains missing figures of one thing."""
+def make_explainer(subject: Subject) -> Explainer:
+    """A function that explains missing figures of one thing, as `FigureMaker` needs it."""
     return lambda missing, field: _why(subject, missing, field)
 
 
@@ -269,52 +279,58 @@ def explain(subject: Subject) -> Explain:
 def _why(subject: Subject, missing: Missing, field: str) -> Why:
     """The reason and the action for a missing figure, with the names of its owner put in."""
     why = _explanation(subject, missing, field)
-    source = ""
+    gpus_source = ""
     if subject.gpus_source:
-        source = f" ({subject.gpus_source})"
-    texts = {"gpu": subject.gpu, "url": subject.url, "gpus_source": source, "runs": subject.runs}
+        gpus_source = f" ({subject.gpus_source})"
+    names = {
+        "gpu": str(subject.gpu),
+        "url": subject.url,
+        "gpus_source": gpus_source,
+        "other_process": subject.other_process,
+    }
     if missing.detail:
-        sentence = clean(missing.detail, 400)
+        sentence = clean(missing.detail, _LONGEST_DETAIL)
     else:
-        sentence = _filled(why.sentence, texts)
-    return Why(sentence, _filled(why.todo, texts), quiet=subject.blank and missing.reason in BLANK)
+        sentence = _fill(why.sentence, names)
+    is_said = subject.is_blank and missing.reason in BLANK
+    return Why(sentence, _fill(why.todo, names), quiet=is_said)
 
 
 def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
-    """The explanation that says most about this owner of the figure."""
-    if missing.reason is Reason.NO_ENGINE and subject.free:
-        return _OF_NOBODY
-    if missing.reason is Reason.NO_ENGINE and subject.runs:
-        return _OF_ANOTHER
-    if subject.trains and missing.reason in _OF_TRAINING:
-        why = _OF_TRAINING[missing.reason]
+    """The most special explanation that there is: by the owner, then by the figure, then by the reason alone."""
+    if missing.reason is Reason.NO_ENGINE and subject.is_free:
+        return _WHY_FREE
+    if missing.reason is Reason.NO_ENGINE and subject.other_process:
+        return _WHY_OTHER_PROCESS
+    if subject.is_training and missing.reason in _WHY_OF_TRAINING:
+        why = _WHY_OF_TRAINING[missing.reason]
     else:
-        why = _special(subject, missing, field)
+        why = _why_of_figure(subject, missing, field)
         why = why._replace(todo=_todo(subject, missing, why))
-    return why._replace(todo=_TODOS.get(missing, why.todo))
+    return why._replace(todo=_TODO_BY_MISSING.get(missing, why.todo))
 
 
 def _todo(subject: Subject, missing: Missing, why: Why) -> str:
-    """The remedy by the reason; by the kind of engine where a figure is not exposed."""
+    """The action: that of `why`, unless its reason or the kind of engine knows a better one."""
     if missing.detail:
-        return _OF_DETAIL.get(missing.reason, why.todo)
-    if why is _GENERAL[Reason.NOT_EXPOSED]:
-        return _OF_KIND.get(subject.kind, why.todo)
+        return _TODO_BESIDE_DETAIL.get(missing.reason, why.todo)
+    if why is _WHY_BY_REASON[Reason.NOT_EXPOSED]:  # no explanation of this figure: what holds for the engine
+        return _TODO_BY_KIND.get(subject.kind, why.todo)
     return why.todo
 
 
-def _special(subject: Subject, missing: Missing, field: str) -> Why:
-    """The explanation of this figure, else of the reason."""
+def _why_of_figure(subject: Subject, missing: Missing, field: str) -> Why:
+    """The explanation of this figure, else that of the reason."""
     key = (field, missing.reason)
-    if subject.kind is EngineKind.VLLM and key in _OF_VLLM:
-        return _OF_VLLM[key]
-    if key in _SPECIAL:
-        return _SPECIAL[key]
-    return _GENERAL[missing.reason]
+    if subject.kind is EngineKind.VLLM and key in _WHY_BY_FIELD_OF_VLLM:
+        return _WHY_BY_FIELD_OF_VLLM[key]
+    if key in _WHY_BY_FIELD:
+        return _WHY_BY_FIELD[key]
+    return _WHY_BY_REASON[missing.reason]
 
 
-def _filled(text: str, texts: dict[str, object]) -> str:
-    """`text` with the names put in; braces of the texts themselves are left alone."""
-    for name, value in texts.items():
-        text = text.replace(f"{{{name}}}", str(value))
+def _fill(text: str, names: Mapping[str, str]) -> str:
+    """The text with names in place of `{gpu}` and the like; other braces, as those of TOML, are left alone."""
+    for placeholder, name in names.items():
+        text = text.replace(f"{{{placeholder}}}", name)
     return text

@@ -1,0 +1,85 @@
+"""The page of replicas: the sums of the engines that serve one model, and each of these engines."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpumon.readings import glossary
+from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.snapshot import Engine, Replicas, Snapshot
+from gpumon.triage.render import evidence_text
+from gpumon.tui.detail import served, values
+from gpumon.tui.detail.blocks import DERIVED, Entry, Fact, FigureMaker, Section, Sentence
+from gpumon.tui.detail.costs import engine_cost_section
+from gpumon.tui.detail.latencies import latency_sections
+from gpumon.tui.detail.state import engine_word
+from gpumon.tui.detail.values import NO_FIGURES, load_text
+from gpumon.tui.detail.why import Subject, make_explainer
+from gpumon.tui.replica_rows import as_engine, mapped_note
+from gpumon.tui.table import spans
+from gpumon.tui.view import View
+
+_REMARK_INDENT: Final = 4
+"""Cells before a remark on the line above it."""
+
+
+def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section]:
+    """The sums of the engines that serve one model, and each of them."""
+    figures = FigureMaker(replicas, {}, make_explainer(Subject()))
+    note = mapped_note(replicas)
+    basis = "of all their GPUs together"
+    if note:
+        basis = f"{note}, as the GPUs of the others are not known"
+    sums = (
+        ("running", "running", values.whole),
+        ("waiting", "waiting", values.whole),
+        ("decode", "decode_tokens_per_s", values.token_rate),
+        (glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
+        ("requests", "requests_per_s", values.rate),
+    )
+    shares = (
+        (glossary.KV_CACHE.name, "kv_usage_ratio", values.percent),
+        (f"MFU {note}".rstrip(), "mfu_ratio", values.percent),
+        (f"MBU {note}".rstrip(), "mbu_ratio", values.percent),
+    )
+    remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
+    engines = []
+    for engine in snapshot.engines:
+        if engine.name in replicas.engines:
+            engines.append(engine)
+    entries: list[Entry] = []
+    for engine in engines:
+        entries += _replica_entries(engine, snapshot)
+    together = as_engine(replicas, engines)
+    return [
+        Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), remark]),
+        *latency_sections(together, view, figures.explain),
+        *served.goal_sections(together, figures),
+        Section("each replica", entries, side=1),
+        engine_cost_section(together, figures),
+    ]
+
+
+def _replica_entries(engine: Engine, snapshot: Snapshot) -> list[Entry]:
+    """One of several replicas: its load or why it has none, and how it stands apart from the others."""
+    load = engine.load
+    if engine.departure:
+        word, tone = engine_word(engine, snapshot)
+        return [Fact(engine.name, f"{word}, {engine.fault}", tone=tone)]
+    if isinstance(load.running, Missing) and load.running.reason in (Reason.UNREACHABLE, Reason.STALE):
+        return [Fact(engine.name, engine.fault or engine.state.value, tone="warn")]
+    text = load_text(
+        "decode {}",
+        decode=engine.rates.decode_tokens_per_s,
+        running=load.running,
+        waiting=load.waiting,
+        kv_usage=load.kv_usage_ratio,
+    )
+    gpus = ""
+    if engine.hardware.gpus:
+        gpus = f"GPU {spans(engine.hardware.gpus)}"
+    parts = [part for part in (text, gpus) if part]
+    entries: list[Entry] = [Fact(engine.name, " · ".join(parts) or NO_FIGURES)]
+    for evidence in engine.deviates:
+        entries.append(Sentence(f"! {evidence_text(evidence)}", "warn", indent=_REMARK_INDENT))
+    return entries
