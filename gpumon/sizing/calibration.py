@@ -3,46 +3,22 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Sequence
-from statistics import median
+from collections.abc import Sequence
 from typing import Final, NamedTuple
-
-import msgspec
 
 from gpumon.efficiency.ratio import mean_known
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState, Phase
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
+from gpumon.readings.missing import Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Quantiles, Snapshot, Window
-from gpumon.sizing.length_tail import Lengths, LengthShare, problem_of
 from gpumon.sizing.peaks import PeakLoad, RecentLoads, credible, in_flight
-from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point, load_level, merge_points
+from gpumon.sizing.profile import Observed, Point
+from gpumon.sizing.seen_replicas import RestartSettings, SeenReplicas
+from gpumon.sizing.traffic_mix import MeanLengths
 
-MOST_WINDOWS: Final = 8
-"""Windows kept of one bucket; the oldest goes first."""
-_MOST_TAILS: Final = 16
-"""Ratios of p95 to the mean that are kept of one mix; the oldest goes first."""
-_KEPT_S: Final = 4 * 3600.0
-"""Windows this much older than the newest one of their mix are dropped: drivers, clocks and neighbours change."""
-_SAME_FACTOR: Final = 1.5
-"""Mean lengths within this factor are one mix."""
 _WIDEST_BUCKET: Final = 2.0
 """Upper over lower bound of a histogram's bucket above which a quantile in it says too little."""
-_STEADY_AFTER: Final = 20
-"""Windows after which a mix's mean lengths move by no more than a twentieth of the difference."""
-_ROUNDING_TOKENS: Final = 16.0
-"""Added to the computed tokens of two prompts before these are compared: a prefix cache hits whole blocks, so that a
-few tokens more or less say nothing."""
-_MOST_MIXES: Final = 3
-"""Mixes that are kept of one instance; the one not met for longest goes first."""
-_POOL_TOLERANCE: Final = 0.1
-"""KV pools of replicas differ by what else lay in memory when each started; by more than this it is another setting."""
-_MOST_TOKENS_PER_STEP: Final = 64.0
-"""Tokens per step and sequence beyond which nothing that an engine says is believed."""
-_MAX_NUM_SEQS: Final = re.compile(r"--max[-_]num[-_]seqs[= ](\d{1,6})\b")
-"""The option of a command line that limits the sequences of an engine."""
 _LEAST_WINDOW_S: Final = 9.0
 """Shortest window that is a point: gpumon's rates are of 10 s, of less just after a start or a gap."""
 _OVERLAP_S: Final = 0.2
@@ -70,133 +46,6 @@ _MOST_ENGINES: Final = 256
 """Engines that are watched, or twice those of a snapshot if that is more; beyond it those that are gone are dropped."""
 
 
-class MeanLengths(NamedTuple):
-    """Mean lengths of the requests of a mix."""
-
-    prompt_tokens: float
-    """Cached ones included."""
-    answer_tokens: float
-    hit_ratio: float | None
-    """Share of the prompt's tokens that came from the prefix cache; None: not known."""
-
-    def distance(self, other: MeanLengths) -> float:
-        """Largest logarithm of a ratio between the two: of prompts, of computed prompts, of answers."""
-        pairs = zip(self._compared_tokens(), other._compared_tokens(), strict=True)
-        return max(abs(math.log(ours / theirs)) for ours, theirs in pairs)
-
-    def moved_towards(self, target: MeanLengths, share: float) -> MeanLengths:
-        """This one moved by a share of the way to another."""
-        prompt = self.prompt_tokens + share * (target.prompt_tokens - self.prompt_tokens)
-        answer = self.answer_tokens + share * (target.answer_tokens - self.answer_tokens)
-        hit = self.hit_ratio
-        if hit is None:
-            hit = target.hit_ratio
-        elif target.hit_ratio is not None:
-            hit += share * (target.hit_ratio - hit)
-        return MeanLengths(prompt, answer, hit)
-
-    def _compared_tokens(self) -> tuple[float, float, float]:
-        """Tokens of the prompt, of its computed part and of the answer; never 0, so that they have a logarithm."""
-        computed = self.prompt_tokens * (1.0 - (self.hit_ratio or 0.0))
-        return self.prompt_tokens + 1.0, computed + _ROUNDING_TOKENS, self.answer_tokens + 1.0
-
-
-class MixPoints:
-    """Windows of one traffic mix by load level. At most 64 levels of 8 windows (140 kB), of the last 4 hours."""
-
-    def __init__(self, traffic: MeanLengths) -> None:
-        self.traffic = traffic
-        self.last_s = -math.inf
-        """End of the newest window."""
-        self.itl_tails: deque[float] = deque(maxlen=_MOST_TAILS)
-        """p95 / mean of the ITL in the last windows, where it can be told."""
-        self.ttft_tails: deque[float] = deque(maxlen=_MOST_TAILS)
-        """p95 / mean of the TTFT in the last windows without a queue, where it can be told."""
-        self._window_count = 0
-        self._buckets: dict[int, deque[tuple[float, Point]]] = {}
-        """Load level -> (end of the window, its point), the newest last."""
-        self._points: tuple[Point, ...] | None = ()
-        """Points of the buckets; None: they have to be merged anew."""
-
-    def covers(self, traffic: MeanLengths, requests: float) -> bool:
-        """Whether `traffic`, the mean of so many requests, is this mix: a mean of few is itself uncertain."""
-        return self.traffic.distance(traffic) <= math.log(_SAME_FACTOR) + 1.0 / math.sqrt(max(requests, 1.0))
-
-    def add(self, time_s: float, point: Point, traffic: MeanLengths) -> None:
-        """Take one window in; the mix's lengths follow. Too old windows go, and of too many buckets the stalest."""
-        self._window_count += 1
-        self.traffic = self.traffic.moved_towards(traffic, 1.0 / min(self._window_count, _STEADY_AFTER))
-        self.last_s = max(self.last_s, time_s)
-        bucket = self._buckets.setdefault(load_level(point.running), deque(maxlen=MOST_WINDOWS))
-        bucket.append((time_s, point))
-        self._drop_old_windows()
-        while len(self._buckets) > MOST_POINTS:
-            del self._buckets[min(self._buckets, key=lambda level: self._buckets[level][-1][0])]
-        self._points = None
-
-    def _drop_old_windows(self) -> None:
-        """Drop the windows that are hours older than the newest one, and buckets without any left."""
-        for level, windows in list(self._buckets.items()):
-            while windows and windows[0][0] < self.last_s - _KEPT_S:
-                windows.popleft()
-            if not windows:
-                del self._buckets[level]
-
-    def points(self) -> tuple[Point, ...]:
-        """A point per bucket by rising load: medians of its windows, with their number as weight."""
-        if self._points is None:
-            points = []
-            for _, windows in sorted(self._buckets.items()):
-                points.append(merge_points([point for _, point in windows]))
-            self._points = tuple(points)
-        return self._points
-
-
-_LengthSteps = tuple[tuple[float, float], ...]
-"""(upper bound of a length in tokens, share of the requests that are at most so long), by rising bound."""
-
-
-class LengthMeans:
-    """A histogram of lengths over some minutes: each one that is taken in moves its shares towards its own."""
-
-    def __init__(self) -> None:
-        self._steps: _LengthSteps = ()
-        self._taken = 0
-
-    def take(self, steps: _LengthSteps) -> None:
-        """Take in the histogram of the last minute. Other bounds than before are another engine's: all starts anew."""
-        if not steps or problem_of(_length_shares(steps)):
-            return
-        if _bounds(steps) != _bounds(self._steps):
-            self._steps = steps
-            self._taken = 1
-            return
-        self._taken = min(self._taken + 1, _STEADY_AFTER)
-        mean = []
-        for (bound, before), (_, now) in zip(self._steps, steps, strict=True):
-            mean.append((bound, before + (now - before) / self._taken))
-        self._steps = tuple(mean)
-
-    def shares(self) -> tuple[LengthShare, ...]:
-        """The histogram without the steps that no request is in, but for the edges of others."""
-        edges = []
-        last = len(self._steps) - 1
-        for index, (bound, share) in enumerate(self._steps):
-            before = self._steps[index - 1][1] if index else 0.0
-            after = self._steps[index + 1][1] if index < last else share
-            if share > before or after > share:
-                edges.append((bound, min(share, 1.0)))
-        return _length_shares(edges)
-
-
-def _bounds(steps: _LengthSteps) -> list[float]:
-    return [bound for bound, _ in steps]
-
-
-def _length_shares(steps: Iterable[tuple[float, float]]) -> tuple[LengthShare, ...]:
-    return tuple(LengthShare(bound, share) for bound, share in steps)
-
-
 def tail_ratio(latency: Quantiles) -> float | None:
     """p95 / mean, at least 1; None with few observations or where p95 fell in an open, first or too wide bucket."""
     p95 = number(latency.p95)
@@ -212,226 +61,6 @@ def tail_ratio(latency: Quantiles) -> float | None:
     return max(1.0, p95 / mean)
 
 
-class RestartSettings(msgspec.Struct, frozen=True):
-    """Settings that a restart may change; empty or 0 is not known (yet)."""
-
-    model: str
-    gpu: str
-    """Catalogue name."""
-    gpus: int
-    """GPUs of one instance."""
-    tp: int
-    weight_precision: str
-    kv_precision: str
-    tool: str
-    """Engine and version."""
-    pool_tokens: float
-    """Tokens of the KV pool of one instance."""
-
-    @classmethod
-    def of(cls, engine: Engine, gpus: list[Gpu]) -> RestartSettings:
-        """The settings as an engine, and the GPUs that it runs on here, show them."""
-        hardware = engine.hardware
-        types = {gpu.gpu_type for gpu in gpus} or {hardware.gpu_type}
-        count = credible(hardware.gpu_count)
-        pool = credible(engine.load.kv_pool_tokens)
-        return cls(
-            model=engine.model,
-            gpu=types.pop() if len(types) == 1 else "",
-            gpus=round(count / hardware.ranks) if count is not None else 0,
-            tp=hardware.tp,
-            weight_precision=engine.dimensions.weight_precision,
-            kv_precision=engine.dimensions.kv_precision,
-            tool=" ".join(word for word in (engine.kind.value, engine.version) if word),
-            pool_tokens=pool / hardware.ranks if pool is not None else 0.0,
-        )
-
-    def agrees_with(self, other: RestartSettings) -> bool:
-        """Whether nothing that both know differs."""
-        smaller, larger = sorted((self.pool_tokens, other.pool_tokens))
-        if smaller and larger > smaller * (1.0 + _POOL_TOLERANCE):
-            return False
-        for name in ("model", "gpu", "gpus", "tp", "weight_precision", "kv_precision"):
-            ours = getattr(self, name)
-            theirs = getattr(other, name)
-            if ours and theirs and ours != theirs:
-                return False
-        # An engine whose version is not known agrees with any version of it; the space keeps 0.1 apart from 0.10.
-        return f"{self.tool} ".startswith(f"{other.tool} ") or f"{other.tool} ".startswith(f"{self.tool} ")
-
-    def completed_by(self, other: RestartSettings) -> RestartSettings:
-        """These settings, with what only the other ones know."""
-        known = {}
-        for name in self.__struct_fields__:
-            known[name] = getattr(self, name) or getattr(other, name)
-        return RestartSettings(**{**known, "tool": max(self.tool, other.tool, key=len)})
-
-
-class SeenInstances:
-    """Measurements of an instance with one setting, on all engines (replicas) that have it."""
-
-    def __init__(self, setting: RestartSettings) -> None:
-        self.setting = setting
-        self.names: dict[str, str] = {}
-        """URL -> name of each engine."""
-        self.last_s = -math.inf
-        """Time at which one of them was last seen, in seconds."""
-        self.time = ""
-        """When one of them was last seen (RFC 3339)."""
-        self.lengths: MeanLengths | None = None
-        """Lengths of the requests that ended last on one of them: known before there is a point."""
-        self._mixes: list[MixPoints] = []
-        self._current: MixPoints | None = None
-        self._memory_bytes: float | None = None
-        self._tokens_per_step: float | None = None
-        self._drafted_per_step: float | None = None
-        self._prompts = LengthMeans()
-        self._answers = LengthMeans()
-        self._command_max_num_seqs: int | None = None
-        """max_num_seqs as the command line says."""
-        self._plateau: float | None = None
-        """Running requests at which an instance let no more in; None where none was seen to stop."""
-        self._most_running = 0.0
-
-    def notice(self, engine: Engine, gpus: list[Gpu]) -> None:
-        """Look at its memory, its speculation, the spread of its lengths and its processes' command lines."""
-        memory_bytes = _engine_memory_bytes(engine, gpus)
-        if memory_bytes is not None:
-            self._memory_bytes = memory_bytes / engine.hardware.ranks
-        self._notice_speculation(engine)
-        if engine.load.window is not None:
-            self._prompts.take(engine.load.window.prompt_lengths)
-            self._answers.take(engine.load.window.answer_lengths)
-        for gpu in gpus:
-            for process in gpu.processes:
-                if process.engine == engine.name:
-                    self._notice_command(process.command)
-
-    def _notice_command(self, command: str) -> None:
-        """Take max_num_seqs from a command line that names it."""
-        option = _MAX_NUM_SEQS.search(command)
-        if option is not None:
-            self._command_max_num_seqs = int(option[1])
-
-    def _notice_speculation(self, engine: Engine) -> None:
-        """Take the tokens that a step yields, and those that it drafts: the accepted ones over their share."""
-        per_step = number(engine.rates.tokens_per_step)
-        if per_step is None or not 1.0 <= per_step <= _MOST_TOKENS_PER_STEP:
-            return
-        self._tokens_per_step = per_step
-        accepted_ratio = number(engine.rates.acceptance_ratio)
-        if accepted_ratio is not None and 0.0 < accepted_ratio <= 1.0:
-            self._drafted_per_step = min((per_step - 1.0) / accepted_ratio, _MOST_TOKENS_PER_STEP - 1.0)
-
-    def select_mix(self, traffic: MeanLengths, requests: float) -> MixPoints:
-        """The mix that `traffic`, a mean of so many requests, belongs to; it becomes the current one.
-
-        The current mix is kept while it holds, so that lengths at the edge do not go to and fro.
-        """
-        candidates = sorted(self._mixes, key=lambda mix: (mix is not self._current, mix.traffic.distance(traffic)))
-        for mix in candidates:
-            if mix.covers(traffic, requests):
-                self._current = mix
-                return mix
-        new = MixPoints(traffic)
-        self._mixes.append(new)
-        if len(self._mixes) > _MOST_MIXES:
-            self._mixes.remove(min(self._mixes[:-1], key=lambda mix: mix.last_s))
-        self._current = new
-        return new
-
-    def note_running(self, most: float, *, limited: bool) -> None:
-        """Note that `most` requests ran at once on an instance: a limit that was seen below was none.
-
-        `limited`: it let no more in while others waited, and had room in its KV pool.
-        """
-        self._most_running = max(self._most_running, most)
-        if limited and most >= self._most_running:
-            self._plateau = most
-        elif self._plateau is not None and most > self._plateau:
-            self._plateau = None
-
-    def observed(self) -> Observed:
-        """The profile of the instance, with the points of the current mix."""
-        setting = self.setting
-        traffic = self.lengths
-        points: tuple[Point, ...] = ()
-        itl_tail = None
-        ttft_tail = None
-        mix = self._current
-        if mix is not None:
-            traffic = mix.traffic
-            points = mix.points()
-            itl_tail = _median(mix.itl_tails)
-            ttft_tail = _median(mix.ttft_tails)
-        lengths = Lengths(self._prompts.shares(), self._answers.shares())
-        return Observed(
-            origin=Origin.LIVE,
-            name=_shown_name(sorted(self.names.values())),
-            model=setting.model,
-            points=points,
-            time=self.time,
-            tool=setting.tool,
-            gpu=setting.gpu,
-            gpus=setting.gpus,
-            tp=setting.tp,
-            weight_precision=setting.weight_precision,
-            kv_precision=setting.kv_precision,
-            prompt_tokens=traffic.prompt_tokens if traffic is not None else None,
-            answer_tokens=traffic.answer_tokens if traffic is not None else None,
-            prefix_hit_ratio=traffic.hit_ratio if traffic is not None else None,
-            lengths=lengths if lengths != Lengths() else None,
-            itl_tail_ratio=itl_tail,
-            ttft_tail_ratio=ttft_tail,
-            kv_pool_tokens=setting.pool_tokens or None,
-            max_num_seqs=self._max_num_seqs(),
-            memory_bytes=self._memory_bytes,
-            busy_ratio=points[-1].busy_ratio if points else None,
-            power_w=points[-1].power_w if points else None,
-            tokens_per_step=self._tokens_per_step,
-            drafted_per_step=self._drafted_per_step,
-        )
-
-    def _max_num_seqs(self) -> int | None:
-        """Requests that run at once at most: from its command line, else where it was seen to stop."""
-        if self._command_max_num_seqs is not None:
-            return self._command_max_num_seqs
-        if self._plateau:
-            return round(self._plateau)
-        return None
-
-
-def _engine_memory_bytes(engine: Engine, gpus: list[Gpu]) -> float | None:
-    """GPU memory of an engine's processes; of a GPU that it has to itself, where those are hidden, all that is in use.
-
-    None where it is not known of one of its GPUs, or it has none here.
-    """
-    if not gpus:
-        return None
-    total_bytes = 0.0
-    for gpu in gpus:
-        on_gpu = _memory_on(gpu, engine)
-        if isinstance(on_gpu, Missing) and gpu.engines == (engine.name,):
-            on_gpu = gpu.vram_used_bytes
-        if isinstance(on_gpu, Missing):
-            return None
-        total_bytes += on_gpu
-    return total_bytes
-
-
-def _memory_on(gpu: Gpu, engine: Engine) -> Reading:
-    """Memory of an engine's processes on a GPU; missing where it has none there, or that of one is not known."""
-    sizes_bytes = []
-    for process in gpu.processes:
-        if process.engine == engine.name:
-            if isinstance(process.vram_bytes, Missing):
-                return process.vram_bytes
-            sizes_bytes.append(process.vram_bytes)
-    if not sizes_bytes:
-        return NOT_EXPOSED
-    return sum(sizes_bytes)
-
-
 class _Tick(NamedTuple):
     """Figures of an engine at one poll; None where they are not known."""
 
@@ -440,6 +69,16 @@ class _Tick(NamedTuple):
     busy_ratio: float | None
     waiting: float | None
     kv_ratio: float | None
+
+
+class _LatencyTails(NamedTuple):
+    """p95 / mean of both latencies in the last minute; None where it cannot be told."""
+
+    itl: float | None
+    ttft: float | None
+
+
+_NO_TAILS: Final = _LatencyTails(None, None)
 
 
 class _WatchedEngine:
@@ -452,7 +91,7 @@ class _WatchedEngine:
         """When its memory, speculation and command lines were looked at last."""
         self.ticks: deque[_Tick] = deque(maxlen=_MOST_TICKS)
         self.setting: RestartSettings | None = None
-        self.replicas: SeenInstances | None = None
+        self.replicas: SeenReplicas | None = None
         """Measurements of it and of the others with its setting."""
         self.lengths: tuple[float | None, float | None, float | None] = (None, None, None)
         """Last known mean prompt, answer and hit ratio: no request may end for a while."""
@@ -461,7 +100,7 @@ class _WatchedEngine:
         """The ticks from `start_s` on."""
         return [tick for tick in self.ticks if tick.time_s >= start_s]
 
-    def learn_lengths(self, engine: Engine, replicas: SeenInstances) -> MeanLengths | None:
+    def learn_lengths(self, engine: Engine, replicas: SeenReplicas) -> MeanLengths | None:
         """Mean lengths as last known, without a steady window, too; None while no request has ended.
 
         They are noted in `replicas`.
@@ -501,7 +140,7 @@ class Calibration:
     def __init__(self) -> None:
         self._watched: dict[str, _WatchedEngine] = {}
         """Key of an engine -> its state."""
-        self._all: list[SeenInstances] = []
+        self._seen: list[SeenReplicas] = []
         self._peaks = RecentLoads()
 
     def take(self, snapshot: Snapshot) -> None:
@@ -538,10 +177,10 @@ class Calibration:
         What runs now comes first, of that what is known to be on GPUs, then what most engines have: which of them was
         polled last says nothing. What is gone follows, the newest first.
         """
-        newest_s = max((replicas.last_s for replicas in self._all), default=0.0)
+        newest_s = max((replicas.last_s for replicas in self._seen), default=0.0)
         engine_counts = Counter(id(watched.replicas) for watched in self._watched.values())
 
-        def order_key(replicas: SeenInstances) -> tuple[float, bool, int]:
+        def order_key(replicas: SeenReplicas) -> tuple[float, bool, int]:
             age_s = newest_s - replicas.last_s
             count = engine_counts[id(replicas)]
             gone_s = _RECENT_S + age_s
@@ -549,7 +188,7 @@ class Calibration:
                 gone_s = 0.0
             return gone_s, not replicas.setting.gpus, -count
 
-        return tuple(replicas.observed() for replicas in sorted(self._all, key=order_key))
+        return tuple(replicas.observed() for replicas in sorted(self._seen, key=order_key))
 
     def in_flight(self) -> dict[str, PeakLoad]:
         """Served model name -> requests in flight over the last minutes, running and waiting, all its engines."""
@@ -591,7 +230,7 @@ class Calibration:
             self._add_window(watched, engine, window, replicas, traffic, running=running, itl_s=itl_s, time_s=time_s)
 
     def _add_window(
-        self, watched: _WatchedEngine, engine: Engine, window: Window, replicas: SeenInstances, traffic: MeanLengths,
+        self, watched: _WatchedEngine, engine: Engine, window: Window, replicas: SeenReplicas, traffic: MeanLengths,
         *, running: float, itl_s: float, time_s: float,
     ) -> None:  # fmt: skip
         """Add a steady window, which ends at `time_s`, to the points of its mix."""
@@ -629,7 +268,7 @@ class Calibration:
         replicas.note_running(window.running_most / ranks, limited=limited)
         watched.end_s = time_s
 
-    def _replicas_of(self, watched: _WatchedEngine, engine: Engine, gpus: list[Gpu]) -> SeenInstances:
+    def _replicas_of(self, watched: _WatchedEngine, engine: Engine, gpus: list[Gpu]) -> SeenReplicas:
         """The replicas that the engine's points belong to: they start anew where model, hardware, precision, version
         or KV pool changed."""
         setting = RestartSettings.of(engine, gpus)
@@ -646,28 +285,18 @@ class Calibration:
         watched.replicas = replicas
         return replicas
 
-    def _find_replicas(self, setting: RestartSettings, before: SeenInstances | None) -> SeenInstances:
+    def _find_replicas(self, setting: RestartSettings, before: SeenReplicas | None) -> SeenReplicas:
         """The replicas that have this setting, those of before first; new ones where there are none."""
         if before is not None and before.setting.agrees_with(setting):
             return before
-        for replicas in self._all:
+        for replicas in self._seen:
             if replicas.setting.agrees_with(setting):
                 return replicas
-        new = SeenInstances(setting)
-        self._all.append(new)
-        if len(self._all) > MOST_REPLICAS:
-            self._all.remove(min(self._all[:-1], key=lambda replicas: replicas.last_s))
+        new = SeenReplicas(setting)
+        self._seen.append(new)
+        if len(self._seen) > MOST_REPLICAS:
+            self._seen.remove(min(self._seen[:-1], key=lambda replicas: replicas.last_s))
         return new
-
-
-class _LatencyTails(NamedTuple):
-    """p95 / mean of both latencies in the last minute; None where it cannot be told."""
-
-    itl: float | None
-    ttft: float | None
-
-
-_NO_TAILS: Final = _LatencyTails(None, None)
 
 
 def _latency_tails(engine: Engine, ticks: Sequence[_Tick]) -> _LatencyTails:
@@ -750,16 +379,3 @@ def _per_rank(reading: Reading, ranks: int) -> float | None:
     if value is None:
         return None
     return value / ranks
-
-
-def _median(values: Collection[float]) -> float | None:
-    if values:
-        return median(values)
-    return None
-
-
-def _shown_name(names: Sequence[str]) -> str:
-    """The first of the engines, and how many more there are."""
-    if len(names) > 1:
-        return f"{names[0]} +{len(names) - 1}"
-    return "".join(names)

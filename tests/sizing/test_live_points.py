@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Quantiles, Window
-from gpumon.sizing.calibration import MOST_REPLICAS, MOST_WINDOWS, Calibration, MeanLengths, MixPoints, tail_ratio
+from gpumon.sizing.calibration import MOST_REPLICAS, Calibration, tail_ratio
 from gpumon.sizing.profile import MOST_POINTS, Observed, Origin, Point
+from gpumon.sizing.traffic_mix import MOST_WINDOWS, MeanLengths, MixPoints
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.live_scenes import BASE_S, H100, SLOPE_S, at, engine, gone, gpu
