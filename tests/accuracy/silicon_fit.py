@@ -54,8 +54,8 @@ def prompt_of(row: Row, at: EngineEfficiency) -> Prompt:
 def ttft_parts(row: Row, at: EngineEfficiency, engine: str) -> list[float]:
     """What a row's TTFT is a sum of, each times a constant of `engine` that is fitted (`FirstTokenCost`)."""
     prompt = prompt_of(row, at)
-    waited_s = row.running * prompt.beside_s * steps_each(engine, prompt.new_tokens)
-    return [prompt.beside_s, waited_s, prompt.alone_s, row.running * prompt.alone_s]
+    waited_s = row.running * prompt.layers_s * steps_each(engine, prompt.new_tokens)
+    return [prompt.layers_s, waited_s, prompt.alone_s, row.running * prompt.alone_s]
 
 
 Costs = dict[str, FirstTokenCost]
