@@ -11,22 +11,23 @@ from gpumon.tui.rows import matches
 from gpumon.tui.triage_words import urgent_in
 
 
-def engines_that_match(snapshot: Snapshot, wanted: str) -> frozenset[str]:
+def engines_that_match(snapshot: Snapshot, filter_text: str) -> frozenset[str]:
     """Names of the engines whose own row the filter lets through."""
     urgent = urgent_in(snapshot, Kind.ENGINE)
     limits = {key: LIMIT_NAMES[verdict.code] for key, verdict in urgent.items()}
-    match = set()
+    names = set()
     for engine in snapshot.engines:
-        if matches(row_words(engine, limits.get(engine.key, "")), wanted, engine.hardware.gpus):
-            match.add(engine.name)
-    return frozenset(match)
+        words = row_words(engine, limits.get(engine.key, ""))
+        if matches(words, filter_text, engine.hardware.gpus):
+            names.add(engine.name)
+    return frozenset(names)
 
 
 def engines_on(snapshot: Snapshot | None, gpus: Collection[int]) -> frozenset[str]:
     """Names of the engines that run on one of these GPUs."""
-    engines = snapshot.engines if snapshot is not None else ()
-    on = set()
-    for engine in engines:
-        if set(engine.hardware.gpus).intersection(gpus):
-            on.add(engine.name)
-    return frozenset(on)
+    names = set()
+    if snapshot is not None:
+        for engine in snapshot.engines:
+            if set(engine.hardware.gpus).intersection(gpus):
+                names.add(engine.name)
+    return frozenset(names)

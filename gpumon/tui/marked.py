@@ -15,7 +15,7 @@ _SAME_START_S: Final = 1.0
 
 
 class Since(msgspec.Struct, frozen=True):
-    """An engine's figures since the mark."""
+    """Figures of an engine since the moment that the user marked."""
 
     decode: Reading
     """Tokens."""
@@ -43,13 +43,14 @@ class Since(msgspec.Struct, frozen=True):
     """Share of the time in which the engine had a request."""
 
 
-class _Watched:
+class _WatchedEngine:
     """Most requests of an engine since the mark, and whether its counters began anew."""
 
     def __init__(self) -> None:
         self.running: Reading = NOT_EXPOSED
         self.waiting: Reading = NOT_EXPOSED
         self.began_anew = False
+        """Whether its counters began anew: the engine was started again."""
         self._ended = 0.0
         """Requests that had ended at the last poll."""
         self._runs_s = 0.0
@@ -75,7 +76,8 @@ class Marked:
     def __init__(self, snapshot: Snapshot) -> None:
         self.wall_s = snapshot.wall_s
         self._engines = {engine.key: engine for engine in snapshot.engines}
-        self._watched: dict[str, _Watched] = {}
+        """The engines at the marked moment, those alone that are still counted."""
+        self._watched: dict[str, _WatchedEngine] = {}
         self.take(snapshot)
 
     def take(self, snapshot: Snapshot) -> None:
@@ -84,7 +86,7 @@ class Marked:
         listed = {engine.key: engine for engine in snapshot.engines}
         for key in tuple(self._engines):
             if key in listed:
-                self._watched.setdefault(key, _Watched()).take(listed[key])
+                self._watched.setdefault(key, _WatchedEngine()).take(listed[key])
             else:
                 del self._engines[key]
 
@@ -94,21 +96,21 @@ class Marked:
         watched = self._watched.get(engine.key)
         if then is None or watched is None:
             return None
-        total = engine.tokens_total
-        before = then.tokens_total
+        tokens = engine.tokens_total
+        tokens_then = then.tokens_total
         seen = engine.served.seen
         watched_s = minus(seen.seconds, then.served.seen.seconds)
         outcomes = engine.served.outcomes_since_start
         outcomes_then = then.served.outcomes_since_start
         means = engine.since_start
         means_then = then.since_start
-        if watched.began_anew:
+        if watched.began_anew:  # what these count is of the new run alone
             outcomes = Outcomes()
             means = SinceStart()
         return Since(
-            decode=minus(total.decode, before.decode),
-            prefill=minus(total.prefill_computed, before.prefill_computed),
-            cached=minus(total.prefill_cached, before.prefill_cached),
+            decode=minus(tokens.decode, tokens_then.decode),
+            prefill=minus(tokens.prefill_computed, tokens_then.prefill_computed),
+            cached=minus(tokens.prefill_cached, tokens_then.prefill_cached),
             requests=minus(seen.requests, then.served.seen.requests),
             failed=minus(outcomes.failed, outcomes_then.failed),
             aborted=minus(outcomes.aborted, outcomes_then.aborted),

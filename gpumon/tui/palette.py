@@ -27,12 +27,14 @@ class Tone(NamedTuple):
     """
 
     colour: str
+    """Theme key of the text's colour."""
     ground: str = "background"
+    """Theme key of the colour behind it."""
     bold: bool = False
     own: Attributes | None = None
-    """With the terminal's own colours, and where its row has no ground of its own; None: as elsewhere."""
+    """Attributes with the terminal's own colours, and where its row has no ground of its own; None: as elsewhere."""
     plain: Attributes | None = None
-    """Without colours; None: as elsewhere."""
+    """Attributes without colours; None: as elsewhere."""
     share: float = 1.0
     """How much of the colour there is, the rest is ground. Where nothing can be mixed it is dim below `_DIM_BELOW`."""
     coarse_share: float = 0.0
@@ -45,9 +47,9 @@ class Tone(NamedTuple):
 STAGES: Final = ("busy", "sm", "tensor", "mfu")
 """Stages of a GPU's bar, the outermost first: each is a part of the one before it."""
 TRACK: Final = "track"
-"""The rest of the bar."""
+"""The rest of the bar, behind the outermost stage."""
 RAIL: Final = "▁"
-"""A cell of the rest."""
+"""A cell of the rest of the bar."""
 BODY: Final = "▇"
 """A full cell of a bar: seven eighths high, so that the bars of neighbouring rows stay apart."""
 TIPS: Final = "▏▎▍▌▋▊▉"
@@ -69,6 +71,7 @@ def bar_tone(stage: str, behind: str = "") -> str:
 
 
 def _tones_of_bars() -> dict[str, Tone]:
+    """The tones of bars by name: of each stage alone, and with the rest of the cell in another stage."""
     tones = {bar_tone(stage): Tone(stage, own=(), plain=()) for stage in STAGES}
     tones[bar_tone(TRACK)] = Tone("border", own=(), plain=())
     for stage in STAGES:
@@ -82,7 +85,7 @@ BARS: Final = _tones_of_bars()
 """Tones of bars: they are drawn, never read, and look the same in the row under the cursor."""
 
 
-_SELECTABLE: Final[dict[str, Tone]] = {
+_TEXT_TONES: Final[dict[str, Tone]] = {
     "text": Tone("foreground"),
     "muted": Tone("muted"),
     "border": Tone("border", own=("dim",), plain=("dim",)),
@@ -107,15 +110,17 @@ _SELECTABLE: Final[dict[str, Tone]] = {
     "badge_paused": Tone("background", "accent", bold=True, own=("reverse",), plain=("reverse",)),
     **BARS,
 }
+"""Tones of what may stand in the row under the cursor."""
 _HOT_CURVE: Final = Tone("critical", own=("bold",), plain=("bold",))
 """A curve at a critical level: never reversed, for a reversed full cell is a blank; and bold only where it must be, for
 a change of colour alone takes fewer bytes."""
 _CURVES: Final = {
     "hot": _HOT_CURVE,
-    **{name: _SELECTABLE[name] for name in ("accent", "ok", "warn", "busy", "sm", "mfu", "mbu", "tokens")},
+    **{name: _TEXT_TONES[name] for name in ("accent", "ok", "warn", "busy", "sm", "mfu", "mbu", "tokens")},
 }
+"""Tones of curves."""
 _SHADES: Final = ((0.9, 1.0), (0.8, 1.0), (0.71, 0.65), (0.62, 0.65))
-"""Shares of the shades below the brightest one, and the same in 256 colours, where there are two shades."""
+"""Shares of the colour in the shades below the brightest one, and in 256 colours, where there are two shades."""
 SHADES: Final = len(_SHADES) + 1
 """Shades of a curve's tone, the brightest included."""
 _DIM_BELOW: Final = 0.75
@@ -139,8 +144,8 @@ def _tones_of_shades() -> dict[str, Tone]:
     return shades
 
 
-_PLAIN_TONES: Final = {**_SELECTABLE, "hint": _HINT, **_tones_of_shades()}
-"""With the shades of curves, for areas that are darker below; none of them is ever under the cursor."""
+_TONES_BESIDE_CURSOR: Final = {**_TEXT_TONES, "hint": _HINT, **_tones_of_shades()}
+"""Tones outside of the row under the cursor, with the shades of curves, for areas that are darker below."""
 _KEPT_WHEN_SELECTED: Final[dict[str, Attributes]] = {
     "ok": ("reverse",),
     "warn": ("bold",),
@@ -149,7 +154,7 @@ _KEPT_WHEN_SELECTED: Final[dict[str, Attributes]] = {
 """Tones that a reversed row leaves as they are, so that they keep their colour; and how they look without any."""
 
 
-def _selected(name: str, tone: Tone) -> Tone:
+def _under_cursor(name: str, tone: Tone) -> Tone:
     """The tone in the row under the cursor."""
     if tone.ground not in ("background", "selected"):
         return tone
@@ -172,6 +177,7 @@ def tint(hue: str, step: int) -> str:
 
 
 def _tones_of_tints() -> dict[str, Tone]:
+    """The tones of all tints, by name."""
     tones = {}
     for hue in HUES:
         for step in range(TINTS):
@@ -180,8 +186,8 @@ def _tones_of_tints() -> dict[str, Tone]:
 
 
 TONES: Final[dict[str, Tone]] = {
-    **_PLAIN_TONES,
-    **{f"{name}@": _selected(name, tone) for name, tone in _SELECTABLE.items()},
+    **_TONES_BESIDE_CURSOR,
+    **{f"{name}@": _under_cursor(name, tone) for name, tone in _TEXT_TONES.items()},
     **_tones_of_tints(),
 }
 """Every tone, as `tone@` those of text in the row under the cursor, and as `hue/step` the tints."""
@@ -193,7 +199,7 @@ MARKS: Final[dict[str, str]] = dict(zip(TONES, _LATIN_1, strict=False))
 """Tone -> the character that stands for it, cell by cell, where the tones of two lines are compared."""
 
 
-def _filler(name: str) -> str:
+def _filler_tone(name: str) -> str:
     """The tone of blanks beside and inside of a tone: where two tones share a ground, theirs is one."""
     ground = TONES[name].ground
     if ground not in ("background", "selected"):
@@ -205,21 +211,24 @@ def _filler(name: str) -> str:
     return "bar"
 
 
-FILLERS: Final = {name: _filler(name) for name in TONES}
+FILLERS: Final = {name: _filler_tone(name) for name in TONES}
 """Tone -> the tone of blanks beside it."""
-_BLANKS: Final = {name: NEUTRAL if filler == "text" else MARKS[filler] for name, filler in FILLERS.items()}
-
-_SYSTEMS: Final = {Depth.TRUE: ColorSystem.TRUECOLOR, Depth.PALETTE: ColorSystem.EIGHT_BIT}
-_HALFWAY: Final = 0.179
+_MARKS_OF_BLANKS: Final = {name: NEUTRAL if filler == "text" else MARKS[filler] for name, filler in FILLERS.items()}
+"""Tone -> the mark of a blank in it."""
+_COLOUR_SYSTEMS: Final = {Depth.TRUE: ColorSystem.TRUECOLOR, Depth.PALETTE: ColorSystem.EIGHT_BIT}
+_EQUAL_CONTRAST_LUMINANCE: Final = 0.179
 """Relative luminance (WCAG 2) at which black and white text have the same contrast."""
 _SGR: Final = {"bold": "1", "dim": "2", "underline": "4", "reverse": "7"}
+"""Attribute -> the parameter of the control sequence that sets it (select graphic rendition)."""
 
 
 class Code(NamedTuple):
-    """Parameters that select a tone: those that only change with ground or attributes, and the colour."""
+    """Parameters of the control sequence that selects a tone."""
 
     base: str
+    """Those of the attributes and the ground."""
     colour: str
+    """Those of the text's colour."""
 
 
 class ToneStyle(msgspec.Struct, frozen=True):
@@ -267,7 +276,8 @@ class Palette:
         tone_styles = {name: _tone_style(tone, theme, self.depth) for name, tone in TONES.items()}
         self.styles = {name: _style(style) for name, style in tone_styles.items()}
         codes = {MARKS[name]: _code(style, self.depth) for name, style in tone_styles.items()}
-        self.textures = _textures(self.ascii, theme.is_terminals_own or self.depth in (Depth.NONE, Depth.ANSI))
+        has_few_colours = theme.is_terminals_own or self.depth in (Depth.NONE, Depth.ANSI)
+        self.textures = _textures(ascii=self.ascii, textured=has_few_colours)
         codes[NEUTRAL] = codes[MARKS["text"]]
         self.codes = codes
         self.ground = codes[NEUTRAL].base
@@ -279,29 +289,31 @@ class Palette:
 
     def mark(self, text: str, tone: str) -> str:
         """The mark of every cell of a text in `tone`."""
-        return (_BLANKS[tone] if text.isspace() else MARKS[tone]) * len(text)
+        if text.isspace():
+            return _MARKS_OF_BLANKS[tone] * len(text)
+        return MARKS[tone] * len(text)
 
 
-def _textures(ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa: A002 - as the setting is called
-    """Other characters for bars: in ASCII, and where not each stage has a colour of its own (`textured`)."""
+def _textures(*, ascii: bool, textured: bool) -> dict[str, dict[int, str]]:  # noqa: A002 - as the setting is called
+    """Other characters for bars, by tone: in ASCII, and where not each stage has a colour of its own (`textured`)."""
     if ascii:
         cells = _ASCII_TEXTURES
     elif textured:
         cells = _TEXTURES
     else:
         return {}
-    tables = {}
+    tables = {}  # of `str.translate`
     for name in BARS:
         stage, _, behind = name.partition("|")
         if stage == TRACK:
             continue
         table = {ord(BODY): cells[stage]}
         for eighths, tip in enumerate(TIPS, start=1):
-            half = 2 * eighths > len(TIPS)
+            fills_half = 2 * eighths > len(TIPS)
             if behind:
-                table[ord(tip)] = cells[stage] if half else cells[behind]
+                table[ord(tip)] = cells[stage] if fills_half else cells[behind]
             elif ascii:
-                table[ord(tip)] = cells[stage] if half else _ASCII_TIP
+                table[ord(tip)] = cells[stage] if fills_half else _ASCII_TIP
         tables[name] = table
         tables[f"{name}@"] = table
     return tables
@@ -313,7 +325,7 @@ def _tone_style(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     if depth is Depth.NONE or theme.is_colourless:
         return ToneStyle(None, attributes)
     if tone.tint:
-        return _tinted(tone, theme, depth)
+        return _tint_style(tone, theme, depth)
     colour, ground = _colours(tone, theme, depth)
     if "reverse" in attributes:
         colour = theme.foreground if tone.ground == "selected" else ground
@@ -330,7 +342,9 @@ def _attributes(tone: Tone, theme: Theme, depth: Depth) -> Attributes:
         return tone.own
     if tone.share < _DIM_BELOW and (theme.is_terminals_own or depth is Depth.NONE):
         return ("dim",)
-    return ("bold",) if tone.bold else ()
+    if tone.bold:
+        return ("bold",)
+    return ()
 
 
 def _colours(tone: Tone, theme: Theme, depth: Depth) -> tuple[str, str]:
@@ -338,17 +352,20 @@ def _colours(tone: Tone, theme: Theme, depth: Depth) -> tuple[str, str]:
     colour = _theme_colour(tone.colour, theme)
     ground = _theme_colour(tone.ground, theme)
     if theme.is_terminals_own:
-        return colour, theme.background if tone in _TWO_STAGES else ground
+        if tone in _TWO_STAGES:
+            ground = theme.background
+        return colour, ground
     share = tone.share
     if depth is Depth.PALETTE and tone.coarse_share:
         share = tone.coarse_share
     if share < 1.0:
-        colour = _mixed(colour, ground, share)
+        colour = _mix(colour, ground, share)
     return colour, ground
 
 
 def _needs_own(tone: Tone, theme: Theme, depth: Depth) -> bool:
-    """Whether colours alone do not show a tone: the row under the cursor without a ground, and named colours."""
+    """Whether a tone needs its own attributes: of the row under the cursor where that has no ground of its own, of
+    other tones where the terminal's own colours are used."""
     if tone.ground != "selected":
         return theme.is_terminals_own
     return _ground_codes(theme.selected, depth) == _ground_codes(theme.background, depth)
@@ -366,14 +383,14 @@ def _theme_colour(name: str, theme: Theme) -> str:
     first, second, share = _MIXED_COLOURS[name]
     if theme.is_terminals_own:
         return _theme_colour(first, theme)
-    return _mixed(_theme_colour(first, theme), _theme_colour(second, theme), share)
+    return _mix(_theme_colour(first, theme), _theme_colour(second, theme), share)
 
 
-def _tinted(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
+def _tint_style(tone: Tone, theme: Theme, depth: Depth) -> ToneStyle:
     """A tint, and the text on it."""
     if theme.is_terminals_own:
         return ToneStyle((theme.foreground, theme.background), ())
-    ground = _mixed(getattr(theme, tone.ground), theme.background, tone.tint)
+    ground = _mix(getattr(theme, tone.ground), theme.background, tone.tint)
     return ToneStyle((_text_on(_in_depth(ground, depth)), ground), ())
 
 
@@ -382,7 +399,9 @@ def _text_on(ground: Color) -> str:
     red, green, blue = map(_linear_light, ground.get_truecolor().normalized)
     # Relative luminance as WCAG 2 defines it.
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
-    return "#000000" if luminance > _HALFWAY else "#ffffff"
+    if luminance > _EQUAL_CONTRAST_LUMINANCE:
+        return "#000000"
+    return "#ffffff"
 
 
 def _linear_light(part: float) -> float:
@@ -392,7 +411,7 @@ def _linear_light(part: float) -> float:
     return math.pow((part + 0.055) / 1.055, 2.4)
 
 
-def _mixed(colour: str, ground: str, share: float) -> str:
+def _mix(colour: str, ground: str, share: float) -> str:
     """`share` of one `#rrggbb` and the rest of another."""
     mixed = []
     for part, other_part in zip(bytes.fromhex(colour[1:]), bytes.fromhex(ground[1:]), strict=True):
@@ -401,11 +420,13 @@ def _mixed(colour: str, ground: str, share: float) -> str:
 
 
 def _style(style: ToneStyle) -> Style:
+    """A tone as rich has it."""
     colour, ground = style.colours or (None, None)
     return Style(color=colour, bgcolor=ground, **dict.fromkeys(style.attributes, True))  # type: ignore[arg-type]  # the names of attributes are rich's own
 
 
 def _code(style: ToneStyle, depth: Depth) -> Code:
+    """The parameters that select a tone on a terminal."""
     attributes = [_SGR[attribute] for attribute in style.attributes]
     if style.colours is None:
         return Code(";".join(attributes), "")
@@ -420,4 +441,5 @@ def _ground_codes(name: str, depth: Depth) -> tuple[str, ...]:
 
 
 def _in_depth(name: str, depth: Depth) -> Color:
-    return Color.parse(name).downgrade(_SYSTEMS.get(depth, ColorSystem.TRUECOLOR))
+    """A colour, or the one nearest to it that the terminal shows."""
+    return Color.parse(name).downgrade(_COLOUR_SYSTEMS.get(depth, ColorSystem.TRUECOLOR))

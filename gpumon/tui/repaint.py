@@ -24,15 +24,17 @@ _MOST_BY_COLOUR: Final = 4096
 """Characters of a frame up to which it is written colour by colour. A longer one, which a slow line shows while it
 comes, is written from the top down."""
 _ATTRIBUTES: Final = frozenset("123456789")
+"""Codes of bold, dim and the like."""
 _NAMED_COLOUR: Final = re.compile(r"(?P<foreground>(?:3|9)[0-7])|(?:4|10)[0-7]")
-_EXTENDED: Final = {"38": "foreground", "48": "background"}
+"""Code of one of the terminal's 16 colours, of the text or of the ground."""
+_EXTENDED_COLOURS: Final = {"38": "foreground", "48": "background"}
+"""Begin of the code of any other colour -> what has it."""
 _EXTENDED_PARTS: Final = {"2": 4, "5": 2}
 """Parts that follow the code of an extended colour, by the first of them: red, green and blue, or a number."""
 _RESET: Final = "\x1b[m"
 _UNKNOWN_LINE: Final = 0
 """Line of a cursor whose place is not known: after a line feed, whose column the terminal's settings decide, and after
 a wide character, of which terminals differ in how many cells it takes."""
-
 _NO_STYLE: Final = ""
 """The style in which no code is in force."""
 
@@ -43,8 +45,9 @@ class _Run(NamedTuple):
     style: str
     """The codes in force."""
     line: int
-    """Line and column of the first cell, from 1 on, as the terminal counts them."""
+    """Line of the cells, from 1 on, as the terminal counts them."""
     column: int
+    """Column of the first cell, from 1 on."""
     text: str
     end: int
     """The column after the last cell."""
@@ -63,7 +66,7 @@ def repainted(frame: str) -> str:
     if not runs:
         return frame
     if len(frame) <= _MOST_BY_COLOUR and _are_in_order(runs):
-        runs = _by_style(runs)
+        runs = _group_by_style(runs)
     place = _LAST_PLACE.search(frame)
     if place is None:
         return _encode_runs(runs)
@@ -81,7 +84,7 @@ def _runs_in(frame: str) -> list[_Run]:
         if letter == "m":
             style = _style_after(style, parameters)
         elif letter == "H":
-            line, column = _place(parameters)
+            line, column = _line_and_column(parameters)
         elif letter == "C":
             column += _number(parameters)
         elif newline:
@@ -100,7 +103,7 @@ def _runs_in(frame: str) -> list[_Run]:
     return runs
 
 
-def _place(parameters: str) -> tuple[int, int]:
+def _line_and_column(parameters: str) -> tuple[int, int]:
     """Line and column that the cursor is sent to. Raises _UnknownCodeError."""
     line, _, column = parameters.partition(";")
     return _number(line), _number(column)
@@ -116,11 +119,11 @@ def _number(parameter: str) -> int:
 @lru_cache(maxsize=4096)
 def _style_after(style: str, codes: str) -> str:
     """The style in force after a control sequence with these codes. Raises _UnknownCodeError."""
-    in_force = _in_force(f"{style};{codes}")
+    in_force = _codes_in_force(f"{style};{codes}")
     return ";".join(in_force[setting] for setting in sorted(in_force))
 
 
-def _in_force(codes: str) -> dict[str, str]:
+def _codes_in_force(codes: str) -> dict[str, str]:
     """The codes that are in force after all of these, by what they set: an attribute, `foreground` or `background`.
 
     Raises _UnknownCodeError.
@@ -134,14 +137,17 @@ def _in_force(codes: str) -> dict[str, str]:
             in_force.clear()
         elif code in _ATTRIBUTES:
             in_force[code] = code
-        elif code in _EXTENDED:
-            more = _EXTENDED_PARTS.get(parts[0] if parts else "", 0)
-            if not 0 < more <= len(parts):
+        elif code in _EXTENDED_COLOURS:
+            form = parts[0] if parts else ""
+            length = _EXTENDED_PARTS.get(form, 0)
+            if not 0 < length <= len(parts):
                 raise _UnknownCodeError
-            in_force[_EXTENDED[code]] = ";".join([code, *parts[:more]])
-            del parts[:more]
+            in_force[_EXTENDED_COLOURS[code]] = ";".join([code, *parts[:length]])
+            del parts[:length]
+        elif named and named["foreground"]:
+            in_force["foreground"] = code
         elif named:
-            in_force["foreground" if named["foreground"] else "background"] = code
+            in_force["background"] = code
         else:
             raise _UnknownCodeError
     return in_force
@@ -155,7 +161,7 @@ def _are_in_order(runs: list[_Run]) -> bool:
     return True
 
 
-def _by_style(runs: list[_Run]) -> list[_Run]:
+def _group_by_style(runs: list[_Run]) -> list[_Run]:
     """The runs style by style, in the order in which the styles come first; those of one style from the top down."""
     groups: dict[str, list[_Run]] = {}
     for run in runs:
@@ -198,8 +204,8 @@ def _cursor_move(line: int, column: int, run: _Run) -> str:
 @lru_cache(maxsize=4096)
 def _style_change(old: str, new: str) -> str:
     """The control sequence from one style to another; empty where they are the same."""
-    before = _in_force(old)
-    after = _in_force(new)
+    before = _codes_in_force(old)
+    after = _codes_in_force(new)
     # A code can only be taken back by a reset of all.
     if before.keys() <= after.keys():
         codes = [code for setting, code in after.items() if before.get(setting) != code]

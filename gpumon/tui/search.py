@@ -20,6 +20,7 @@ class Match(msgspec.Struct, frozen=True):
     """One place of the text."""
 
     line: int
+    """Number of the line."""
     first: int
     """Place of its first character in the line."""
     end: int
@@ -36,23 +37,23 @@ def matches_in(rows: Sequence[Row], sought_text: str) -> list[Match]:
     pattern = re.compile(re.escape(sought_text), re.IGNORECASE)
     matches = []
     for line, row in enumerate(rows):
-        for found in pattern.finditer(text_of(row)):
-            matches.append(Match(line, first=found.start(), end=found.end()))
+        for place in pattern.finditer(text_of(row)):
+            matches.append(Match(line, first=place.start(), end=place.end()))
     return matches
 
 
 def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Row:
     """A line with its matches marked, and the current one more than the others."""
     pieces: list[Piece] = []
-    begin = 0
+    begin = 0  # places of the first character of a piece in the line, and behind its last
     for text, tone in row:
         end = begin + len(text)
         copied_to = begin
-        for match, first, last in _within(matches, begin, end):
+        for match, first, last in _parts_within(matches, begin, end):
             pieces.append((text[copied_to - begin : first - begin], tone))
             match_tone = CURRENT
             if match != current:
-                match_tone = _selected(tone)
+                match_tone = _selected_tone(tone)
             pieces.append((text[first - begin : last - begin], match_tone))
             copied_to = last
         pieces.append((text[copied_to - begin :], tone))
@@ -60,7 +61,7 @@ def highlighted(row: Row, matches: Sequence[Match], current: Match | None) -> Ro
     return tuple(piece for piece in pieces if piece[0])
 
 
-def _within(matches: Sequence[Match], begin: int, end: int) -> Iterator[tuple[Match, int, int]]:
+def _parts_within(matches: Sequence[Match], begin: int, end: int) -> Iterator[tuple[Match, int, int]]:
     """The matches that a piece of a line, from place `begin` to before `end`, has a part of; and the begin and the end
     of that part."""
     for match in matches:
@@ -70,9 +71,9 @@ def _within(matches: Sequence[Match], begin: int, end: int) -> Iterator[tuple[Ma
             yield match, first, last
 
 
-def selected(row: Row) -> Row:
+def selected_row(row: Row) -> Row:
     """The whole line marked."""
-    return [(text, _selected(tone)) for text, tone in row]
+    return [(text, _selected_tone(tone)) for text, tone in row]
 
 
 def marked_cell(row: Row, first: int, width: int) -> Row:
@@ -92,7 +93,7 @@ def _character_at(text: str, cell: int) -> int:
     return len(text)
 
 
-def _selected(tone: str) -> str:
+def _selected_tone(tone: str) -> str:
     """The tone of a text that is marked: as in the row under the cursor."""
     if tone.endswith("@"):
         return tone
@@ -123,10 +124,10 @@ class Search:
         self._place = 0
         self._brings_into_view = text != ""
 
-    def step(self, by: int) -> None:
+    def step(self, step: int) -> None:
         """Go to the next (1) or previous (-1) place; behind the last one comes the first."""
         if self.matches:
-            self._place = (self._place + by) % len(self.matches)
+            self._place = (self._place + step) % len(self.matches)
             self._brings_into_view = True
 
     @property
@@ -141,14 +142,14 @@ class Search:
         self.matches = matches_in(rows, self.text)
         self._rows = rows
         self._place = min(self._place, max(0, len(self.matches) - 1))
-        moves = self._brings_into_view
+        brings_into_view = self._brings_into_view
         self._brings_into_view = False
-        if moves and self.current is not None:
+        if brings_into_view and self.current is not None:
             return self.current.line
         return None
 
     def stands_on(self, words: str) -> bool:
-        """Whether the current match is a part of these words."""
+        """Whether the current match has a part of these words."""
         current = self.current
         if current is None or not words:
             return False
@@ -163,13 +164,13 @@ class Search:
         by_line: dict[int, list[Match]] = {}
         for match in self.matches:
             by_line.setdefault(match.line, []).append(match)
-        marked = []
+        marked_rows = []
         for number, row in enumerate(rows):
-            marked.append(highlighted(row, by_line.get(top + number, ()), self.current))
-        return marked
+            marked_rows.append(highlighted(row, by_line.get(top + number, ()), self.current))
+        return marked_rows
 
-    def count(self) -> str:
-        """`3 of 7`, or `no match`."""
+    def count_text(self) -> str:
+        """Number of the current match, and of all: `3 of 7`, or `no match`."""
         if not self.matches:
             return "no match"
         return f"{min(self._place, len(self.matches) - 1) + 1} of {len(self.matches)}"

@@ -26,12 +26,15 @@ class Setting(NamedTuple):
     """One line of the page."""
 
     section: str
-    """Table of the config that has its field, and the field's name."""
+    """Table of the config that has its field."""
     key: str
+    """Name of the field."""
     group: str
-    """Heading of its lines on the page."""
+    """Heading on the page that its line stands under."""
     name: str
+    """Name on the page."""
     means: str
+    """Meaning in a sentence or two."""
     show: Callable[[Any], str]
     """A value as text."""
     choices: tuple[Any, ...] = ()
@@ -55,7 +58,7 @@ class Setting(NamedTuple):
             return value
         return tuple(name for name in value if name.startswith(f"{self.pane}."))
 
-    def typed(self, value: Any) -> str:
+    def text_to_type(self, value: Any) -> str:
         """The value as it may be typed: nothing is rounded away."""
         if value is None:
             return ""
@@ -63,7 +66,7 @@ class Setting(NamedTuple):
             return f"{value:g}"
         return self.show(value)
 
-    def stepped(self, value: Any, step: int) -> Any:
+    def value_beside(self, value: Any, step: int) -> Any:
         """The value after (1) or before (-1) this one: of numbers the next step, of choices round in a circle."""
         if self.read is None:
             return self._next_choice(value, step)
@@ -77,8 +80,10 @@ class Setting(NamedTuple):
             return value
         if value in self.choices:
             place = self.choices.index(value) + step
+        elif step > 0:
+            place = 0
         else:
-            place = 0 if step > 0 else -1
+            place = -1
         return self.choices[place % len(self.choices)]
 
     def _next_step(self, value: Any) -> Any:
@@ -102,11 +107,13 @@ class Setting(NamedTuple):
                 smaller.append(choice)
         if smaller:
             return max(smaller)
-        return None if None in self.choices else value
+        if None in self.choices:
+            return None
+        return value
 
 
 def _parse_number(text: str, units: Mapping[str, float]) -> float:
-    """`0.5`, `2 s`, `40ms`, `95 %` as a number; `units` are the factors of what may stand behind it, "" among them.
+    """`0.5`, `2 s`, `40ms`, `95 %` as a number; `units`: unit that may stand behind it (empty: none) -> its factor.
 
     Raises ValueError.
     """
@@ -135,8 +142,8 @@ def _parse_goal(text: str) -> float | None:
     return _parse_number(text, {"": 1.0, "ms": 1.0, "s": 1000.0})
 
 
-def _degree_unit(value: str) -> str:
-    return f"°{value}"
+def _degree_text(unit: str) -> str:
+    return f"°{unit}"
 
 
 def _yes_or_no(value: bool) -> str:
@@ -164,7 +171,7 @@ def _percent(value: float) -> str:
 
 
 class _Form(NamedTuple):
-    """How the values of one kind are shown, their choices, and how one is typed, as a `Setting` has them."""
+    """How the values of one kind are shown and typed; each field is as that of a `Setting`."""
 
     show: Callable[[Any], str]
     choices: tuple[Any, ...] = ()
@@ -190,8 +197,9 @@ _BY_UNIT: Final[dict[str, _Form]] = {
 def _form_of(kind: Any, key: str, pane: str) -> _Form:
     """The form of a field, by its type, else by its name."""
     if get_origin(kind) is Literal:
-        show = _degree_unit if key == "temperature_unit" else str
-        return _Form(show, get_args(kind))
+        if key == "temperature_unit":
+            return _Form(_degree_text, get_args(kind))
+        return _Form(str, get_args(kind))
     if kind is bool:
         return _SWITCH
     if pane:
@@ -216,17 +224,28 @@ def _make_setting(
     pane: str = "",
 ) -> Setting:
     """The setting of a field of the schema: its type, and the unit that its name ends with, say how it is shown,
-    stepped and typed."""
-    form = _form_of(_FIELDS[section][key], key, pane)
-    choices = (*form.choices, *steps)
-    return Setting(section, key, group, name, means, form.show, choices, form.read, later, pane)
+    stepped and typed. `steps`: steps, or choices, beside those of its type."""
+    form = _form_of(_TYPES_OF_FIELDS[section][key], key, pane)
+    return Setting(
+        section=section,
+        key=key,
+        group=group,
+        name=name,
+        means=means,
+        show=form.show,
+        choices=(*form.choices, *steps),
+        read=form.read,
+        later=later,
+        pane=pane,
+    )
 
 
-_FIELDS: Final = {
+_TYPES_OF_FIELDS: Final = {
     table.name: {field.name: field.type for field in fields(table.type)}
     for table in fields(Config)
     if table.name in ("general", "prometheus", "screen", "levels", "goals")
 }
+"""Table of the config -> its fields -> their types."""
 _CRITICAL: Final = "Marked as critical from here on"
 _CRITICAL_MEANS: Final = f"{_CRITICAL}."
 _GOAL_MEANS: Final = "slower engines are marked. Empty: no goal."

@@ -19,11 +19,12 @@ from gpumon.tui.totals import DOWN_STATES, SILENT_STATES, MachineTotals, machine
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
 
 _GPU_DOWN_STATES: Final = frozenset(GpuState) - {GpuState.OK, GpuState.STALE, GpuState.INITIALISING}
-_TROUBLES: Final = (
+"""States of a GPU that does not work."""
+_GPU_TROUBLES: Final = (
     ("DOWN", "critical", _GPU_DOWN_STATES),
     ("STALE", "warn", frozenset({GpuState.STALE})),
 )
-"""Word and tone for GPUs in these states, worst first."""
+"""Word and tone for the number of GPUs in these states, worst first."""
 
 
 def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool, gone_back: bool = False) -> list[Row]:
@@ -31,7 +32,7 @@ def summary(snapshot: Snapshot | None, width: int, height: int, *, paused: bool,
 
     `gone_back`: it is of a moment of the past, which is named.
     """
-    rows = whole_parts(_parts(snapshot, paused=paused, gone_back=gone_back), width, height)
+    rows = whole_parts(_summary_parts(snapshot, paused=paused, gone_back=gone_back), width, height)
     return rows or [(_single_glyph(snapshot, paused=paused),)]
 
 
@@ -55,7 +56,7 @@ def whole_parts(parts: Iterable[Piece], width: int, height: int) -> list[Row]:
     return [tuple(line) for line in lines]
 
 
-def _parts(snapshot: Snapshot | None, *, paused: bool, gone_back: bool) -> list[Piece]:
+def _summary_parts(snapshot: Snapshot | None, *, paused: bool, gone_back: bool) -> list[Piece]:
     """Texts and tones, the most important first."""
     if snapshot is None:
         return [("gpumon", "strong"), ("starting …", "muted")]
@@ -88,9 +89,9 @@ def _state_parts(snapshot: Snapshot, total: MachineTotals) -> list[Piece]:
         parts.append((counted(total.gpus, "GPU"), "text"))
     else:
         parts.append((counted(total.engines, "engine"), "text"))
-    whole = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
-    for word, tone, states in _TROUBLES:
-        number = number_in(whole, states)
+    whole_gpus = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
+    for word, tone, states in _GPU_TROUBLES:
+        number = number_in(whole_gpus, states)
         if number:
             parts.append((f"{number} {word}", tone))
     down = number_in(snapshot.engines, DOWN_STATES)

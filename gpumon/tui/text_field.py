@@ -25,23 +25,23 @@ class TextField:
         if character is not None and character.isprintable():
             self.insert(character)
             return True
-        new_cursor = _CURSOR_MOVES.get(key)
-        if new_cursor is not None:
-            self.cursor = max(0, min(len(self.text), new_cursor(self)))
+        cursor_after = _CURSOR_MOVES.get(key)
+        if cursor_after is not None:
+            self.cursor = max(0, min(len(self.text), cursor_after(self)))
             self.selected = False
             return True
-        removed_range = _REMOVED_RANGES.get(key)
-        if removed_range is None:
+        range_to_remove = _REMOVED_RANGES.get(key)
+        if range_to_remove is None:
             return False
-        first, last = removed_range(self)
+        begin, end = range_to_remove(self)
         if self.selected:
-            first = 0
-            last = len(self.text)
+            begin = 0
+            end = len(self.text)
         self.selected = False
-        low = max(0, first)
-        high = min(len(self.text), last)
-        self.text = self.text[:low] + self.text[high:]
-        self.cursor = low
+        begin = max(0, begin)
+        end = min(len(self.text), end)
+        self.text = self.text[:begin] + self.text[end:]
+        self.cursor = begin
         return True
 
     def insert(self, text: str) -> None:
@@ -56,7 +56,7 @@ class TextField:
         self.cursor += len(text)
 
     def word_start(self) -> int:
-        """Begin of the word before the cursor."""
+        """Place of the begin of the word before the cursor."""
         before = self.text[: self.cursor].rstrip()
         return before.rfind(" ") + 1
 

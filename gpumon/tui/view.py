@@ -13,7 +13,7 @@ class View:
 
     def __init__(self, config: Config) -> None:
         self.loaded = config
-        """Options that gpumon was started with."""
+        """The settings that gpumon was started with."""
         self.marked: Marked | None = None
         """The moment that the user marked; what engines did since then stands on their pages."""
         self.marked_s: float | None = None
@@ -33,3 +33,4 @@ class View:
         self.memory_bytes = GIB if self.memory_unit == "GiB" else 1e9
         """Bytes of one unit of memory."""
         self.hidden = frozenset(config.screen.hidden_columns)
+        """Columns that the user hides, behind their panes: `engines.url`."""

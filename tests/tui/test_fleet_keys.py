@@ -15,7 +15,7 @@ from gpumon.readings.fleet import FleetFrame
 from gpumon.session.fleet import FleetSession
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.shown import MODELS
-from gpumon.tui.screens.palette import does_here
+from gpumon.tui.screens.palette import is_command_of
 from gpumon.tui.settings_table import FLEET_SETTINGS
 from tests.fleet.fleets import EVERY_S
 from tests.history.frames import WALL_S
@@ -109,7 +109,7 @@ async def test_settings_are_saved_into_the_file(tmp_path: Path) -> None:
 async def test_commands_that_do_nothing_here_are_not_offered() -> None:
     async with watching(Scrapes(3), 120, 40) as (app, _):
         for command in COMMANDS:
-            assert does_here(app.monitor, command) is (command.fleet is not None and command.scope != "sizing"), (
+            assert is_command_of(app.monitor, command) is (command.fleet is not None and command.scope != "sizing"), (
                 command.id
             )
 

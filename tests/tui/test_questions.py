@@ -121,13 +121,13 @@ async def test_a_search_counts_its_matches_and_enter_does_not_leave_the_page() -
         thing = page.thing
         count = len(page.search.matches)
         assert count > 2
-        assert page.search.count() == f"1 of {count}"
+        assert page.search.count_text() == f"1 of {count}"
         assert any(f'"MBU" 1 of {count}' in line for line in text_of(app))
         await type_keys(app, pilot, "n", "n", "N")
         await until(lambda: any(f'"MBU" 2 of {count}' in line for line in text_of(app)), pilot)
         assert not app.monitor.paused
         await type_keys(app, pilot, "N", "N")
-        await until(lambda: page.search.count() == f"{count} of {count}", pilot)
+        await until(lambda: page.search.count_text() == f"{count} of {count}", pilot)
         await type_keys(app, pilot, "enter")
         await until(lambda: "this match is no link" in foot(app), pilot)
         assert page.thing == thing

@@ -83,16 +83,16 @@ def test_what_is_no_number_is_refused(name: str, text: str) -> None:
 def test_what_is_shown_may_be_typed(setting: Setting) -> None:
     assert setting.read is not None
     for value in setting.choices:
-        assert setting.read(setting.typed(value)) == value
+        assert setting.read(setting.text_to_type(value)) == value
 
 
 def test_steps_go_on_from_any_value_and_end_at_the_last() -> None:
     interval, goal = BY_KEY["general.interval_s"], BY_KEY["goals.itl_p95_ms"]
-    assert [interval.stepped(3.0, step) for step in (1, -1)] == [5.0, 2.0]
-    assert [interval.stepped(0.25, -1), interval.stepped(3000.0, 1)] == [0.25, 3000.0]
-    assert [goal.stepped(None, 1), goal.stepped(10.0, -1), goal.stepped(None, -1)] == [10.0, None, None]
+    assert [interval.value_beside(3.0, step) for step in (1, -1)] == [5.0, 2.0]
+    assert [interval.value_beside(0.25, -1), interval.value_beside(3000.0, 1)] == [0.25, 3000.0]
+    assert [goal.value_beside(None, 1), goal.value_beside(10.0, -1), goal.value_beside(None, -1)] == [10.0, None, None]
     glyphs = BY_KEY["screen.glyphs"]
-    assert [glyphs.stepped("auto", -1), glyphs.stepped("ascii", 1)] == ["ascii", "auto"]
+    assert [glyphs.value_beside("auto", -1), glyphs.value_beside("ascii", 1)] == ["ascii", "auto"]
 
 
 async def test_every_setting_changes_at_once_and_goes_back_to_its_default(tmp_path: Path) -> None:

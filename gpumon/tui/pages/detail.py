@@ -19,7 +19,7 @@ from gpumon.tui.detail.things import ShownKey, is_blank, linked_page, page_title
 from gpumon.tui.levels import levels_in
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
-from gpumon.tui.search import selected
+from gpumon.tui.search import selected_row
 from gpumon.tui.services import service_shown
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
@@ -184,7 +184,7 @@ class DetailPage(Pane):
         rows, total = super().in_view(width, room)
         place = line - self._top
         if line >= 0 and 0 <= place < len(rows):
-            rows = [*rows[:place], selected(rows[place]), *rows[place + 1 :]]
+            rows = [*rows[:place], selected_row(rows[place]), *rows[place + 1 :]]
         return rows, total
 
     def step_aside(self, step: int) -> bool:

@@ -203,7 +203,7 @@ class SettingsPage(ListPane[Setting]):
                 now = self.monitor.screen_settings.chosen_theme
             else:
                 now = setting.value(self.view.config)
-            self.put(setting, setting.stepped(now, step))
+            self.put(setting, setting.value_beside(now, step))
         return True
 
     def put(self, setting: Setting, value: object) -> None:
@@ -345,8 +345,10 @@ def _typed(page: SettingsPage, setting: Setting) -> Question:
             return
         page.put(setting, value)
 
-    now = setting.typed(setting.value(page.view.config))
-    return Question(f"{setting.name}:", on_choose=choose, text=now, fresh=True, hint="Enter: use it · Esc: as before")
+    now = setting.text_to_type(setting.value(page.view.config))
+    return Question(
+        f"{setting.name}:", on_choose=choose, text=now, replaces_text=True, hint="Enter: use it · Esc: as before"
+    )
 
 
 def _listed(page: SettingsPage, setting: Setting) -> Question:

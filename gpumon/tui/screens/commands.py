@@ -19,7 +19,9 @@ from gpumon.tui.widgets.list_pane import ListPane
 _SAVING_GROUP: Final = "save"
 """Group of the worker that writes a bundle."""
 _WHOLE_LIST: Final = 100_000
-"""Lines: more than any list has."""
+"""Lines by which the cursor moves to an end of a list: more than any list has."""
+_MOST_REASON: Final = 200
+"""Characters of an error in a notice."""
 
 
 class RunCommand(Protocol):
@@ -33,26 +35,29 @@ class RunCommand(Protocol):
 
 
 def _toggle_pause(screen: MonitorScreen[S]) -> None:
+    """Freeze the display, or let it go on; there is nothing to freeze before the first snapshot."""
     if screen.shown is not None:
         screen.travel.freeze(not screen.travel.paused)
 
 
 def move(lines: int, screen: MonitorScreen[S]) -> None:
-    """Move the cursor of the pane or page with the keys."""
+    """Move the cursor of the pane with the keys, or the view of the page, by so many lines."""
     if screen.current is not None:
         screen.current.move(lines)
 
 
 def _move_pages(pages: int, screen: MonitorScreen[S]) -> None:
+    """Move the cursor of the pane with the keys, or the view of the page, by so many screens."""
     if screen.current is not None:
         screen.current.move_pages(pages)
 
 
 def back(screen: MonitorScreen[S]) -> bool:
-    """Out of whatever is open, one step; from a host of a fleet to the fleet. Returns whether there was a step."""
-    if not screen.tiny and (_back_in_pane(screen) or _close(screen)):
+    """Go one step back, out of whatever is open; from a host of a fleet to the fleet. Returns whether there was a
+    step."""
+    if not screen.tiny and (_back_in_pane(screen) or _close_innermost(screen)):
         return True
-    return screen.travel.leave_past() or _leave(screen)
+    return screen.travel.leave_past() or _leave_host(screen)
 
 
 def _back_in_pane(screen: MonitorScreen[S]) -> bool:
@@ -68,7 +73,7 @@ def _back_in_pane(screen: MonitorScreen[S]) -> bool:
     return True
 
 
-def _close(screen: MonitorScreen[S]) -> bool:
+def _close_innermost(screen: MonitorScreen[S]) -> bool:
     """Close the sizing panel, else the page, else the filter of all panes, else the zoom; returns whether one was
     open."""
     if screen.dock.focused:
@@ -84,8 +89,8 @@ def _close(screen: MonitorScreen[S]) -> bool:
     return True
 
 
-def _leave(screen: MonitorScreen[S]) -> bool:
-    """From a host of a fleet to the fleet; returns whether this is one."""
+def _leave_host(screen: MonitorScreen[S]) -> bool:
+    """Go from a host of a fleet to the fleet; returns whether this is one."""
     if screen.leave_host is None:
         return False
     screen.leave_host("")
@@ -93,22 +98,23 @@ def _leave(screen: MonitorScreen[S]) -> bool:
 
 
 def _quit(screen: MonitorScreen[S]) -> None:
-    """A step back; on the first screen the end, asked for twice where edits of the sizing panel would be lost."""
+    """Go one step back; where there is none end the screen, after a warning if edits of the sizing panel would be
+    lost."""
     if screen.commands["back"](screen) or screen.dock.warn_of_edits():
         return
     screen.app.exit()
 
 
 def _change_pace(step: int, screen: MonitorScreen[S]) -> None:
-    """Make the interval longer (1) or shorter (-1), as in btop; a recording faster or slower; or the value of the line
-    under the cursor larger or smaller, where there is one."""
+    """Make the interval longer (1) or shorter (-1), as in btop; play a recording faster or slower; or change the value
+    under the cursor, where there is one."""
     if screen.current is not None and screen.current.change(step):
         return
     if screen.travel.change_speed(step):
         return
     interval_s = screen.control.interval_s
     pace = screen.settings[0]
-    next_s = pace.stepped(interval_s, step)
+    next_s = pace.value_beside(interval_s, step)
     if next_s != interval_s:
         screen.control.set_interval(next_s)
         screen.view.config = with_setting(screen.view.config, pace.section, pace.key, screen.control.interval_s)
@@ -123,21 +129,21 @@ def _step_aside(step: int, screen: MonitorScreen[S]) -> None:
         screen.travel.step_frames(step)
 
 
-def _jump_in_time(which: int, sign: int, screen: MonitorScreen[S]) -> None:
-    """Go back (-1) or forth (1) by the first (0) or the second (1) of the times that the past has for that."""
-    screen.travel.ask_for(AskedMoment(Way.SECONDS, sign * screen.travel.past.jumps_s[which]))
+def _jump_in_time(jump: int, direction: int, screen: MonitorScreen[S]) -> None:
+    """Go back (-1) or forth (1) by the short jump (0) or the long one (1) of the past."""
+    screen.travel.ask_for(AskedMoment(Way.SECONDS, direction * screen.travel.past.jumps_s[jump]))
 
 
-def _next_event(step: int, screen: MonitorScreen[S]) -> None:
-    """The next (1) or previous (-1) match while a search is open, else the moment of what happened next."""
+def _step_match_or_event(step: int, screen: MonitorScreen[S]) -> None:
+    """Go to the next (1) or previous (-1) match while a search is open, else to the moment of what happened next."""
     if screen.current is not None and screen.current.search.text:
         screen.current.step_match(step)
     else:
         screen.travel.go_to_change(step)
 
 
-def _filter(screen: MonitorScreen[S]) -> None:
-    """Type what rows must contain; on a page, words to find there."""
+def _ask_for_filter(screen: MonitorScreen[S]) -> None:
+    """Ask what rows must contain; on a page, for words to find there."""
     from gpumon.tui.screens import questions
 
     pane = screen.current
@@ -147,15 +153,15 @@ def _filter(screen: MonitorScreen[S]) -> None:
         screen.ask(questions.search_question(pane))
 
 
-def _choose_order(screen: MonitorScreen[S]) -> None:
-    """Choose the order of the rows."""
+def _ask_for_order(screen: MonitorScreen[S]) -> None:
+    """Ask for the order of the rows."""
     from gpumon.tui.screens import questions
 
     if isinstance(screen.current, ListPane) and screen.current.listing.orders:
         screen.ask(questions.order_question(screen.current))
 
 
-def _palette(screen: MonitorScreen[S]) -> None:
+def _open_palette(screen: MonitorScreen[S]) -> None:
     """Open the command palette: any command by its name."""
     from textual.command import CommandPalette
 
@@ -176,7 +182,9 @@ def _redraw(screen: MonitorScreen[S]) -> None:
 
 def _save(screen: MonitorScreen[S]) -> None:
     """Write an incident bundle; in the settings and the sizing panel what they hold."""
-    if (screen.current is not None and screen.current.write()) or screen.files is None:
+    if screen.current is not None and screen.current.write():
+        return
+    if screen.files is None:
         return
     if any(worker.group == _SAVING_GROUP and not worker.is_finished for worker in screen.app.workers):
         screen.say("still writing the one before …")
@@ -185,21 +193,22 @@ def _save(screen: MonitorScreen[S]) -> None:
 
     strips = painted(screen)
     text = "\n".join(strip.text.rstrip() for strip in strips)
-    incident = screen.body.bundle_facts(screen, text, partial(picture, strips, screen.app.size.width, "gpumon"))
-    if incident is not None:
+    facts = screen.body.bundle_facts(screen, text, partial(picture, strips, screen.app.size.width, "gpumon"))
+    if facts is not None:
         screen.say("writing an incident bundle …")
-        work: WorkType[None] = partial(_write, screen, screen.files, incident)
+        work: WorkType[None] = partial(_write_bundle, screen, screen.files, facts)
         screen.app.run_worker(work, group=_SAVING_GROUP)
 
 
-async def _write(screen: MonitorScreen[S], files: Files, incident: BundleFacts) -> None:
+async def _write_bundle(screen: MonitorScreen[S], files: Files, facts: BundleFacts) -> None:
     """Write a bundle and say how that went, on whatever screen is in front by then: a host's may have been left."""
     failed = False
     try:
-        outcome = await files.save_bundle(incident)
+        outcome = await files.save_bundle(facts)
     except Exception as error:  # what cannot be written costs the bundle, not the screen
         failed = True
-        outcome = f"the bundle cannot be written: {clean(f'{type(error).__name__}: {error}', 200)}"
+        reason = clean(f"{type(error).__name__}: {error}", _MOST_REASON)
+        outcome = f"the bundle cannot be written: {reason}"
     front = screen.app.screen
     if isinstance(front, type(screen)):
         front.say(outcome, urgent=failed)
@@ -207,6 +216,9 @@ async def _write(screen: MonitorScreen[S], files: Files, incident: BundleFacts) 
         screen.say(outcome, urgent=failed)
 
 
+_SHORT_JUMP: Final = 0
+_LONG_JUMP: Final = 1
+"""Places in `Past.jumps_s`."""
 COMMON: Final[Mapping[str, RunCommand]] = {
     "help": lambda screen: screen.pages.toggle("help"),
     "settings": lambda screen: screen.pages.toggle("settings"),
@@ -220,8 +232,8 @@ COMMON: Final[Mapping[str, RunCommand]] = {
     "page.up": partial(_move_pages, -1),
     "page.down": partial(_move_pages, 1),
     "back": back,
-    "filter": _filter,
-    "sort": _choose_order,
+    "filter": _ask_for_filter,
+    "sort": _ask_for_order,
     "pane.next": partial(go_to_next_pane, 1),
     "pane.previous": partial(go_to_next_pane, -1),
     "faster": partial(_change_pace, -1),
@@ -230,16 +242,17 @@ COMMON: Final[Mapping[str, RunCommand]] = {
     "right": partial(_step_aside, 1),
     "time.frame.back": lambda screen: screen.travel.step_frames(-1),
     "time.frame.forth": lambda screen: screen.travel.step_frames(1),
-    "time.back": partial(_jump_in_time, 0, -1),
-    "time.forth": partial(_jump_in_time, 0, 1),
-    "time.minute.back": partial(_jump_in_time, 1, -1),
-    "time.minute.forth": partial(_jump_in_time, 1, 1),
-    "time.previous": partial(_next_event, -1),
-    "time.next": partial(_next_event, 1),
+    "time.back": partial(_jump_in_time, _SHORT_JUMP, -1),
+    "time.forth": partial(_jump_in_time, _SHORT_JUMP, 1),
+    "time.minute.back": partial(_jump_in_time, _LONG_JUMP, -1),
+    "time.minute.forth": partial(_jump_in_time, _LONG_JUMP, 1),
+    "time.previous": partial(_step_match_or_event, -1),
+    "time.next": partial(_step_match_or_event, 1),
     "time.oldest": lambda screen: screen.travel.go_to_end(-1),
     "time.live": lambda screen: screen.travel.go_to_end(1),
     "redraw": _redraw,
     "sizing": lambda screen: screen.dock.toggle(),
-    "palette": _palette,
+    "palette": _open_palette,
     "save": _save,
 }
+"""Id of a command -> what it does on any screen."""

@@ -19,13 +19,13 @@ def copy_advice(screen: MonitorScreen[S], actions: Sequence[Action], otherwise: 
     """Copy a command of these actions, of several the one that is chosen; `otherwise` is said where there is none."""
     from gpumon.triage.copyable import to_copy
 
-    offered = to_copy(actions)
-    if len(offered) > 1:
+    copyables = to_copy(actions)
+    if len(copyables) > 1:
         from gpumon.tui.screens.questions import copy_question
 
-        screen.ask(copy_question(offered, partial(_put_on_clipboard, screen)))
-    elif offered:
-        _put_on_clipboard(screen, offered[0])
+        screen.ask(copy_question(copyables, partial(_put_on_clipboard, screen)))
+    elif copyables:
+        _put_on_clipboard(screen, copyables[0])
     elif any(action.code == PEER_WORDS for action in actions):
         screen.say("not copied: these are the host's own words, not gpumon's")
     elif actions:

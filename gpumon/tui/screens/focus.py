@@ -13,7 +13,7 @@ _SIZING: Final = "sizing"
 
 
 def zoom(screen: MonitorScreen[S], name: str) -> None:
-    """One pane alone; all of them with an empty name."""
+    """Show one pane alone; all of them with an empty name."""
     if name != screen.body.zoomed:
         screen.body.zoomed = name
         screen.lay_out()
@@ -33,7 +33,8 @@ def go_to_pane(screen: MonitorScreen[S], name: str) -> None:
 
 
 def go_to_next_pane(step: int, screen: MonitorScreen[S]) -> None:
-    """The pane, or the sizing panel beside, that comes next."""
+    """Give the keys to the pane, or the sizing panel beside, that comes next (1) or before (-1); on a page go to the
+    section that does."""
     if screen.tiny:
         return
     page = screen.pages.shown
@@ -62,8 +63,8 @@ def _jump_section(step: int, screen: MonitorScreen[S]) -> bool:
 
 
 def _name_beside(step: int, screen: MonitorScreen[S]) -> str:
-    """The name of the pane after (1) or before (-1) the one with the focus, round in a circle; all panes can be gone
-    to while one is zoomed."""
+    """The name of the pane after (1) or before (-1) the one with the focus, round in a circle: of those in sight, or of
+    all while one is zoomed."""
     names = []
     for name, pane in screen.panes.items():
         if screen.body.zoomed or pane.display:

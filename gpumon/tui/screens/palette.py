@@ -22,6 +22,10 @@ from gpumon.tui.widgets.pane import Pane
 T = TypeVar("T")
 """Rows of a list."""
 _THEME: Final = "theme: "
+"""Begin of the name of a theme in the list."""
+_BEGINS_SO: Final = 1.0
+_CONTAINS: Final = 0.5
+"""Scores by which Textual orders what fits: names that begin with what was typed come first."""
 
 
 class Commands(Provider):
@@ -40,11 +44,11 @@ class Commands(Provider):
         assert isinstance(screen, MonitorScreen)
         if is_moment(query.strip()):
             name = f"go to {query.strip()}"
-            yield Hit(1.0, Text(name), partial(screen.travel.go_to_time, query.strip()), text=name, help="time")
+            yield Hit(_BEGINS_SO, Text(name), partial(screen.travel.go_to_time, query.strip()), text=name, help="time")
         for name, note, run in all_entries(screen):
             text = f"{name} {note}".casefold()
             if all(word in text for word in words):
-                score = 1.0 if name.casefold().startswith(words[0]) else 0.5
+                score = _BEGINS_SO if name.casefold().startswith(words[0]) else _CONTAINS
                 yield Hit(score, Text(name), run, text=name, help=note)
 
 
@@ -53,13 +57,14 @@ class Entry(NamedTuple):
 
     name: str
     note: str
+    """What stands below the name: key and id of a command, `now` or the meaning of an order."""
     run: Callable[[], object]
 
 
 def all_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
     """Every command, order and theme."""
-    yield from _commands(screen)
-    yield from _orders(screen)
+    yield from _command_entries(screen)
+    yield from _order_entries(screen)
     if screen.files is not None:
         theme_now = screen.view.config.general.theme
         for theme in screen.screen_settings.themes:
@@ -67,12 +72,12 @@ def all_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
             yield Entry(f"{_THEME}{theme}", note, partial(screen.screen_settings.switch_theme, theme, as_setting=True))
 
 
-def _commands(screen: MonitorScreen[S]) -> Iterator[Entry]:
-    """The commands that do something here."""
+def _command_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
+    """The commands that do something current."""
     keymap = screen.view.keymap
     for command in COMMANDS:
         is_idle = _DOES_NOTHING.get(command.id)
-        if not does_here(screen, command) or (is_idle is not None and is_idle(screen, screen.current)):
+        if not is_command_of(screen, command) or (is_idle is not None and is_idle(screen, screen.current)):
             continue
         does = command.does
         if screen.body.fleet and command.fleet:
@@ -81,7 +86,7 @@ def _commands(screen: MonitorScreen[S]) -> Iterator[Entry]:
         yield Entry(does, note, partial(screen.action_do, command.id))
 
 
-def _orders(screen: MonitorScreen[S]) -> Iterator[Entry]:
+def _order_entries(screen: MonitorScreen[S]) -> Iterator[Entry]:
     """The orders of every list, those of the pane with the keys first."""
     lists = [(name, pane) for name, pane in screen.panes.items() if isinstance(pane, ListPane)]
     lists.sort(key=lambda named_pane: named_pane[1] is not screen.current)
@@ -92,33 +97,37 @@ def _orders(screen: MonitorScreen[S]) -> Iterator[Entry]:
 
 
 def _sort_pane(screen: MonitorScreen[S], name: str, pane: ListPane[T], order: Order[T]) -> None:
+    """Go to a list, and sort it."""
     go_to_pane(screen, name)
     pane.sort(order)
 
 
-def does_here(screen: MonitorScreen[S], command: Command) -> bool:
-    """Whether a command does anything on this screen."""
+def is_command_of(screen: MonitorScreen[S], command: Command) -> bool:
+    """Whether a screen has a command, wherever on it the keys are."""
     if command.scope == "sizing":
         return screen.dock.open
     if command.scope in ("log", "requests"):
         return screen.pages.name == command.scope
-    here = command.fleet is not None if screen.body.fleet else not command.scope
-    return here and command.id in screen.commands
+    if screen.body.fleet:
+        is_of_this_kind = command.fleet is not None
+    else:
+        is_of_this_kind = not command.scope
+    return is_of_this_kind and command.id in screen.commands
 
 
-def _steps_a_value(here: Pane | None) -> bool:
+def _steps_a_value(current: Pane | None) -> bool:
     """Whether - and + change the value under the cursor of this pane, and not the interval."""
-    return here is not None and type(here).change is not Pane.change
+    return current is not None and type(current).change is not Pane.change
 
 
-def _goes_nowhere(screen: MonitorScreen[S], here: Pane | None) -> bool:
+def _goes_nowhere(screen: MonitorScreen[S], current: Pane | None) -> bool:
     """Whether ← and → do nothing in this pane: nothing is beside what it shows, and no time can be gone to."""
     if screen.travel.paused and screen.travel.keys_move_in_time:
         return False
-    return here is None or (type(here).step_aside is Pane.step_aside and not _steps_a_value(here))
+    return current is None or (type(current).step_aside is Pane.step_aside and not _steps_a_value(current))
 
 
-def _is_only_pane(screen: MonitorScreen[S], here: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions
+def _is_only_pane(screen: MonitorScreen[S], current: Pane | None) -> bool:  # noqa: ARG001 - one of a table of functions
     """Whether there is no pane to go on to."""
     return len(screen.panes) == 1 and not screen.dock.columns
 
@@ -126,7 +135,7 @@ def _is_only_pane(screen: MonitorScreen[S], here: Pane | None) -> bool:  # noqa:
 class IsIdle(Protocol):
     """A test whether a command does nothing with the pane that has the keys."""
 
-    def __call__(self, screen: MonitorScreen[S], here: Pane | None, /) -> bool:
+    def __call__(self, screen: MonitorScreen[S], current: Pane | None, /) -> bool:
         """Whether it does nothing."""
 
 
@@ -136,15 +145,17 @@ _DOES_NOTHING: Final[Mapping[str, IsIdle]] = {
     "right": _goes_nowhere,
     "pane.next": _is_only_pane,
     "pane.previous": _is_only_pane,
-    "faster": lambda _, here: _steps_a_value(here),
-    "slower": lambda _, here: _steps_a_value(here),
+    "faster": lambda _, current: _steps_a_value(current),
+    "slower": lambda _, current: _steps_a_value(current),
     "pause": lambda screen, _: screen.in_panes is None,
-    "filter": lambda screen, here: not isinstance(here, ListPane) and screen.pages.shown is None,
-    "sort": lambda _, here: not (isinstance(here, ListPane) and here.listing.orders),
+    "filter": lambda screen, current: not isinstance(current, ListPane) and screen.pages.shown is None,
+    "sort": lambda _, current: not (isinstance(current, ListPane) and current.listing.orders),
     "zoom": lambda screen, _: screen.pages.shown is not None or screen.body.fleet,
     "fleet.models": lambda screen, _: screen.pages.shown is not None,
-    "save": lambda screen, here: (
-        screen.in_panes is None or screen.files is None or (here is not None and type(here).write is not Pane.write)
+    "save": lambda screen, current: (
+        screen.in_panes is None
+        or screen.files is None
+        or (current is not None and type(current).write is not Pane.write)
     ),
 }
 """Commands that do nothing in some places, and when."""

@@ -44,13 +44,16 @@ class Choice(NamedTuple):
 
     name: str
     note: str
+    """What stands behind the name."""
     value: object
+    """What is chosen with it, for whoever asks."""
 
 
 class Question(NamedTuple):
     """A question. All functions are called in the event loop and return at once."""
 
     title: str
+    """Words before the field."""
     choices: Callable[[str], Sequence[Choice]] | None = None
     """The choices for the text typed so far; None: only a text is asked for."""
     on_choose: Callable[[Choice | None, str], None] = lambda _choice, _text: None
@@ -63,8 +66,8 @@ class Question(NamedTuple):
     """Esc."""
     text: str = ""
     """Text of the field at first."""
-    fresh: bool = False
-    """The first character typed takes the place of that text."""
+    replaces_text: bool = False
+    """Whether the first character typed takes the place of that text."""
     has_field: bool = True
     """Whether there is a field; without one, j k g G move, too."""
     first_choice: int = 0
@@ -72,6 +75,7 @@ class Question(NamedTuple):
     keeps_open: bool = False
     """Whether Enter leaves it open: for things that are switched on and off."""
     hint: str = ""
+    """Words behind the field."""
 
 
 class AskingScreen(Protocol):
@@ -134,12 +138,13 @@ class QuestionBar(Vertical):
         self.input = TypedField(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
         self.list = OptionList(compact=True, markup=False)
         self.choices: Sequence[Choice] = ()
+        """The choices that are listed."""
         self._listed_for = question.text
         """The text that the choices are for."""
         self.has_choices = question.choices is not None
         """Whether there is a list to choose from."""
         self._last_place: int | None = question.first_choice
-        """Place of the choice that was pointed at last; None: of none."""
+        """Place of the choice that was pointed at last; None: at none."""
 
     def compose(self) -> ComposeResult:
         """The title with the field, and the list below."""
@@ -153,27 +158,27 @@ class QuestionBar(Vertical):
 
     def on_mount(self) -> None:
         """Give the keys to the field, or the list."""
-        self._fit()
-        self._fill()
-        if self._question.fresh:
+        self._fit_to_screen()
+        self._list_choices()
+        if self._question.replaces_text:
             self.input.action_select_all()
         self._point_at(self._question.first_choice)
         self.screen.set_focus(self.input if self._question.has_field else self.list)
 
     def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002 - the signature of Textual's handler
-        """No more than half of the screen; the hint gives way to what is typed."""
-        self._fit()
+        """Fit the question into the new size."""
+        self._fit_to_screen()
 
-    def _fit(self) -> None:
-        """Fit the list and the hint into the screen."""
+    def _fit_to_screen(self) -> None:
+        """Give the list no more than half of the screen; the hint gives way to what is typed."""
         width, height = self.app.size
         self.list.styles.max_height = min(MOST_CHOICES, height // 2)
         room = width - cells(self._question.title) - cells(self._question.hint) - _PADDING
         least = _LEAST_FIELD if self._question.has_field else 0
         self.query_one(".hint").display = room >= least
 
-    def _fill(self) -> None:
-        """List the choices for the text."""
+    def _list_choices(self) -> None:
+        """List the choices for the text of the field."""
         if self._question.choices is None:
             return
         self.choices = self._question.choices(self.input.value)
@@ -187,7 +192,7 @@ class QuestionBar(Vertical):
     def renew_choices(self) -> None:
         """Ask for the choices again: there are others by now."""
         place = self.list.highlighted
-        self._fill()
+        self._list_choices()
         self._point_at(place or 0)
 
     def _point_at(self, place: int) -> None:
@@ -219,19 +224,18 @@ class QuestionBar(Vertical):
     def _change_text(self, text: str) -> None:
         """List the choices for a text, the cursor on the first one, and tell who asked."""
         self._listed_for = text
-        self._fill()
-        self._last_place = 0 if self.choices else None
-        self.list.highlighted = self._last_place
+        self._list_choices()
+        self._point_at(0)
         self._question.on_change(text)
         self._question.on_point(None)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter in the list, or a click."""
+        """Take the choice after Enter in the list, or a click."""
         event.stop()
         self.action_take()
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The user moved the cursor: our own moves set `_last_place` first."""
+        """Tell who asked that the user moved the cursor: our own moves set `_last_place` before."""
         event.stop()
         choice = self.pointed_choice
         if self._below.question_bar is self and event.option_index != self._last_place and choice is not None:
@@ -239,14 +243,14 @@ class QuestionBar(Vertical):
             self._question.on_point(choice)
 
     def action_switch(self) -> None:
-        """Space: as Enter, where the question stays open."""
+        """Space: do what Enter does, where the question stays open."""
         if self._question.keeps_open:
             self.action_take()
 
-    def action_point(self, by: int) -> None:
+    def action_point(self, step: int) -> None:
         """Move the cursor by so many choices, to the ends of the list at most."""
         if self.choices:
-            place = (self.list.highlighted or 0) + by
+            place = (self.list.highlighted or 0) + step
             self.list.highlighted = max(0, min(len(self.choices) - 1, place))
 
     def action_take(self) -> None:
@@ -309,23 +313,23 @@ class QuestionBar(Vertical):
 
 def filter_question(pane: ListPane[T]) -> Question:
     """Ask for the filter of a pane; its rows follow while it is typed."""
-    before = pane.filter_text
+    filter_before = pane.filter_text
     return Question(
         f"filter {pane.title()}:",
         on_change=pane.filter,
-        on_drop=lambda: pane.filter(before),
-        text=before,
+        on_drop=lambda: pane.filter(filter_before),
+        text=filter_before,
         hint=f"{pane.listing.filters} · Enter: keep · Esc: as before",
     )
 
 
-def filter_all_question(before: str, narrow: Callable[[str], None]) -> Question:
-    """Ask for the filter of all panes, which was `before`; `narrow` takes it while it is typed."""
+def filter_all_question(filter_before: str, set_filter: Callable[[str], None]) -> Question:
+    """Ask for the filter of all panes, which was `filter_before`; `set_filter` takes it while it is typed."""
     return Question(
         "filter all panes:",
-        on_change=narrow,
-        on_drop=lambda: narrow(before),
-        text=before,
+        on_change=set_filter,
+        on_drop=lambda: set_filter(filter_before),
+        text=filter_before,
         hint="an engine's GPUs stay with it · Enter: keep · Esc: as before",
     )
 
@@ -335,11 +339,11 @@ def search_question(page: Pane) -> Question:
 
     Enter ends the typing; with the words of before it goes to the next place.
     """
-    before = page.search.text
-    keys = page.view.keymap.first
+    text_before = page.search.text
+    key = page.view.keymap.first
 
     def end_typing(_: Choice | None, text: str) -> None:
-        if text and text == before:
+        if text and text == text_before:
             page.step_match(1)
 
     return Question(
@@ -347,20 +351,20 @@ def search_question(page: Pane) -> Question:
         on_change=page.find,
         on_choose=end_typing,
         on_drop=lambda: page.find(""),
-        text=before,
-        fresh=True,
-        hint=f"Enter: done, then {keys('time.next')} {keys('time.previous')}: next, previous · Esc: unmark",
+        text=text_before,
+        replaces_text=True,
+        hint=f"Enter: done, then {key('time.next')} {key('time.previous')}: next, previous · Esc: unmark",
     )
 
 
-def copy_question(offered: Sequence[Copyable], copy: Callable[[Copyable], None]) -> Question:
+def copy_question(copyables: Sequence[Copyable], copy: Callable[[Copyable], None]) -> Question:
     """Ask which command or setting of a verdict's actions to copy."""
 
     def copy_choice(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
         if choice is not None and isinstance(choice.value, Copyable):
             copy(choice.value)
 
-    choices = [Choice(copyable.text, copyable.does, copyable) for copyable in offered]
+    choices = [Choice(copyable.text, copyable.does, copyable) for copyable in copyables]
     return Question("copy", lambda _: choices, copy_choice, has_field=False, hint="Enter: copy · Esc: copy nothing")
 
 

@@ -303,7 +303,7 @@ class Dialogs:
 
         name = clean(panel.state.present.name, 60)
         hint = "a name or a path; overwrites nothing"
-        self._ask(Question("save scenario as:", on_choose=on_choose, text=name, fresh=True, hint=hint))
+        self._ask(Question("save scenario as:", on_choose=on_choose, text=name, replaces_text=True, hint=hint))
 
     async def _save(self, files: Files, name: str) -> None:
         """Write the scenario, and say whether that went well."""

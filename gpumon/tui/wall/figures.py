@@ -17,6 +17,8 @@ from gpumon.tui.view import View
 
 _SHORT_CELLS: Final = 4
 """Cells of a figure on a tile, its unit included."""
+_ROUNDING: Final = 1e-9
+"""Part of a tenth by which a share may miss it in floating point: 0.3 is just below three tenths."""
 
 
 class CardCurve(msgspec.Struct, frozen=True):
@@ -37,14 +39,15 @@ class WallFigure(msgspec.Struct, frozen=True):
     curves: tuple[CardCurve, ...]
     """One or two curves on one scale; the first is in front."""
     value: Callable[[Gpu], Reading]
+    """Reads the figure of a GPU."""
     full: Callable[[Gpu, View], Reading]
     """The value that has the strongest colour."""
     text: Callable[[Reading, View], str]
     """A value with its unit, or why it is missing."""
     level: str = ""
-    """Name of its level in `levels.LEVELS`; empty where it has none."""
+    """Name of its level in `levels.LEVEL_BOUNDS`; empty where it has none."""
     word: str = ""
-    """Its name in at most 5 cells, where that is another."""
+    """Its name in at most 5 cells, where `name` is longer."""
 
     def share(self, gpu: Gpu, view: View) -> Reading:
         """The figure as a share of the value that has the strongest colour; not clamped."""
@@ -68,12 +71,14 @@ class WallFigure(msgspec.Struct, frozen=True):
         if self.name == "power":  # its level is a share of the limit, not watts
             value = self.share(gpu, view)
         tone = tone_of(self.level, value, view)
-        return tone if is_high(tone) else ""
+        if is_high(tone):
+            return tone
+        return ""
 
 
 def step_of(share: float) -> int:
     """The tint, and the digit, of a share: its tenth; 9 from 90 % on."""
-    tenth = int(share * TINTS + 1e-9)  # 0.3 is just below three tenths in floating point
+    tenth = int(share * TINTS + _ROUNDING)
     return max(0, min(TINTS - 1, tenth))
 
 
@@ -81,7 +86,10 @@ def _vram_share(gpu: Gpu) -> Reading:
     return divide(gpu.vram_used_bytes, gpu.vram_total_bytes)
 
 
-def _all(_gpu: Gpu, _view: View) -> Reading:
+# Values with the strongest colour.
+
+
+def _full_share(_gpu: Gpu, _view: View) -> Reading:
     return 1.0
 
 
@@ -91,6 +99,9 @@ def _power_limit(gpu: Gpu, _view: View) -> Reading:
 
 def _hot_from(_gpu: Gpu, view: View) -> Reading:
     return level_of("temperature", view).hot
+
+
+# Values with their units.
 
 
 def _percent(value: Reading, _view: View) -> str:
@@ -115,13 +126,58 @@ _VRAM: Final = (CardCurve("VRAM", "vram", "mbu"),)
 _POWER: Final = (CardCurve("power", "power", "sm"),)
 _HEAT: Final = (CardCurve("°C", "temp", "sm"),)
 WALL_FIGURES: Final = (
-    # name, hue, curves of a card, value, the value with the strongest colour, text, level, short name
-    WallFigure("MFU", "mfu", _EFFICIENCY, lambda gpu: gpu.mfu_ratio, _all, _percent),
-    WallFigure("MBU", "mbu", _EFFICIENCY, lambda gpu: gpu.mbu_ratio, _all, _percent),
-    WallFigure("busy", "busy", _ACTIVITY, lambda gpu: gpu.busy_ratio, _all, _percent),
-    WallFigure("VRAM", "mbu", _VRAM, _vram_share, _all, _percent, "vram"),
-    WallFigure("power", "sm", _POWER, lambda gpu: gpu.power_w, _power_limit, _watts, "power"),
-    WallFigure("temperature", "sm", _HEAT, lambda gpu: gpu.temperature_c, _hot_from, _degrees, "temperature", "temp"),
+    WallFigure(
+        name="MFU",
+        hue="mfu",
+        curves=_EFFICIENCY,
+        value=lambda gpu: gpu.mfu_ratio,
+        full=_full_share,
+        text=_percent,
+    ),
+    WallFigure(
+        name="MBU",
+        hue="mbu",
+        curves=_EFFICIENCY,
+        value=lambda gpu: gpu.mbu_ratio,
+        full=_full_share,
+        text=_percent,
+    ),
+    WallFigure(
+        name="busy",
+        hue="busy",
+        curves=_ACTIVITY,
+        value=lambda gpu: gpu.busy_ratio,
+        full=_full_share,
+        text=_percent,
+    ),
+    WallFigure(
+        name="VRAM",
+        hue="mbu",
+        curves=_VRAM,
+        value=_vram_share,
+        full=_full_share,
+        text=_percent,
+        level="vram",
+    ),
+    WallFigure(
+        name="power",
+        hue="sm",
+        curves=_POWER,
+        value=lambda gpu: gpu.power_w,
+        full=_power_limit,
+        text=_watts,
+        level="power",
+    ),
+    WallFigure(
+        name="temperature",
+        hue="sm",
+        curves=_HEAT,
+        value=lambda gpu: gpu.temperature_c,
+        full=_hot_from,
+        text=_degrees,
+        level="temperature",
+        word="temp",
+    ),
 )
 """In the order in which the key shows them."""
 

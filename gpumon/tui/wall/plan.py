@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
@@ -11,9 +12,11 @@ import msgspec
 _MOST_LABEL: Final = 20
 """Cells of a host's name beside its tiles, at most."""
 _LEAST_LABEL: Final = 6
-"""The same, at least."""
+"""Cells of a host's name beside its tiles, at least."""
 _MOST_ACROSS: Final = 16
 """Tiles of a host in one line beside its name, at most."""
+_BLANKS_OF_HOST: Final = 2
+"""A blank behind a host's name, and one behind its tiles."""
 _MOST_FEWER: Final = 2
 """A line may have so many times fewer tiles than fit where that makes all lines equally long."""
 _FEW_LINES: Final = 10
@@ -29,25 +32,26 @@ class TileForm(msgspec.Struct, frozen=True):
     name: str
     width: int
     height: int
+    """Its least cells and lines."""
     most_width: int
     most_height: int
 
 
-CARD: Final = TileForm("card", 19, 8, 60, 30)
+CARD: Final = TileForm("card", width=19, height=8, most_width=60, most_height=30)
 """The figure, the other figures as bars, the engine, the state and a chart."""
-BOX: Final = TileForm("box", 13, 3, 24, 4)
+BOX: Final = TileForm("box", width=13, height=3, most_width=24, most_height=4)
 """Number and state, figure, engine."""
-LINE: Final = TileForm("line", 13, 1, 24, 1)
+LINE: Final = TileForm("line", width=13, height=1, most_width=24, most_height=1)
 """Number, figure, state."""
-NUMBER_TILE: Final = TileForm("number", 6, 1, 6, 1)
+NUMBER_TILE: Final = TileForm("number", width=6, height=1, most_width=6, most_height=1)
 """Mark and figure."""
-PAIR: Final = TileForm("pair", 3, 1, 3, 1)
+PAIR: Final = TileForm("pair", width=3, height=1, most_width=3, most_height=1)
 """Mark and digit."""
-DOT: Final = TileForm("dot", 1, 1, 1, 1)
+DOT: Final = TileForm("dot", width=1, height=1, most_width=1, most_height=1)
 """A digit, or the mark in its place."""
 _FORMS: Final = (CARD, BOX, LINE, NUMBER_TILE, PAIR, DOT)
 """The largest first."""
-_BESIDE: Final = (NUMBER_TILE, PAIR, DOT)
+_FORMS_BESIDE_NAMES: Final = (NUMBER_TILE, PAIR, DOT)
 """Forms of which the tiles of a host stand beside its name, and not below."""
 
 
@@ -73,8 +77,9 @@ class WallPlan(msgspec.Struct, frozen=True):
 
     form: TileForm
     width: int
+    """Cells of a tile, the gap to the next one included."""
     height: int
-    """Cells and lines of a tile, the gap to the next one included."""
+    """Lines of a tile, the gap to the next one included."""
     places: tuple[TilePlace, ...]
     """Place of each tile."""
     labels: tuple[Label, ...]
@@ -85,11 +90,12 @@ class WallPlan(msgspec.Struct, frozen=True):
     def beside(self, tile: int, lines: int) -> int:
         """The tile that stands `lines` rows of tiles below a tile (above it where that is negative), in the nearest
         column."""
-        starts = sorted({place.line for place in self.places})
-        own = self.places[tile]
-        line = starts[max(0, min(len(starts) - 1, starts.index(own.line) + lines))]
-        in_line = [number for number, place in enumerate(self.places) if place.line == line]
-        return min(in_line, key=lambda number: abs(self.places[number].column - own.column))
+        lines_of_tiles = sorted({place.line for place in self.places})
+        own_place = self.places[tile]
+        row = lines_of_tiles.index(own_place.line) + lines
+        line = lines_of_tiles[max(0, min(len(lines_of_tiles) - 1, row))]
+        tiles_in_line = [number for number, place in enumerate(self.places) if place.line == line]
+        return min(tiles_in_line, key=lambda number: abs(self.places[number].column - own_place.column))
 
     def tile_at(self, line: int, column: int) -> int | None:
         """The tile at a cell; None where there is none."""
@@ -115,7 +121,7 @@ def wall_plan(sizes: tuple[int, ...], label: int, width: int, room: int) -> Wall
 def lines_wanted(gpus: int, width: int) -> int:
     """Lines that the wall of one machine takes among other panes."""
     for form in (LINE, NUMBER_TILE, PAIR):
-        lines = -(-gpus // _even_across(max(1, gpus), max(1, width // form.width)))
+        lines = math.ceil(gpus / _even_across(max(1, gpus), max(1, width // form.width)))
         if lines <= _FEW_LINES:
             return lines
     return _FEW_LINES
@@ -136,7 +142,7 @@ def _stretched_plan(sizes: tuple[int, ...], label: int, width: int, room: int, f
 
 def _plan_in_form(sizes: tuple[int, ...], label: int, width: int, form: TileForm, height: int) -> WallPlan:
     """The places of all tiles in one form, `height` lines each, however many lines that takes in all."""
-    if label and form in _BESIDE:
+    if label and form in _FORMS_BESIDE_NAMES:
         return _plan_beside_names(sizes, label, width, form)
     return _plan_below_names(sizes, label, width, form, height)
 
@@ -150,32 +156,47 @@ def _plan_below_names(sizes: Sequence[int], label: int, width: int, form: TileFo
     line = 0
     for group, size in enumerate(sizes):
         if label:
-            labels.append(Label(line, 0, width, group))
+            labels.append(Label(line, 0, width, group=group))
             line += 1
-        places += [TilePlace(line + tile // across * height, tile % across * cells) for tile in range(size)]
-        line += -(-size // across) * height
-    return WallPlan(form, cells, height, tuple(places), tuple(labels), line)
+        for tile in range(size):
+            places.append(TilePlace(line + tile // across * height, tile % across * cells))
+        line += math.ceil(size / across) * height
+    return WallPlan(
+        form=form,
+        width=cells,
+        height=height,
+        places=tuple(places),
+        labels=tuple(labels),
+        lines=line,
+    )
 
 
 def _plan_beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm) -> WallPlan:
     """The tiles of each host beside its name, as many hosts side by side as fit."""
-    name = max(_LEAST_LABEL, min(label, _MOST_LABEL, width - 2 - form.width))
-    tiles = min(max(sizes), _MOST_ACROSS, max(1, (width - name - 2) // form.width))
-    least_block = name + 1 + tiles * form.width + 1  # a blank behind the name, and one behind the tiles
-    across = max(1, width // least_block)
-    block = width // across
+    name = max(_LEAST_LABEL, min(label, _MOST_LABEL, width - _BLANKS_OF_HOST - form.width))
+    tiles = min(max(sizes), _MOST_ACROSS, max(1, (width - name - _BLANKS_OF_HOST) // form.width))
+    across = max(1, width // (name + tiles * form.width + _BLANKS_OF_HOST))
+    block = width // across  # cells of a host
     places: list[TilePlace] = []
     labels: list[Label] = []
     line = 0
     for first in range(0, len(sizes), across):
-        beside = sizes[first : first + across]
-        for number, size in enumerate(beside):
+        sizes_beside = sizes[first : first + across]
+        for number, size in enumerate(sizes_beside):
             left = number * block
-            labels.append(Label(line, left, name, first + number))
+            labels.append(Label(line, left, name, group=first + number))
             first_cell = left + name + 1
-            places += [TilePlace(line + tile // tiles, first_cell + tile % tiles * form.width) for tile in range(size)]
-        line += max(-(-size // tiles) for size in beside)
-    return WallPlan(form, form.width, 1, tuple(places), tuple(labels), line)
+            for tile in range(size):
+                places.append(TilePlace(line + tile // tiles, first_cell + tile % tiles * form.width))
+        line += math.ceil(max(sizes_beside) / tiles)
+    return WallPlan(
+        form=form,
+        width=form.width,
+        height=1,
+        places=tuple(places),
+        labels=tuple(labels),
+        lines=line,
+    )
 
 
 def _even_across(tiles: int, fits: int) -> int:
@@ -185,5 +206,5 @@ def _even_across(tiles: int, fits: int) -> int:
     for across in range(fits, fits // _MOST_FEWER, -1):
         if tiles % across == 0:
             return across
-    lines = -(-tiles // fits)
-    return -(-tiles // lines)
+    lines = math.ceil(tiles / fits)
+    return math.ceil(tiles / lines)

@@ -18,12 +18,18 @@ from gpumon.tui.view import View
 from gpumon.tui.wall.figures import WALL_FIGURES, CardCurve, WallFigure, step_of
 from gpumon.tui.wall.plan import BOX, CARD, DOT, LINE, NUMBER_TILE, PAIR, TileForm, WallPlan
 
-_CURSOR: Final = "badge_paused"
+_CURSOR_TONE: Final = "badge_paused"
 """Tone of the tile under the cursor."""
-_MARKS: Final = {"warn": "badge", "critical": "alarm", "alarm": "alarm"}
+_TONES_OF_MARKS: Final = {"warn": "badge", "critical": "alarm", "alarm": "alarm"}
 """Tone of a state that is trouble -> tone of its mark."""
 _FIGURE_CELLS: Final = 4
 """Cells of a figure on a tile."""
+_STATE_ROOM: Final = 24
+"""Cells of a card from which it has the state even if that is no trouble."""
+_STATE_CELLS: Final = 13
+"""Cells of the state on a card, at most."""
+_MOST_ENGINES: Final = 60
+"""Characters of the names of engines on a tile."""
 _INDEX_CELLS: Final = 3
 """Cells of a GPU's number on a tile."""
 _NAME_CELLS: Final = 6
@@ -47,7 +53,14 @@ class Tile(msgspec.Struct, frozen=True):
     @property
     def mark(self) -> str:
         """Mark of trouble; a blank where there is none."""
-        return self.state[:1] if self.tone in _MARKS else " "
+        if self.has_trouble:
+            return self.state[:1]
+        return " "
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether its state is trouble."""
+        return self.tone in _TONES_OF_MARKS
 
     @property
     def word(self) -> str:
@@ -71,21 +84,20 @@ def explain_tile(tile: Tile, settings: TileSettings, room: int) -> list[Piece]:
     figure = settings.figure
     value = figure.value(gpu)
     if isinstance(value, Missing):
-        shown = phrase(value)
+        value_text = phrase(value)
     else:
-        shown = figure.text(value, settings.view)
+        value_text = figure.text(value, settings.view)
     state = tile.state.strip()
     if tile.verdict:
         state = f"{state}: {tile.verdict}"
-    parts: list[Piece] = [
-        (f"{clean(tile.host, 40)} gpu {gpu.index}".strip(), "strong"),
-        (f"{figure.name} {shown}", "text"),
-        (clean(" ".join(gpu.engines), 80) or "no engine", "text"),
-        (clean(state, 200), tile.tone),
-        (clean(gpu.name, 60).removeprefix("NVIDIA "), "muted"),
-    ]
-    if tile.mark != " ":  # trouble stands before the engine
-        parts[2], parts[3] = parts[3], parts[2]
+    name: Piece = (f"{clean(tile.host, 40)} gpu {gpu.index}".strip(), "strong")
+    figure_piece: Piece = (f"{figure.name} {value_text}", "text")
+    engines: Piece = (clean(" ".join(gpu.engines), 80) or "no engine", "text")
+    state_piece: Piece = (clean(state, 200), tile.tone)
+    gpu_type: Piece = (clean(gpu.name, 60).removeprefix("NVIDIA "), "muted")
+    parts = [name, figure_piece, engines, state_piece, gpu_type]
+    if tile.has_trouble:
+        parts = [name, figure_piece, state_piece, engines, gpu_type]
     pieces: list[Piece] = []
     for text, tone in parts:
         between = " · " if pieces else ""
@@ -110,6 +122,7 @@ def wall_rows(
     `names`: names of the hosts, by their number; `lines`: numbers of the lines in view; `cursor`: the chosen tile.
     """
     parts: list[list[tuple[int, Row]]] = [[] for _ in lines]
+    """For each line in view its parts, with the columns that they begin at."""
     for label in plan.labels:
         if label.line in lines:
             name, tone = names[label.group]
@@ -117,7 +130,7 @@ def wall_rows(
     for number, place in enumerate(plan.places):
         if place.line + plan.height <= lines.start or place.line >= lines.stop:
             continue
-        rows = _DRAW[plan.form](tile_of(number), settings, plan.width, plan.height, number == cursor)
+        rows = _DRAWINGS[plan.form](tile_of(number), settings, plan.width, plan.height, number == cursor)
         for down, row in enumerate(rows):
             if place.line + down in lines:
                 parts[place.line + down - lines.start].append((place.column, row))
@@ -139,24 +152,24 @@ def _join_parts(parts: list[tuple[int, Row]]) -> Row:
 def _tile_tone(tile: Tile, settings: TileSettings, cursor: bool) -> str:
     """Tone of a tile: the tint of its figure, the colour of its level where that is high, plain without a figure."""
     if cursor:
-        return _CURSOR
+        return _CURSOR_TONE
     share = settings.figure.share(tile.gpu, settings.view)
     if isinstance(share, Missing):
         return "muted"
     high = settings.figure.high_tone(tile.gpu, settings.view)
     if high:
-        return _MARKS[high]
+        return _TONES_OF_MARKS[high]
     if settings.palette.tinted:
         return tint(settings.figure.hue, step_of(share))
-    return "text"
+    return "text"  # where tints cannot be told apart, the digit says it
 
 
 def _mark_of(tile: Tile, tile_tone: str) -> Piece:
     """The mark of trouble in its tone; a blank in the tone of the tile without trouble."""
-    return tile.mark, _MARKS.get(tile.tone, tile_tone)
+    return tile.mark, _TONES_OF_MARKS.get(tile.tone, tile_tone)
 
 
-def _digit_of(tile: Tile, settings: TileSettings) -> str:
+def _digit_text(tile: Tile, settings: TileSettings) -> str:
     """The tenth of the figure; hatched where it is not measured."""
     share = settings.figure.share(tile.gpu, settings.view)
     if isinstance(share, Missing):
@@ -164,7 +177,7 @@ def _digit_of(tile: Tile, settings: TileSettings) -> str:
     return str(step_of(share))
 
 
-def _figure_of(tile: Tile, settings: TileSettings) -> str:
+def _figure_text(tile: Tile, settings: TileSettings) -> str:
     """The figure in 4 cells; the reason where it is not measured, hatched cells where that has no room."""
     value = settings.figure.value(tile.gpu)
     if not isinstance(value, Missing):
@@ -178,18 +191,19 @@ def _figure_of(tile: Tile, settings: TileSettings) -> str:
 def _draw_dot(tile: Tile, settings: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
     """A tile of one cell: its mark, else the digit of the figure."""
     tile_tone = _tile_tone(tile, settings, cursor)
-    mark = _mark_of(tile, tile_tone)
-    if mark[0] != " ":
-        return [((mark[0], tile_tone if cursor else mark[1]),)]
-    return [((_digit_of(tile, settings), tile_tone),)]
+    if not tile.has_trouble:
+        return [((_digit_text(tile, settings), tile_tone),)]
+    if cursor:
+        return [((tile.mark, tile_tone),)]
+    return [(_mark_of(tile, tile_tone),)]
 
 
 def _draw_pair(tile: Tile, settings: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
     """A tile of two cells: its mark and the digit of the figure."""
     tile_tone = _tile_tone(tile, settings, cursor)
-    digit = _digit_of(tile, settings)
+    digit = _digit_text(tile, settings)
     mark = _mark_of(tile, tile_tone)
-    if mark[0] == " " and digit == HATCH:
+    if not tile.has_trouble and digit == HATCH:  # all of the tile is hatched
         mark = (HATCH, tile_tone)
     return [(mark, (digit, tile_tone))]
 
@@ -197,9 +211,9 @@ def _draw_pair(tile: Tile, settings: TileSettings, _width: int, _height: int, cu
 def _draw_number(tile: Tile, settings: TileSettings, _width: int, _height: int, cursor: bool) -> list[Row]:
     """A tile with its mark and the figure."""
     tile_tone = _tile_tone(tile, settings, cursor)
-    figure = _figure_of(tile, settings)
+    figure = _figure_text(tile, settings)
     mark = _mark_of(tile, tile_tone)
-    if mark[0] == " " and figure.startswith(HATCH):
+    if not tile.has_trouble and figure.startswith(HATCH):  # all of the tile is hatched
         mark = (HATCH, tile_tone)
     return [(mark, (figure, tile_tone))]
 
@@ -208,16 +222,17 @@ def _draw_line(tile: Tile, settings: TileSettings, width: int, _height: int, cur
     """A tile of one line: number, figure, mark, and the state or the engine."""
     tile_tone = _tile_tone(tile, settings, cursor)
     index = right(str(tile.gpu.index), _INDEX_CELLS)
-    room = max(0, width - 1 - _INDEX_CELLS - 1 - _FIGURE_CELLS)
+    room = max(0, width - 1 - _INDEX_CELLS - 1 - _FIGURE_CELLS)  # 1: the mark, and the gap to the next tile
+    engines = " ".join(tile.gpu.engines)
     text = ""
-    if tile.mark != " ":
+    if tile.has_trouble:
         text = cut(tile.word, room)
-    elif cells(" ".join(tile.gpu.engines)) < room:
-        text = clean(" " + " ".join(tile.gpu.engines), 60)
+    elif cells(engines) < room:
+        text = clean(f" {engines}", _MOST_ENGINES)
     return [
         (
             (index, tile_tone),
-            (_figure_of(tile, settings), tile_tone),
+            (_figure_text(tile, settings), tile_tone),
             _mark_of(tile, tile_tone),
             (left(text, room), tile_tone),
         )
@@ -228,14 +243,14 @@ def _draw_box(tile: Tile, settings: TileSettings, width: int, height: int, curso
     """A tile of three lines: number and state, figure, engine."""
     tile_tone = _tile_tone(tile, settings, cursor)
     room = width - 1
-    engines = clean(" ".join(tile.gpu.engines), 60)
-    word = tile.word if tile.mark != " " else ""
+    engines = clean(" ".join(tile.gpu.engines), _MOST_ENGINES)
+    word = tile.word if tile.has_trouble else ""
     head: Row = (
         (f"{right(str(tile.gpu.index), _INDEX_CELLS)} ", tile_tone),
         _mark_of(tile, tile_tone),
         (left(f" {word}", room - _INDEX_CELLS - 2), tile_tone),
     )
-    figure = _figure_of(tile, settings)
+    figure = _figure_text(tile, settings)
     filler = " "
     if figure.startswith(HATCH):
         filler = HATCH
@@ -251,14 +266,14 @@ def _draw_card(tile: Tile, settings: TileSettings, width: int, height: int, curs
     """A head in the colour of the figure, the other figures as bars, and the past of the figure below."""
     tile_tone = _tile_tone(tile, settings, cursor)
     room = width - 2
-    engines = clean(" ".join(tile.gpu.engines), 60) or "no engine"
-    figure = _figure_of(tile, settings)
+    engines = clean(" ".join(tile.gpu.engines), _MOST_ENGINES) or "no engine"
+    figure = _figure_text(tile, settings)
     name = cut(f" {tile.gpu.index} {settings.figure.name}", room - _FIGURE_CELLS - 3)
     head = f"{left(name, room - _FIGURE_CELLS - 3)} {figure}"
     rows: list[Row] = [((head, tile_tone), (" ", tile_tone), _mark_of(tile, tile_tone))]
     state = ""
-    if room > 24 or tile.mark != " ":
-        state = left(f" {tile.state}", min(room, 13))
+    if room > _STATE_ROOM or tile.has_trouble:
+        state = left(f" {tile.state}", min(room, _STATE_CELLS))
     rows.append(((state, tile.tone), (left(f" {engines}", room - cells(state)), "text")))
     rows += [_figure_bar(tile.gpu, other, settings, room) for other in WALL_FIGURES[: max(0, height - 3)]]
     spare = height - 1 - len(rows)
@@ -295,7 +310,7 @@ def card_legend(curves: Sequence[CardCurve], scale: str, width: int, glyphs: Gly
     return tuple(pieces)
 
 
-_DRAW: Final[dict[TileForm, Callable[[Tile, TileSettings, int, int, bool], list[Row]]]] = {
+_DRAWINGS: Final[dict[TileForm, Callable[[Tile, TileSettings, int, int, bool], list[Row]]]] = {
     CARD: _draw_card,
     BOX: _draw_box,
     LINE: _draw_line,

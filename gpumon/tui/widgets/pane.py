@@ -281,7 +281,7 @@ class Pane(Board, can_focus=True):
                 note = ""
         search_note = ""
         if self.search.text:
-            search_note = f'"{cut(self.search.text, _MOST_SOUGHT_CELLS)}" {self.search.count()}'
+            search_note = f'"{cut(self.search.text, _MOST_SOUGHT_CELLS)}" {self.search.count_text()}'
         return cut(SEPARATOR.join(filter(None, (search_note, scroll, note, self.hint))), room_of_notes)
 
     def _scroll_note(self, total: int, room: int, focused: bool) -> str:
