@@ -6,7 +6,7 @@ import math
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.lengths import KV_SHARE
-from gpumon.readings.missing import NOT_EXPOSED, number
+from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.advice import advice, quantise
@@ -41,13 +41,13 @@ def bandwidth(case: Case) -> Finding | None:
     bigger_batch = _bigger_batch(case, engine)
     batch_parameters = _wider_parameters(bigger_batch)
     finding = Finding(
-        Limit.BANDWIDTH_BOUND,
-        "bandwidth_full",
-        params(share=share, shared=shared, batch=finite(engine.rates.batch)) | batch_parameters,
-        tuple(_evidence_of_bandwidth(case, engine, activity, bigger_batch)),
-        _actions(case, engine, shared, batch_parameters),
-        _level(case, engine),
-        _confidence(engine, shared, is_measured=activity.dram is not None),
+        code=Limit.BANDWIDTH_BOUND,
+        cause="bandwidth_full",
+        parameters=params(share=share, shared=shared, batch=finite(engine.rates.batch)) | batch_parameters,
+        evidence=tuple(_evidence_of_bandwidth(case, engine, activity, bigger_batch)),
+        actions=_actions(case, engine, shared, batch_parameters),
+        level=_level(case, engine),
+        confidence=_confidence(engine, shared, is_measured=activity.dram is not None),
     )
     if suffers:
         return with_roomy_replicas(case, finding, "running")
@@ -167,7 +167,7 @@ def _bigger_batch(case: Case, engine: Engine) -> Evidence | None:
     else:
         parameters = params(then_s=step.itl_s_at(batch))
     source = "ITL x (weights + batch x KV) / (weights + batch now x KV)"
-    return Evidence("wider_batch", batch, NOT_EXPOSED, source, f"itl@{case.key}", parameters)
+    return Evidence("wider_batch", batch, source=source, chart=f"itl@{case.key}", parameters=parameters)
 
 
 def _decode_step(engine: Engine) -> _Step | None:

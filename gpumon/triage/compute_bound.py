@@ -46,7 +46,15 @@ def long_prefill(case: Case) -> Finding | None:
         level = Level.WARN
     evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
     actions = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
-    return Finding(Limit.COMPUTE_BOUND, "long_prefill", parameters, evidence, actions, level, confidence)
+    return Finding(
+        code=Limit.COMPUTE_BOUND,
+        cause="long_prefill",
+        parameters=parameters,
+        evidence=evidence,
+        actions=actions,
+        level=level,
+        confidence=confidence,
+    )
 
 
 def _had_long_prompt(case: Case) -> bool:
@@ -116,13 +124,13 @@ def compute(case: Case) -> Finding | None:
     if shared:
         actions = (action("own_gpus", shared=shared), *actions)
     finding = Finding(
-        Limit.COMPUTE_BOUND,
-        "compute_full",
-        _parameters(case, activity, shared, is_measured=is_measured),
-        (*_evidence_of_compute(case, activity), *case.late_latencies()),
-        actions,
-        Level.NOTE,
-        _confidence(engine, shared, is_measured=is_measured),
+        code=Limit.COMPUTE_BOUND,
+        cause="compute_full",
+        parameters=_parameters(case, activity, shared, is_measured=is_measured),
+        evidence=(*_evidence_of_compute(case, activity), *case.late_latencies()),
+        actions=actions,
+        level=Level.NOTE,
+        confidence=_confidence(engine, shared, is_measured=is_measured),
     )
     if suffers:
         return with_roomy_replicas(case, finding._replace(level=Level.WARN), "running")

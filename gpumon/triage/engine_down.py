@@ -73,13 +73,29 @@ def down(case: Case) -> Finding | None:
     answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
     evidence = (Evidence("no_answer", answered_s, source=engine.url),)
     if departure.planned:
-        return Finding(Limit.DOWN, _STOPPED, parameters, evidence, (start,), Level.WARN, began_s=began_s)
+        return Finding(
+            code=Limit.DOWN,
+            cause=_STOPPED,
+            parameters=parameters,
+            evidence=evidence,
+            actions=(start,),
+            level=Level.WARN,
+            began_s=began_s,
+        )
     if departure.log.startswith(FILE_LOG):
         read_log = action("read_last_log", ended="yes", file=departure.log.removeprefix(FILE_LOG))
     else:
         read_log = action("read_last_log", ended="yes", log=departure.log)
     fixes = (read_log, start)
-    return Finding(Limit.DOWN, CRASHED, parameters, evidence, fixes, _level(case, engine), began_s=began_s)
+    return Finding(
+        code=Limit.DOWN,
+        cause=CRASHED,
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=_level(case, engine),
+        began_s=began_s,
+    )
 
 
 def _level(case: Case, engine: Engine) -> Level:
@@ -103,7 +119,14 @@ def gpu_left(case: Case) -> Finding | None:
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
     parameters = params(engine=ended[0].name, down=departure.wall_s)
     evidence = (Evidence("ended", NOT_EXPOSED, parameters=departure_parameters(departure)),)
-    return Finding(Limit.IDLE, "engine_ended", parameters, evidence, (), Level.NOTE, began_s=began_s)
+    return Finding(
+        code=Limit.IDLE,
+        cause="engine_ended",
+        parameters=parameters,
+        evidence=evidence,
+        level=Level.NOTE,
+        began_s=began_s,
+    )
 
 
 def unreachable(case: Case) -> Finding | None:
@@ -118,12 +141,21 @@ def unreachable(case: Case) -> Finding | None:
     seconds = max(0.0, case.frame.wall_s - float(served))
     if seconds < case.thresholds.silent_s:
         return None
-    evidence = (Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),)
+    evidence = (Evidence("no_answer", seconds, limit=case.thresholds.silent_s, source=engine.url),)
     fixes = (action("check_host", host=urlsplit(engine.url).hostname or "", url=engine.url),)
     level = _level(case, engine)
     began_s = case.now_s - seconds
     parameters = params(seconds=seconds, served=float(served))
-    return Finding(Limit.UNRESPONSIVE, "unreachable", parameters, evidence, fixes, level, Confidence.MEDIUM, began_s)
+    return Finding(
+        code=Limit.UNRESPONSIVE,
+        cause="unreachable",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=level,
+        confidence=Confidence.MEDIUM,
+        began_s=began_s,
+    )
 
 
 def _is_out_of_reach(engine: Engine) -> bool:
@@ -142,7 +174,14 @@ def never_served(case: Case) -> Finding | None:
     if engine.found_by != "config" or LAST_ANSWER in reading.info or reading.ranks:
         return None
     fixes: tuple[Action, ...] = (action("check_url", url=engine.url),)
-    return Finding(Limit.DOWN, "never_served", {}, (Evidence("refuses", source=engine.url),), fixes, Level.WARN)
+    return Finding(
+        code=Limit.DOWN,
+        cause="never_served",
+        parameters={},
+        evidence=(Evidence("refuses", source=engine.url),),
+        actions=fixes,
+        level=Level.WARN,
+    )
 
 
 def starting(case: Case) -> Finding | None:
@@ -160,7 +199,7 @@ def starting(case: Case) -> Finding | None:
         for name, value in parameters.items()
         if isinstance(value, float)
     )
-    return Finding(Limit.STARTING, doing, parameters, evidence, (), Level.OK)
+    return Finding(code=Limit.STARTING, cause=doing, parameters=parameters, evidence=evidence, level=Level.OK)
 
 
 def starting_parameters(info: Mapping[str, str]) -> Parameters:

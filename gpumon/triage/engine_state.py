@@ -37,7 +37,7 @@ def unresponsive(case: Case) -> Finding | None:
         held = vram_bytes
     pids = params(pids=pids_of(processes))
     evidence = (
-        Evidence("no_answer", seconds, case.thresholds.silent_s, engine.url),
+        Evidence("no_answer", seconds, limit=case.thresholds.silent_s, source=engine.url),
         Evidence("vram_held", held, source="processes of its GPUs", parameters=pids),
     )
     how = "silent"
@@ -47,7 +47,14 @@ def unresponsive(case: Case) -> Finding | None:
     fixes = (look_and_restart(processes),)
     began_s = case.now_s - seconds
     return Finding(
-        Limit.UNRESPONSIVE, "unresponsive", parameters, evidence, fixes, Level.CRITICAL, Confidence.MEDIUM, began_s
+        code=Limit.UNRESPONSIVE,
+        cause="unresponsive",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=Level.CRITICAL,
+        confidence=Confidence.MEDIUM,
+        began_s=began_s,
     )
 
 
@@ -98,14 +105,20 @@ def restarting(case: Case) -> Finding | None:
         return None
     times = float(len(ago_s))
     parameters = params(times=times, seconds=max(ago_s), last=min(ago_s))
-    evidence = (Evidence("restarts", times, case.thresholds.restarts, engine.url, parameters=parameters),)
+    evidence = (Evidence("restarts", times, limit=case.thresholds.restarts, source=engine.url, parameters=parameters),)
     level = Level.CRITICAL
     for other in case.snapshot.engines:
         if other.model == engine.model and other.key != engine.key:
             level = Level.WARN
     fixes = (action("read_last_log"),)
     return Finding(
-        Limit.UNRESPONSIVE, "restart_loop", parameters, evidence, fixes, level, began_s=case.now_s - max(ago_s)
+        code=Limit.UNRESPONSIVE,
+        cause="restart_loop",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=level,
+        began_s=case.now_s - max(ago_s),
     )
 
 
@@ -138,13 +151,13 @@ def degraded(case: Case) -> Finding | None:
     if worst.verdict.level is Level.CRITICAL and case.suffers(engine):
         level = Level.CRITICAL
     return Finding(
-        worst.verdict.code,
-        "gpu_degraded",
-        parameters,
-        worst.verdict.evidence,
-        worst.verdict.actions,
-        level,
-        worst.verdict.confidence,
+        code=worst.verdict.code,
+        cause="gpu_degraded",
+        parameters=parameters,
+        evidence=worst.verdict.evidence,
+        actions=worst.verdict.actions,
+        level=level,
+        confidence=worst.verdict.confidence,
     )
 
 

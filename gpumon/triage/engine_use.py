@@ -184,7 +184,14 @@ def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
         confidence = Confidence.MEDIUM
     began_s = case.now_s - quiet_s
     return Finding(
-        Limit.IDLE_VRAM_HELD, "engine_idle", parameters, tuple(evidence), fixes, Level.NOTE, confidence, began_s
+        code=Limit.IDLE_VRAM_HELD,
+        cause="engine_idle",
+        parameters=parameters,
+        evidence=tuple(evidence),
+        actions=fixes,
+        level=Level.NOTE,
+        confidence=confidence,
+        began_s=began_s,
     )
 
 
@@ -209,13 +216,13 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     parameters |= params(restarted=min(case.restarts_s, default=None))
     remedy = _remedy(case, engine, running)
     return Finding(
-        Limit.LOW_EFFICIENCY,
-        "few_requests",
-        parameters | remedy.parameters,
-        (*evidence, *remedy.evidence),
-        remedy.actions,
-        Level.NOTE,
-        Confidence.MEDIUM,
+        code=Limit.LOW_EFFICIENCY,
+        cause="few_requests",
+        parameters=parameters | remedy.parameters,
+        evidence=(*evidence, *remedy.evidence),
+        actions=remedy.actions,
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM,
     )
 
 
@@ -251,7 +258,7 @@ def _remedy_of_fewer(case: Case, engine: Engine, fewer: _Fewer) -> _Remedy:
     needed = float(fewer.needed)
     gpus = float(fewer.here)
     parameters = params(needed=needed, gpus=gpus)
-    evidence = [Evidence("gpus_needed", needed, gpus, "capacity, weights, KV and use")]
+    evidence = [Evidence("gpus_needed", needed, limit=gpus, source="capacity, weights, KV and use")]
     price = _price_per_hour(case, engine)
     saved = (price or 0.0) * (gpus - needed)
     if saved:
@@ -536,7 +543,13 @@ def healthy(case: Case) -> Finding | None:
         return None
     if engine.asleep:
         how = params(how=engine.asleep)
-        return Finding(Limit.ASLEEP, "asleep", how, (Evidence("asleep", parameters=how),), (), Level.OK)
+        return Finding(
+            code=Limit.ASLEEP,
+            cause="asleep",
+            parameters=how,
+            evidence=(Evidence("asleep", parameters=how),),
+            level=Level.OK,
+        )
     restarted = params(restarted=min(case.restarts_s, default=None))
     if idle_s(case) is not None:
         return with_replica_comparison(case, _ready_finding(case, restarted))
@@ -572,7 +585,9 @@ def _healthy_level(restarted: Parameters) -> Level:
 def _ready_finding(case: Case, restarted: Parameters) -> Finding:
     """The finding on an engine that is well and has no requests."""
     none_runs = case.evidence("running", "running", 0.0, "running")
-    return Finding(Limit.HEALTHY, "ready", restarted, (none_runs,), (), _healthy_level(restarted))
+    return Finding(
+        code=Limit.HEALTHY, cause="ready", parameters=restarted, evidence=(none_runs,), level=_healthy_level(restarted)
+    )
 
 
 def _doubt(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
@@ -620,7 +635,13 @@ def _evaluating_finding(case: Case, parameters: Parameters) -> Finding:
     """The finding on an engine that does little so far, with the time until that is judged."""
     minutes = float(max(1, math.ceil((_left_s(case) + case.thresholds.hold_s) / 60.0)))
     evidence = (Evidence("evaluating", minutes * 60.0),)
-    return Finding(Limit.EVALUATING, "evaluating", parameters | params(evaluating=minutes), evidence, (), Level.OK)
+    return Finding(
+        code=Limit.EVALUATING,
+        cause="evaluating",
+        parameters=parameters | params(evaluating=minutes),
+        evidence=evidence,
+        level=Level.OK,
+    )
 
 
 def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
@@ -639,7 +660,14 @@ def _headroom_finding(case: Case, engine: Engine, activity: GpuActivity) -> Find
     if nearest.factor < _LEAST_UNWRITTEN:
         parameters = parameters | params(headroom=nearest.factor)
     evidence = tuple(distance.evidence for distance in distances)
-    return Finding(Limit.HEALTHY, "headroom", parameters, evidence, (), Level.OK, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.HEALTHY,
+        cause="headroom",
+        parameters=parameters,
+        evidence=evidence,
+        level=Level.OK,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 class _Distance(NamedTuple):
@@ -744,13 +772,13 @@ def training_low(case: Case) -> Finding | None:
     if activity.tensor is not None:
         evidence.append(case.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, "tensor"))
     return Finding(
-        Limit.LOW_EFFICIENCY,
-        "training_low_mfu",
-        params(mfu=mfu, busy=activity.busy),
-        tuple(evidence),
-        (action(_training_fix(case, activity.busy)),),
-        Level.NOTE,
-        Confidence.MEDIUM,
+        code=Limit.LOW_EFFICIENCY,
+        cause="training_low_mfu",
+        parameters=params(mfu=mfu, busy=activity.busy),
+        evidence=tuple(evidence),
+        actions=(action(_training_fix(case, activity.busy)),),
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM,
     )
 
 
@@ -789,7 +817,14 @@ def training_well(case: Case) -> Finding | None:
     if _left_s(case) > 0.0 and (case.mean("mfu_ratio", _judged_s(case)) or 1.0) < limit:
         return _evaluating_finding(case, parameters)
     evidence = tuple(_training_evidence(case, engine, mfu, limit))
-    return Finding(Limit.HEALTHY, "training", parameters, evidence, (), Level.OK, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.HEALTHY,
+        cause="training",
+        parameters=parameters,
+        evidence=evidence,
+        level=Level.OK,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _judged_training(case: Case) -> Engine | None:

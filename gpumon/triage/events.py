@@ -131,7 +131,14 @@ class Events:
         while len(self._gone) > MOST_GONE:
             del self._gone[next(iter(self._gone))]
         if gone.answers and not gone.has_ended:
-            yield Event(wall_s, EventKind.ENGINE, clean(gone.last_answer.name, MOST_MODEL), "gone", Level.NOTE, key)
+            yield Event(
+                wall_s=wall_s,
+                kind=EventKind.ENGINE,
+                scope=clean(gone.last_answer.name, MOST_MODEL),
+                code="gone",
+                level=Level.NOTE,
+                key=key,
+            )
 
     def _replica_changes(self, snapshot: Snapshot, began_s: float) -> Iterator[Event]:
         """Models of which more or fewer engines answer, where there are several."""
@@ -151,7 +158,14 @@ class Events:
                     level = Level.WARN
                 counts: Parameters = {"before": float(old), "now": float(new)}
                 name = clean(model, MOST_MODEL)
-                yield Event(snapshot.wall_s, EventKind.REPLICAS, name, "replicas", level, parameters=counts)
+                yield Event(
+                    wall_s=snapshot.wall_s,
+                    kind=EventKind.REPLICAS,
+                    scope=name,
+                    code="replicas",
+                    level=level,
+                    parameters=counts,
+                )
 
     def _gpu_changes(self, frame: Frame, snapshot: Snapshot, began_s: float) -> list[Event]:
         """New Xids, and GPUs that are lost, back or slowed down."""
@@ -262,7 +276,17 @@ def _verdict_event(
 ) -> Event:
     """An event on a verdict; `since_s` is its start (Unix time) where it began, else 0."""
     scope = clean(verdict.scope, MOST_MODEL)
-    return Event(wall_s, EventKind.VERDICT, scope, code, level, verdict.key, parameters, since_s, verdict)
+    return Event(
+        wall_s=wall_s,
+        kind=EventKind.VERDICT,
+        scope=scope,
+        code=code,
+        level=level,
+        key=verdict.key,
+        parameters=parameters,
+        since_s=since_s,
+        verdict=verdict,
+    )
 
 
 def _updated_memory(before: _EngineMemory | None, reading: EngineReading, wall_s: float) -> _EngineMemory:
@@ -296,18 +320,48 @@ def _engine_events(before: _EngineMemory, now: _EngineMemory, engine: Engine, wa
     is_settled = wall_s - now.since_s >= _SETTLE_S
     if before.answers and not now.answers and not now.has_ended:  # an end has a verdict
         state: Parameters = {"state": engine.state.value.replace("_", " ")}
-        yield Event(wall_s, EventKind.ENGINE, name, "down", Level.WARN, engine.key, state)
+        yield Event(
+            wall_s=wall_s,
+            kind=EventKind.ENGINE,
+            scope=name,
+            code="down",
+            level=Level.WARN,
+            key=engine.key,
+            parameters=state,
+        )
     elif now.answers and not before.answers and (before.answers is False or is_settled):
-        yield Event(wall_s, EventKind.ENGINE, name, "answers", Level.OK, engine.key, {})
+        yield Event(
+            wall_s=wall_s,
+            kind=EventKind.ENGINE,
+            scope=name,
+            code="answers",
+            level=Level.OK,
+            key=engine.key,
+        )
     if _began_anew(before.last_answer, now.last_answer):
-        yield Event(wall_s, EventKind.RESTART, name, "restarted", Level.WARN, engine.key, {})
+        yield Event(
+            wall_s=wall_s,
+            kind=EventKind.RESTART,
+            scope=name,
+            code="restarted",
+            level=Level.WARN,
+            key=engine.key,
+        )
     code = _model_change(before.last_answer.model, now.last_answer.model, is_settled=is_settled)
     if code:
         models: Parameters = {
             "before": clean(before.last_answer.model, MOST_MODEL),
             "model": clean(now.last_answer.model, MOST_MODEL),
         }
-        yield Event(wall_s, EventKind.MODEL, name, code, Level.NOTE, engine.key, models)
+        yield Event(
+            wall_s=wall_s,
+            kind=EventKind.MODEL,
+            scope=name,
+            code=code,
+            level=Level.NOTE,
+            key=engine.key,
+            parameters=models,
+        )
 
 
 def _model_change(before: str, model: str, *, is_settled: bool) -> str:
@@ -377,4 +431,12 @@ def _gpu_event(
     wall_s: float, kind: EventKind, gpu: Gpu, code: str, level: Level, parameters: Parameters | None = None
 ) -> Event:
     """An event on a GPU, named by its index."""
-    return Event(wall_s, kind, f"gpu {gpu.index}", code, level, gpu.uuid, parameters or {})
+    return Event(
+        wall_s=wall_s,
+        kind=kind,
+        scope=f"gpu {gpu.index}",
+        code=code,
+        level=level,
+        key=gpu.uuid,
+        parameters=parameters or {},
+    )

@@ -90,12 +90,12 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
         level = Level.CRITICAL
     parameters = params(share=ended.share, failed=ended.requests, seconds=ended.seconds)
     return Finding(
-        Limit.FAILING,
-        "errors",
-        parameters,
-        (*evidence, *case.late_latencies()),
-        (_read_log_action(case, engine),),
-        level,
+        code=Limit.FAILING,
+        cause="errors",
+        parameters=parameters,
+        evidence=(*evidence, *case.late_latencies()),
+        actions=(_read_log_action(case, engine),),
+        level=level,
     )
 
 
@@ -115,7 +115,15 @@ def aborts(case: Case) -> Finding | None:
     if late_first is None:
         level = Level.WARN
     fixes = (action("check_client_timeouts"),)
-    return Finding(Limit.FAILING, "aborts", parameters, evidence, fixes, level, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.FAILING,
+        cause="aborts",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=level,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _first_of(late: Iterable[Evidence], quantities: Container[str]) -> Evidence | None:
@@ -154,7 +162,14 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     evidence = [_share_evidence(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
     if waiting:
         evidence.append(case.evidence("waiting", "waiting", waiting, "waiting"))
-    return Finding(Limit.FAILING, "rejections", parameters, (*evidence, *case.late_latencies()), fixes, Level.WARN)
+    return Finding(
+        code=Limit.FAILING,
+        cause="rejections",
+        parameters=parameters,
+        evidence=(*evidence, *case.late_latencies()),
+        actions=fixes,
+        level=Level.WARN,
+    )
 
 
 def _instances_parameters(case: Case, engine: Engine) -> Parameters:

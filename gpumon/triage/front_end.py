@@ -67,7 +67,14 @@ def no_backend(case: Case) -> Finding | None:
         case.evidence("failed_requests", "failures_per_s", share, "", MOST_FAIL, requests=requests, seconds=seconds),
     )
     fixes = (action("check_backends"),)
-    return Finding(Limit.FAILING, "no_backend", parameters, evidence, fixes, Level.CRITICAL)
+    return Finding(
+        code=Limit.FAILING,
+        cause="no_backend",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=Level.CRITICAL,
+    )
 
 
 def _none_ready(case: Case) -> bool:
@@ -118,7 +125,14 @@ def backend_fails(case: Case) -> Finding | None:
         return None
     parameters = params(backend=backend.name, share=backend.share, failed=backend.failed)
     fixes = (action("check_backend", backend=backend.name),)
-    return Finding(Limit.FAILING, "backend_fails", parameters, (_failing_evidence(backend),), fixes, Level.WARN)
+    return Finding(
+        code=Limit.FAILING,
+        cause="backend_fails",
+        parameters=parameters,
+        evidence=(_failing_evidence(backend),),
+        actions=fixes,
+        level=Level.WARN,
+    )
 
 
 def _failing_backend(engine: Engine) -> _Failing | None:
@@ -189,7 +203,14 @@ def backend_out(case: Case) -> Finding | None:
     if out == 1.0:
         parameters["one"] = "yes"
     evidence = (case.evidence("backends_ready", "backends_ready", newest, "", backends),)
-    return Finding(Limit.FAILING, "backend_out", parameters, evidence, (action("check_backends"),), Level.NOTE)
+    return Finding(
+        code=Limit.FAILING,
+        cause="backend_out",
+        parameters=parameters,
+        evidence=evidence,
+        actions=(action("check_backends"),),
+        level=Level.NOTE,
+    )
 
 
 def _loading_backends(case: Case, engine: Engine) -> list[Backend]:
@@ -230,7 +251,14 @@ def front_end_queue(case: Case) -> Finding | None:
         case.evidence("waiting", "waiting", waiting, "waiting", case.thresholds.queue_waiting),
         Evidence("backends_with_room", number, parameters=params(running=running)),
     )
-    return Finding(Limit.QUEUE_LIMIT, "front_queue", parameters, evidence, (action("let_more_through"),), Level.WARN)
+    return Finding(
+        code=Limit.QUEUE_LIMIT,
+        cause="front_queue",
+        parameters=parameters,
+        evidence=evidence,
+        actions=(action("let_more_through"),),
+        level=Level.WARN,
+    )
 
 
 def _running_in_roomy(case: Case, engine: Engine) -> float | None:

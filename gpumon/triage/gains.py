@@ -321,7 +321,15 @@ def _gain_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event
     level = Level.NOTE
     if sum(ways) > 0:
         level = Level.OK
-    yield Event(look.wall_s, EventKind.GAIN, look.engine.name, "applied", level, look.engine.key, parameters)
+    yield Event(
+        wall_s=look.wall_s,
+        kind=EventKind.GAIN,
+        scope=look.engine.name,
+        code="applied",
+        level=level,
+        key=look.engine.key,
+        parameters=parameters,
+    )
 
 
 def _latencies(before: _Measured, now: _Measured) -> tuple[list[int], Parameters]:

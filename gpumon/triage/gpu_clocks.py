@@ -144,7 +144,9 @@ def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, floa
         parameters |= params(celsius=finite(gpu.temperature_c))
         actions += _cooler_actions(case, gpu)
     evidence = (*_evidence_of_slowdown(case, gpu, shares), *_load_evidence(case, gpu, clock, busy))
-    return Finding(Limit.THROTTLED, cause, parameters, evidence, tuple(actions), level)
+    return Finding(
+        code=Limit.THROTTLED, cause=cause, parameters=parameters, evidence=evidence, actions=tuple(actions), level=level
+    )
 
 
 def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> Iterator[Evidence]:
@@ -153,7 +155,7 @@ def _evidence_of_slowdown(case: Case, gpu: Gpu, shares: Mapping[str, float]) -> 
     for reason, share in shares.items():
         if share > 0.0:
             counted = params(reason=reason, counted=gpu.throttle_s.get(reason, 0.0) or None)
-            yield Evidence("throttle_share", share, limit, REASONS_SOURCE, parameters=counted)
+            yield Evidence("throttle_share", share, limit=limit, source=REASONS_SOURCE, parameters=counted)
     temperature = finite(gpu.temperature_c)
     if temperature is not None:
         yield Evidence("temperature", temperature, source="NVML", chart=gpu_chart(gpu, "temp"))
@@ -189,14 +191,21 @@ def _load_evidence(case: Case, gpu: Gpu, clock: _Clock | None, busy: float | Non
         newest: Parameters = {}
         if abs(clock.newest - clock.mean) >= _VISIBLE_HZ:
             newest = params(newest=clock.newest)
-        yield Evidence("sm_clock", clock.mean, clock.most, "nvmlDeviceGetClockInfo", gpu_chart(gpu, "clock"), newest)
+        yield Evidence(
+            "sm_clock",
+            clock.mean,
+            limit=clock.most,
+            source="nvmlDeviceGetClockInfo",
+            chart=gpu_chart(gpu, "clock"),
+            parameters=newest,
+        )
     if busy is not None:
         yield Evidence(
             "busy", busy, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"), parameters=params(window_s=MINUTE_S)
         )
     watts = finite(case.recent.mean("power_w", MINUTE_S))
     if watts is not None:
-        yield Evidence("power", watts, gpu.power_limit_w, "NVML", gpu_chart(gpu, "power"))
+        yield Evidence("power", watts, limit=gpu.power_limit_w, source="NVML", chart=gpu_chart(gpu, "power"))
 
 
 class _HeldClock(NamedTuple):
@@ -242,13 +251,13 @@ def _held_down_finding(case: Case, gpu: Gpu) -> Finding | None:
     if held.is_sure:
         confidence = Confidence.HIGH
     return Finding(
-        Limit.THROTTLED,
-        held.cause,
-        _held_parameters(gpu, held),
-        tuple(_load_evidence(case, gpu, held.clock, held.busy)),
-        (_unlock_action(gpu, held),),
-        _level_of_held_clock(case, held),
-        confidence,
+        code=Limit.THROTTLED,
+        cause=held.cause,
+        parameters=_held_parameters(gpu, held),
+        evidence=tuple(_load_evidence(case, gpu, held.clock, held.busy)),
+        actions=(_unlock_action(gpu, held),),
+        level=_level_of_held_clock(case, held),
+        confidence=confidence,
     )
 
 
@@ -303,9 +312,9 @@ def _held_clock(case: Case, gpu: Gpu) -> _HeldClock | None:
         return None
     is_capped = _active_share(case.recent, POWER_CAP) > _MOST_OF_THE_TIME
     return _HeldClock(
-        clock,
-        busy,
-        is_capped,
+        clock=clock,
+        busy=busy,
+        is_capped=is_capped,
         has_lowered_limit=is_capped and _is_lowered(gpu),
         is_locked=not is_capped and _stands_low(case, clock),
         setting=_setting_cause(case.recent),

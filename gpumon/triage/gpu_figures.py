@@ -93,7 +93,14 @@ def vram_evidence(gpu: Gpu, used: float, total: float, limit: float | None = Non
     limit_bytes = total
     if limit is not None:
         limit_bytes = limit * total
-    return Evidence("vram_used", used, limit_bytes, _MEMORY_SOURCE, gpu_chart(gpu, "vram"), params(total=total))
+    return Evidence(
+        "vram_used",
+        used,
+        limit=limit_bytes,
+        source=_MEMORY_SOURCE,
+        chart=gpu_chart(gpu, "vram"),
+        parameters=params(total=total),
+    )
 
 
 def idle_cost(case: Case, gpu: Gpu) -> float | None:

@@ -54,7 +54,9 @@ def _hardware_fault(
     if level is Level.CRITICAL and is_unused(case):
         level = Level.WARN
         parameters |= params(unused="yes")
-    return Finding(Limit.HARDWARE_FAULT, cause, parameters, (evidence,), fixes, level)
+    return Finding(
+        code=Limit.HARDWARE_FAULT, cause=cause, parameters=parameters, evidence=(evidence,), actions=fixes, level=level
+    )
 
 
 def gpus_in_use(frame: Frame) -> set[str]:

@@ -56,7 +56,7 @@ def memory_idle(case: Case) -> Finding | None:
     holders = _memory_holders(gpu)
     evidence = [
         vram_evidence(gpu, used, total, limits.held_ratio),
-        Evidence("idle_time", idle_s, limits.gpu_idle_s, BUSY_SOURCE, gpu_chart(gpu, "busy")),
+        Evidence("idle_time", idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy")),
     ]
     for process in holders[:_MOST_HOLDERS_IDLE]:
         evidence.append(_vram_of_process(process))
@@ -70,7 +70,15 @@ def memory_idle(case: Case) -> Finding | None:
     if engine_names is None:
         fixes = with_savings(fixes, 1.0, idle_cost(case, gpu))
     began_s = case.now_s - idle_s
-    return Finding(Limit.IDLE_VRAM_HELD, "vram_held", parameters, tuple(evidence), fixes, Level.NOTE, began_s=began_s)
+    return Finding(
+        code=Limit.IDLE_VRAM_HELD,
+        cause="vram_held",
+        parameters=parameters,
+        evidence=tuple(evidence),
+        actions=fixes,
+        level=Level.NOTE,
+        began_s=began_s,
+    )
 
 
 def _memory_holders(gpu: Gpu) -> list[Process]:
@@ -134,7 +142,14 @@ def vram_full(case: Case) -> Finding | None:
     level = Level.NOTE
     if used >= limits.vram_warn_ratio * total:
         level = Level.WARN
-    return Finding(Limit.MEMORY_FULL, "vram_full", parameters, tuple(evidence), (fix,), level)
+    return Finding(
+        code=Limit.MEMORY_FULL,
+        cause="vram_full",
+        parameters=parameters,
+        evidence=tuple(evidence),
+        actions=(fix,),
+        level=level,
+    )
 
 
 def _takes_memory_as_it_goes(case: Case, gpu: Gpu, *, trains: bool) -> bool:

@@ -58,7 +58,9 @@ def _idle_finding(case: Case, idle_s: float) -> Finding:
     gpu = gpu_of(case)
     limits = case.thresholds
     code = Limit.IDLE
-    evidence = [Evidence("idle_time", idle_s, limits.gpu_idle_s, BUSY_SOURCE, gpu_chart(gpu, "busy"))]
+    evidence = [
+        Evidence("idle_time", idle_s, limit=limits.gpu_idle_s, source=BUSY_SOURCE, chart=gpu_chart(gpu, "busy"))
+    ]
     vram = vram_in_use(gpu)
     if vram is not None:
         used, total = vram
@@ -70,21 +72,47 @@ def _idle_finding(case: Case, idle_s: float) -> Finding:
     if unplaced_engines(case) is None:
         actions = with_savings(actions, 1.0, idle_cost(case, gpu))
     began_s = case.now_s - idle_s
-    return Finding(code, "gpu_idle", parameters, tuple(evidence), actions, Level.NOTE, Confidence.MEDIUM, began_s)
+    return Finding(
+        code=code,
+        cause="gpu_idle",
+        parameters=parameters,
+        evidence=tuple(evidence),
+        actions=actions,
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM,
+        began_s=began_s,
+    )
 
 
 def _hardly_used_finding(case: Case, busy: float) -> Finding:
     """The finding on a GPU that does little."""
     gpu = gpu_of(case)
     window = params(window_s=KEPT_S)
-    evidence = [Evidence("busy", busy, case.thresholds.busy_low_ratio, BUSY_SOURCE, gpu_chart(gpu, "busy"), window)]
+    evidence = [
+        Evidence(
+            "busy",
+            busy,
+            limit=case.thresholds.busy_low_ratio,
+            source=BUSY_SOURCE,
+            chart=gpu_chart(gpu, "busy"),
+            parameters=window,
+        )
+    ]
     vram = vram_in_use(gpu)
     if vram is not None:
         evidence.append(vram_evidence(gpu, *vram))
     parameters = params(busy=busy, processes=program_names(gpu), free=_free_word(case))
     actions = (_use_action(case, gpu, "share_gpu_or_batch"),)
     code = Limit.LOW_EFFICIENCY
-    return Finding(code, "gpu_hardly_used", parameters, tuple(evidence), actions, Level.NOTE, Confidence.MEDIUM)
+    return Finding(
+        code=code,
+        cause="gpu_hardly_used",
+        parameters=parameters,
+        evidence=tuple(evidence),
+        actions=actions,
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _free_word(case: Case) -> str:
@@ -135,7 +163,14 @@ def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
     if case.found_limits:  # a locked clock, a program's Xid, a wait for the host: it works, and something stands
         return None
     parameters = params(processes=programs, sm=sm)
-    return Finding(Limit.HEALTHY, "gpu_at_work", parameters, evidence, (), Level.OK, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.HEALTHY,
+        cause="gpu_at_work",
+        parameters=parameters,
+        evidence=evidence,
+        level=Level.OK,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _unknown_busy(gpu: Gpu) -> Finding:

@@ -354,7 +354,15 @@ def _waits_for(
     else:
         confidence = Confidence.LOW
     actions = tuple(_actions(case, cause))
-    finding = Finding(cause.code, "waits_for_host", parameters, (*evidence, *late), actions, level, confidence)
+    finding = Finding(
+        code=cause.code,
+        cause="waits_for_host",
+        parameters=parameters,
+        evidence=(*evidence, *late),
+        actions=actions,
+        level=level,
+        confidence=confidence,
+    )
     if cause.part == "cpu":
         finding = _with_consumers(case, finding)
     return with_replica_comparison(case, finding)
@@ -461,7 +469,13 @@ def _figures(host: Recent, limits: Thresholds) -> Iterator[Evidence]:
     for figure in _FIGURES:
         value = finite(host.mean(figure.field, MINUTE_S))
         if value is not None:
-            yield Evidence(figure.quantity, value, getattr(limits, figure.threshold), figure.source, figure.chart)
+            yield Evidence(
+                figure.quantity,
+                value,
+                limit=getattr(limits, figure.threshold),
+                source=figure.source,
+                chart=figure.chart,
+            )
 
 
 class _Consumer(NamedTuple):
@@ -524,7 +538,18 @@ def cpu_saturated(case: Case) -> Finding | None:
     elif case.gpus:
         parameters |= params(felt="no")
         fixes = ()
-    return _with_consumers(case, Finding(Limit.HOST_CPU, "cpu_full", parameters, evidence, fixes, level, confidence))
+    return _with_consumers(
+        case,
+        Finding(
+            code=Limit.HOST_CPU,
+            cause="cpu_full",
+            parameters=parameters,
+            evidence=evidence,
+            actions=fixes,
+            level=level,
+            confidence=confidence,
+        ),
+    )
 
 
 def _is_felt(case: Case) -> bool:
@@ -565,7 +590,15 @@ def disk_waits(case: Case) -> Finding | None:
     evidence = _figures_named(case, ("io_pressure", "iowait", "disk_busy"))
     fixes = (action("find_reader"),)
     parameters = params(pressure=pressure)
-    return Finding(Limit.HOST_DISK, "disk_full", parameters, evidence, fixes, Level.NOTE, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.HOST_DISK,
+        cause="disk_full",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def host_memory_full(case: Case) -> Finding | None:
@@ -588,13 +621,36 @@ def host_memory_full(case: Case) -> Finding | None:
     if used < limits.host_memory_tight_ratio * total:
         # The kernel counts tasks that wait at a cgroup's limit, too: the host itself has memory left.
         fix = action("raise_cgroup_limit")
-        return Finding(Limit.MEMORY_FULL, "cgroup_full", parameters, evidence, (fix,), Level.NOTE, Confidence.LOW)
+        return Finding(
+            code=Limit.MEMORY_FULL,
+            cause="cgroup_full",
+            parameters=parameters,
+            evidence=evidence,
+            actions=(fix,),
+            level=Level.NOTE,
+            confidence=Confidence.LOW,
+        )
     fix = action("less_host_memory")
     if not is_full:
         cause = "host_memory_waits"
-        return Finding(Limit.MEMORY_FULL, cause, parameters, evidence, (fix,), Level.WARN, Confidence.MEDIUM)
+        return Finding(
+            code=Limit.MEMORY_FULL,
+            cause=cause,
+            parameters=parameters,
+            evidence=evidence,
+            actions=(fix,),
+            level=Level.WARN,
+            confidence=Confidence.MEDIUM,
+        )
     level = _level_of_full_memory(total - used, tasks_wait=tasks_wait)
-    return Finding(Limit.MEMORY_FULL, "host_memory_full", parameters, evidence, (fix,), level)
+    return Finding(
+        code=Limit.MEMORY_FULL,
+        cause="host_memory_full",
+        parameters=parameters,
+        evidence=evidence,
+        actions=(fix,),
+        level=level,
+    )
 
 
 def _level_of_full_memory(left_bytes: float, *, tasks_wait: bool) -> Level:
@@ -607,9 +663,9 @@ def _level_of_full_memory(left_bytes: float, *, tasks_wait: bool) -> Level:
 def _memory_evidence(limits: Thresholds, used: float, total: float, pressure: float | None) -> Iterator[Evidence]:
     """Use of the host's memory, and the share of the time in which tasks wait for it."""
     left = params(left=total - used)
-    yield Evidence("host_memory", used / total, limits.host_memory_ratio, "/proc/meminfo", parameters=left)
+    yield Evidence("host_memory", used / total, limit=limits.host_memory_ratio, source="/proc/meminfo", parameters=left)
     if pressure is not None:
-        yield Evidence("memory_pressure", pressure, limits.memory_pressure_ratio, "/proc/pressure/memory")
+        yield Evidence("memory_pressure", pressure, limit=limits.memory_pressure_ratio, source="/proc/pressure/memory")
 
 
 def _mean(case: Case, field: str) -> float | None:

@@ -91,7 +91,13 @@ def _stalled_run(case: Case) -> Stall | None:
     if seconds is None or seconds < least_s:
         return None
     evidence = case.evidence("no_step", "decode_tokens_per_s", seconds, "", least_s)
-    return Stall("step", seconds, least_s, params(seconds=seconds, unit="step"), (evidence,))
+    return Stall(
+        unit="step",
+        seconds=seconds,
+        least_s=least_s,
+        parameters=params(seconds=seconds, unit="step"),
+        evidence=(evidence,),
+    )
 
 
 def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
@@ -103,7 +109,13 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     if seconds < least_s:
         return None
     evidence = case.evidence("no_token", "decode_tokens_per_s", seconds, "decode", least_s)
-    stall = Stall("token", seconds, least_s, params(seconds=seconds, unit="token"), (evidence,))
+    stall = Stall(
+        unit="token",
+        seconds=seconds,
+        least_s=least_s,
+        parameters=params(seconds=seconds, unit="token"),
+        evidence=(evidence,),
+    )
     for name in ("running", "waiting"):
         count = finite(value_of(engine, name))
         if count:
@@ -133,7 +145,14 @@ def _lost_gpu_finding(case: Case, stall: Stall) -> Finding | None:
     lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
     fix = action("fix_gpu_first", gpus=lost)
     parameters = {**stall.parameters, "gpus": lost}
-    return Finding(Limit.HUNG, "hung_lost_gpu", parameters, stall.evidence, (fix,), Level.CRITICAL)
+    return Finding(
+        code=Limit.HUNG,
+        cause="hung_lost_gpu",
+        parameters=parameters,
+        evidence=stall.evidence,
+        actions=(fix,),
+        level=Level.CRITICAL,
+    )
 
 
 def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | None:
@@ -146,7 +165,14 @@ def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | No
     stall = stall.with_evidence(*gpus.evidence, **gpus.parameters)
     restart = look_and_restart(processes_of(case, engine))
     if gpus.work is WorkKind.SPINS:
-        return Finding(Limit.HUNG, "hung_spinning", stall.parameters, stall.evidence, (restart,), Level.CRITICAL)
+        return Finding(
+            code=Limit.HUNG,
+            cause="hung_spinning",
+            parameters=stall.parameters,
+            evidence=stall.evidence,
+            actions=(restart,),
+            level=Level.CRITICAL,
+        )
     if _memory_is_free(case):
         cause = "run_ended"
         level = Level.NOTE
@@ -154,7 +180,15 @@ def _run_without_steps(case: Case, engine: Engine, stall: Stall) -> Finding | No
         cause = "run_hung_or_ended"
         level = Level.WARN
     fixes = (action("stop_exporter"), _only_if_needed(restart))
-    return Finding(Limit.HUNG, cause, stall.parameters, stall.evidence, fixes, level, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.HUNG,
+        cause=cause,
+        parameters=stall.parameters,
+        evidence=stall.evidence,
+        actions=fixes,
+        level=level,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _memory_is_free(case: Case) -> bool:
@@ -187,7 +221,13 @@ def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding 
     if _compiles(case, stall.seconds):
         wait = action("wait_for_compile")  # after `compile_s` it is a hang, with what to do then
         return Finding(
-            Limit.HUNG, "hung_compiling", stall.parameters, stall.evidence, (wait,), Level.NOTE, Confidence.LOW
+            code=Limit.HUNG,
+            cause="hung_compiling",
+            parameters=stall.parameters,
+            evidence=stall.evidence,
+            actions=(wait,),
+            level=Level.NOTE,
+            confidence=Confidence.LOW,
         )
     if gpus.work in (WorkKind.RESTS, WorkKind.SPINS) and (is_late or is_quiet):
         return _hang_finding(case, engine, stall, gpus.work)
@@ -219,7 +259,14 @@ def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     if stall.seconds >= case.thresholds.hung_s:
         level = Level.WARN
     wait = wait_or_check(case, engine, paused="yes")
-    return Finding(Limit.HUNG, "paused", stall.parameters, stall.evidence, (wait,), level)
+    return Finding(
+        code=Limit.HUNG,
+        cause="paused",
+        parameters=stall.parameters,
+        evidence=stall.evidence,
+        actions=(wait,),
+        level=level,
+    )
 
 
 def _held_requests(case: Case) -> float:
@@ -259,7 +306,15 @@ def _no_tokens_finding(case: Case, engine: Engine, stall: Stall, *, late: bool) 
         late_word = "yes"
     check = wait_or_check(case, engine, late=late_word)
     parameters = stall.parameters
-    return Finding(Limit.HUNG, "no_tokens", parameters, stall.evidence, (check,), Level.WARN, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.HUNG,
+        cause="no_tokens",
+        parameters=parameters,
+        evidence=stall.evidence,
+        actions=(check,),
+        level=Level.WARN,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> Finding:
@@ -271,14 +326,45 @@ def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> F
     parameters = stall.parameters
     evidence = stall.evidence
     if work is WorkKind.SPINS:
-        return Finding(Limit.HUNG, "hung_spinning", parameters, evidence, (restart,), Level.CRITICAL)
+        return Finding(
+            code=Limit.HUNG,
+            cause="hung_spinning",
+            parameters=parameters,
+            evidence=evidence,
+            actions=(restart,),
+            level=Level.CRITICAL,
+        )
     if explains_stall(case):
         fixes = (check_other_side(case), _only_if_needed(restart))
-        return Finding(Limit.HUNG, "hung_idle", parameters, evidence, fixes, Level.CRITICAL, Confidence.LOW)
+        return Finding(
+            code=Limit.HUNG,
+            cause="hung_idle",
+            parameters=parameters,
+            evidence=evidence,
+            actions=fixes,
+            level=Level.CRITICAL,
+            confidence=Confidence.LOW,
+        )
     if "waiting" in parameters or _load_moves(case, stall.seconds):
-        return Finding(Limit.HUNG, "hung_idle", parameters, evidence, (restart,), Level.CRITICAL, Confidence.MEDIUM)
+        return Finding(
+            code=Limit.HUNG,
+            cause="hung_idle",
+            parameters=parameters,
+            evidence=evidence,
+            actions=(restart,),
+            level=Level.CRITICAL,
+            confidence=Confidence.MEDIUM,
+        )
     fixes = (action("send_one_request"), _only_if_needed(restart))
-    return Finding(Limit.HUNG, "hung_or_frozen", parameters, evidence, fixes, Level.WARN, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.HUNG,
+        cause="hung_or_frozen",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=Level.WARN,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _load_moves(case: Case, seconds: float) -> bool:

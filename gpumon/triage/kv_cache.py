@@ -62,7 +62,15 @@ def kv_cache(case: Case) -> Finding | None:
     if is_full:
         confidence = Confidence.HIGH
     actions = more_kv(case, engine, running + waiting, kv_requests(engine))
-    finding = Finding(Limit.KV_CACHE_FULL, "kv_full", parameters, evidence, actions, Level.WARN, confidence)
+    finding = Finding(
+        code=Limit.KV_CACHE_FULL,
+        cause="kv_full",
+        parameters=parameters,
+        evidence=evidence,
+        actions=actions,
+        level=Level.WARN,
+        confidence=confidence,
+    )
     return with_roomy_replicas(case, finding, "kv_usage_ratio")
 
 
@@ -211,7 +219,15 @@ def one_prompt(case: Case) -> Finding | None:
     )
     parameters = params(share=share, tokens=tokens, waiting=waiting)
     actions = (action("limit_prompt", flag=advice(engine.kind).length), action("long_prompts_apart"))
-    return Finding(Limit.KV_CACHE_FULL, "one_prompt", parameters, evidence, actions, Level.WARN, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.KV_CACHE_FULL,
+        cause="one_prompt",
+        parameters=parameters,
+        evidence=evidence,
+        actions=actions,
+        level=Level.WARN,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _shares_of_largest(case: Case) -> list[float]:

@@ -81,14 +81,14 @@ def transfer_waits(case: Case) -> Finding | None:
     if _exchanges_kv(case):
         confidence = Confidence.HIGH
     return Finding(
-        Limit.KV_TRANSFER,
-        "kv_transfer_waits",
-        parameters,
-        (*evidence, *_transfer_evidence(case, engine), *case.late_latencies()),
-        (check_other_side(case),),
-        Level.WARN,
-        confidence,
-        began_s,
+        code=Limit.KV_TRANSFER,
+        cause="kv_transfer_waits",
+        parameters=parameters,
+        evidence=(*evidence, *_transfer_evidence(case, engine), *case.late_latencies()),
+        actions=(check_other_side(case),),
+        level=Level.WARN,
+        confidence=confidence,
+        began_s=began_s,
     )
 
 
@@ -116,7 +116,12 @@ def cache_expires(case: Case) -> Finding | None:
     evidence += case.late_latencies()
     parameters = params(expired=expired, seconds=seconds)
     return Finding(
-        Limit.KV_TRANSFER, "kv_expires", parameters, tuple(evidence), (_check_side(case, prefills=True),), Level.WARN
+        code=Limit.KV_TRANSFER,
+        cause="kv_expires",
+        parameters=parameters,
+        evidence=tuple(evidence),
+        actions=(_check_side(case, prefills=True),),
+        level=Level.WARN,
     )
 
 

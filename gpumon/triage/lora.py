@@ -37,5 +37,10 @@ def lora_slots(case: Case) -> Finding | None:
         wanted = float(round(slots + adapters))
     fixes = (action("raise_lora_slots", flag=flag, now=slots, wanted=wanted), action("group_adapters"))
     return Finding(
-        Limit.LORA_SLOTS_FULL, "lora_slots", parameters, (*evidence, *case.late_latencies()), fixes, Level.WARN
+        code=Limit.LORA_SLOTS_FULL,
+        cause="lora_slots",
+        parameters=parameters,
+        evidence=(*evidence, *case.late_latencies()),
+        actions=fixes,
+        level=Level.WARN,
     )

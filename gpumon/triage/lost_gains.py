@@ -44,12 +44,26 @@ def lost_speculation(case: Case) -> Finding | None:
     evidence = _speculation_evidence(case, acceptance, before, per_step, slower)
     if before is None:
         fixes = (action("stop_speculation"),)
-        return Finding(Limit.SPECULATION_LOW, "acceptance_low", parameters, evidence, fixes, Level.NOTE)
+        return Finding(
+            code=Limit.SPECULATION_LOW,
+            cause="acceptance_low",
+            parameters=parameters,
+            evidence=evidence,
+            actions=fixes,
+            level=Level.NOTE,
+        )
     level = Level.NOTE
     if case.late_latencies() or slower is not None:
         level = Level.WARN
     fixes = (action("check_draft_model"),)
-    return Finding(Limit.SPECULATION_LOW, "acceptance_fell", parameters, evidence, fixes, level)
+    return Finding(
+        code=Limit.SPECULATION_LOW,
+        cause="acceptance_fell",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=level,
+    )
 
 
 def _speculation_evidence(
@@ -113,7 +127,14 @@ def _cold_cache_finding(
     """The finding on an engine that restarted a moment ago: its cache fills by itself."""
     cold = parameters | params(restarted=restarted_s, heals_s=_WARM_AGAIN_S)
     fixes = (action("wait_for_cache"),)
-    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_cold", cold, (*evidence, *case.late_latencies()), fixes, Level.NOTE)
+    return Finding(
+        code=Limit.PREFIX_CACHE_LOST,
+        cause="prefix_cold",
+        parameters=cold,
+        evidence=(*evidence, *case.late_latencies()),
+        actions=fixes,
+        level=Level.NOTE,
+    )
 
 
 def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Sequence[Evidence]) -> Finding:
@@ -131,7 +152,15 @@ def _fewer_hits_finding(case: Case, parameters: Parameters, hits_evidence: Seque
         level = Level.WARN
         confidence = Confidence.HIGH
     fixes = (action("check_prefix_routing"),)
-    return Finding(Limit.PREFIX_CACHE_LOST, "prefix_hits_fell", parameters, tuple(evidence), fixes, level, confidence)
+    return Finding(
+        code=Limit.PREFIX_CACHE_LOST,
+        cause="prefix_hits_fell",
+        parameters=parameters,
+        evidence=tuple(evidence),
+        actions=fixes,
+        level=level,
+        confidence=confidence,
+    )
 
 
 def _are_preempted(case: Case) -> bool:

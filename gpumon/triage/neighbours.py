@@ -67,13 +67,13 @@ def neighbour(case: Case) -> Finding | None:
         level = Level.NOTE
     name = program.names.get("process", program.names.get("engine", ""))
     return Finding(
-        Limit.GPU_SHARED,
-        "neighbour",
-        _neighbour_parameters(case, program, risen, slow_step),
-        tuple(evidence),
-        (action("own_gpus", shared=str(name)),),
-        level,
-        _confidence(program, has_risen=bool(risen)),
+        code=Limit.GPU_SHARED,
+        cause="neighbour",
+        parameters=_neighbour_parameters(case, program, risen, slow_step),
+        evidence=tuple(evidence),
+        actions=(action("own_gpus", shared=str(name)),),
+        level=level,
+        confidence=_confidence(program, has_risen=bool(risen)),
     )
 
 

@@ -67,13 +67,13 @@ def uneven_ranks(case: Case) -> Finding | None:
     late = case.late_latencies()
     is_felt = bool(late) or case.waiting_mean() >= case.thresholds.queue_waiting
     finding = Finding(
-        Limit.STRAGGLER,
-        "uneven_ranks",
-        parameters,
-        (*engine.uneven, *case.work_evidence(case.activity()), *late),
-        (action("balance_ranks"),),
-        _level(is_felt=is_felt or queue is not None),
-        confidence,
+        code=Limit.STRAGGLER,
+        cause="uneven_ranks",
+        parameters=parameters,
+        evidence=(*engine.uneven, *case.work_evidence(case.activity()), *late),
+        actions=(action("balance_ranks"),),
+        level=_level(is_felt=is_felt or queue is not None),
+        confidence=confidence,
     )
     return with_replica_comparison(case, finding)
 
@@ -168,7 +168,16 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
     index = float(odd_gpu.index)
     source = odd_gpu.sources.get(_SOURCE_FIELDS[name], "")
     chart = gpu_chart(odd_gpu, name)
-    evidence = [Evidence(f"{name}_beside_peers", odd_share, peers_share, source, chart, params(index=index))]
+    evidence = [
+        Evidence(
+            f"{name}_beside_peers",
+            odd_share,
+            limit=peers_share,
+            source=source,
+            chart=chart,
+            parameters=params(index=index),
+        )
+    ]
     parameters = params(
         index=index,
         activity=name.upper(),
@@ -181,7 +190,16 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
     if clocks is not None:
         clock_hz, peers_hz = clocks
         chart = gpu_chart(odd_gpu, "clock")
-        evidence.append(Evidence("clock_beside_peers", clock_hz, peers_hz, "SM clock", chart, params(index=index)))
+        evidence.append(
+            Evidence(
+                "clock_beside_peers",
+                clock_hz,
+                limit=peers_hz,
+                source="SM clock",
+                chart=chart,
+                parameters=params(index=index),
+            )
+        )
         parameters |= params(clock_hz=clock_hz, peers_clock_hz=peers_hz)
         fixes.append(action("reset_locked_clocks", index=index))
     if odd_share > peers_share:
@@ -192,7 +210,14 @@ def _odd_gpu_finding(case: Case, shares: Sequence[tuple[Gpu, float]], name: str)
     fixes.append(action("inspect_gpu", index=index))
     if _may_fit_half(case, len(shares)):
         fixes.append(action("smaller_tp", tp=float(len(shares))))
-    return Finding(Limit.STRAGGLER, "straggler", parameters, tuple(evidence), tuple(fixes), Level.NOTE)
+    return Finding(
+        code=Limit.STRAGGLER,
+        cause="straggler",
+        parameters=parameters,
+        evidence=tuple(evidence),
+        actions=tuple(fixes),
+        level=Level.NOTE,
+    )
 
 
 def _farthest(shares: Sequence[tuple[Gpu, float]]) -> tuple[Gpu, float]:
@@ -267,7 +292,13 @@ def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
         evidence = case.gpu_evidence("nvlink_rate", "nvlink_bytes_per_s", rate, limit=rate / share)
         parameters = params(link="NVLink", rate=rate, link_share=share)
         actions = (*_smaller_tp_actions(case, engine), action("data_parallel"))
-        return Finding(Limit.INTERCONNECT_BOUND, "link_full", parameters, (evidence,), actions)
+        return Finding(
+            code=Limit.INTERCONNECT_BOUND,
+            cause="link_full",
+            parameters=parameters,
+            evidence=(evidence,),
+            actions=actions,
+        )
     pcie = _pcie(case)
     if pcie is None or _has_nvlink_on_board(case):
         return None
@@ -277,7 +308,9 @@ def _full_link_finding(case: Case, engine: Engine) -> Finding | None:
     evidence = case.gpu_evidence("pcie_rate", "pcie_bytes_per_s", rate, limit=rate / share)
     parameters = params(link="PCIe", rate=rate, link_share=share, tp=float(engine.hardware.tp))
     actions = (*_smaller_tp_actions(case, engine), action("nvlink_gpus"))
-    return Finding(Limit.INTERCONNECT_BOUND, "link_full", parameters, (evidence,), actions)
+    return Finding(
+        code=Limit.INTERCONNECT_BOUND, cause="link_full", parameters=parameters, evidence=(evidence,), actions=actions
+    )
 
 
 def _has_nvlink_on_board(case: Case) -> bool:

@@ -138,12 +138,18 @@ def _queue_finding(case: Case, engine: Engine, evidence: tuple[Evidence, ...], *
     if not case.is_pinned():
         parameters = params(waiting=waiting, running=running, usage=usage, room=room)
         actions = (action("bigger_steps", flag=advice(engine.kind).budget), action("more_instances"))
-        finding = Finding(Limit.QUEUE_LIMIT, "queue_steps", parameters, evidence, actions)
+        finding = Finding(
+            code=Limit.QUEUE_LIMIT, cause="queue_steps", parameters=parameters, evidence=evidence, actions=actions
+        )
         return with_roomy_replicas(case, finding._replace(confidence=Confidence.MEDIUM), "running")
     is_sure = slots is not None and queued_share(engine) is not None
     parameters = params(waiting=waiting, running=running, slots=_number_of(slots), usage=usage, room=room)
     finding = Finding(
-        Limit.QUEUE_LIMIT, "queue_slots", parameters, evidence, more_slots(case, engine, running, waiting)
+        code=Limit.QUEUE_LIMIT,
+        cause="queue_slots",
+        parameters=parameters,
+        evidence=evidence,
+        actions=more_slots(case, engine, running, waiting),
     )
     if is_sure:
         confidence = Confidence.HIGH
@@ -287,7 +293,15 @@ def _burst_of_slots_finding(
     )
     evidence = (*case.late_latencies(), *evidence_of_waiting)
     parameters = parameters | params(slots=_number_of(case.slots()))
-    return Finding(Limit.QUEUE_LIMIT, "queue_bursts", parameters, evidence, actions, Level.WARN, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.QUEUE_LIMIT,
+        cause="queue_bursts",
+        parameters=parameters,
+        evidence=evidence,
+        actions=actions,
+        level=Level.WARN,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _is_burst(counts: Sequence[float], least: float) -> bool:
@@ -323,7 +337,15 @@ def _burst_of_kv_finding(
     actions = more_kv(case, engine, load, kv_requests(engine))
     evidence = (*case.late_latencies(), usage_evidence, *evidence_of_waiting)
     parameters = parameters | params(usage=usage)
-    return Finding(Limit.KV_CACHE_FULL, "kv_bursts", parameters, evidence, actions, Level.WARN, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.KV_CACHE_FULL,
+        cause="kv_bursts",
+        parameters=parameters,
+        evidence=evidence,
+        actions=actions,
+        level=Level.WARN,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _slots_were_full(case: Case) -> bool:

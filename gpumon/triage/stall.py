@@ -164,7 +164,9 @@ def _work_by_memory(case: Case, activity: GpuActivity, seconds: float, limits: T
     elif busy is not None and busy > limits.stalled_busy_ratio:
         work = WorkKind.SPINS
     evidence = case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", busiest, "dram", limits.stalled_dram_ratio)
-    return GpuWork(work, (evidence,), params(dram=busiest, busy=activity.busy, tensor=activity.tensor))
+    return GpuWork(
+        work, evidence=(evidence,), parameters=params(dram=busiest, busy=activity.busy, tensor=activity.tensor)
+    )
 
 
 def _rest_by_activity(case: Case, activity: GpuActivity, limits: Thresholds) -> GpuWork | None:
@@ -173,7 +175,7 @@ def _rest_by_activity(case: Case, activity: GpuActivity, limits: Thresholds) -> 
     for name, field, value in (("sm", "sm_active_ratio", activity.sm), ("busy", "busy_ratio", activity.busy)):
         if value is not None and value <= least:
             evidence = case.gpu_evidence(f"{name}_share", field, value, name, least)
-            return GpuWork(WorkKind.RESTS, (evidence,), params(**{name: value}))
+            return GpuWork(WorkKind.RESTS, evidence=(evidence,), parameters=params(**{name: value}))
     return None
 
 
@@ -191,7 +193,9 @@ def _work_by_upper_bound(case: Case, activity: GpuActivity, seconds: float, limi
     else:
         work = WorkKind.SPINS
     evidence = case.gpu_evidence("dram_at_most", "bandwidth_bytes_per_s", busiest, "dram", limits.stalled_dram_ratio)
-    return GpuWork(work, (evidence,), params(dram=busiest, busy=activity.busy, tensor=activity.tensor))
+    return GpuWork(
+        work, evidence=(evidence,), parameters=params(dram=busiest, busy=activity.busy, tensor=activity.tensor)
+    )
 
 
 def _memory_bound(case: Case, gpu: Gpu, seconds: float) -> float | None:
@@ -237,18 +241,43 @@ class Sign(NamedTuple):
 def work_signs(case: Case, engine: Engine) -> tuple[Sign, ...]:
     """Signs of work beside its GPUs: its processes, the links of its GPUs, KV transfers, the host's disks."""
     return (
-        Sign("cpu", "process_cpu", case.now(PROCESS_CPU), QUIET_CPU, "/proc, each 4 s", is_required=True),
         Sign(
-            "pcie",
-            "pcie_traffic",
-            _most_pcie(case),
-            QUIET_LINK_BYTES_PER_S,
-            _gpu_source(case, "pcie"),
+            name="cpu",
+            quantity="process_cpu",
+            value=case.now(PROCESS_CPU),
+            quiet=QUIET_CPU,
+            source="/proc, each 4 s",
             is_required=True,
         ),
-        Sign("nvlink", "nvlink_traffic", _most_nvlink(case), QUIET_LINK_BYTES_PER_S, _gpu_source(case, "nvlink")),
-        Sign("kv", "kv_transfer_rate", _kv_moved(engine), 0.0, engine.sources.get("kv_transferred_bytes_per_s", "")),
-        Sign("disk", "disk_reads", finite(case.snapshot.host.disk_read_bytes_per_s), _LOADING_BYTES_PER_S, "/proc"),
+        Sign(
+            name="pcie",
+            quantity="pcie_traffic",
+            value=_most_pcie(case),
+            quiet=QUIET_LINK_BYTES_PER_S,
+            source=_gpu_source(case, "pcie"),
+            is_required=True,
+        ),
+        Sign(
+            name="nvlink",
+            quantity="nvlink_traffic",
+            value=_most_nvlink(case),
+            quiet=QUIET_LINK_BYTES_PER_S,
+            source=_gpu_source(case, "nvlink"),
+        ),
+        Sign(
+            name="kv",
+            quantity="kv_transfer_rate",
+            value=_kv_moved(engine),
+            quiet=0.0,
+            source=engine.sources.get("kv_transferred_bytes_per_s", ""),
+        ),
+        Sign(
+            name="disk",
+            quantity="disk_reads",
+            value=finite(case.snapshot.host.disk_read_bytes_per_s),
+            quiet=_LOADING_BYTES_PER_S,
+            source="/proc",
+        ),
     )
 
 

@@ -66,7 +66,15 @@ def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
     )
     fixes = (action("check_clients"),)
     began_s = case.now_s - quiet_s
-    return Finding(Limit.TRAFFIC_FELL, "traffic_stopped", parameters, evidence, fixes, Level.WARN, began_s=began_s)
+    return Finding(
+        code=Limit.TRAFFIC_FELL,
+        cause="traffic_stopped",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=Level.WARN,
+        began_s=began_s,
+    )
 
 
 def _fallen_finding(case: Case) -> Finding | None:
@@ -84,9 +92,17 @@ def _fallen_finding(case: Case) -> Finding | None:
         return None
     parameters = params(now_per_s=came / MINUTE_S, before_per_s=usual)
     source = "requests/s x time + requests in flight"
-    evidence = (Evidence("requests_came", came, expected, source, parameters=parameters),)
+    evidence = (Evidence("requests_came", came, limit=expected, source=source, parameters=parameters),)
     fixes = (action("check_clients"),)
-    return Finding(Limit.TRAFFIC_FELL, "traffic_fell", parameters, evidence, fixes, Level.NOTE, Confidence.MEDIUM)
+    return Finding(
+        code=Limit.TRAFFIC_FELL,
+        cause="traffic_fell",
+        parameters=parameters,
+        evidence=evidence,
+        actions=fixes,
+        level=Level.NOTE,
+        confidence=Confidence.MEDIUM,
+    )
 
 
 def _split_at_fall(slots: list[Arrived], now: float) -> tuple[list[Arrived], list[Arrived]]:
