@@ -348,16 +348,18 @@ def _steady_running(engine: Engine, window: Window) -> float | None:
     Time between tokens / window where the engine has a histogram of it, else the mean of the gauge: that one is read at
     five or six moments only, and counts requests in their prefill, too.
     """
-    least = credible(window.running_least)
-    most = credible(window.running_most)
-    mean = credible(engine.load.running_mean)
-    if mean is None or least is None or most is None or least < max(1, engine.hardware.ranks):
+    least_running = credible(window.running_least)
+    most_running = credible(window.running_most)
+    mean_running = credible(engine.load.running_mean)
+    if mean_running is None or least_running is None or most_running is None:
         return None
-    if most - least > max(_STEADY_SPREAD, _STEADY_RATIO * mean):
+    if least_running < max(1, engine.hardware.ranks):
+        return None
+    if most_running - least_running > max(_STEADY_SPREAD, _STEADY_RATIO * mean_running):
         return None
     if window.decoding_mean is None:
-        return mean
-    return credible(window.decoding_mean) or mean
+        return mean_running
+    return credible(window.decoding_mean) or mean_running
 
 
 def _mean_busy_ratio(engine: Engine, gpus: list[Gpu]) -> float | None:

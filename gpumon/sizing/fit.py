@@ -40,8 +40,8 @@ _LEVEL: Final = 0.75
 """Latencies of the upper half of the loads over those of the lower: down to here a fall is noise."""
 _HUMP: Final = 1.15
 """Latencies of the fewest sequences this much above those of the most are another regime (idle data-parallel ranks)."""
-_WIDEST: Final = 0.9
-"""A band is no wider: a latency is above 0."""
+_WIDEST_BAND: Final = 0.9
+"""Share that a side of a band is at most: a latency is above 0."""
 _RESIDENT_STEPS: Final = 16
 """Steps between 0 and 1 in which a MoE's fit tries the share of the base that every step takes."""
 
@@ -58,9 +58,10 @@ class Fitted(msgspec.Struct, frozen=True):
     r2: float
     """Share of the buckets' variance that the curve explains, 0..1; low on a flat line even where that fits well."""
     band: Band
-    """Errors up to 1.5 times the range of loads, at loads that such fits were not shown, or the scatter of its own."""
+    """Errors of such fits at other loads than their own, up to 1.5 times their range; or the scatter of its own points,
+    if that is wider."""
     anchored: bool
-    """The roofline had to help: too few or too similar points for a line."""
+    """Whether the roofline had to help: too few or too similar points for a line."""
     text: str
     """Points that it stands on, for the screen."""
 
@@ -82,8 +83,9 @@ def fit(
     speculative decoding), slope at least 0. Points past the KV knee stay: they lie on the line over what *runs*.
 
     Below `least_buckets` buckets (5 for live points; a sweep's few are means over whole runs, 3 do) or a spread of 2
-    one load cannot tell base from slope: the roofline `roof` of what was seen is scaled to the median point. The same
-    where the ITL falls by no more than noise over a short range does. `roof` gives w; without one it is 1.
+    one load cannot tell base from slope: the roofline `roof` of what was seen is scaled to the median point. So it is
+    where the ITL falls, but by no more than noise does over a short range. `roof` gives w; without one it is 1.
+
     Raises ValueError for a floor that is negative.
     """
     require_not_negative("floor_s", floor_s)
@@ -404,7 +406,7 @@ def _fitted(buckets: Sequence[_Bucket], used: Sequence[_Bucket], curve: Curve, *
     band = band_of(figure, 1, bool(curve.experts))
     scatter = 2.0 * median(relative_errors)
     if scatter > band.widest():
-        band = Band(-min(scatter, _WIDEST), min(scatter, _WIDEST), rows=0)
+        band = Band(-min(scatter, _WIDEST_BAND), min(scatter, _WIDEST_BAND), rows=0)
     return Fitted(
         curve=curve,
         low=used[0].running,

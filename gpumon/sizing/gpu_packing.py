@@ -132,11 +132,11 @@ def _whole_parts(kinds: Sequence[SlotKind], counts: Mapping[int, int], relaxed: 
     """The whole GPUs of a relaxed solution; where there are none, the content with the largest share, filled up."""
     columns = relaxed.columns
     shares = relaxed.shares
-    whole = []
+    whole_gpus = []
     for content, share in zip(columns, shares, strict=True):
-        whole.append((content, math.floor(share + _ROUNDING)))
-    if any(times for _, times in whole):
-        return whole
+        whole_gpus.append((content, math.floor(share + _ROUNDING)))
+    if any(times for _, times in whole_gpus):
+        return whole_gpus
     # Rounded, so that of shares that differ by rounding alone the content with more kinds is taken.
     largest = max(range(len(shares)), key=lambda column: (round(shares[column], 6), len(columns[column])))
     return [(_fill_up(kinds, _sort_by_size(kinds, counts, _SIZE_ORDERS[0]), columns[largest]), 1)]
@@ -151,14 +151,14 @@ def _sort_by_size(
 
 def _add_runs(new: Iterable[ContentRun], counts: Mapping[int, int], runs: list[ContentRun]) -> dict[int, int]:
     """Add contents to `runs` as far as instances are left; returns the instances that are left then."""
-    left = dict(counts)
-    for content, wanted in new:
-        times = min(wanted, *(left[kind] // number for kind, number in content))
+    counts_left = dict(counts)
+    for content, most_times in new:
+        times = min(most_times, *(counts_left[kind] // number for kind, number in content))
         if times > 0:
             runs.append((content, times))
             for kind, number in content:
-                left[kind] -= number * times
-    return {kind: count for kind, count in left.items() if count}
+                counts_left[kind] -= number * times
+    return {kind: count for kind, count in counts_left.items() if count}
 
 
 def _pack_by_size(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> list[ContentRun]:
@@ -169,12 +169,12 @@ def _pack_by_size(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> list[
 
 def _pack_in_order(kinds: Sequence[SlotKind], counts: Mapping[int, int]) -> list[ContentRun]:
     """GPUs filled one after the other with the kinds in the order of `counts`."""
-    left = dict(counts)
+    counts_left = dict(counts)
     runs = list[ContentRun]()
-    while left:
-        content = _fill_up(kinds, left, ())
-        times = min(left[kind] // number for kind, number in content)
-        left = _add_runs([(content, times)], left, runs)
+    while counts_left:
+        content = _fill_up(kinds, counts_left, ())
+        times = min(counts_left[kind] // number for kind, number in content)
+        counts_left = _add_runs([(content, times)], counts_left, runs)
     return runs
 
 

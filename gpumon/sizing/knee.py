@@ -177,5 +177,5 @@ def _plateau(rising: Sequence[Point]) -> float | None:
     step = load_of_point(last) - load_of_point(before)
     if step <= 0.0 or last.itl_s is None or (last.running - before.running) / step >= _PLATEAU:
         return None
-    most = max(point.running for point in rising)
-    return median(point.running for point in rising if point.running >= most * (1.0 - _LEAST_FALL))
+    most_running = max(point.running for point in rising)
+    return median(point.running for point in rising if point.running >= most_running * (1.0 - _LEAST_FALL))

@@ -114,7 +114,7 @@ class RecentLoads:
     """Steps of 10 s for each model, of the last 5 minutes, at most 64 models: 150 kB at the very most."""
 
     def __init__(self) -> None:
-        self._now = -1
+        self._current_step = -1
         """Number of the step under way; -1: none."""
         self._steps: _Steps = {}
 
@@ -122,15 +122,15 @@ class RecentLoads:
         """Take one tick in: served model name -> requests in flight. All starts anew where the clock was set back."""
         if not math.isfinite(time_s):
             return
-        now = int(time_s // _STEP_S)
-        if now < self._now:
+        step_number = int(time_s // _STEP_S)
+        if step_number < self._current_step:
             self._steps.clear()
-        if now != self._now:
-            self._now = now
-            self._forget(now - KEPT_STEPS)
+        if step_number != self._current_step:
+            self._current_step = step_number
+            self._forget(step_number - KEPT_STEPS)
         for model, count in counts.items():
             if model in self._steps or len(self._steps) < MOST_MODELS:
-                self._steps.setdefault(model, {}).setdefault(now, _Step()).add(count)
+                self._steps.setdefault(model, {}).setdefault(step_number, _Step()).add(count)
 
     def _forget(self, first: int) -> None:
         """Drop the steps before number `first`, and models of which none is left."""
@@ -162,7 +162,7 @@ class RecentLoads:
             wide_steps.setdefault(step_number // width, _Step()).add(step.total, step.count)
         ended = []
         for wide_number, step in wide_steps.items():
-            if wide_number != self._now // width and step.count >= LEAST_TICKS:
+            if wide_number != self._current_step // width and step.count >= LEAST_TICKS:
                 ended.append(step)
         return ended[-(KEPT_STEPS // width) :]
 

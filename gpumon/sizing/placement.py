@@ -279,16 +279,16 @@ def _blocks_on_first_servers(
     gpus = Counter[int]()
     servers_left = shape.count
     for row in rows:
-        taken = min(row.times, servers_left)
-        servers_left -= taken
+        taken_servers = min(row.times, servers_left)
+        servers_left -= taken_servers
         for workload, number in _instance_gpus(row).items():
-            gpus[workload] += number * taken
-    whole = []
+            gpus[workload] += number * taken_servers
+    whole_blocks = []
     for block in blocks:
         count = gpus[block.workload] // block.gpus
         if count:
-            whole.append(msgspec.structs.replace(block, count=count))
-    return whole
+            whole_blocks.append(msgspec.structs.replace(block, count=count))
+    return whole_blocks
 
 
 def _instance_gpus(row: ServerRow) -> Counter[int]:
@@ -352,17 +352,17 @@ def _fill_server(blocks: Sequence[InstanceBlock], parts_left: Mapping[int, int],
     for block in blocks:
         parts_per_instance = shape.parts_of(block)
         tp_groups = block.gpus // parts_per_instance // block.tp
-        taken = 0
-        while taken < parts_left[block.workload] and sum(len(room) // block.tp for room in rooms) >= tp_groups:
+        taken_parts = 0
+        while taken_parts < parts_left[block.workload] and sum(len(room) // block.tp for room in rooms) >= tp_groups:
             # The stages of one spread pipeline that follow each other on a server have one number, as an instance has.
-            if taken % parts_per_instance == 0:
+            if taken_parts % parts_per_instance == 0:
                 group += 1
             slot = GpuSlot((block.workload,), block.memory_bytes / block.gpus, block.busy_ratio or 0.0, group)
             for _ in range(tp_groups):
                 _take_room(rooms, block.tp, slots, slot)
-            taken += 1
-        if taken:
-            parts[block.workload] = taken
+            taken_parts += 1
+        if taken_parts:
+            parts[block.workload] = taken_parts
     return _FilledServer(slots, parts, list(chain.from_iterable(rooms)))
 
 
@@ -517,9 +517,9 @@ def _lower_bounds(
     servers = 0
     for shape in sorted(shapes, key=lambda shape: -shape.gpus):
         most_servers = shape.count or gpus_left
-        taken = min(divide_up(gpus_left, shape.gpus), most_servers)
-        servers += taken
-        gpus_left = max(0, gpus_left - taken * shape.gpus)
+        taken_servers = min(divide_up(gpus_left, shape.gpus), most_servers)
+        servers += taken_servers
+        gpus_left = max(0, gpus_left - taken_servers * shape.gpus)
     if len(shapes) == 1:
         servers = max(servers, _least_servers_by_groups(large, shapes[0]))
     return gpus, servers

@@ -169,24 +169,28 @@ def prefill_tokens_per_s(setting: InstanceSetting) -> float:
 
 
 def rescale(
-    curve: Curve, seen: InstanceSetting, wanted: InstanceSetting, most: float, reached: EngineEfficiency | None = None
+    curve: Curve,
+    measured_setting: InstanceSetting,
+    new_setting: InstanceSetting,
+    highest_load: float,
+    reached: EngineEfficiency | None = None,
 ) -> Curve:
-    """A curve measured under `seen` as it would be under `wanted`: it stays as far from the roofline as it was.
+    """A curve measured under one setting as it would be under another: it stays as far from the roofline as it was.
 
-    ITL'(b) = ITL(b) * roofline'(b)/roofline(b), made a curve again through one sequence and through `most`, the
-    highest load that was measured. What differs moves each part of the roofline as that part does: another TP the
+    ITL'(b) = ITL(b) * roofline'(b)/roofline(b), made a curve again through one sequence and through `highest_load`, the
+    highest that was measured. What differs moves each part of the roofline as that part does: another TP the
     reads and the all-reduces, another GPU the bandwidth, another mix the prompts; what each layer costs stays. Where
     nothing differs nothing changes. Bands by what differs: `accuracy.band_of`.
     """
-    seen_roofline = roofline(seen, reached)
-    wanted_roofline = roofline(wanted, reached)
+    measured_roofline = roofline(measured_setting, reached)
+    new_roofline = roofline(new_setting, reached)
     few = 1.0
-    many = max(2.0, most)
-    few_s = curve.itl_s(few) * wanted_roofline.itl_s(few) / seen_roofline.itl_s(few)
-    many_s = curve.itl_s(many) * wanted_roofline.itl_s(many) / seen_roofline.itl_s(many)
+    many = max(2.0, highest_load)
+    few_s = curve.itl_s(few) * new_roofline.itl_s(few) / measured_roofline.itl_s(few)
+    many_s = curve.itl_s(many) * new_roofline.itl_s(many) / measured_roofline.itl_s(many)
     # The share that every step takes stays as it was fitted, unless that is below the formula's or the experts differ.
-    shape = wanted_roofline
-    if _has_same_experts(seen_roofline, wanted_roofline) and curve.resident_ratio >= seen_roofline.resident_ratio:
+    shape = new_roofline
+    if _has_same_experts(measured_roofline, new_roofline) and curve.resident_ratio >= measured_roofline.resident_ratio:
         shape = curve
     read_few = shape.weight_ratio(few)
     read_many = shape.weight_ratio(many)
@@ -194,10 +198,10 @@ def rescale(
     slope_s = (many_s * read_few - few_s * read_many) / (many * read_few - few * read_many)
     base_s = (few_s - slope_s * few) / read_few
     if slope_s < 0.0 or base_s <= 0.0:  # no curve goes through both: the roofline, scaled to the higher load
-        scale = many_s / wanted_roofline.itl_s(many)
-        base_s = wanted_roofline.base_s * scale
-        slope_s = wanted_roofline.slope_s * scale
-        shape = wanted_roofline
+        scale = many_s / new_roofline.itl_s(many)
+        base_s = new_roofline.base_s * scale
+        slope_s = new_roofline.slope_s * scale
+        shape = new_roofline
     return msgspec.structs.replace(shape, base_s=base_s, slope_s=slope_s)
 
 

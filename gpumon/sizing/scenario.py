@@ -344,18 +344,18 @@ def check_scenario(scenario: Scenario) -> None:
         _check(server, SERVER_RANGES)
 
 
-def checked_profile(seen: Observed) -> Observed:
+def checked_profile(profile: Observed) -> Observed:
     """The profile without points that cannot be. Raises ValueError for another figure that is out of its range."""
     try:
-        _check(seen, SEEN_RANGES)
-        if seen.lengths is not None:
-            check_lengths(seen.lengths)
+        _check(profile, SEEN_RANGES)
+        if profile.lengths is not None:
+            check_lengths(profile.lengths)
     except ValueError as error:
-        raise ValueError(f"what was seen of {seen.name or seen.model}: {error}") from None
-    points = tuple(point for point in seen.points if _is_possible(point))
-    if len(points) == len(seen.points):
-        return seen
-    return msgspec.structs.replace(seen, points=points)
+        raise ValueError(f"what was seen of {profile.name or profile.model}: {error}") from None
+    points = tuple(point for point in profile.points if _is_possible(point))
+    if len(points) == len(profile.points):
+        return profile
+    return msgspec.structs.replace(profile, points=points)
 
 
 def _is_possible(point: Point) -> bool:

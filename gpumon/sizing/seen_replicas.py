@@ -97,7 +97,7 @@ class SeenReplicas:
         self.lengths: MeanLengths | None = None
         """Lengths of the requests that ended last on one of them: known before there is a point."""
         self._mixes: list[MixPoints] = []
-        self._current: MixPoints | None = None
+        self._current_mix: MixPoints | None = None
         self._memory_bytes: float | None = None
         self._tokens_per_step: float | None = None
         self._drafted_per_step: float | None = None
@@ -144,27 +144,27 @@ class SeenReplicas:
 
         The current mix is kept while it holds, so that lengths at the edge do not go to and fro.
         """
-        candidates = sorted(self._mixes, key=lambda mix: (mix is not self._current, mix.traffic.distance(traffic)))
+        candidates = sorted(self._mixes, key=lambda mix: (mix is not self._current_mix, mix.traffic.distance(traffic)))
         for mix in candidates:
             if mix.covers(traffic, requests):
-                self._current = mix
+                self._current_mix = mix
                 return mix
         new = MixPoints(traffic)
         self._mixes.append(new)
         if len(self._mixes) > _MOST_MIXES:
             self._mixes.remove(min(self._mixes[:-1], key=lambda mix: mix.last_s))
-        self._current = new
+        self._current_mix = new
         return new
 
-    def note_running(self, most: float, *, limited: bool) -> None:
-        """Note that `most` requests ran at once on an instance: a limit that was seen below was none.
+    def note_running(self, running: float, *, limited: bool) -> None:
+        """Note that `running` requests ran at once on an instance: a limit that was seen below was none.
 
         `limited`: it let no more in while others waited, and had room in its KV pool.
         """
-        self._most_running = max(self._most_running, most)
-        if limited and most >= self._most_running:
-            self._plateau = most
-        elif self._plateau is not None and most > self._plateau:
+        self._most_running = max(self._most_running, running)
+        if limited and running >= self._most_running:
+            self._plateau = running
+        elif self._plateau is not None and running > self._plateau:
             self._plateau = None
 
     def observed(self) -> Observed:
@@ -174,7 +174,7 @@ class SeenReplicas:
         points: tuple[Point, ...] = ()
         itl_tail = None
         ttft_tail = None
-        mix = self._current
+        mix = self._current_mix
         if mix is not None:
             traffic = mix.traffic
             points = mix.points()

@@ -48,33 +48,33 @@ def compare_with_gpus_here(have: Mapping[str, int], scenario: Scenario, packed: 
     `have`: any name of a GPU -> how many are here. The saving is the price of whole servers. A type that is short is
     not made up for by another that is to spare.
     """
-    here: Counter[str] = Counter()
+    gpus_here: Counter[str] = Counter()
     for name, number in have.items():
-        here[catalogues.gpu_name(name)] += number
-    types_here = [name for name, number in here.items() if number]
+        gpus_here[catalogues.gpu_name(name)] += number
+    types_here = [name for name, number in gpus_here.items() if number]
     only_type = ""
     if len(types_here) == 1:
         only_type = types_here[0]
     planned_types = scenario.gpu_types
-    of_planned_types = sum(here[name] for name in planned_types)
-    shown_gpus = of_planned_types or here.total()
+    of_planned_types = sum(gpus_here[name] for name in planned_types)
+    shown_gpus = of_planned_types or gpus_here.total()
     if isinstance(packed.gpus, Missing):
         return Have(gpus=shown_gpus, gpu=only_type, short_gpus=packed.gpus, saving_per_hour=packed.gpus, text="")
     needed = _needed_by_type(planned_types, packed)
-    lacking = _lacking_gpus(needed, here)
+    lacking = _lacking_gpus(needed, gpus_here)
     if lacking:
         short = sum(lacking.values())
         saving: Reading = 0.0
         text = _shortage_text(lacking, len(planned_types))
     else:
         short = round(packed.gpus) - of_planned_types  # negative: to spare
-        freed = _freed_servers(needed, here, scenario)
+        freed = _freed_servers(needed, gpus_here, scenario)
         saving = _saving(freed, scenario, catalogues)
         text = _fits_text(
             needed=packed.gpus, here=of_planned_types, spare=-short, servers=sum(freed.values()), saving=saving
         )
     if not of_planned_types:
-        text = _other_types_text(types_here, here)
+        text = _other_types_text(types_here, gpus_here)
     return Have(gpus=shown_gpus, gpu=only_type, short_gpus=float(short), saving_per_hour=saving, text=text)
 
 
@@ -85,20 +85,20 @@ def _needed_by_type(planned_types: Iterable[str], packed: Packed) -> dict[str, G
     return needed
 
 
-def _lacking_gpus(needed: Mapping[str, GpuCount], here: Mapping[str, int]) -> dict[str, int]:
+def _lacking_gpus(needed: Mapping[str, GpuCount], gpus_here: Mapping[str, int]) -> dict[str, int]:
     """Type of GPU -> GPUs that the plan needs and that are not here, of each type that is short."""
     lacking = {}
     for name, count in needed.items():
-        if count.gpus > here[name]:
-            lacking[name] = count.gpus - here[name]
+        if count.gpus > gpus_here[name]:
+            lacking[name] = count.gpus - gpus_here[name]
     return lacking
 
 
-def _freed_servers(needed: Mapping[str, GpuCount], here: Mapping[str, int], scenario: Scenario) -> dict[int, int]:
+def _freed_servers(needed: Mapping[str, GpuCount], gpus_here: Mapping[str, int], scenario: Scenario) -> dict[int, int]:
     """Index of the server in the scenario -> servers here that the plan does not need, of all types."""
     freed: dict[int, int] = {}
     for name, count in needed.items():
-        freed.update(_freed_servers_of_type(name, here[name], count.servers, scenario))
+        freed.update(_freed_servers_of_type(name, gpus_here[name], count.servers, scenario))
     return freed
 
 
@@ -144,9 +144,9 @@ def _fits_text(*, needed: float, here: int, spare: int, servers: int, saving: Re
     return text
 
 
-def _other_types_text(types_here: Sequence[str], here: Mapping[str, int]) -> str:
+def _other_types_text(types_here: Sequence[str], gpus_here: Mapping[str, int]) -> str:
     """No GPU of the planned types is here: which others are."""
     if not types_here:
         return "no GPU is here"
-    others = ", ".join(f"{here[name]}x {name}" for name in types_here)
+    others = ", ".join(f"{gpus_here[name]}x {name}" for name in types_here)
     return f"no GPU of this type here ({others})"

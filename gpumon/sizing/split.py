@@ -93,8 +93,8 @@ def _cheapest(
     priced = all(not isinstance(server_price(server, catalogues), Missing) for server in scenario.server)
     search.descend(max(_LEAST_TRIED, _MOST_TRIED // len(scenario.workload)), priced=priced)
     if priced:
-        for alone in _splits_on_one_type(search.split, pools):
-            search.try_split(alone)
+        for split in _splits_on_one_type(search.split, pools):
+            search.try_split(split)
     return search.split, _with_saving(search.best, in_order)
 
 
@@ -156,12 +156,12 @@ def _neighbours(split: WorkloadSplit, filled: PackedPools, pools: Sequence[Serve
 def _splits_on_one_type(split: WorkloadSplit, pools: Sequence[ServerPool]) -> Iterator[WorkloadSplit]:
     """A split for each type of GPU alone: with them tried, a plan over several is never dearer than one of them."""
     for gpu in dict.fromkeys(pool.gpu for pool in pools):
-        most: list[int | None] = [0] * len(split.most_servers)
+        most_servers: list[int | None] = [0] * len(split.most_servers)
         for pool in pools:
             if pool.gpu == gpu:
                 for shape in pool.shapes:
-                    most[shape] = None
-        yield WorkloadSplit(tuple(range(len(pools))), ((),) * len(split.homes), tuple(most))
+                    most_servers[shape] = None
+        yield WorkloadSplit(tuple(range(len(pools))), ((),) * len(split.homes), tuple(most_servers))
 
 
 def _orders(number: int) -> Iterator[tuple[int, ...]]:
