@@ -59,11 +59,11 @@ async def test_hosts_are_shown_opened_and_gone_back_in(prometheus: RealPrometheu
         assert shown is not None
         assert {row.name: row.busy_ratio.value for row in shown.hosts} == pytest.approx(HOSTS, abs=0.11)
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, WAIT_S)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot, WAIT_S)
         assert text_of(app)[0].startswith(" gpumon  fleet > beta")
-        assert app.host is not None
-        assert app.host.shown is not None
-        assert [gpu.index for gpu in app.host.shown.gpus] == [0, 1]
+        assert app.host_screen is not None
+        assert app.host_screen.shown is not None
+        assert [gpu.index for gpu in app.host_screen.shown.gpus] == [0, 1]
         await pilot.press("escape", "space")
         before_s = shown.fleet.wall_s
         await pilot.press("left", "left")

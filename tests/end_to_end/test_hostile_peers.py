@@ -130,7 +130,7 @@ def said_of_liar(app: FleetApp) -> str:
 async def test_a_command_that_a_host_advises_is_marked_and_not_copied(urls: dict[str, str]) -> None:
     async with beside(urls["advice"], urls) as (app, pilot):
         app.open_host("liar", None)
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot)
         await until(lambda: any("curl http" in line for line in text_of(app)), pilot)
         assert any("in that host's own words" in line for line in text_of(app))
         await pilot.press("5")

@@ -200,10 +200,14 @@ async def opened(app: FleetApp, pilot: Pilot[int]) -> MonitorScreen:
     """The screen of the host under the cursor, once the past of its charts was read."""
     await pilot.press("enter")
     await until(
-        lambda: app.host is not None and app.host.shown is not None and not app.host.control.filling, pilot, 20.0
+        lambda: (
+            app.host_screen is not None and app.host_screen.shown is not None and not app.host_screen.control.filling
+        ),
+        pilot,
+        20.0,
     )
-    assert app.host is not None
-    return app.host
+    assert app.host_screen is not None
+    return app.host_screen
 
 
 def has_rates(app: FleetApp) -> bool:

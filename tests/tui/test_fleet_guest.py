@@ -17,12 +17,12 @@ async def test_enter_asks_before_anything_runs_on_a_host() -> None:
         assert any("run gpumon there" in line and "temporary folder" in line for line in text_of(app))
         await pilot.press("escape")
         assert source.installed == []
-        assert app.host is None
+        assert app.host_screen is None
         await pilot.press("enter", "enter")
         assert source.installed == [host]
-        assert app.host is None
+        assert app.host_screen is None
         await pilot.press("enter")
-        await until(lambda: app.host is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None, pilot, 20.0)
         assert source.installed == [host]
         assert "no gpumon" not in foot(app)
 
@@ -32,5 +32,5 @@ async def test_the_host_can_be_opened_instead() -> None:
     async with watching(source, 120, 40) as (app, pilot):
         source.bare = {cursor_of(app)}
         await pilot.press("enter", "down", "enter")
-        await until(lambda: app.host is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None, pilot, 20.0)
         assert source.installed == []

@@ -108,7 +108,7 @@ async def test_a_bundle_of_a_host_that_is_left_meanwhile_is_told_of_on_the_fleet
         host = await opened(app, pilot)
         host.files = app.monitor.files = Slow(Loaded(Config(), "", {}), {"HOME": str(tmp_path)})
         await pilot.press("w", "escape")
-        await until(lambda: app.host is None and app.screen is app.monitor, pilot)
+        await until(lambda: app.host_screen is None and app.screen is app.monitor, pilot)
         await pilot.press("w")
         assert "still writing" in foot(app)
         free.set()
@@ -123,7 +123,7 @@ async def test_a_mark_on_one_host_is_none_of_the_next_one() -> None:
         await until(lambda: "marked" in foot(app), pilot)
         assert host.view.marked is not None
         await pilot.press("escape")
-        await until(lambda: app.host is None and app.screen is app.monitor, pilot)
+        await until(lambda: app.host_screen is None and app.screen is app.monitor, pilot)
         host = await opened(app, pilot)
         assert host.latest is not None
         assert host.latest.engines

@@ -40,8 +40,8 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]
 
 def figures(app: FleetApp) -> list[object]:
     """Tokens per second of each engine on the screen in front."""
-    if app.host is not None:
-        shown = [app.host.shown] if app.host.shown is not None else []
+    if app.host_screen is not None:
+        shown = [app.host_screen.shown] if app.host_screen.shown is not None else []
     else:
         shown = [host.snapshot for host in app.monitor.shown.fleet.hosts] if app.monitor.shown is not None else []
     return [engine.rates.decode_tokens_per_s for snapshot in shown for engine in snapshot.engines]
@@ -68,22 +68,24 @@ async def test_whatever_hangs_no_screen_shows_old_figures_as_live(prometheus: Pr
         await until(lambda: live(app), pilot, LONG_S)
         os.kill(prometheus.pid, signal.SIGSTOP)
         await pilot.press("enter")
-        await until(lambda: app.host is not None and blank(app), pilot, LONG_S)
+        await until(lambda: app.host_screen is not None and blank(app), pilot, LONG_S)
         await pilot.press("escape")
-        await until(lambda: app.host is None and blank(app), pilot, LONG_S)
+        await until(lambda: app.host_screen is None and blank(app), pilot, LONG_S)
         assert any("NOT LIVE" in line and "no answer since" in line for line in text_of(app))
         assert app.monitor.shown is not None
         assert {host.state for host in app.monitor.shown.fleet.hosts} == {HostState.STALE}
 
         # A host that is opened now has no figures either, and what it had grows older.
         await pilot.press("enter")
-        await until(lambda: app.host is not None and blank(app), pilot, LONG_S)
-        assert app.host is not None
-        assert app.host.shown is not None
-        assert app.host.shown.faults[0].source == "prometheus"
-        age_s = app.host.shown.engines[0].age_s
+        await until(lambda: app.host_screen is not None and blank(app), pilot, LONG_S)
+        assert app.host_screen is not None
+        assert app.host_screen.shown is not None
+        assert app.host_screen.shown.faults[0].source == "prometheus"
+        age_s = app.host_screen.shown.engines[0].age_s
         assert age_s > 3.0
-        await until(lambda: app.host is not None and app.host.shown.engines[0].age_s > age_s + 1.0, pilot, LONG_S)
+        await until(
+            lambda: app.host_screen is not None and app.host_screen.shown.engines[0].age_s > age_s + 1.0, pilot, LONG_S
+        )
         os.kill(prometheus.pid, signal.SIGCONT)
         await until(lambda: live(app), pilot, LONG_S)
 
@@ -91,6 +93,6 @@ async def test_whatever_hangs_no_screen_shows_old_figures_as_live(prometheus: Pr
         os.kill(prometheus.pid, signal.SIGSTOP)
         await until(lambda: blank(app), pilot, LONG_S)
         await pilot.press("escape")
-        await until(lambda: app.host is None and blank(app), pilot, LONG_S)
+        await until(lambda: app.host_screen is None and blank(app), pilot, LONG_S)
         os.kill(prometheus.pid, signal.SIGCONT)
         await until(lambda: live(app), pilot, LONG_S)

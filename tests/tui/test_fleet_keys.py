@@ -86,7 +86,7 @@ async def test_a_setting_holds_at_once_on_both_screens() -> None:
         assert app.monitor.pages.shown is None
         assert " GB " in text_of(app)[2]
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot)
         assert any("vram GB" in line for line in text_of(app))
         await pilot.press("f2")
         assert "asked every" in screen_of(app)

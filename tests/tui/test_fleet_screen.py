@@ -256,24 +256,24 @@ async def test_a_host_is_opened_and_left_again() -> None:
         await pilot.press("down")
         name = cursor_of(app)
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot, 20.0)
         assert isinstance(app.screen, MonitorScreen)
         assert text_of(app)[0].startswith(f" gpumon  fleet > {name}")
         assert any("─2─ engines" in line for line in text_of(app))
         await pilot.press("enter")
-        assert app.host is not None
-        assert app.host.pages.shown is not None
+        assert app.host_screen is not None
+        assert app.host_screen.pages.shown is not None
         await pilot.press("escape")
-        assert app.host is not None
-        assert app.host.pages.shown is None
+        assert app.host_screen is not None
+        assert app.host_screen.pages.shown is None
         await pilot.press("z", "escape")
-        assert app.host is not None
+        assert app.host_screen is not None
         await pilot.press("escape")
         await until(lambda: app.screen is app.monitor, pilot)
-        assert app.host is None
+        assert app.host_screen is None
         assert cursor_of(app) == name
         await pilot.press("up", "enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot, 20.0)
         assert name not in text_of(app)[0]
 
 
@@ -283,10 +283,10 @@ async def test_a_host_is_opened_at_the_moment_that_is_shown() -> None:
         await until(lambda: app.monitor.gone_back and not app.monitor.travel.seeking, pilot, 20.0)
         at_s = NEWEST_S - 30.0
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.travel.moment is not None, pilot, 20.0)
-        assert app.host is not None
-        assert app.host.shown is not None
-        assert app.host.shown.wall_s == pytest.approx(at_s, abs=15.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.travel.moment is not None, pilot, 20.0)
+        assert app.host_screen is not None
+        assert app.host_screen.shown is not None
+        assert app.host_screen.shown.wall_s == pytest.approx(at_s, abs=15.0)
         assert "AGO" in text_of(app)[0]
 
 
@@ -302,16 +302,16 @@ async def test_a_host_of_the_past_alone_is_opened_as_it_was() -> None:
         await pilot.press("space", "left_square_bracket", "left_square_bracket", "left")
         await until(lambda: "3 hosts" in text_of(app)[0] and not app.monitor.travel.seeking, pilot, 20.0)
         await pilot.press(*["up"] * 3, *["down"] * rows_of(app).index("gpu02"), "enter")
-        await until(lambda: app.host is not None and app.host.travel.moment is not None, pilot, 20.0)
-        assert app.host is not None
-        assert app.host.shown is not None
-        assert app.host.shown.wall_s == NEWEST_S - 14.0
+        await until(lambda: app.host_screen is not None and app.host_screen.travel.moment is not None, pilot, 20.0)
+        assert app.host_screen is not None
+        assert app.host_screen.shown is not None
+        assert app.host_screen.shown.wall_s == NEWEST_S - 14.0
         assert "26s AGO" in text_of(app)[0]
-        assert any(isinstance(engine.rates.decode_tokens_per_s, float) for engine in app.host.shown.engines)
+        assert any(isinstance(engine.rates.decode_tokens_per_s, float) for engine in app.host_screen.shown.engines)
         await pilot.press("end")
-        await until(lambda: app.host is not None and app.host.travel.moment is None, pilot, 20.0)
-        assert all(isinstance(engine.rates.decode_tokens_per_s, Missing) for engine in app.host.shown.engines)
-        assert any("has nothing of this host any more" in fault.text for fault in app.host.shown.faults)
+        await until(lambda: app.host_screen is not None and app.host_screen.travel.moment is None, pilot, 20.0)
+        assert all(isinstance(engine.rates.decode_tokens_per_s, Missing) for engine in app.host_screen.shown.engines)
+        assert any("has nothing of this host any more" in fault.text for fault in app.host_screen.shown.faults)
 
 
 async def test_back_in_time_and_live_again() -> None:
@@ -409,10 +409,10 @@ async def test_a_host_of_a_frozen_fleet_is_opened_at_that_moment() -> None:
         await pilot.press("r")
         await until(lambda: app.monitor.latest is not app.monitor.shown, pilot, 20.0)
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.travel.moment is not None, pilot, 20.0)
-        assert app.host is not None
-        assert app.host.shown is not None
-        assert app.host.shown.wall_s == pytest.approx(NEWEST_S, abs=15.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.travel.moment is not None, pilot, 20.0)
+        assert app.host_screen is not None
+        assert app.host_screen.shown is not None
+        assert app.host_screen.shown.wall_s == pytest.approx(NEWEST_S, abs=15.0)
 
 
 @pytest.mark.parametrize(("hosts", "lines"), [(5, 4), (30, 1)])
@@ -432,13 +432,17 @@ async def test_enter_on_a_triage_line_without_a_page_says_so() -> None:
     source = Scrapes(3, wrong={})
     async with watching(source, 120, 40) as (app, pilot):
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot, 20.0)
         source.fault = "it takes too long"
         app.control.refresh()
-        await until(lambda: app.host is not None and bool(app.host.shown and app.host.shown.faults), pilot, 20.0)
+        await until(
+            lambda: app.host_screen is not None and bool(app.host_screen.shown and app.host_screen.shown.faults),
+            pilot,
+            20.0,
+        )
         await pilot.press("5", "g", "enter")
-        assert app.host is not None
-        assert app.host.pages.shown is None
+        assert app.host_screen is not None
+        assert app.host_screen.pages.shown is None
         assert "no details" in foot(app)
 
 
@@ -539,7 +543,7 @@ async def test_names_from_outside_are_text() -> None:
             assert not any(bad in said for bad in ("\x1b", "\u202e", "\u2066", "\x07", "\t", "this pane failed"))
             assert width < 80 or "[bold red]evil[/]" in said
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot, 20.0)
         assert not any(bad in "\n".join(text_of(app)) for bad in ("\x1b", "\u202e", "this pane failed"))
 
 
@@ -550,7 +554,7 @@ async def test_a_terminal_that_is_too_small_shows_the_sums_and_how_to_quit() -> 
         assert any("busy" in line for line in lines)
         await pilot.press("slash", "m", "o", "s", "question_mark", "enter")
         assert app.monitor.question_bar is None
-        app.host = None
+        app.host_screen = None
         await pilot.resize_terminal(80, 24)
         await until(lambda: any(line.startswith("─── hosts ") for line in text_of(app)), pilot)
 
@@ -607,16 +611,16 @@ async def test_help_interval_a_small_host_and_the_way_out() -> None:
         assert app.control.interval_s == 1.0
         await pilot.resize_terminal(80, 24)
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot, 20.0)
         await pilot.resize_terminal(40, 10)
         await pilot.press("escape")
         await until(lambda: app.screen is app.monitor, pilot)
         assert "3 hosts" in text_of(app)[0]
         await pilot.resize_terminal(80, 24)
         await pilot.press("enter")
-        await until(lambda: app.host is not None and app.host.shown is not None, pilot, 20.0)
+        await until(lambda: app.host_screen is not None and app.host_screen.shown is not None, pilot, 20.0)
         await pilot.press("q")
-        await until(lambda: app.host is None, pilot, 20.0)
+        await until(lambda: app.host_screen is None, pilot, 20.0)
         assert not app._exit
         await pilot.press("q")
         await until(lambda: app._exit, pilot, 20.0)

@@ -15,7 +15,7 @@ from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
 from gpumon.sources.packaged import gpu_catalogue, llm_catalogue
 from gpumon.tui.sizing import kinds as numbers
 from gpumon.tui.sizing.answer import need_rows
-from gpumon.tui.sizing.fields import FIELDS_BY_SECTION, FieldPlace, Input, default_of, typed_value, with_value
+from gpumon.tui.sizing.fields import FIELDS_BY_SECTION, Field, FieldPlace, default_of, typed_value, with_value
 from gpumon.tui.sizing.kinds import NumberKind
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.table import Scene
@@ -115,7 +115,7 @@ def test_a_step_leads_to_the_next_round_value(kind: NumberKind, value: float, up
 
 
 @each_row(("section", "of"), ALL)
-def test_every_field_is_in_the_scenario_and_can_be_set(section: str, of: Input) -> None:
+def test_every_field_is_in_the_scenario_and_can_be_set(section: str, of: Field) -> None:
     place = FieldPlace(section, 0, of)
     assert of.means.endswith(".")
     default_of(place)

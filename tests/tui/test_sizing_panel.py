@@ -19,7 +19,7 @@ from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.screens.palette import all_entries
-from gpumon.tui.sizing.fields import FieldPlace, field, with_field_names, with_value
+from gpumon.tui.sizing.fields import FieldPlace, field_of, with_field_names, with_value
 from tests.fakes.prometheus import free_port
 from tests.records import replace
 from tests.tui import scenes
@@ -194,7 +194,7 @@ async def test_a_model_without_an_answer_hides_nothing_of_the_others() -> None:
     async with running(watched(), 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s", "enter")
         desk = desk_of(app)
-        desk.put(with_value(desk.present, FieldPlace("workload", 2, field("workload", "itl_p95_ms")), 0.1))
+        desk.put(with_value(desk.present, FieldPlace("workload", 2, field_of("workload", "itl_p95_ms")), 0.1))
         await type_keys(app, pilot, "escape", "up", "down")
         page = said(app)
         assert "need without 1 of 3: 6 GPUs 1 server" in page
@@ -748,7 +748,7 @@ async def test_the_row_under_the_cursor_says_what_it_is_planned_with() -> None:
         await type_keys(app, pilot, "f")
         assert "with TP 2 · weights fp8 typed · KV cache bf16" in said(app)
         desk = desk_of(app)
-        desk.put(with_value(desk.present, FieldPlace("workload", 0, field("workload", "itl_p95_ms")), 40.0))
+        desk.put(with_value(desk.present, FieldPlace("workload", 0, field_of("workload", "itl_p95_ms")), 40.0))
         await type_keys(app, pilot, "down", "up")
         assert "own goal ITL p95 ≤ 40 ms" in said(app)
         await type_keys(app, pilot, "down")

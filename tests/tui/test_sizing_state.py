@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Here
-from gpumon.tui.sizing.fields import FieldPlace, field, with_value
+from gpumon.tui.sizing.fields import FieldPlace, field_of, with_value
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import MOST_STEPS, Newest, UndoList, Version
 from gpumon.tui.sizing.what_ifs import add_server, plan_for
 from tests.sizing.questions import KNOWN
 
-TARGET = FieldPlace("workload", 0, field("workload", "target"))
+TARGET = FieldPlace("workload", 0, field_of("workload", "target"))
 
 
 def of(target: float, *, runs: bool = False) -> Version:
@@ -105,7 +105,7 @@ def test_more_servers_are_filled_behind_those_that_are_here() -> None:
     state.answer()
     add_server(state, "A100 SXM4 80GB")
     assert servers(state) == [("H100 SXM 80GB", 8, 2), ("A100 SXM4 80GB", 8, 0)]
-    assert state.place == FieldPlace("server", 1, field("server", "gpus"))
+    assert state.place == FieldPlace("server", 1, field_of("server", "gpus"))
     state.put(with_value(state.present, TARGET, 20_000.0))
     answer = state.calculation.answer
     assert answer is not None

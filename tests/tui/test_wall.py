@@ -300,11 +300,11 @@ async def test_a_fleet_s_wall_has_all_gpus_by_host_and_opens_the_page_of_one() -
         assert "gpu02 gpu 2 · MFU lost · ✗ LOST" in rule(app)
         await press(pilot, "enter")
         await until(
-            lambda: app.host is not None and any("─ gpu 2 · NVIDIA H100" in line for line in text_of(app)), pilot
+            lambda: app.host_screen is not None and any("─ gpu 2 · NVIDIA H100" in line for line in text_of(app)), pilot
         )
         assert "gpu02" in text_of(app)[0]
         await press(pilot, "escape", "escape")
-        await until(lambda: app.host is None, pilot)
+        await until(lambda: app.host_screen is None, pilot)
         await press(pilot, "escape")
         assert any(line.startswith("▸gpu02") for line in text_of(app))
 

@@ -35,8 +35,8 @@ some tenths of a second."""
 class FleetApp(ScreenApp[FleetMoment, FleetControl]):
     """The screen of a fleet, and over that the screen of one of its hosts."""
 
-    host: MonitorScreen[Snapshot] | None = None
-    """The host of the fleet that is looked at."""
+    host_screen: MonitorScreen[Snapshot] | None = None
+    """The screen of the host that is looked at; None while it is the fleet's."""
     _pending: FleetSnapshot | None = None
     """The newest snapshot, until its rows and sums are shown."""
     _collect_at_s = math.inf
@@ -56,7 +56,7 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
     @property
     def front(self) -> MonitorScreen[FleetMoment] | MonitorScreen[Snapshot]:
         """The screen that has the keys: the host's while there is one."""
-        return self.host or self.monitor
+        return self.host_screen or self.monitor
 
     async def begin_to_collect(self) -> None:
         """Start to ask the Prometheus or the hosts."""
@@ -65,9 +65,9 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
 
     def sources(self) -> Sequence[Collecting]:
         """The host that is looked at, and the fleet: both have to be stopped at the end."""
-        if self.host is None:
+        if self.host_screen is None:
             return (self.control,)
-        return (self.host.control, self.control)
+        return (self.host_screen.control, self.control)
 
     def sink(self, snapshot: FleetSnapshot) -> None:
         """Hand a snapshot of the fleet to the event loop; never blocks."""
@@ -107,7 +107,7 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
     def open_host(self, name: str, at_s: float | None, gpu: str = "") -> None:
         """Show one host of the fleet; `at_s`: the Unix time to begin at, None: live; `gpu`: UUID of the GPU whose page
         comes first, empty: none."""
-        if self.host is not None:
+        if self.host_screen is not None:
             return
         snapshot = None
         if self.monitor.shown is not None:
@@ -116,37 +116,40 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
                 snapshot = shown_host.snapshot
         control = self.control.host(name, snapshot)
         context = self.screen_context(control)
-        body = HostBody(context, control, lambda: control.filling, gpu)
-        host = MonitorScreen(context, body, {**COMMON, **body.commands}, self.leave_host, at_s)
-        self.host = host
-        self.push_screen(host)
+        body = HostBody(context, control, filling=lambda: control.filling, gpu=gpu)
+        host_screen = MonitorScreen(
+            context, body, {**COMMON, **body.commands}, leave_host=self.leave_host, begin_s=at_s
+        )
+        self.host_screen = host_screen
+        self.push_screen(host_screen)
         # Behind the screen's own messages, so that it is mounted when the first snapshot comes.
-        host.call_later(host.run_worker, self._follow(host, control), group="collect")
+        host_screen.call_later(host_screen.run_worker, self._follow(host_screen, control), group="collect")
 
-    async def _follow(self, host: MonitorScreen[Snapshot], control: HostControl) -> None:
+    async def _follow(self, host_screen: MonitorScreen[Snapshot], control: HostControl) -> None:
         """Show the snapshots of a host; an error that ends them ends its screen, not the fleet's."""
         try:
-            await control.start(partial(_show, host))
+            await control.start(partial(_post_snapshot, host_screen))
             await control.ended()
         except Exception as error:  # whatever it was, the user has to see it
-            if self.host is host:
+            if self.host_screen is host_screen:
                 self.leave_host(f"this host cannot be shown: {clean(f'{type(error).__name__}: {error}', 200)}")
 
     def leave_host(self, notice: str) -> None:
         """Go back to the fleet's screen, and show the notice there unless it is empty."""
-        host = self.host
-        self.host = None
-        if host is not None:
-            self.pop_screen()
-            work: WorkType[None] = partial(_stop, host.control)
-            self.run_worker(work, group="leaving")
-            if notice:
-                self.monitor.say(notice, urgent=True)
+        host_screen = self.host_screen
+        if host_screen is None:
+            return
+        self.host_screen = None
+        self.pop_screen()
+        work: WorkType[None] = partial(_stop, host_screen.control)
+        self.run_worker(work, group="leaving")
+        if notice:
+            self.monitor.say(notice, urgent=True)
 
 
-def _show(host: MonitorScreen[Snapshot], snapshot: Snapshot) -> None:
+def _post_snapshot(host_screen: MonitorScreen[Snapshot], snapshot: Snapshot) -> None:
     """Hand a snapshot to the screen of a host."""
-    host.post_message(SnapshotReady(snapshot))
+    host_screen.post_message(SnapshotReady(snapshot))
 
 
 async def _stop(control: Collecting) -> None:

@@ -113,7 +113,7 @@ def _verdicts_of(host: HostShown | None) -> _Verdicts:
 
 def _tile(item: HostGpu, pane: ListView) -> Tile:
     """The tile of a GPU, with its verdicts."""
-    assert isinstance(pane, FleetWall)
+    assert isinstance(pane, FleetWall)  # a tile of this wall's own listing
     urgent, states = pane.verdicts_of(item.host)
     uuid = item.gpu.uuid
     return judged_tile(item.gpu, pane.view, urgent.get(uuid), states.get(uuid), item.host)

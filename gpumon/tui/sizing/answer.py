@@ -17,7 +17,7 @@ from gpumon.sizing.scenario import Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.sizing.effects import SOURCE_WORDS, effective_value
-from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field, with_field_names
+from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field_of, with_field_names
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
 
 _LIMIT_TEXTS: Final = {
@@ -263,7 +263,7 @@ def _settings_in_effect(scene: Scene) -> list[str]:
     state = scene.state
     parts = []
     for key in _SETTINGS:
-        place = FieldPlace(WORKLOAD, state.workload_number, field(WORKLOAD, key))
+        place = FieldPlace(WORKLOAD, state.workload_number, field_of(WORKLOAD, key))
         value, origin = effective_value(place, state.version, state.calculation)
         if not value or (key == "pp" and value == 1):
             continue
@@ -278,7 +278,7 @@ def _own_goals(workload: Workload) -> list[str]:
     """The goals that a workload has for itself."""
     goals: list[str] = []
     for key in GOAL_KEYS:
-        goal = field(WORKLOAD, key)
+        goal = field_of(WORKLOAD, key)
         value = getattr(workload, goal.key)
         if value:
             goals.append(f"{goal.name} ≤ {goal.shown(value)}")

@@ -13,7 +13,16 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
-from gpumon.tui.sizing.fields import GOALS_SECTION, SERVER, WORKLOAD, FieldPlace, Value, default_of, holder, typed_value
+from gpumon.tui.sizing.fields import (
+    GOALS_SECTION,
+    SERVER,
+    WORKLOAD,
+    FieldPlace,
+    Value,
+    default_of,
+    row_struct,
+    typed_value,
+)
 from gpumon.tui.sizing.versions import Version
 
 FROZEN_S: Final = 30.0
@@ -77,7 +86,7 @@ def _origin(place: FieldPlace, version: Version, calculation: Calculation, value
 
 def _filled_in_from(place: FieldPlace, version: Version, *, has_configured_servers: bool) -> str:
     """Origin of a value that nobody changed since the panel was filled in; empty where somebody did."""
-    now = holder(version.scenario, place.section, place.number)
+    now = row_struct(version.scenario, place.section, place.number)
     if now is None or place.field.key not in _FILLED_IN[place.section]:
         return ""
     if isinstance(now, Workload):
@@ -93,7 +102,7 @@ def _filled_in_from(place: FieldPlace, version: Version, *, has_configured_serve
 
 def _is_unchanged(place: FieldPlace, started: Scenario, now: Scenario | Server) -> bool:
     """Whether a value is that of the start; the same number of GPUs of another type is another value."""
-    before = holder(started, place.section, place.number)
+    before = row_struct(started, place.section, place.number)
     if before is None or getattr(before, place.field.key) != getattr(now, place.field.key):
         return False
     if isinstance(before, Server) and isinstance(now, Server):

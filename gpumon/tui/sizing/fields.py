@@ -38,7 +38,7 @@ WORKLOAD: Final = "workload"
 """Sections: the kinds of rows. There may be several rows of servers and of workloads."""
 
 
-class Input(NamedTuple):
+class Field(NamedTuple):
     """One field of a section. Numbers have a `kind`, the others `choices`."""
 
     key: str
@@ -97,10 +97,10 @@ class FieldPlace(NamedTuple):
     section: str
     number: int
     """Which of the servers, or of the workloads; 0 for the goals."""
-    field: Input
+    field: Field
 
 
-def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server | Workload | None:
+def row_struct(scenario: Scenario, section: str, number: int) -> Scenario | Server | Workload | None:
     """The struct with the fields of a row of the panel; None where there is no such row any more."""
     if section == GOALS_SECTION:
         return scenario
@@ -116,7 +116,7 @@ def holder(scenario: Scenario, section: str, number: int) -> Scenario | Server |
 
 def typed_value(scenario: Scenario, place: FieldPlace) -> Value:
     """The value that was typed in a place; None or empty where it is left open."""
-    row = holder(scenario, place.section, place.number)
+    row = row_struct(scenario, place.section, place.number)
     if row is None:
         return None
     value: Value = getattr(row, place.field.key)
@@ -127,7 +127,7 @@ def with_value(scenario: Scenario, place: FieldPlace, value: Value) -> Scenario:
     """The scenario with another value in one place."""
     if place.section == GOALS_SECTION:
         return replace(scenario, **{place.field.key: value})
-    if holder(scenario, place.section, place.number) is None:
+    if row_struct(scenario, place.section, place.number) is None:
         return scenario
     if place.section == SERVER:
         return replace(scenario, server=_with_changed(scenario.server, place, value))
@@ -152,69 +152,69 @@ def _gpu_names(catalogues: Catalogues) -> Sequence[str]:
     return tuple(sorted({spec.name for spec in catalogues.gpus.by_short.values()}))
 
 
-def _latency_goals(whose: str) -> tuple[Input, ...]:
+def _latency_goals(whose: str) -> tuple[Field, ...]:
     """The fields of the three latency goals; `whose`: the end of their explanations."""
     return (
-        Input("itl_p95_ms", "ITL p95", f"Most time between two tokens, {whose}", GOAL, optional=True, start=40.0),
-        Input("ttft_p95_ms", "TTFT p95", f"Most time to the first token, {whose}", GOAL, optional=True, start=1e3),
-        Input("e2e_p95_ms", "E2E p95", f"Most time for a whole answer, {whose}", GOAL, optional=True, start=1e4),
+        Field("itl_p95_ms", "ITL p95", f"Most time between two tokens, {whose}", GOAL, optional=True, start=40.0),
+        Field("ttft_p95_ms", "TTFT p95", f"Most time to the first token, {whose}", GOAL, optional=True, start=1e3),
+        Field("e2e_p95_ms", "E2E p95", f"Most time for a whole answer, {whose}", GOAL, optional=True, start=1e4),
     )
 
 
 GOAL_FIELDS: Final = (
     *_latency_goals("as 19 of 20 requests see it. Empty: no goal."),
-    Input("planning_factor", "planning factor",
+    Field("planning_factor", "planning factor",
           "Share of a worked-out capacity that is planned with; typed and swept capacities are used as they are.",
           SHARE),
-    Input("packing", "packing", "busy: instances share a GPU by memory and busy share; memory: by memory alone.",
+    Field("packing", "packing", "busy: instances share a GPU by memory and busy share; memory: by memory alone.",
           choices=lambda _: ("busy", "memory")),
-    Input("usable_memory_ratio", "usable memory", "Share of a GPU's memory that engines may take.", SHARE),
-    Input("spare_instances", "spare instances", "More than needed, of each workload.", NUMBER),
-    Input("spare_servers", "spare servers", "More than needed.", NUMBER),
+    Field("usable_memory_ratio", "usable memory", "Share of a GPU's memory that engines may take.", SHARE),
+    Field("spare_instances", "spare instances", "More than needed, of each workload.", NUMBER),
+    Field("spare_servers", "spare servers", "More than needed.", NUMBER),
 )  # fmt: skip
 SERVER_FIELDS: Final = (
-    Input("gpu", "GPU type", "Type of the GPUs in the servers. The list has all that gpumon knows.",
+    Field("gpu", "GPU type", "Type of the GPUs in the servers. The list has all that gpumon knows.",
           choices=_gpu_names),
-    Input("gpus", "GPUs per server", "GPUs in one server.", COUNT),
-    Input("price_per_gpu_hour", "price per GPU hour", "In your currency.", MONEY, optional=True, start=2.0),
-    Input("price_per_hour", "host price per hour", "Price of a server without its GPUs.", MONEY),
-    Input("nvlink_gpus", "NVLink domain", "GPUs that NVLink joins: TP stays inside. 0: all of the server.",
+    Field("gpus", "GPUs per server", "GPUs in one server.", COUNT),
+    Field("price_per_gpu_hour", "price per GPU hour", "In your currency.", MONEY, optional=True, start=2.0),
+    Field("price_per_hour", "host price per hour", "Price of a server without its GPUs.", MONEY),
+    Field("nvlink_gpus", "NVLink domain", "GPUs that NVLink joins: TP stays inside. 0: all of the server.",
           NUMBER),
-    Input("count", "servers at most", "0: as many as it takes.", NUMBER),
-    Input("gpu_power_w", "power of a GPU", "Under this load; empty: measured, else the board's limit.", WATTS,
+    Field("count", "servers at most", "0: as many as it takes.", NUMBER),
+    Field("gpu_power_w", "power of a GPU", "Under this load; empty: measured, else the board's limit.", WATTS,
           optional=True, start=500.0),
 )  # fmt: skip
 WORKLOAD_FIELDS: Final = (
-    Input("target", "target", "Load to plan for.", REQUESTS, is_target=True),
-    Input("target_kind", "target is", "Requests in flight, users who think between questions, or requests a second.",
+    Field("target", "target", "Load to plan for.", REQUESTS, is_target=True),
+    Field("target_kind", "target is", "Requests in flight, users who think between questions, or requests a second.",
           choices=lambda _: ("concurrency", "users", "requests_per_s")),
-    Input("think_s", "think time", "Seconds between an answer and the next question of a user.", SECONDS),
-    Input("capacity_per_instance", "per instance", "Requests in flight of one instance; typed it is used as it is.",
+    Field("think_s", "think time", "Seconds between an answer and the next question of a user.", SECONDS),
+    Field("capacity_per_instance", "per instance", "Requests in flight of one instance; typed it is used as it is.",
           CAPACITY, optional=True, start=8.0),
-    Input("prompt_tokens", "prompt (ISL)", "Mean tokens of a prompt.", TOKENS, optional=True, start=1000.0),
-    Input("answer_tokens", "answer (OSL)", "Mean tokens of an answer.", TOKENS, optional=True, start=250.0),
-    Input("prefix_hit_ratio", "prefix hits", "Share of the prompt that comes from the prefix cache.",
+    Field("prompt_tokens", "prompt (ISL)", "Mean tokens of a prompt.", TOKENS, optional=True, start=1000.0),
+    Field("answer_tokens", "answer (OSL)", "Mean tokens of an answer.", TOKENS, optional=True, start=250.0),
+    Field("prefix_hit_ratio", "prefix hits", "Share of the prompt that comes from the prefix cache.",
           ANY_SHARE, optional=True, start=0.0),
-    Input("tp", "TP", "GPUs that share each layer.", COUNT, optional=True),
-    Input("pp", "PP", "Stages of layers, each on its own GPUs.", COUNT, optional=True),
-    Input("weight_precision", "weights", "Number format of the weights.",
+    Field("tp", "TP", "GPUs that share each layer.", COUNT, optional=True),
+    Field("pp", "PP", "Stages of layers, each on its own GPUs.", COUNT, optional=True),
+    Field("weight_precision", "weights", "Number format of the weights.",
           choices=lambda _: ("", *WEIGHTS), optional=True),
-    Input("kv_precision", "KV cache", "Number format of the KV cache.",
+    Field("kv_precision", "KV cache", "Number format of the KV cache.",
           choices=lambda _: ("", "bf16", "fp16", "fp8", "int8"), optional=True),
-    Input("memory_gb", "memory", "GPU memory of one instance.", GB, optional=True, start=20.0),
-    Input("busy_ratio", "busy", "Share of its GPU that one instance keeps busy at its capacity.", SHARE,
+    Field("memory_gb", "memory", "GPU memory of one instance.", GB, optional=True, start=20.0),
+    Field("busy_ratio", "busy", "Share of its GPU that one instance keeps busy at its capacity.", SHARE,
           optional=True, start=1.0),
     *_latency_goals("of this workload. Empty: the goal of all."),
-    Input("itl_tail_ratio", "ITL p95 / mean", "How much slower the slow tokens are.", RATIO, optional=True),
-    Input("kv_pool_tokens", "KV pool", "Tokens that the KV cache of an instance holds.", TOKENS, optional=True,
+    Field("itl_tail_ratio", "ITL p95 / mean", "How much slower the slow tokens are.", RATIO, optional=True),
+    Field("kv_pool_tokens", "KV pool", "Tokens that the KV cache of an instance holds.", TOKENS, optional=True,
           start=1e5),
-    Input("max_num_seqs", "max_num_seqs", "Most sequences that the engine runs together.", COUNT,
+    Field("max_num_seqs", "max_num_seqs", "Most sequences that the engine runs together.", COUNT,
           optional=True, start=256.0),
-    Input("prefill_tokens_per_s", "prefill rate", "Prompt tokens a second that an instance computes.", TOKENS,
+    Field("prefill_tokens_per_s", "prefill rate", "Prompt tokens a second that an instance computes.", TOKENS,
           optional=True, start=1e4),
-    Input("spare_instances", "spare instances", "Empty: as many as of each workload.", NUMBER, optional=True,
+    Field("spare_instances", "spare instances", "Empty: as many as of each workload.", NUMBER, optional=True,
           start=0.0),
-    Input("profile", "profile", "Imported load test to take capacity and latency from.",
+    Field("profile", "profile", "Imported load test to take capacity and latency from.",
           choices=lambda known: ("", *sorted(known.profiles)), optional=True),
 )  # fmt: skip
 FIELDS_BY_SECTION: Final = {GOALS_SECTION: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
@@ -223,7 +223,10 @@ SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}
 TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "requests per s"}
 """Kind of a target -> its name as a choice."""
 _NAMES_BY_KEY: Final = {
-    field.key: field.name for fields in FIELDS_BY_SECTION.values() for field in fields if "_" in field.key
+    one_field.key: one_field.name
+    for fields in FIELDS_BY_SECTION.values()
+    for one_field in fields
+    if "_" in one_field.key
 }
 """Key of a field -> its name, for keys that are no word of a sentence."""
 _KEYS: Final = re.compile(rf"\b(?:{'|'.join(sorted(_NAMES_BY_KEY, key=len, reverse=True))})\b")
@@ -235,6 +238,6 @@ def with_field_names(text: str) -> str:
     return _KEYS.sub(lambda match: _NAMES_BY_KEY[match[0]], text)
 
 
-def field(section: str, key: str) -> Input:
+def field_of(section: str, key: str) -> Field:
     """The field of a section with a key."""
-    return next(candidate for candidate in FIELDS_BY_SECTION[section] if candidate.key == key)
+    return next(one_field for one_field in FIELDS_BY_SECTION[section] if one_field.key == key)

@@ -29,6 +29,8 @@ _LEAST_WORKLOADS: Final = 2
 """Workloads in view however low the panel is."""
 _WORKLOADS_BESIDE_PICTURE: Final = 4
 """Workloads in view beside a picture that was asked for."""
+_LEAST_TEXT: Final = 2
+"""Lines of text in view however low the panel is: the need, and what is here."""
 _MOST_NOTES: Final = 4
 """Lines of notes before they are scrolled, so that pictures have room."""
 _NO_ROOM_FOR_PICTURE: Final = "a taller window has room for it"
@@ -174,7 +176,7 @@ def _asked_picture_lines(scene: Scene) -> int:
 
 def _text_in_view(scene: Scene, text: _Text, room: int, picture_lines: int) -> _TextInView:
     """The text in `room` lines, of which a picture that was asked for takes `picture_lines`."""
-    least = 2
+    least = _LEAST_TEXT
     blank_or_picture = 1
     if picture_lines:
         least = len(text.need)

@@ -136,6 +136,7 @@ def _drawable(reading: Reading) -> float | None:
 def _server_kind(server: PlacedServer) -> ServerKind:
     """The shape of a server, and its GPUs in one order: those that an instance joins, then shared and free ones."""
     units: list[Unit] = []
+    # The GPUs of a group are joined by one instance: they are one unit.
     joined_gpus = Counter(slot.group for slot in server.gpus if slot.group >= 0)
     drawn_groups: set[int] = set()
     for slot in server.gpus:

@@ -18,7 +18,7 @@ from gpumon.tui.sizing.fields import (
     FieldPlace,
     Value,
     default_of,
-    field,
+    field_of,
     typed_value,
     with_value,
 )
@@ -45,7 +45,7 @@ class Stop(NamedTuple):
         """The fields that the row shows, or all fields of its section."""
         fields = FIELDS_BY_SECTION[self.section]
         if not all_fields:
-            fields = tuple(field(self.section, key) for key in _ROW_FIELDS[self.section])
+            fields = tuple(field_of(self.section, key) for key in _ROW_FIELDS[self.section])
         return [FieldPlace(self.section, self.number, row_field) for row_field in fields]
 
 

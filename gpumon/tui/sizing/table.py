@@ -14,7 +14,17 @@ from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.effects import effective_value
-from gpumon.tui.sizing.fields import GOALS_SECTION, SERVER, SIGNS, TARGETS, WORKLOAD, FieldPlace, Value, field, holder
+from gpumon.tui.sizing.fields import (
+    GOALS_SECTION,
+    SERVER,
+    SIGNS,
+    TARGETS,
+    WORKLOAD,
+    FieldPlace,
+    Value,
+    field_of,
+    row_struct,
+)
 from gpumon.tui.sizing.state import PanelState, Stop
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
@@ -98,7 +108,7 @@ class _Column(NamedTuple):
 
 def _weights_text(scene: Scene, workload: int, _: WorkloadPlan) -> str:
     """The number format of the weights in effect."""
-    place = FieldPlace(WORKLOAD, workload, field(WORKLOAD, "weight_precision"))
+    place = FieldPlace(WORKLOAD, workload, field_of(WORKLOAD, "weight_precision"))
     return place.field.shown(effective_value(place, scene.state.version, scene.state.calculation).value)
 
 
@@ -277,7 +287,7 @@ def _server_row(scene: Scene, stop: Stop) -> Row:
     """GPUs, type and price of a server, and how many there may be."""
     name = _row_name(scene, stop, "server ")
     scenario = scene.state.scenario
-    server = holder(scenario, SERVER, stop.number)
+    server = row_struct(scenario, SERVER, stop.number)
     if not isinstance(server, Server):
         text = f"as detected; {scene.keymap.first('sizing.gpu')} chooses the GPU type"
         return (name, *_cell(scene, stop, 0, text))
@@ -362,7 +372,7 @@ def _target_pieces(scene: Scene, workload: Workload, *, has_cursor: bool) -> lis
     if has_cursor and edit is not None:
         return [(" [", "muted"), *edit.pieces(room), ("]", "muted")]
     sign = _TARGET_SIGNS.get(workload.target_kind, "")
-    text = f"{field(WORKLOAD, 'target').shown(workload.target)}{sign}"
+    text = f"{field_of(WORKLOAD, 'target').shown(workload.target)}{sign}"
     if has_cursor and scene.focused:
         return [(" [", "muted"), (right(text, room), "strong@"), ("]", "muted")]
     return [(right(f"{text} ", _TARGET_CELLS), "text")]
@@ -424,7 +434,7 @@ def fields_page(scene: Scene, room: int) -> list[PanelLine]:
 
 def _opened_name(scene: Scene, stop: Stop) -> str:
     """The name of an opened row."""
-    row = holder(scene.state.scenario, stop.section, stop.number)
+    row = row_struct(scene.state.scenario, stop.section, stop.number)
     if isinstance(row, Workload):
         return _short_name(row)
     if stop.section == GOALS_SECTION:
@@ -463,7 +473,7 @@ def _field_row(scene: Scene, place: FieldPlace, *, has_cursor: bool) -> Row:
 def _value_text(scene: Scene, place: FieldPlace, value: Value) -> str:
     """The value of a field as text; a target with the unit of its kind."""
     text = clean(place.field.shown(value), 60)
-    row = holder(scene.state.scenario, place.section, place.number)
+    row = row_struct(scene.state.scenario, place.section, place.number)
     if place.field.key == "target_kind":
         return TARGETS[text]
     if place.field.is_target and isinstance(row, Workload):

@@ -11,7 +11,7 @@ from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.profile import Observed, best_profile
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
-from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, Value, field, typed_value
+from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, Value, field_of, typed_value
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import AS_IT_RUNS, Follows
 
@@ -177,7 +177,7 @@ def next_tp(state: PanelState) -> bool:
 def _workload_field(state: PanelState, key: str) -> FieldPlace:
     """The place of a field of the chosen workload; a cursor that was put on a goal goes back to its row."""
     state.leave_goal()
-    return FieldPlace(WORKLOAD, state.workload_number, field(WORKLOAD, key))
+    return FieldPlace(WORKLOAD, state.workload_number, field_of(WORKLOAD, key))
 
 
 def _put_next(state: PanelState, place: FieldPlace, values: Sequence[Value]) -> bool:
