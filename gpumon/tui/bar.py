@@ -16,7 +16,7 @@ Stage = tuple[str, Reading]
 
 _EIGHTHS: Final = 8
 _UNKNOWN: Final = -1
-"""End of a stage that is not measured."""
+"""In place of the end of a stage that is not measured."""
 _WHOLE_CELLS: Final = {TRACK: RAIL}
 """Stage -> the character of a cell that it has to itself, where that is not `BODY`."""
 _FULL_SHARE: Final = 0.995
@@ -50,12 +50,12 @@ def _end_in_eighths(share: Reading, size: int) -> int:
 def _pieces_of(names: tuple[str, ...], ends: tuple[int, ...], size: int) -> Row:
     """The cells of a bar whose stages have these names and end at these eighths; neighbours of one tone are one
     piece."""
-    owners = _stage_of_eighths(names, ends, size)
+    stages = _stage_of_eighths(names, ends, size)
     hatched = _hatched_eighths(ends, size)
     pieces: list[Piece] = []
     for start in range(0, size * _EIGHTHS, _EIGHTHS):
         stop = start + _EIGHTHS
-        text, tone = _draw_cell(owners[start:stop], all(hatched[start:stop]))
+        text, tone = _draw_cell(stages[start:stop], hatched=all(hatched[start:stop]))
         if pieces and pieces[-1][1] == tone:
             pieces[-1] = (pieces[-1][0] + text, tone)
         else:
@@ -65,12 +65,12 @@ def _pieces_of(names: tuple[str, ...], ends: tuple[int, ...], size: int) -> Row:
 
 def _stage_of_eighths(names: Sequence[str], ends: Sequence[int], size: int) -> list[str]:
     """The stage that each eighth shows; of equal ones the inner stage covers the outer."""
-    owners = [TRACK] * (size * _EIGHTHS)
-    known = [(end, name) for end, name in zip(ends, names, strict=True) if end != _UNKNOWN]
-    known.sort(key=lambda stage: -stage[0])
-    for end, name in known:
-        owners[:end] = [name] * end
-    return owners
+    shown = [TRACK] * (size * _EIGHTHS)
+    measured = [(end, name) for end, name in zip(ends, names, strict=True) if end != _UNKNOWN]
+    measured.sort(key=lambda stage: -stage[0])
+    for end, name in measured:
+        shown[:end] = [name] * end
+    return shown
 
 
 def _hatched_eighths(ends: Sequence[int], size: int) -> list[bool]:
@@ -79,26 +79,26 @@ def _hatched_eighths(ends: Sequence[int], size: int) -> list[bool]:
     for place, end in enumerate(ends):
         if end != _UNKNOWN:
             continue
-        low = max(_measured(ends[place + 1 :]), default=0)
-        high = min(_measured(ends[:place]), default=len(hatched))
+        low = max(_measured_ends(ends[place + 1 :]), default=0)
+        high = min(_measured_ends(ends[:place]), default=len(hatched))
         for eighth in range(low, high):
             hatched[eighth] = True
     return hatched
 
 
-def _measured(ends: Sequence[int]) -> list[int]:
+def _measured_ends(ends: Sequence[int]) -> list[int]:
     """The ends of the stages that are measured."""
     return [end for end in ends if end != _UNKNOWN]
 
 
-def _draw_cell(owners: Sequence[str], hatched: bool) -> Piece:
-    """The character and the tone of one cell, which shows two stages at most: the one at its left edge, and the one
-    that has most of the rest."""
-    front = owners[0]
+def _draw_cell(stages: Sequence[str], *, hatched: bool) -> Piece:
+    """The character and the tone of one cell by the stages of its eighths. It shows two at most: the one at its left
+    edge, and the one that has most of the rest."""
+    front = stages[0]
     others = []
-    for owner in owners:
-        if owner != front:
-            others.append(owner)
+    for stage in stages:
+        if stage != front:
+            others.append(stage)
     if hatched:
         return HATCH, bar_tone(front)
     if not others:

@@ -22,7 +22,7 @@ from gpumon.tui.table import clock
 from gpumon.tui.triage_words import mark
 from gpumon.tui.view import View
 
-WIDTH: Final = 100
+CARD_WIDTH: Final = 100
 """Cells of a card."""
 _MOST_CHARTS: Final = 3
 """Charts on a card."""
@@ -30,31 +30,34 @@ _CHART_LINES: Final = 24
 """Lines of its charts together."""
 
 
-def card(verdict: Verdict, snapshot: Snapshot, history: History | None, palette: Palette, view: View) -> list[Strip]:
+def card_lines(
+    verdict: Verdict, snapshot: Snapshot, history: History | None, palette: Palette, view: View
+) -> list[Strip]:
     """The lines of the card; without a history it has no charts."""
-    glyph, tone, word = mark(verdict)
+    verdict_mark = mark(verdict)
+    title = f"{verdict.scope}: {LIMIT_NAMES[verdict.code]}"
     simulated = " · SIMULATED" if snapshot.simulated else ""
     rows: list[Row] = [
-        ((f" {glyph} {word}  {verdict.scope}: {LIMIT_NAMES[verdict.code]}", tone),),
+        ((f" {verdict_mark.glyph} {verdict_mark.word}  {title}", verdict_mark.tone),),
         ((f" {snapshot.host.name} · {clock(snapshot.wall_s)}{simulated}", "muted"),),
         (),
-        *lay_out(sections(verdict, history), WIDTH),
+        *lay_out(sections(verdict, history), CARD_WIDTH),
     ]
     if history is not None:
         style = Style(view.config.screen.span_s, palette.glyphs, levels_in(view))
-        rows += _charts(verdict, snapshot, history, style)
-    return [Line(row, WIDTH, palette, LineSlot()) for row in rows]
+        rows += _chart_rows(verdict, snapshot, history, style)
+    return [Line(row, CARD_WIDTH, palette, LineSlot()) for row in rows]
 
 
-def _charts(verdict: Verdict, snapshot: Snapshot, history: History, style: Style) -> Sequence[Row]:
+def _chart_rows(verdict: Verdict, snapshot: Snapshot, history: History, style: Style) -> Sequence[Row]:
     """Charts of the first figures of the evidence that have one."""
-    known = set(history.keys())
+    series = set(history.keys())
     charts: set[str] = set()
-    charted: list[Evidence] = []
+    evidence_with_chart: list[Evidence] = []
     for evidence in verdict.evidence:
-        if evidence.chart in known and len(charts | {evidence.chart}) <= _MOST_CHARTS:
+        if evidence.chart in series and len(charts | {evidence.chart}) <= _MOST_CHARTS:
             charts.add(evidence.chart)
-            charted.append(evidence)
-    shortened = msgspec.structs.replace(verdict, evidence=tuple(charted))
-    place = ChartPlace(WIDTH, _CHART_LINES, style)
-    return EvidenceCharts().rows(shortened, history, snapshot.wall_s, clock(snapshot.wall_s), place)
+            evidence_with_chart.append(evidence)
+    charted_verdict = msgspec.structs.replace(verdict, evidence=tuple(evidence_with_chart))
+    place = ChartPlace(CARD_WIDTH, _CHART_LINES, style)
+    return EvidenceCharts().rows(charted_verdict, history, snapshot.wall_s, clock(snapshot.wall_s), place)

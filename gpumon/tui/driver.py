@@ -23,11 +23,11 @@ NO_MOTION: Final = "\x1b[?1003l"
 _NO_PIXELS: Final = "\x1b[?1016l"
 """Textual turns reports in pixels on where a terminal has them, and leaves them on."""
 _QUIET_ROUND_S: Final = 0.09
-"""A round of Textual's input thread that took longer than this (it waits a tenth of a second) has read nothing."""
+"""A round of Textual's input thread that took longer than so many seconds (it waits a tenth) has read nothing."""
 _QUIET_ROUNDS: Final = 3
 """Rounds without input after which nothing is half read: an escape that stands alone is a key after one of them."""
 _LONGEST_WAIT_S: Final = 10.0
-"""Time after which the thread looks around, even if nothing woke it."""
+"""Seconds after which the thread looks around, even if nothing woke it."""
 _WAKE_BYTES: Final = 64
 """Bytes that are read from the pipe at once: each `set` writes one."""
 
@@ -41,33 +41,35 @@ class _ExitEvent(threading.Event):
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._wakes, self._wake = os.pipe()
+        self._read_end, self._write_end = os.pipe()
+        """A pipe that wakes the thread that waits."""
         self._last_round_s = 0.0
-        self._quiet = 0
+        """When the last round began (monotonic clock)."""
+        self._quiet_rounds = 0
         """Rounds without input, so far."""
-        self.waiter = 0
-        """The thread that waits."""
+        self.waiting_thread = 0
+        """Identity of the thread that waits."""
 
     def is_set(self) -> bool:
         """Whether it is set; in the thread that waits, once that is so, a key was pressed, or a while has passed."""
-        if threading.get_ident() == self.waiter and not super().is_set():
+        if threading.get_ident() == self.waiting_thread and not super().is_set():
             if time.monotonic() - self._last_round_s > _QUIET_ROUND_S:
-                self._quiet += 1
+                self._quiet_rounds += 1
             else:
-                self._quiet = 0
-            if self._quiet > _QUIET_ROUNDS:
-                select.select((self._descriptor, self._wakes), (), (), _LONGEST_WAIT_S)
+                self._quiet_rounds = 0
+            if self._quiet_rounds > _QUIET_ROUNDS:
+                select.select((self._descriptor, self._read_end), (), (), _LONGEST_WAIT_S)
             self._last_round_s = time.monotonic()
         return super().is_set()
 
     def set(self) -> None:
         """Wake the thread that waits."""
         super().set()
-        os.write(self._wake, b"\n")
+        os.write(self._write_end, b"\n")
 
     def clear(self) -> None:
         """Let the thread wait again."""
-        os.read(self._wakes, _WAKE_BYTES)
+        os.read(self._read_end, _WAKE_BYTES)
         super().clear()
 
 
@@ -82,8 +84,9 @@ class TerminalDriver(LinuxDriver):
         self.leave = app.exit
         self.redraw = app.refresh
         self.stopped = False
-        self._input = _ExitEvent(self.fileno)
-        self.exit_event = self._input
+        """Whether the terminal was restored for a stop."""
+        self._exit = _ExitEvent(self.fileno)
+        self.exit_event = self._exit  # as Textual has it
         signal.signal(signal.SIGCONT, self._come_back)
 
     def start_application_mode(self) -> None:
@@ -114,7 +117,7 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read keys until the end; bytes that are no text are dropped, and a hang-up ends the screen."""
-        self._input.waiter = threading.get_ident()
+        self._exit.waiting_thread = threading.get_ident()
         while not self.exit_event.is_set() and self._read_keys():
             pass
 

@@ -193,7 +193,7 @@ def _prefill_cell(engine: Engine, view: View, tone: str) -> Row:
         other = other_rate(engine)
     if other is None:
         return ((right(rate(engine.rates.prefill_tokens_per_s), _PREFILL_CELLS), tone),)
-    return ((" " + left(other.of, _PREFILL_CELLS - 1), "muted"),)
+    return ((" " + left(other.counted, _PREFILL_CELLS - 1), "muted"),)
 
 
 def _leveled_cell(name: str, value: Reading, view: View, text: str, width: int, tone: str) -> Row:

@@ -13,7 +13,7 @@ QUANTILES: Final[Mapping[str, str]] = {"ttft_p50": "p50", "ttft_p99": "p99", "it
 """Column of a latency -> its quantile, where that is not the p95."""
 GOAL_OF_COLUMN: Final[Mapping[str, str]] = {"ttft_ok": "ttft_p95_ms", "itl_ok": "itl_p95_ms"}
 """Column of a share within a goal -> setting of the goal in `[goals]`."""
-_GPU: Final[Mapping[str, tuple[str, ...]]] = {
+_FIELDS_OF_GPUS: Final[Mapping[str, tuple[str, ...]]] = {
     "busy": ("busy_ratio",),
     "sm": ("sm_active_ratio",),
     "vram": ("vram_used_bytes",),
@@ -35,7 +35,7 @@ _GPU: Final[Mapping[str, tuple[str, ...]]] = {
     "energy": ("energy_j",),
     "link": ("pcie_generation", "pcie_width"),
 }
-_ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
+_FIELDS_OF_ENGINES: Final[Mapping[str, tuple[str, ...]]] = {
     "running": ("running",),
     "waiting": ("waiting",),
     "kv": ("kv_usage_ratio",),
@@ -68,13 +68,13 @@ _ENGINE: Final[Mapping[str, tuple[str, ...]]] = {
     "kv_tokens": ("kv_pool_tokens",),
     "waste": (WASTE_FIELD,),
 }
-FIELDS_BY_PANE: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "gpu": _GPU,
-    "engine": _ENGINE,
-    "replicas": _ENGINE,
+FIELDS_BY_THING: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "gpu": _FIELDS_OF_GPUS,
+    "engine": _FIELDS_OF_ENGINES,
+    "replicas": _FIELDS_OF_ENGINES,
     "process": {"vram": ("vram_bytes",), "sm": ("sm_ratio",), "cpu": ("cpu_ratio",), "rss": ("rss_bytes",)},
 }
-"""By kind of thing: column of its table -> fields of its page."""
+"""Kind of thing -> column of its table -> fields of its page."""
 SUMMED_COLUMNS: Final = frozenset({"nvlink", "pcie"})
 """Columns that add their fields."""
 _ENGINE_FACTS: Final[Mapping[str, str]] = {
@@ -85,7 +85,7 @@ _ENGINE_FACTS: Final[Mapping[str, str]] = {
     "version": "server",
     "url": "server",
 }
-FACTS: Final[Mapping[str, Mapping[str, str]]] = {
+FACTS_BY_THING: Final[Mapping[str, Mapping[str, str]]] = {
     "gpu": {"name": "name"},
     "engine": _ENGINE_FACTS,
     "replicas": _ENGINE_FACTS,
@@ -98,11 +98,11 @@ FACTS: Final[Mapping[str, Mapping[str, str]]] = {
         "time": "runs for",
     },
 }
-"""By kind of thing: column of words in its table -> name of the fact on its page."""
+"""Kind of thing -> column of words in its table -> name of the fact on its page."""
 FIRST_FIGURE: Final = "mfu"
 """Column that the cell cursor begins at, where it is in view."""
 
 
 def explained_columns(kind: str) -> frozenset[str]:
     """The columns of a kind of thing that the cell cursor may stand on."""
-    return frozenset((*FIELDS_BY_PANE.get(kind, ()), *FACTS.get(kind, ())))
+    return frozenset((*FIELDS_BY_THING.get(kind, ()), *FACTS_BY_THING.get(kind, ())))

@@ -18,6 +18,7 @@ class _HostFigure(NamedTuple):
 
     name: str
     text: str
+    """The figure with its unit."""
     level: str
     """Key of its level in `levels.LEVEL_BOUNDS`; empty where it has none."""
     value: Reading
@@ -29,7 +30,7 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
     whose figures are not read."""
     pieces: list[Piece] = []
     for figure in _figures(host, view):
-        # Text of several readings has a dash in the place of one that is missing.
+        # A text of several readings has a dash in the place of one that is missing.
         if isinstance(figure.value, Missing) or DASH in figure.text:
             continue
         tone = "hint"
@@ -38,8 +39,8 @@ def host_line(host: Host, view: View, room: int) -> list[Piece]:
         text = figure.text
         if is_high(tone):
             text = f"{text}!"
-        before = "  " if pieces else "host "
-        pieces_of_figure = [(before, "hint"), (f"{figure.name} ", "hint"), (text, tone)]
+        lead = "  " if pieces else "host "
+        pieces_of_figure = [(lead, "hint"), (f"{figure.name} ", "hint"), (text, tone)]
         if cells_of((*pieces, *pieces_of_figure)) > room:
             break
         pieces += pieces_of_figure

@@ -15,6 +15,8 @@ CALM: Final = "ok"
 WARM: Final = "warn"
 HOT: Final = "critical"
 """Tones of the levels; above calm a `!` stands behind the figure, which is what terminals without colours show."""
+_NEVER_S: Final = 1e9
+"""A latency that is never reached."""
 
 
 class LevelBounds(msgspec.Struct, frozen=True):
@@ -24,10 +26,8 @@ class LevelBounds(msgspec.Struct, frozen=True):
     hot: float
 
 
-_NEVER_S: Final = 1e9
-"""A latency that is never reached."""
 _BOUNDS_OF_CONFIG: Final[dict[str, tuple[Config, LevelBounds]]] = {}
-"""Name of a figure -> its bounds, and the settings that they were worked out for."""
+"""Name of a figure -> the settings that its bounds were worked out for, and these bounds."""
 
 
 def _late_bounds(goal_ms: float | None, default_s: float) -> LevelBounds:
@@ -71,10 +71,11 @@ LEVEL_BOUNDS: Final[dict[str, Callable[[View], LevelBounds]]] = {
 def level_of(name: str, view: View) -> LevelBounds:
     """The bounds of a figure in the settings of a view; worked out once for them."""
     remembered = _BOUNDS_OF_CONFIG.get(name)
-    if remembered is None or remembered[0] is not view.config:
-        remembered = (view.config, LEVEL_BOUNDS[name](view))
-        _BOUNDS_OF_CONFIG[name] = remembered
-    return remembered[1]
+    if remembered is not None and remembered[0] is view.config:
+        return remembered[1]
+    bounds = LEVEL_BOUNDS[name](view)
+    _BOUNDS_OF_CONFIG[name] = (view.config, bounds)
+    return bounds
 
 
 def levels_in(view: View) -> dict[str, LevelBounds]:

@@ -12,16 +12,14 @@ from typing import Final, TextIO
 
 from gpumon.tui.repaint import repainted
 
-_CHUNK: Final = 1024
+_CHUNK_BYTES: Final = 1024
 """Bytes per write: a terminal that takes nothing blocks for this much only, once its buffer was flushed."""
 _LEAVE_S: Final = 0.05
-"""On leaving, the time in which a terminal takes what it was given, unless it takes nothing."""
-
-
+"""Seconds in which, on leaving, a terminal takes what it was given, unless it takes nothing."""
 _BUSY_WAIT_S: Final = 0.01
-"""Time until a terminal that takes nothing is tried again."""
+"""Seconds until a terminal that takes nothing is tried again."""
 _TAKEN_WAIT_S: Final = 0.002
-"""Time between two looks whether the terminal has taken a text."""
+"""Seconds between two looks whether the terminal has taken a text."""
 
 
 class TerminalOutput:
@@ -35,16 +33,18 @@ class TerminalOutput:
         self._encoding = stream.encoding or "utf-8"
         self._on_gone = on_gone
         self._open = True
+        """Whether the terminal is there."""
         self._abandoned = False
+        """Whether the rest of the text that is being written is dropped."""
         self.busy = False
         """Whether the terminal is still taking a text."""
 
     def write(self, text: str) -> int:
-        """Write all of it, waiting where the terminal is slow."""
+        """Write all of a text, waiting where the terminal is slow; returns its characters, as streams do."""
         data = memoryview(repainted(text).encode(self._encoding, "replace"))
         self.busy = True
         while data and self._open and not self._abandoned:
-            data = data[self._write_some(data[:_CHUNK]) :]
+            data = data[self._write_some(data[:_CHUNK_BYTES]) :]
         self.busy = False
         return len(text)
 
@@ -70,16 +70,16 @@ class TerminalOutput:
             self._abandoned = False
 
     def _wait_until_taken(self) -> None:
-        """Until the terminal has taken the text, or for a moment."""
+        """Wait until the terminal has taken the text, or for a moment."""
         end_s = time.monotonic() + _LEAVE_S
         while self.busy and time.monotonic() < end_s:
             time.sleep(_TAKEN_WAIT_S)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing: no text is held back."""
 
     def fileno(self) -> int:
-        """The terminal."""
+        """The descriptor of the terminal."""
         return self._descriptor
 
     def isatty(self) -> bool:

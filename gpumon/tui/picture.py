@@ -14,8 +14,8 @@ from gpumon.tui.widgets.board import Board
 from gpumon.tui.widgets.pane import Pane
 
 
-def picture(strips: Sequence[Strip], width: int, title: str) -> str:
-    """SVG of the screen's lines. Takes some 0.1 s: not for the event loop."""
+def svg_picture(strips: Sequence[Strip], width: int, title: str) -> str:
+    """SVG of lines of `width` cells. Takes some 0.1 s: not for the event loop."""
     console = Console(
         width=width,
         height=len(strips),
@@ -30,16 +30,18 @@ def picture(strips: Sequence[Strip], width: int, title: str) -> str:
     return console.export_svg(title=title)
 
 
-def painted(screen: Screen[None]) -> list[Strip]:
+def painted_lines(screen: Screen[None]) -> list[Strip]:
     """The lines of a screen's boards, top to bottom; what must not be written down is left blank."""
     width, height = screen.app.size
     rows = [Strip.blank(width) for _ in range(height)]
     for board in screen.query(Board):
         if isinstance(board, Pane) and board.PRIVATE:
             continue
-        (x, y) = board.region.offset
-        lines = board.painted if board.display else ()
-        for number, line in enumerate(lines, y):
+        if not board.display:
+            continue
+        x, y = board.region.offset
+        for number, line in enumerate(board.painted, y):
             if 0 <= number < height:
-                rows[number] = Strip.join([rows[number].crop(0, x), line, rows[number].crop(x + line.cell_length)])
+                row = rows[number]
+                rows[number] = Strip.join([row.crop(0, x), line, row.crop(x + line.cell_length)])
     return rows

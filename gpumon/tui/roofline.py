@@ -27,14 +27,22 @@ _TRAIL_S: Final = 300.0
 _STEP_S: Final = 5.0
 """Seconds between two places of a trail: the history has sums of 5 s."""
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+"""Marks of the engines, in turn."""
 _TONES: Final = ("tokens", "mfu", "mbu", "sm", "accent", "busy")
 """Tones of the engines, in turn; letters tell them apart without colour."""
-_LIST_CELLS: Final = 46
-"""Cells of the list of engines beside the picture."""
+_LIST_WIDTH: Final = 46
+"""Cells of the list of engines beside the picture, with the gap before it."""
+_GAP: Final = "  "
+"""Blanks between the picture and the list."""
+_LIST_CELLS: Final = _LIST_WIDTH - len(_GAP)
+"""Cells of the list itself."""
 _NAME_CELLS: Final = 20
+"""Cells of an engine's name in the list."""
 _DECODE: Final = "d"
 """Mark of the part of an engine's MFU that decode has."""
 _TITLE: Final = "MFU % over MBU %"
+_PERCENT: Final = 0.01
+"""Unit of the axes."""
 
 
 class _PlottedEngine(NamedTuple):
@@ -54,14 +62,14 @@ def roofline_rows(
 ) -> list[Row]:
     """The picture and the list of engines beside it, in `size` (cells and lines), at one moment (Unix time)."""
     width, height = size
-    plotted = [_plot_engine(number, engine, history, wall_s) for number, engine in enumerate(engines)]
-    listed = _list_rows(plotted, _LIST_CELLS - 2, height)
-    listed += [(), *_headroom_note(plotted, _LIST_CELLS - 2)]
-    picture = _picture_rows(plotted, width - _LIST_CELLS, height, glyphs)
+    plotted = [_with_mark(number, engine, history, wall_s) for number, engine in enumerate(engines)]
+    list_rows = _list_rows(plotted, _LIST_CELLS, height)
+    list_rows += [(), *_headroom_note(plotted, _LIST_CELLS)]
+    picture = _picture_rows(plotted, width - _LIST_WIDTH, height, glyphs)
     rows: list[Row] = []
     for number in range(height):
-        left_half = to_width(_row_at(picture, number), width - _LIST_CELLS)
-        rows.append((*left_half, ("  ", "text"), *_row_at(listed, number)))
+        left_part = to_width(_row_at(picture, number), width - _LIST_WIDTH)
+        rows.append((*left_part, (_GAP, "text"), *_row_at(list_rows, number)))
     return rows
 
 
@@ -72,21 +80,30 @@ def _row_at(rows: Sequence[Row], number: int) -> Row:
     return ()
 
 
-def _plot_engine(number: int, engine: Engine, history: History | None, wall_s: float) -> _PlottedEngine:
+def _with_mark(number: int, engine: Engine, history: History | None, wall_s: float) -> _PlottedEngine:
     """An engine with its mark, and its trail up to a Unix time; `number`: its place among all engines."""
     letter = _LETTERS[number % len(_LETTERS)]
     places: Sequence[tuple[float, float]] = ()
     if history is not None:
-        newest = int(wall_s // _STEP_S)
         read = partial(
-            history.buckets, newest_bucket=newest, count=int(_TRAIL_S / _STEP_S), width_s=_STEP_S, until_s=wall_s
+            history.buckets,
+            newest_bucket=int(wall_s // _STEP_S),
+            count=int(_TRAIL_S / _STEP_S),
+            width_s=_STEP_S,
+            until_s=wall_s,
         )
         places = trail(read(f"mbu{AT}{engine.key}"), read(f"mfu{AT}{engine.key}"))
-    return _PlottedEngine(letter, _TONES[number % len(_TONES)], engine, roofline_point(engine), places)
+    return _PlottedEngine(
+        letter=letter,
+        tone=_TONES[number % len(_TONES)],
+        engine=engine,
+        point=roofline_point(engine),
+        trail=places,
+    )
 
 
 def _picture_rows(plotted: Sequence[_PlottedEngine], width: int, height: int, glyphs: Glyphs) -> list[Row]:
-    """Axes, roof, ridge, trails and marks."""
+    """The picture: axes, roof, ridge, trails and marks. Both axes end at 100 %, or at the highest figure above that."""
     most_x = 1.0
     most_y = 1.0
     for plotted_engine in plotted:
@@ -96,12 +113,13 @@ def _picture_rows(plotted: Sequence[_PlottedEngine], width: int, height: int, gl
             most_x = max(most_x, mbu)
         if not isinstance(mfu, Missing):
             most_y = max(most_y, mfu)
-    scales = (Scale(most_x, 0.01), Scale(most_y, 0.01))
-    draw = partial(_draw, plotted=plotted, glyphs=glyphs)
+    scales = (Scale(most_x, _PERCENT), Scale(most_y, _PERCENT))
+    draw = partial(_draw_inside, plotted=plotted, glyphs=glyphs)
     return framed_picture((width, height), _TITLE, scales, _legend(glyphs), glyphs, draw)
 
 
 def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
+    """The marks of the picture, and what they stand for."""
     marks = CHART_MARKS[glyphs]
     return (
         LegendEntry(marks.goal, "warn", "roof: 100 %"),
@@ -111,8 +129,8 @@ def _legend(glyphs: Glyphs) -> Sequence[LegendEntry]:
     )
 
 
-def _draw(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) -> None:
-    """The inside of the picture: what lies behind comes first."""
+def _draw_inside(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) -> None:
+    """Draw the inside of the picture: what lies behind comes first."""
     marks = CHART_MARKS[glyphs]
     # The ridge, MFU = MBU, up to the corner; never solid, as nothing measured it.
     canvas.draw_curve(lambda mbu: mbu if mbu <= 1.0 else -1.0, lambda _: False, "muted")
@@ -121,9 +139,9 @@ def _draw(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) 
             canvas.draw_mark(mbu, mfu, marks.free, plotted_engine.tone)
     # Words stand where no line is: below the roof at the left, at the foot, and beside the ridge.
     below_roof = max(canvas.line_of(0.93), canvas.line_of(1.0) + 1)
-    _write(canvas, below_roof, 0.03, "prefill: compute first", "hint")
-    _write(canvas, canvas.line_of(0.08), 0.60, "decode: bandwidth first", "hint")
-    _write(canvas, canvas.line_of(0.62), 0.70, "ridge", "hint")
+    _write_word(canvas, below_roof, 0.03, "prefill: compute first", "hint")
+    _write_word(canvas, canvas.line_of(0.08), 0.60, "decode: bandwidth first", "hint")
+    _write_word(canvas, canvas.line_of(0.62), 0.70, "ridge", "hint")
     canvas.draw_horizontal(1.0, marks.goal, "warn")
     canvas.draw_vertical(1.0, marks.limit, "warn")
     for plotted_engine in plotted:
@@ -131,12 +149,12 @@ def _draw(canvas: Canvas, *, plotted: Sequence[_PlottedEngine], glyphs: Glyphs) 
         if isinstance(point.mbu, Missing) or isinstance(point.mfu_decode, Missing):
             continue
         canvas.draw_mark(point.mbu, point.mfu_decode, _DECODE, plotted_engine.tone)
-    taken: set[tuple[int, int]] = set()
+    cells_in_use: set[tuple[int, int]] = set()
     for plotted_engine in plotted:
         point = plotted_engine.point
         if not isinstance(point.mbu, Missing) and not isinstance(point.mfu, Missing):
-            cell = _free_cell(canvas.line_of(point.mfu), canvas.column_of(point.mbu), taken)
-            taken.add(cell)
+            cell = _free_cell(canvas.line_of(point.mfu), canvas.column_of(point.mbu), cells_in_use)
+            cells_in_use.add(cell)
             canvas.set_cell(*cell, plotted_engine.letter, plotted_engine.tone)
 
 
@@ -147,8 +165,8 @@ def _free_cell(line: int, column: int, cells_in_use: set[tuple[int, int]]) -> tu
     return line, column
 
 
-def _write(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
-    """A word in a line of the picture, from a place on; as far as the picture goes."""
+def _write_word(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
+    """Write words into a line of the picture, from an MBU on; as far as the picture goes."""
     first = canvas.column_of(mbu)
     for number, character in enumerate(text):
         if first + number < canvas.columns:
@@ -157,10 +175,10 @@ def _write(canvas: Canvas, line: int, mbu: float, text: str, tone: str) -> None:
 
 def _list_rows(plotted: Sequence[_PlottedEngine], width: int, height: int) -> list[Row]:
     """The engines with two lines each, with one where there is no room for two, and how many have none."""
-    listed = [_engine_lines(point, width) for point in plotted]
-    rows = [row for two in listed for row in two]
+    lines_of_engines = [_engine_lines(plotted_engine, width) for plotted_engine in plotted]
+    rows = [row for lines in lines_of_engines for row in lines]
     if len(rows) > height:
-        rows = [two[0] for two in listed]
+        rows = [lines[0] for lines in lines_of_engines]
     if len(rows) > height:
         unseen = len(rows) - height + 1
         rows = [*rows[: height - 1], ((f"+{unseen} more", "muted"),)]
@@ -168,7 +186,7 @@ def _list_rows(plotted: Sequence[_PlottedEngine], width: int, height: int) -> li
 
 
 def _engine_lines(plotted_engine: _PlottedEngine, width: int) -> list[Row]:
-    """An engine in the list: its figures, or why it has no place."""
+    """Two lines of an engine in the list: its name with its figures, then its headroom; or why it has no place."""
     name = left(clean(plotted_engine.engine.name, 40), _NAME_CELLS)
     point = plotted_engine.point
     head: list[Piece] = [(f"{plotted_engine.letter} ", plotted_engine.tone), (name, "strong")]
@@ -179,10 +197,10 @@ def _engine_lines(plotted_engine: _PlottedEngine, width: int) -> list[Row]:
                 missing.append(f"{word} {phrase(value)}")
         return [to_width(head, width), to_width([(f"  {', '.join(missing)}", "muted")], width)]
     head.append((f" MFU {ratio(point.mfu)} MBU {ratio(point.mbu)}", "text"))
-    return [to_width(head, width), to_width([(f"  {_against_roof(point)}", "muted")], width)]
+    return [to_width(head, width), to_width([(f"  {_headroom_text(point)}", "muted")], width)]
 
 
-def _against_roof(point: RooflinePoint) -> str:
+def _headroom_text(point: RooflinePoint) -> str:
     """FLOP/byte against the ridge, and which side of the roof is how far away."""
     parts = []
     if not isinstance(point.intensity, Missing) and not isinstance(point.ridge, Missing):
@@ -212,7 +230,7 @@ def _headroom_note(plotted: Sequence[_PlottedEngine], width: int) -> list[Row]:
     return []
 
 
-def too_narrow(width: int) -> Sequence[Row]:
-    """The note in place of the roofline on a narrow screen."""
+def too_small_note(width: int) -> Sequence[Row]:
+    """The note in place of the roofline on a small screen."""
     text = f" the roofline needs {LEAST_ROOFLINE_WIDTH} columns and {LEAST_ROOFLINE_HEIGHT} lines"
     return (((cut(text, width), "muted"),),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -40,7 +41,7 @@ _OF_LLMS: Final = frozenset({"prefill_tokens_per_s", "flops_per_s", "peak_flops_
 """Fields of engines that read or generate tokens."""
 _OF_MODEL: Final = frozenset({"params", "active_params", "layers"})
 """Fields of engines whose model is known by its config."""
-WITHOUT: Final = {
+FIELDS_LACKED: Final = {
     Service.GENERATION: frozenset[str](),
     Service.ENCODING: _OF_DECODE,
     Service.OTHER: _OF_DECODE | _OF_LLMS | _OF_MODEL,
@@ -50,11 +51,15 @@ WITHOUT: Final = {
     Service.ROUTING: _OF_DECODE | _OF_LLMS | _OF_MODEL | {"gpu_count", "running", "waiting", "queue_s"},
 }
 """Fields of `Engine` that say nothing of such a service where they are missing."""
-_WORK: Final = (("trained_tokens_per_s", "trained"), ("samples_per_s", "samples"), ("inferences_per_s", "items"))
+_RATES_OF_WORK: Final = (
+    ("trained_tokens_per_s", "trained"),
+    ("samples_per_s", "samples"),
+    ("inferences_per_s", "items"),
+)
 """Rates of what makes no tokens for anybody, and the word for them in a row."""
-_REQUESTS: Final = (("requests_per_s", "req/s"),)
+_RATES_OF_REQUESTS: Final = (("requests_per_s", "req/s"),)
 """The rate of a front end, and its word."""
-_NEVER: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
+_LASTING_REASONS: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
 """Reasons of a figure that will not come later either."""
 
 
@@ -62,7 +67,7 @@ class MainRate(msgspec.Struct, frozen=True):
     """The rate in place of the decode rate."""
 
     per_s: Reading
-    of: str
+    counted: str
     """The word for what it counts."""
 
 
@@ -75,8 +80,10 @@ def service_shown(engine: Engine) -> Service:
         return Service.ROUTING
     if engine.kind in ENCODERS or engine.rates.decode_tokens_per_s == NO_DECODE:
         return Service.ENCODING
-    no_llm = engine.rates.decode_tokens_per_s == engine.rates.prefill_tokens_per_s == NO_TOKENS
-    return Service.OTHER if no_llm else Service.GENERATION
+    rates = engine.rates
+    if rates.decode_tokens_per_s == NO_TOKENS and rates.prefill_tokens_per_s == NO_TOKENS:
+        return Service.OTHER
+    return Service.GENERATION
 
 
 def other_rate(engine: Engine) -> MainRate | None:
@@ -84,12 +91,14 @@ def other_rate(engine: Engine) -> MainRate | None:
     service = service_shown(engine)
     if service not in (Service.TRAINING, Service.OTHER, Service.ROUTING):
         return None
-    fields = _REQUESTS if service is Service.ROUTING else _WORK
+    fields: Sequence[tuple[str, str]] = _RATES_OF_WORK
+    if service is Service.ROUTING:
+        fields = _RATES_OF_REQUESTS
     rates = [MainRate(value_of(engine, field), word) for field, word in fields]
     for rate in rates:
         if not isinstance(rate.per_s, Missing):
             return rate
     for rate in rates:  # none is known: one that may still come
-        if isinstance(rate.per_s, Missing) and rate.per_s.reason not in _NEVER:
+        if isinstance(rate.per_s, Missing) and rate.per_s.reason not in _LASTING_REASONS:
             return rate
     return None

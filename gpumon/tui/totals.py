@@ -25,7 +25,7 @@ SILENT_STATES: Final = frozenset(
 """States of an engine that answers, but gives no figures."""
 DOWN_STATES: Final = frozenset(EndpointState) - {EndpointState.OK, EndpointState.STARTING} - SILENT_STATES
 """States of an engine that serves nobody, as far as is known."""
-_UP: Final = SILENT_STATES | {EndpointState.OK}
+_ANSWERING_STATES: Final = SILENT_STATES | {EndpointState.OK}
 """States of an engine that answers."""
 
 
@@ -42,8 +42,11 @@ class MachineTotals(msgspec.Struct, frozen=True):
     mfu_ratio: Reading
     """Mean over the GPUs that serve engines; without GPUs over engines."""
     mbu_ratio: Reading
+    """Mean over the same."""
     decode_tokens_per_s: Reading
+    """Sum over engines, those that other engines serve through left out."""
     power_w: Reading
+    """Sum over GPUs."""
 
 
 def machine_totals(snapshot: Snapshot) -> MachineTotals:
@@ -54,7 +57,7 @@ def machine_totals(snapshot: Snapshot) -> MachineTotals:
     return MachineTotals(
         gpus=len(gpus),
         engines=len(engines),
-        engines_up=number_in(engines, _UP),
+        engines_up=number_in(engines, _ANSWERING_STATES),
         busy_ratio=_mean(gpu.busy_ratio for gpu in gpus),
         mfu_ratio=_mean(value_of(owner, "mfu_ratio") for owner in owners),
         mbu_ratio=_mean(value_of(owner, "mbu_ratio") for owner in owners),

@@ -11,7 +11,7 @@ from gpumon.tui.app import MonitorApp
 from gpumon.tui.detail.cell import Explained, explain_cell
 from gpumon.tui.detail.things import things_of_kind
 from gpumon.tui.engine_table import TABLE as ENGINES
-from gpumon.tui.explained_columns import FACTS, FIELDS_BY_PANE, explained_columns
+from gpumon.tui.explained_columns import FACTS_BY_THING, FIELDS_BY_THING, explained_columns
 from gpumon.tui.gpu_table import TABLE as GPUS
 from gpumon.tui.pages.detail import DetailPage
 from gpumon.tui.process_table import TABLE as PROCESSES
@@ -39,9 +39,9 @@ def pane_of(app: MonitorApp, name: str) -> ListPane[object]:
 @each_row("kind", COLUMNS)
 def test_each_column_of_figures_is_explained_by_its_page(kind: str) -> None:
     snapshot = scenes.SCENES["live"]()
-    assert FIELDS_BY_PANE[kind].keys() <= COLUMNS[kind]
+    assert FIELDS_BY_THING[kind].keys() <= COLUMNS[kind]
     first = next(iter(things_of_kind(snapshot, kind)))
-    for column in FIELDS_BY_PANE[kind]:
+    for column in FIELDS_BY_THING[kind]:
         cell = explain_cell((kind, first), column, snapshot, View(Config()))
         assert cell.text, column
         assert cell.place, column
@@ -58,7 +58,7 @@ def test_the_cursor_stands_on_every_column_but_names(kind: str, rest: set[str]) 
 def test_columns_of_words_are_explained_by_their_facts(kind: str) -> None:
     snapshot = scenes.SCENES["live"]()
     first = next(iter(things_of_kind(snapshot, kind)))
-    for column, name in FACTS[kind].items():
+    for column, name in FACTS_BY_THING[kind].items():
         cell = explain_cell((kind, first), column, snapshot, View(Config()))
         assert cell.text.startswith(f"{name}: "), column
         assert cell.place == name

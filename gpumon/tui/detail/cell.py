@@ -19,8 +19,8 @@ from gpumon.tui.detail.served import column_note
 from gpumon.tui.detail.things import ShownKey, Thing, things_of_kind
 from gpumon.tui.engine_table import waste_bound, wasted_gpus
 from gpumon.tui.explained_columns import (
-    FACTS,
-    FIELDS_BY_PANE,
+    FACTS_BY_THING,
+    FIELDS_BY_THING,
     GOAL_OF_COLUMN,
     QUANTILES,
     SUMMED_COLUMNS,
@@ -52,10 +52,10 @@ def explain_cell(key: ShownKey, column: str, snapshot: Snapshot, view: View) -> 
     thing = things_of_kind(snapshot, kind).get(name)
     if thing is None:
         return Explained("")
-    fact = FACTS.get(kind, {}).get(column, "")
+    fact = FACTS_BY_THING.get(kind, {}).get(column, "")
     if fact:
         return _explain_fact(sections_of(thing, snapshot, view), fact)
-    fields = FIELDS_BY_PANE.get(kind, {}).get(column, ())
+    fields = FIELDS_BY_THING.get(kind, {}).get(column, ())
     if not fields:
         return Explained("")
     if fields == (WASTE_FIELD,):

@@ -43,7 +43,7 @@ from gpumon.tui.detail.values import (
     shown_time,
 )
 from gpumon.tui.detail.why import Subject, make_explainer
-from gpumon.tui.services import WITHOUT, service_shown
+from gpumon.tui.services import FIELDS_LACKED, service_shown
 from gpumon.tui.table import clock, spans
 from gpumon.tui.view import View
 
@@ -125,14 +125,14 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
     )
     figures = FigureMaker(engine, engine.sources, make_explainer(subject))
     if service is Service.ROUTING:
-        return without_fields(_front_end_sections(engine, snapshot, view, figures), WITHOUT[service])
+        return without_fields(_front_end_sections(engine, snapshot, view, figures), FIELDS_LACKED[service])
     all_sections = [
         *_departure_sections(engine, snapshot),
         *served.sections_since_mark(engine, view.marked, snapshot, figures),
         _identity_section(engine, snapshot, service, figures),
         _load_section(engine, view, service, figures),
         _rates_section(engine, figures),
-        *latency_sections(engine, view, figures.explain, WITHOUT[service]),
+        *latency_sections(engine, view, figures.explain, FIELDS_LACKED[service]),
         *served.goal_sections(engine, figures),
         *served.outcome_sections(engine, figures),
         *served.length_sections(engine),
@@ -150,7 +150,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
         *_mean_sections(engine, figures),
         *_advance_sections(engine),
     ]
-    return without_fields(all_sections, WITHOUT[service])
+    return without_fields(all_sections, FIELDS_LACKED[service])
 
 
 def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker) -> list[Section]:
@@ -180,7 +180,7 @@ def _front_end_sections(engine: Engine, snapshot: Snapshot, view: View, figures:
         Section("front end", identity),
         Section("requests", requests),
         *backend_sections(engine),
-        *latency_sections(engine, view, figures.explain, WITHOUT[Service.ROUTING]),
+        *latency_sections(engine, view, figures.explain, FIELDS_LACKED[Service.ROUTING]),
         *served.goal_sections(engine, figures),
         *served.outcome_sections(engine, figures),
         *served.length_sections(engine),
@@ -260,7 +260,7 @@ def _server_entries(engine: Engine, service: Service) -> list[Entry]:
         text = "built from documentation, not tried on a real server"
         entries.append(Fact("adapter", text, tone="warn"))
     source = engine.dimensions.model_source
-    if not source and "params" not in WITHOUT[service]:
+    if not source and "params" not in FIELDS_LACKED[service]:
         source = engine.sources.get("model", "")
     if engine.model or service is not Service.TRAINING:
         entries.append(Fact("model", engine.model or "not told", source))

@@ -189,11 +189,11 @@ def _save(screen: MonitorScreen[S]) -> None:
     if any(worker.group == _SAVING_GROUP and not worker.is_finished for worker in screen.app.workers):
         screen.say("still writing the one before …")
         return
-    from gpumon.tui.picture import painted, picture
+    from gpumon.tui.picture import painted_lines, svg_picture
 
-    strips = painted(screen)
+    strips = painted_lines(screen)
     text = "\n".join(strip.text.rstrip() for strip in strips)
-    facts = screen.body.bundle_facts(screen, text, partial(picture, strips, screen.app.size.width, "gpumon"))
+    facts = screen.body.bundle_facts(screen, text, partial(svg_picture, strips, screen.app.size.width, "gpumon"))
     if facts is not None:
         screen.say("writing an incident bundle …")
         work: WorkType[None] = partial(_write_bundle, screen, screen.files, facts)

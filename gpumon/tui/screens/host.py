@@ -347,11 +347,11 @@ class HostBody:
             chosen = next((verdict for verdict in verdicts if verdict.level is not Level.OK), None)
         if chosen is None:
             return None
-        from gpumon.tui.card import WIDTH, card
-        from gpumon.tui.picture import picture
+        from gpumon.tui.card import CARD_WIDTH, card_lines
+        from gpumon.tui.picture import svg_picture
 
-        strips = card(chosen, shown, screen.travel.history, screen.palette, screen.view)
-        return partial(picture, strips, WIDTH, "gpumon")
+        strips = card_lines(chosen, shown, screen.travel.history, screen.palette, screen.view)
+        return partial(svg_picture, strips, CARD_WIDTH, "gpumon")
 
     def _verdict_of_page(self, screen: HostScreen) -> str:
         """Key of the verdict whose page is shown; empty where it is the page of another thing."""

@@ -354,12 +354,12 @@ class HistoryPane(Pane):
 
     def _roofline_rows(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
         """The engines below the roof of their GPUs."""
-        from gpumon.tui.roofline import LEAST_ROOFLINE_HEIGHT, LEAST_ROOFLINE_WIDTH, roofline_rows, too_narrow
+        from gpumon.tui.roofline import LEAST_ROOFLINE_HEIGHT, LEAST_ROOFLINE_WIDTH, roofline_rows, too_small_note
 
         if not snapshot.engines:
             return wrap_line("no roofline: there is no engine", width, "muted")
         if width < LEAST_ROOFLINE_WIDTH or height < LEAST_ROOFLINE_HEIGHT:
-            return too_narrow(width)
+            return too_small_note(width)
         return roofline_rows(snapshot.engines, self._history, snapshot.wall_s, (width, height), self.palette.glyphs)
 
     def _fit_charts(self, snapshot: Snapshot, width: int, height: int) -> tuple[Charts, Charts | None]:
