@@ -79,13 +79,12 @@ def loaded_bytes(llm: LlmSpec, dp: int = 1) -> float:
     gpt-oss (2,880 -> 3,072) takes 13.47 and 64.38 GiB in vLLM 0.11 on H100 (llm-d-planner), 5 to 6 % more than its
     files; one padded dimension explains both within 0.3 %.
     """
-    expert_bytes = llm.experts * llm.expert_read_bytes
     loaded = weight_bytes(llm)
     if llm.precision is Precision.MXFP4 and llm.experts:
         tiles = math.ceil(llm.hidden / _MXFP4_TILE)
         padding_ratio = tiles * _MXFP4_TILE / llm.hidden - 1.0
         loaded += padding_ratio * llm.experts * llm.expert_read_bytes
-    bytes_of_each_rank = max(0.0, weight_bytes(llm) - expert_bytes)
+    bytes_of_each_rank = max(0.0, weight_bytes(llm) - llm.experts * llm.expert_read_bytes)
     return loaded + (require_at_least("dp", dp, least=1) - 1) * bytes_of_each_rank
 
 
@@ -180,10 +179,10 @@ def pool_tokens(
 ) -> float:  # fmt: skip
     """Tokens that the KV cache of one instance holds; 0 where its weights leave nothing.
 
-    `gpus` is all of them (TP x PP x DP), and of `dp` data-parallel ranks each holds its share of the tokens; KV heads
-    divide over `tp`, the latent of MLA and what has fewer heads than ranks is held by each. math.inf of a model without
-    attention layers: divide `pool_bytes` by `kv_stored_bytes` there. Of hybrid models a request takes `request_tokens`
-    of these. `shift_ratio` as it was seen (`pool_shift_ratio`).
+    `gpus`: all of them (TP x PP x DP); of `dp` data-parallel ranks each holds its share of the tokens. KV heads divide
+    over `tp`; the latent of MLA, and what has fewer heads than ranks, is held by each rank. Infinite where the model
+    has no attention layers: divide `pool_bytes` by `kv_stored_bytes` there. In hybrid models a request takes
+    `request_tokens` of these. `shift_ratio`: that of the pool that was seen (`pool_shift_ratio`).
     """
     per_token_bytes = kv_bytes_per_token(llm, tp=int(require_at_least("tp", tp, least=1)))
     left_bytes = _left_bytes(llm, gpu_memory_bytes, gpus, usable_ratio, dp, startup)

@@ -37,6 +37,7 @@ class InstanceSetting(msgspec.Struct, frozen=True):
     llm: LlmSpec
     gpu: GpuSpec
     gpus: int
+    """GPUs of the instance, all of its stages or ranks."""
     tp: int
     mix: Mix
     expert_gpus: int = 0
@@ -65,7 +66,9 @@ class StepCost(NamedTuple):
     """Computing for one output token its share of the prompt, and the tokens that are drafted for it."""
     layers: int
     log2_tp: float
+    """Logarithm of the tensor-parallel size: doublings of it."""
     moe: bool
+    """Whether the model is a mixture of experts."""
 
 
 def step_cost(setting: InstanceSetting) -> StepCost:
