@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_IN_AMDSMI, NOT_SUPPORTED, Missing, Reading, Reason, number
-from gpumon.sources.driver.bounds import Energy, drop_implausible
+from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
 from gpumon.sources.driver.calls import NEVER, UNKNOWN_CODE, Api, CallPause, CallRule, Calls
 from gpumon.sources.driver.fleet import Driver, DriverGpu, Pcie
 from gpumon.sources.driver.names import ProcessNames
@@ -140,7 +140,7 @@ class AmdGpu:
         self._calls = calls
         self._timings = timings
         self._names = ProcessNames()
-        self._energy = Energy()
+        self._energy = EnergyCheck()
         self._sent = GrowthRate()
         """Bytes over its XGMI links."""
         self._received = GrowthRate()

@@ -78,8 +78,12 @@ PROBE_AGAIN_AFTER: Final = frozenset(
 )
 """States after which the next server there may be another one, or want another key: it is probed again."""
 
+_START_TOLERANCE_S: Final = 1.0
+"""Start times of one process that a server tells differ by no more."""
 _MOST_MODELS: Final = 1024
 """Models of one server of which it is remembered when they came."""
+_WANTS_KEY: Final = (401, 403)
+"""HTTP statuses of a page that asks for an API key."""
 NO_SCAN: Final = Scan({}, 0, 0, cut=False)
 """A scan without samples: a page in JSON has none."""
 
@@ -277,7 +281,7 @@ class EndpointSource:
         return refusal_of_content(answer.body, answer.content_type, server.row.kind)
 
     def _fail(self, refusal: Refusal) -> None:
-        """Note a failed poll. Facts of earlier pages stay: after a time-out the same process may go on counting."""
+        """Note a failed poll, in all readings. What is known of the process stays, unless another may be there now."""
         self._notices = {}
         if refusal.state in PROBE_AGAIN_AFTER:
             self._process = None
@@ -317,13 +321,14 @@ class EndpointSource:
         return None
 
     async def _parse(self, process: ServerProcess, bodies: Bodies) -> tuple[Scan, tuple[EngineReading, ...]]:
-        """The scan and the models of a server, which keep one order, whatever order it names them in."""
+        """The scan of a page, and a reading for each model on it, by name: in a thread if the page is large."""
         server = process.server
         adapter = process.adapter
         scanner = process.scanner
         is_json = server.path in server.row.json_paths
 
         def parse() -> tuple[Scan, tuple[EngineReading, ...]]:
+            """Scan the page and read it."""
             if is_json:
                 scan = NO_SCAN
             else:
@@ -336,7 +341,7 @@ class EndpointSource:
         return await asyncio.to_thread(parse)
 
     async def _get_companions(self, process: ServerProcess) -> Bodies:
-        """The server's other pages: asked with each poll, or at a pace of their own. None is needed."""
+        """The newest bodies of the server's other pages, by path; those that are due are asked for. None is needed."""
         server = process.server
         now_s = self._clock()
         answer: HttpAnswer | None
@@ -348,7 +353,7 @@ class EndpointSource:
             url = f"{self.url.base}{companion.path}"
             try:
                 answer = await self.fetcher.get(url, server.key)
-                if answer.status in (401, 403) and not server.key:  # the metrics were open, this page is not
+                if answer.status in _WANTS_KEY and not server.key:  # the metrics were open, this page is not
                     keyed = await get_keyed(self.fetcher, url, self.endpoint)
                     answer = keyed.answer
             except FetchError:
@@ -365,17 +370,18 @@ class EndpointSource:
         """The adapter's reading with the endpoint's own knowledge; `is_whole`: the page was read to its end."""
         absent_s = process.absent_s
         if page.part not in absent_s and len(absent_s) < _MOST_MODELS:
+            # A model that is new on the page: it was not there at the last answer, if enough of them were whole.
             absent_s[page.part] = None
             if is_whole and len(self._whole_answers_s) == SURE_ANSWERS:
                 absent_s[page.part] = self._whole_answers_s[-1]
-        counts = {}
+        flaws = {}
         if scan.skipped:
-            counts["skipped_lines"] = str(scan.skipped)
+            flaws["skipped_lines"] = str(scan.skipped)
         if scan.duplicates:
-            counts["duplicate_series"] = str(scan.duplicates)
+            flaws["duplicate_series"] = str(scan.duplicates)
         return msgspec.structs.replace(
             page,
-            **_identity_fields(page, counts, process.identity or UNASKED),
+            **_identity_fields(page, flaws, process.identity or UNASKED),
             name=self._name(page.kind, page.part),
             url=self.url.base,
             monotonic_s=(answer.sent_s + answer.ended_s) / 2,
@@ -436,14 +442,14 @@ class EndpointSource:
             self._notices.setdefault(identity.notice, self._wall())
 
 
-def _identity_fields(reading: EngineReading, counts: Mapping[str, str], identity: Identity) -> Mapping[str, object]:
+def _identity_fields(reading: EngineReading, flaws: Mapping[str, str], identity: Identity) -> Mapping[str, object]:
     """Fields of a reading by what the server says of its model; of several models, none gets that name.
 
-    `counts` are numbers of lines that are wrong, for `info`.
+    `flaws`: numbers of wrong lines on the page, for `info`.
     """
     is_only = not reading.part
     fields = {"version": identity.version or reading.version, "model": reading.model, "model_root": reading.model_root}
-    info = {**reading.info, **counts}
+    info = {**reading.info, **flaws}
     if is_only:
         fields["model"] = identity.model or reading.model
         fields["model_root"] = reading.model_root or identity.root
@@ -454,7 +460,7 @@ def _identity_fields(reading: EngineReading, counts: Mapping[str, str], identity
 
 
 def restarted(old: tuple[EngineReading, ...], pages: tuple[EngineReading, ...]) -> bool:
-    """Whether these pages are of another process than the last ones."""
+    """Whether these pages are of another process than the last readings (`old`)."""
     before = {reading.part: reading for reading in old}
     for page in pages:
         if page.part in before and _is_another_process(before[page.part], page):
@@ -465,7 +471,7 @@ def restarted(old: tuple[EngineReading, ...], pages: tuple[EngineReading, ...]) 
 def _is_another_process(old: EngineReading, page: EngineReading) -> bool:
     """Whether a page is of a process that started at another time, or has counted fewer tokens, than the last one."""
     if old.started_wall_s and page.started_wall_s:
-        return abs(old.started_wall_s - page.started_wall_s) > 1.0
+        return abs(old.started_wall_s - page.started_wall_s) > _START_TOLERANCE_S
     before = {rank.rank: rank.counters.get(DECODE_TOKENS, 0.0) for rank in old.ranks}
     for rank in page.ranks:
         if rank.counters.get(DECODE_TOKENS, math.inf) < before.get(rank.rank, 0.0):

@@ -21,11 +21,11 @@ from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.specs.hints import LORA
 
-DRAINS: Final = BY_KIND[EngineKind.TENSORRT_LLM]
+DRAINING_ENGINE: Final = BY_KIND[EngineKind.TENSORRT_LLM]
 """The engine whose JSON /metrics gives every record once: to ask for it takes records from somebody."""
-SAFE: Final = DRAINS.paths[0]
+SAFE_PATH: Final = DRAINING_ENGINE.paths[0]
 """Path of its other page, which takes nothing from anybody, and which no other engine has."""
-PATHS: Final = tuple(dict.fromkeys((SAFE, METRICS_PATH, *chain.from_iterable(row.paths for row in ENGINE_ROWS))))
+PATHS: Final = tuple(dict.fromkeys((SAFE_PATH, METRICS_PATH, *chain.from_iterable(row.paths for row in ENGINE_ROWS))))
 """Paths at which an unknown server may have its metrics."""
 OWNED_BY: Final = "tensorrt_llm"
 """How TensorRT-LLM signs its models (tensorrt_llm/serve/openai_protocol.py, ModelCard)."""
@@ -34,6 +34,7 @@ KEY_S: Final = 5.0
 IN_TROUBLE: Final = frozenset({500, 502, 503, 504})
 """Answers of a server that is not well: no other page is asked of it now."""
 WANTS_KEY: Final = frozenset({401, 403})
+"""Answers that ask for an API key, or refuse the one that was sent."""
 MOST_IDENTITY_BYTES: Final = 1024 * 1024
 """Largest answer with a list of models or a version."""
 
@@ -63,7 +64,7 @@ class _PageRefusal(NamedTuple):
     """Why one page is not the metrics page of the server; the refusal of the lowest rank is shown."""
 
     rank: tuple[bool, bool]
-    """(the page is an aside, the metrics are only off or elsewhere): the more of this holds, the less it says."""
+    """Whether the page is an aside, and whether the metrics are only off or elsewhere: either says little."""
     refusal: Refusal
 
 
@@ -91,7 +92,7 @@ async def find(
             refusals.append(_PageRefusal(_MOST_TELLING, record_refusals[0]))
             continue
         if may_take_records and await _is_signed(fetcher, url, endpoint):
-            return _without_prometheus_page(refusals[0].refusal)
+            return _without_prometheus_page(refusals[0].refusal)  # the safe page was the first to be asked
         page_url = f"{url.base}{path}"
         answer, key, wrong = await get_keyed(fetcher, page_url, endpoint)
         # In a thread: a page may be large.
@@ -109,8 +110,8 @@ async def find(
 
 
 def _page_of_records(pages: Iterable[str]) -> str:
-    """The page that gives records once, where one of these is the safe one before it; empty: none does."""
-    if next(iter(pages)) == SAFE:
+    """The page that gives records once: /metrics, where the first of these pages is the safe one; else empty."""
+    if next(iter(pages)) == SAFE_PATH:
         return METRICS_PATH
     return ""
 
@@ -146,7 +147,7 @@ def _candidates(url: EndpointUrl, engines: tuple[EngineRow, ...]) -> dict[str, t
     A page that the user named is the only one, unless asking it takes records from somebody.
     """
     named_path = url.metrics.removeprefix(url.base)
-    takes_records = DRAINS in engines and named_path in DRAINS.drain_paths
+    takes_records = DRAINING_ENGINE in engines and named_path in DRAINING_ENGINE.drain_paths
     if url.named_page and not takes_records:
         return {named_path: engines}
     first, *others = engines
@@ -171,7 +172,7 @@ def _without_prometheus_page(refusal: Refusal) -> Refusal:
     """The refusal of a server that signed itself as TensorRT-LLM; `refusal` is that of its Prometheus page."""
     if refusal.state is not EndpointState.METRICS_OFF:
         return refusal
-    return Refusal(refusal.state, f"{DRAINS.title} without Prometheus metrics: {DRAINS.switch}")
+    return Refusal(refusal.state, f"{DRAINING_ENGINE.title} without Prometheus metrics: {DRAINING_ENGINE.switch}")
 
 
 async def _is_signed(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint) -> bool:
@@ -253,7 +254,7 @@ def _row_or_refusal(
     return refusal_of_content(answer.body, answer.content_type, kind)
 
 
-META: Final = {
+_INFO_OF_META: Final = {
     "n_params": "params",
     "size": "weight_bytes",
     "n_vocab": "vocab",
@@ -284,8 +285,10 @@ UNASKED: Final = Identity(info={}, complete=False)
 
 
 async def ask_engine(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, served: str, row: EngineRow) -> Identity:
-    """Ask where this kind of engine tells it; what fails stays empty. `served` is the model name in the metrics,
-    which picks among several cards."""
+    """The identity by the server's list of models and its version; what fails stays empty.
+
+    `served`: the model's name in the metrics, which picks among several cards.
+    """
     key, notice = await api_key(endpoint)
     status, models = await _get_json(fetcher, url, endpoint, row.models_path)
     if status in WANTS_KEY and key:
@@ -294,11 +297,11 @@ async def ask_engine(fetcher: Fetcher, url: EndpointUrl, endpoint: Endpoint, ser
     cards = _cards_of(models)
     card = _served_card(cards, served)
     return Identity(
-        text(card.get("id")),
-        text(card.get("root")),
-        text(mapping(version).get("version")),
-        _facts_of(card, cards),
-        notice,
+        model=text(card.get("id")),
+        root=text(card.get("root")),
+        version=text(mapping(version).get("version")),
+        info=_facts_of(card, cards),
+        notice=notice,
         complete=0 < status < 500 and 0 < version_status < 500,
     )
 
@@ -310,16 +313,11 @@ def _cards_of(models: Any) -> list[Mapping[str, Any]]:
 
 
 def _served_card(cards: Sequence[Mapping[str, Any]], served: str) -> Mapping[str, Any]:
-    """The card of the served base model: the metrics' name, else the first that is no LoRA adapter (those have a
-    parent). Empty if there are no cards."""
-    best: Mapping[str, Any] = {}
-    best_rank: tuple[bool, bool] | None = None
-    for card in cards:
-        rank = (card.get("id") != served, bool(card.get("parent")))
-        if best_rank is None or rank < best_rank:
-            best = card
-            best_rank = rank
-    return best
+    """The card of the served base model; empty if there are no cards.
+
+    It is the one with the metrics' name, else the first that is no LoRA adapter (those have a parent).
+    """
+    return min(cards, key=lambda card: (card.get("id") != served, bool(card.get("parent"))), default={})
 
 
 def _facts_of(card: Mapping[str, Any], cards: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -332,10 +330,10 @@ def _facts_of(card: Mapping[str, Any], cards: Sequence[Mapping[str, Any]]) -> di
     if adapters:
         info[LORA] = str(adapters)
     meta = mapping(card.get("meta"))
-    for key, name in META.items():
+    for key, info_key in _INFO_OF_META.items():
         value = meta.get(key)
         if isinstance(value, int):
-            info[name] = str(value)
+            info[info_key] = str(value)
     return info
 
 

@@ -294,7 +294,7 @@ async def test_a_log_whose_descriptor_is_another_one_by_now_is_looked_for_again(
         server.stdin.write("\n")
         server.stdin.flush()
         wait_for(lambda: (tmp_path / "llama.log.1").exists() and bool((tmp_path / "llama.log").read_text()))
-        monkeypatch.setattr(follow, "_AGAIN_S", 0.0)
+        monkeypatch.setattr(follow, "_SEARCH_AGAIN_S", 0.0)
         later = await read_until(log, lambda view: not view.fault and texts(view) == ["INFO new"])
         server.communicate()
     assert view is not None
@@ -404,7 +404,7 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-    monkeypatch.setattr(tails, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(tails, "_RUN_AGAIN_S", 0.0)
     return folder
 
 

@@ -8,8 +8,10 @@ from gpumon.readings.bounds import BOUNDS, invalid_reading, why_impossible
 from gpumon.readings.missing import NOT_SUPPORTED, Missing
 
 ENERGY_TIMES = 2.0
-"""The energy counter grows by no more than this x the power limit x the time, plus a second for its steps. As for
-`power_w`, whose bound is twice the limit, too: the limit may have been higher until a moment ago."""
+"""Power limits at which the energy counter may grow at most. As for `power_w`, whose bound is twice the limit, too: the
+limit may have been higher until a moment ago."""
+_ENERGY_STEP_S = 1.0
+"""Seconds that are added to the time between two readings: the counter moves in steps."""
 
 
 def implausible(field: str, values: dict[str, Any]) -> Missing | None:
@@ -34,8 +36,8 @@ def drop_implausible(values: dict[str, Any]) -> None:
             values[field] = why
 
 
-class Energy:
-    """Drops energy counters that jump."""
+class EnergyCheck:
+    """Holds each reading of a GPU's energy counter against the one before: a counter that jumps is dropped."""
 
     def __init__(self) -> None:
         self._last: tuple[float, float] | None = None
@@ -61,5 +63,5 @@ class Energy:
         else:
             most_w = limit_w
         growth_j = energy_j - last_j
-        if growth_j > ENERGY_TIMES * most_w * (read_s - last_read_s + 1.0):
+        if growth_j > ENERGY_TIMES * most_w * (read_s - last_read_s + _ENERGY_STEP_S):
             values["energy_j"] = invalid_reading(energy_j, f"{growth_j:.6g} J more than the last time")

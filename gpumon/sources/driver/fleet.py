@@ -29,7 +29,7 @@ _MOST_NAMED_CALLS = 3
 """Calls that one fault names."""
 UNPLUGGED = (GpuState.LOST, "the driver does not list it any more: unplugged or removed")
 """State and text of the row of a GPU that the driver listed before."""
-_REASONS = {GpuState.LOST: Reason.LOST, GpuState.NO_PERMISSION: Reason.NO_PERMISSION}
+_REASON_OF_STATE = {GpuState.LOST: Reason.LOST, GpuState.NO_PERMISSION: Reason.NO_PERMISSION}
 
 
 class Pcie(Enum):
@@ -115,7 +115,7 @@ class _DownGpu(msgspec.Struct, frozen=True):
 
     def reading(self, source: str, events: GpuErrorEvents) -> GpuReading:
         """Its row: no figures, each with the reason."""
-        missing = Missing(_REASONS.get(self.state, Reason.ERROR), self.text)
+        missing = Missing(_REASON_OF_STATE.get(self.state, Reason.ERROR), self.text)
         blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, missing)
         return GpuReading(
             index=self.index,
@@ -153,15 +153,15 @@ class _Slot:
 
         # Written by the slot's thread; each is replaced as a whole.
         self.rows: tuple[GpuReading, ...] = ()
-        """As they were read last."""
+        """The GPU and its slices, as they were read last; none before the first time."""
         self.gpu: DriverGpu | None = None
-        """None: it is not open."""
+        """The open GPU; None while it is not open."""
         self.down: _DownGpu | None = None
         """Why it gives no figures; None while it does."""
         self.error: Exception | None = None
         """Ends the worker's session with the driver, or shows a fault of gpumon's own."""
         self.stale = False
-        """Its handle does not name its device any more: all are looked for again."""
+        """Whether its handle does not name its device any more: all are looked for again then."""
         self.troubles: dict[str, tuple[str, float]] = {}
         """Calls that worked before and fail now -> the reason and since when (Unix time)."""
         self._trace = [""]
@@ -173,13 +173,15 @@ class _Slot:
         self.question: _Question | None = None
         """The question that is not answered yet."""
         self._now_s = 0.0
-        """With `_pcie` the contents of the question."""
+        """Moment of the question (monotonic)."""
         self._pcie = Pcie.OFF
+        """What the question asks about PCIe traffic."""
         self._is_ended = False
-        """The thread ends as soon as it is not reading."""
+        """Whether the thread is to end, as soon as it is not reading."""
 
+        # Set by the fleet's thread, reset by the slot's.
         self.look_again = True
-        """Ask the driver anew which GPU stands at this index: set by the fleet's thread, reset by the slot's."""
+        """Whether to ask the driver anew which GPU stands at this index."""
 
         # Not a semaphore and an event, which take thirty calls per question: these queues take four.
         self._questions: SimpleQueue[None] = SimpleQueue()
@@ -210,8 +212,8 @@ class _Slot:
         self.question = None
         return True
 
-    def opening(self, now_s: float) -> GpuReading:
-        """The row of a GPU that was never read: what the driver does for it."""
+    def opening_row(self, now_s: float) -> GpuReading:
+        """The row of a GPU that was never read: it says which driver call opens it now."""
         blank: dict[str, Any] = dict.fromkeys(GPU_FIGURES, WARMING_UP)
         return GpuReading(
             index=self.index,
@@ -225,7 +227,7 @@ class _Slot:
         )
 
     def faults(self, now_s: float) -> list[Fault]:
-        """Calls that do not answer, or fail and worked before; each with the moment when that began."""
+        """A fault for a call that does not answer, and one for calls that fail and worked before."""
         present = []
         source = self._driver.source
         patience_s = _HANGS_S if self.rows else OPENS_S
@@ -334,7 +336,7 @@ class DriverGpus:
         self._gone: dict[str, _DownGpu] = {}
         """GPUs that the driver does not list any more, by uuid."""
         self._turns = 0
-        """Readings with PCIe traffic so far: they go round the GPUs that are watched."""
+        """Number of readings with PCIe traffic so far, which go round the GPUs that are watched."""
         self.faults: tuple[Fault, ...] = ()
         """Present faults of single GPUs."""
         self.silent_s = 0.0
@@ -350,11 +352,11 @@ class DriverGpus:
         enumerates = count != len(self._slots) or any(slot.stale for slot in self._slots)
         if enumerates:
             self._enumerate(count)
-        self._ask_all(now_s, self._share_pcie(watched), is_first=is_first)
+        self._ask_all(now_s, self._choose_pcie(watched), is_first=is_first)
         rows: list[GpuReading] = []
         faults: list[Fault] = []
         for slot in self._slots:
-            rows += slot.rows or (slot.opening(now_s),)
+            rows += slot.rows or (slot.opening_row(now_s),)
             faults += slot.faults(now_s)
         self._note_listed(rows, enumerates=enumerates)
         opened = [slot.gpu for slot in self._slots if slot.gpu is not None]
@@ -365,8 +367,10 @@ class DriverGpus:
         return tuple(sorted(rows, key=attrgetter("index")))
 
     def _note_listed(self, rows: Sequence[GpuReading], *, enumerates: bool) -> None:
-        """Note which GPUs the driver lists now, and, where it was asked (`enumerates`), which ones it does not any
-        more."""
+        """Note which GPUs the driver lists now.
+
+        `enumerates`: the driver was asked for all GPUs just now, so that those which are not among `rows` are gone.
+        """
         listed = {}
         for row in rows:
             if not row.parent_uuid:
@@ -393,12 +397,12 @@ class DriverGpus:
         for slot in self._slots:
             hangs = not slot.wait_for_answer(0.0)
             slot.ask(now_s, pcie.get(slot.index, Pcie.OFF))
-            left_s = max(0.0, end_s - time.monotonic())
+            patience_s = max(0.0, end_s - time.monotonic())
             if hangs:
-                left_s = 0.0
+                patience_s = 0.0
             elif not is_first:
-                left_s = min(_MOST_WAIT_PER_GPU_S, left_s)
-            slot.wait_for_answer(left_s)
+                patience_s = min(_MOST_WAIT_PER_GPU_S, patience_s)
+            slot.wait_for_answer(patience_s)
         for slot in self._slots:
             if slot.error is not None:
                 self._end_all(slot.error)
@@ -429,8 +433,8 @@ class DriverGpus:
             return time.monotonic() - max(unanswered_s)
         return 0.0
 
-    def _share_pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
-        """Treatment of the PCIe traffic of the GPUs that are watched, by index: one is measured, in turn."""
+    def _choose_pcie(self, watched: frozenset[str]) -> dict[int, Pcie]:
+        """Index of each GPU that is watched -> treatment of its PCIe traffic: one of them is measured, in turn."""
         indices = []
         for slot in self._slots:
             if slot.gpu is not None and slot.gpu.uuid in watched:
@@ -444,7 +448,7 @@ class DriverGpus:
         return pcie
 
     def _count(self) -> int:
-        """GPUs that the driver lists; as many as before where it does not tell now. Raises DriverDownError."""
+        """Number of GPUs that the driver lists; the last one where it does not tell now. Raises DriverDownError."""
         try:
             return self._driver.count()
         except Exception as error:  # each library has exceptions of its own; one without a code is raised again

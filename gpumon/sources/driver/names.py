@@ -22,8 +22,13 @@ _POD = re.compile(r"kubepods[^\n]*?[/-]pod([0-9a-f][0-9a-f_-]{30,34}[0-9a-f])(?:
 _JOB = re.compile(r"/job_(\d{1,12})(?:/|$)", re.MULTILINE)
 """A job in a cgroup path of Slurm."""
 _NAMESPACE = "root/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+"""File below /proc/PID with the namespace of the pod that a process is in."""
 _COMMAND_CHARACTERS = 513
-"""One more than is shown, so that what is cut is marked as such."""
+"""Characters of a command line that are kept: one more than is shown, so that what is cut is marked as such."""
+_MOST_NAMESPACE_BYTES = 64
+_MOST_JOB_CHARACTERS = 32
+_CONTAINER_CHARACTERS = 12
+"""Characters of a container's id that are kept, as `docker ps` shows it."""
 
 
 class ProcessFacts(NamedTuple):
@@ -46,6 +51,7 @@ class ProcessFacts(NamedTuple):
     """Name of its container, where Docker tells it to this user."""
 
 
+_PLACE_VARIABLES: Final = ("HOSTNAME", "POD_NAME", "SLURM_JOB_ID")
 _MOST_READ: Final = 1 << 16
 """Bytes of a file of /proc that are read: more than the kernel gives at once of any of these."""
 _MOST_ENVIRONMENT: Final = 1 << 18
@@ -61,12 +67,13 @@ class ProcessNames:
         self._containers = containers
         self._facts: dict[int, ProcessFacts] = {}
         self._places: dict[tuple[int, float], tuple[str, str]] = {}
-        """Pod's name and Slurm job of a process (pid, start): they do not change."""
+        """Pid and start of a process -> its pod's name and its Slurm job, which do not change."""
         self._commands: dict[int, tuple[int, str]] = {}
-        """Hash of a process's command line, by pid, and how that is shown. The line itself, which may hold a secret, is
-        not kept."""
+        """Pid -> hash of the process's command line, and how that is shown.
+
+        The line itself, which may hold a secret, is not kept."""
         self._cpu: dict[tuple[int, str], tuple[float, float]] = {}
-        """When a process (pid, `own` or `children`) was looked up last, and how long it had been on a core by then."""
+        """Pid, and `own` or `children` -> when that was looked up last (monotonic), and its seconds of CPU by then."""
         self._round_s = 0.0
 
     def of(self, pid: int, round_s: float) -> ProcessFacts:
@@ -82,8 +89,10 @@ class ProcessNames:
         return self._facts[pid]
 
     def _look_up(self, pid: int) -> ProcessFacts:
-        """Read the facts of a process. A pid that /proc does not have is the host's, seen from inside a container, and
-        is named as such."""
+        """Read the facts of a process.
+
+        A pid that /proc does not have is the host's, seen from inside a container, and is named as such.
+        """
         import psutil
 
         try:
@@ -165,6 +174,7 @@ def _children(pid: int) -> list[int]:
 def _cpu_s(pid: int) -> float:
     """CPU seconds of a process and of its children that have ended: fields 14 to 17 of /proc/PID/stat (proc(5))."""
     try:
+        # Behind the name in parentheses, which may hold anything, field 3 is the first.
         fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     except (OSError, ValueError):
@@ -181,16 +191,11 @@ def _read(path: str) -> str:
 
 
 def pod_and_job(pid: int, *, in_pod: bool) -> tuple[str, str]:
-    """`namespace/name` of the pod and the Slurm job, where this user may read them; nothing else of the environment is
-    kept. What lies in the process's own root is its user's: a link there leads no further than that user may read."""
-    try:
-        with Path(f"/proc/{pid}/environ").open("rb") as stream:
-            pairs = (
-                part.decode(errors="replace").partition("=") for part in stream.read(_MOST_ENVIRONMENT).split(b"\0")
-            )
-            variables = {name: value for name, _, value in pairs if name in ("HOSTNAME", "POD_NAME", "SLURM_JOB_ID")}
-    except OSError:
-        variables = {}
+    """`namespace/name` of the pod of a process, and its Slurm job; empty where this user may not read them.
+
+    What lies in the process's own root is its user's: a link there leads no further than that user may read.
+    """
+    variables = _place_variables(pid)
     name = ""
     if in_pod:
         name = variables.get("POD_NAME") or variables.get("HOSTNAME", "")
@@ -201,8 +206,23 @@ def pod_and_job(pid: int, *, in_pod: bool) -> tuple[str, str]:
             from gpumon.sources.reading_user import reader_of
 
             with open_file(Path(f"/proc/{pid}/{_NAMESPACE}"), reader_of(pid)) as file:
-                name = f"{file.read(64).decode('utf-8', 'replace').strip()}/{name}"
-    return _encodable(name), _encodable(variables.get("SLURM_JOB_ID", ""), 32)
+                name = f"{file.read(_MOST_NAMESPACE_BYTES).decode('utf-8', 'replace').strip()}/{name}"
+    return _encodable(name), _encodable(variables.get("SLURM_JOB_ID", ""), _MOST_JOB_CHARACTERS)
+
+
+def _place_variables(pid: int) -> dict[str, str]:
+    """The variables of a process that name its pod or job; nothing else of its environment is kept."""
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb") as stream:
+            parts = stream.read(_MOST_ENVIRONMENT).split(b"\0")
+    except OSError:
+        return {}
+    variables = {}
+    for part in parts:
+        name, _, value = part.decode(errors="replace").partition("=")
+        if name in _PLACE_VARIABLES:
+            variables[name] = value
+    return variables
 
 
 def container_and_pod(text: str) -> tuple[str, str]:
@@ -210,7 +230,7 @@ def container_and_pod(text: str) -> tuple[str, str]:
     container = ""
     container_match = _CONTAINER.search(text)
     if container_match:
-        container = container_match.group(1)[:12]
+        container = container_match.group(1)[:_CONTAINER_CHARACTERS]
     pod = ""
     pod_match = _POD.search(text)
     if pod_match:

@@ -69,16 +69,20 @@ LATE_INTERVALS = 1.5
 _CLOSE_S = 0.5
 """Most that closing waits for the worker's end."""
 READY_STEP_S = 0.01
-"""Between two looks of `ready`; without a worker a poll returns at once."""
+"""Pause between two looks of `ready`; without a worker a poll returns at once."""
+_CLOSE_STEP_S = 0.005
+"""Pause between two looks of `close` for the worker's end."""
+_MOST_DOUBLINGS = 16
+"""Doublings of the pause before a new worker that are worked out: many more than reach the longest pause."""
 _MOST_XIDS = 16
-"""Xid events of one GPU that are shown, over all workers."""
+"""Newest Xid events of one GPU that are shown, those that earlier workers saw included."""
 STDERR_BYTES = 4096
 """Bytes kept of what the worker and the driver library print; the rest is read and dropped."""
 _PIECE_BYTES = 1 << 16
 """Bytes read from a pipe at once: as many as it holds."""
 
 
-PASSED: Final = frozenset(
+PASSED_VARIABLES: Final = frozenset(
     (
         *("PATH", "HOME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "VIRTUAL_ENV"),
         *("ROCM_PATH", "ROCM_HOME", INTEGRATED_VARIABLE),
@@ -93,13 +97,14 @@ def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """A worker's environment. It loads a library of the driver, and has no use for the keys of endpoints."""
     environment = {}
     for name, value in environ.items():
-        if name in PASSED or name.startswith(PASSED_BEGINNINGS):
+        if name in PASSED_VARIABLES or name.startswith(PASSED_BEGINNINGS):
             environment[name] = value
     return environment
 
 
 WorkerProcess = subprocess.Popen[bytes]
 Spawn = Callable[[Sequence[str], Mapping[str, str] | None], WorkerProcess]
+"""Starts a worker by its command line and environment, as `spawn` does."""
 
 
 def spawn(command: Sequence[str], env: Mapping[str, str] | None) -> WorkerProcess:
@@ -174,7 +179,7 @@ class Child:
         self.asked_s = now_s
 
     def silent_s(self, now_s: float) -> float:
-        """For how long it has not answered, or has had no reading of any GPU to answer with."""
+        """Seconds for which it has not answered, or has had no reading of any GPU to answer with."""
         waited_s = 0.0
         if self.asked_s is not None:
             waited_s = now_s - self.asked_s
@@ -368,10 +373,10 @@ class DriverSource:
         """Kill the worker; it is not waited for where it hangs inside the kernel."""
         self._closed = True
         if self._child is not None:
-            self._bury(self._child, time.monotonic())
+            self._kill(self._child, time.monotonic())
         give_up_s = time.monotonic() + _CLOSE_S
         while self._dying is not None and self._dying.poll() is None and time.monotonic() < give_up_s:
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(_CLOSE_STEP_S)
 
     def _supervise(self, now_s: float) -> None:
         """Notice that the worker ended or hangs, and start a new one when it is time."""
@@ -423,7 +428,7 @@ class DriverSource:
             self._news.set_result(None)
 
     def _lose(self, child: Child, now_s: float, why: str) -> None:
-        """Give up on a worker. What it said about the driver tells more than how it ended."""
+        """Give up on a worker, and note why: what it said about the driver tells more than how it ended."""
         self._why_gone = f"{self._vendor.worker} {why}"
         words = child.last_words()
         if words:
@@ -432,11 +437,11 @@ class DriverSource:
             self._why_gone = child.report.error
         if now_s - child.started_s - child.silent_s(now_s) >= self._limits.stable_s:
             self._failures = 0
-        self._bury(child, now_s)
+        self._kill(child, now_s)
         self._back_off(now_s)
 
-    def _bury(self, child: Child, now_s: float) -> None:
-        """Kill it and let go of its pipes, but keep its process until it is really gone."""
+    def _kill(self, child: Child, now_s: float) -> None:
+        """Kill a worker and let go of its pipes, but keep its process until it is really gone."""
         if self._newest is not None:
             for gpu in self._newest.gpus:
                 if gpu.xid:
@@ -450,7 +455,7 @@ class DriverSource:
 
     def _back_off(self, now_s: float) -> None:
         """Set when the next worker is started: each failure in a row doubles the pause."""
-        pause_s = min(self._limits.backoff_most_s, self._limits.backoff_s * 2 ** min(self._failures, 16))
+        pause_s = min(self._limits.backoff_most_s, self._limits.backoff_s * 2 ** min(self._failures, _MOST_DOUBLINGS))
         self._failures += 1
         self._restart_s = now_s + pause_s
 

@@ -14,7 +14,7 @@ from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
 from gpumon.sources.offload import in_daemon_thread
 
 ResultT = TypeVar("ResultT")
-_AGAIN_S: Final = 5.0
+_SEARCH_AGAIN_S: Final = 5.0
 """Seconds before a log that was not found, or cannot be read, is looked for again."""
 
 
@@ -64,7 +64,7 @@ class LogFollower:
     def read(self) -> Followed:
         """Read what was added since the last read."""
         step = self._step
-        self._step -= step  # not 0: the screen's thread may have turned on meanwhile
+        self._step -= step  # not = 0: the screen's thread may have called `turn` meanwhile
         self._is_other = False
         self._find_places()
         if step and len(self._places) > 1:
@@ -74,11 +74,11 @@ class LogFollower:
         return Followed(added, self._places[self._chosen], len(self._places), self._is_other)
 
     def _find_places(self) -> None:
-        """Look where its log is: at first, when its process is another one or has ended, and while it is unreadable."""
+        """Look for its log: at first, when its process is another one or has ended, and while the log is unreadable."""
         origin = self._origin_now()
         is_live = bool(origin.pid) and not has_ended(origin.id)
         is_known = self._origin is not None and self._origin.id == origin.id and self._was_live is is_live
-        is_fresh = time.monotonic() - self._searched_s < _AGAIN_S
+        is_fresh = time.monotonic() - self._searched_s < _SEARCH_AGAIN_S
         if is_known and (is_fresh or not self._fault):
             return
         places = places_of(origin, self._logs)
@@ -99,8 +99,8 @@ class LogFollower:
         self._is_other = True
 
 
-class OneRead(Generic[ResultT]):
-    """Runs a reader in a thread, once at a time: a log that hangs is not asked again."""
+class OneReadAtATime(Generic[ResultT]):
+    """Runs a reader in a thread, one read at a time: while a log hangs it is not asked again."""
 
     def __init__(self, read: Callable[[], ResultT]) -> None:
         self._read = read

@@ -8,7 +8,7 @@ from typing import Final
 
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.log_text import LogLine, LogReader, LogView, begins_record
-from gpumon.sources.engine_log.follow import LogFollower, OneRead
+from gpumon.sources.engine_log.follow import LogFollower, OneReadAtATime
 from gpumon.sources.engine_log.places import LOGS
 from gpumon.sources.engine_log.requests import EngineRequestsReader
 from gpumon.sources.engine_log.tails import Added, first_record
@@ -29,13 +29,17 @@ class EngineLogReader:
         self._origin = origin
         self._logs = logs
         self._follower = LogFollower(origin, logs)
-        self._in_thread = OneRead(self._read)
+        self._in_thread = OneReadAtATime(self._read)
         self._reader = LogReader()
         self._lines: list[LogLine] = []
         self._rest: tuple[LogLine, ...] = ()
+        """A last line without its end; none or one."""
         self._dropped = 0
+        """Number of lines that are not kept any more."""
         self._generation = 0
+        """As of `LogView`."""
         self._shown: tuple[LogLine, ...] = ()
+        """`_lines` and `_rest`, as one object for views."""
 
     async def read(self) -> LogView | None:
         """The log as far as it is read by now; None while an earlier read has not come back."""
@@ -76,7 +80,7 @@ class EngineLogReader:
         self._generation += 1
 
     def _take(self, added: Added) -> None:
-        """Take what was read."""
+        """Add what was read to the lines, and drop the oldest beyond `MOST_LOG_LINES`."""
         if added.fault:
             return
         lines: Sequence[str] = added.lines

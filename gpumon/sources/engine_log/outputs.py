@@ -20,6 +20,7 @@ _STANDARD: Final = (1, _STANDARD_ERROR)
 _MOST_DESCRIPTORS: Final = 64
 """Descriptors of one process that are looked at: a log is opened early."""
 _WRITES: Final = (os.O_WRONLY, os.O_RDWR)
+"""Access modes of a descriptor that is written to."""
 
 
 class Output(NamedTuple):
@@ -41,10 +42,10 @@ class Output(NamedTuple):
 
 
 def targets_of(pid: int) -> dict[int, str]:
-    """Descriptors that a process writes its log to, and what they lead to: the file of an option, standard output,
-    standard error. Empty where Linux hides that from this user.
+    """Descriptor that a process writes its log to -> what it leads to; empty where Linux hides that from this user.
 
-    Asks no file system: one that hangs holds nothing up here.
+    They are that of an option's file, standard output and standard error, in this order. Asks no file system: one that
+    hangs holds nothing up here.
     """
     targets: dict[int, str] = {}
     for descriptor in (*_log_descriptors(pid), *_STANDARD):
@@ -55,7 +56,7 @@ def targets_of(pid: int) -> dict[int, str]:
 
 
 def outputs_of(pid: int) -> list[Output]:
-    """The same with what kind of thing each is; each thing once. May hang where its file system does."""
+    """The outputs that a process writes its log to, each thing once. May hang where its file system does."""
     outputs: dict[tuple[int, int], Output] = {}
     for descriptor in targets_of(pid):
         output = _output(pid, descriptor)
@@ -113,10 +114,12 @@ def _log_descriptors(pid: int) -> Iterator[int]:
 
 
 def _named_logs(argv: tuple[str, ...]) -> Iterator[str]:
-    for option, value in zip_longest(argv, argv[1:], fillvalue=""):
-        name, sign, joined = option.partition("=")
-        if name in LOG_OPTIONS and (joined if sign else value):
-            yield joined if sign else value
+    """Paths of the files that the options of a command line name, as `--log-file PATH` or `--log-file=PATH`."""
+    for word, next_word in zip_longest(argv, argv[1:], fillvalue=""):
+        name, sign, joined_value = word.partition("=")
+        value = joined_value if sign else next_word
+        if name in LOG_OPTIONS and value:
+            yield value
 
 
 def _written(pid: int) -> list[int]:

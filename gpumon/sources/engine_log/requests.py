@@ -10,7 +10,7 @@ from gpumon.readings.access_log import ACCESS_LOG_HINTS, silence_of
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.log_text import begins_record
 from gpumon.readings.request_feed import RequestFeed, RequestView
-from gpumon.sources.engine_log.follow import LogFollower, OneRead
+from gpumon.sources.engine_log.follow import LogFollower, OneReadAtATime
 from gpumon.sources.engine_log.places import LOGS
 from gpumon.sources.engine_log.tails import Added, first_record
 from gpumon.sources.family import read_process
@@ -23,7 +23,7 @@ class EngineRequestsReader:
     def __init__(self, origin: Callable[[], EngineOrigin], kind: EngineKind, logs: Path = LOGS) -> None:
         """`origin`: where the engine runs as far as is known by now; called in a thread, and may block."""
         self._follower = LogFollower(origin, logs)
-        self._in_thread = OneRead(self._read)
+        self._in_thread = OneReadAtATime(self._read)
         self._kind = kind
         self._feed = RequestFeed(kind)
         self._generation = 0

@@ -21,7 +21,9 @@ MOST_LOG_BYTES: Final = 256 * 1024
 """Bytes of a log that are read at once, from its end."""
 _COMMAND_S: Final = 5.0
 """A command that takes longer is ended."""
-_AGAIN_S: Final = 3.0
+_END_S: Final = 1.0
+"""Longest wait for the end of a command whose output has ended."""
+_RUN_AGAIN_S: Final = 3.0
 """Seconds between two runs of a command while its log is looked at."""
 _MOST_REST_BYTES: Final = 16 * 1024
 """Bytes kept of a line that has no end yet."""
@@ -45,9 +47,9 @@ class Added(NamedTuple):
     rest: str = ""
     """A last line without its end."""
     anew: bool = False
-    """They take the place of all that was read before."""
+    """Whether these lines take the place of all that was read before."""
     cut: bool = False
-    """There is more before them."""
+    """Whether the log has more lines before them."""
     fault: str = ""
     """Why nothing could be read."""
     stamps: Sequence[str] = ()
@@ -56,6 +58,7 @@ class Added(NamedTuple):
 
 NOTHING_ADDED: Final = Added()
 _Tail = Callable[[], Added]
+"""Reads what was added to a log since the call before."""
 
 
 def log_tail(place: LogPlace) -> _Tail:
@@ -99,12 +102,12 @@ class FileTail:
         if not data and not is_anew:
             return NOTHING_ADDED
         self._offset += len(data)
-        lines, stamps = _unwrapped_lines(self._ended_lines(data), self._place.form)
-        rest = _unwrapped(self._rest, self._place.form).text
+        lines, stamps = _unwrap_lines(self._take_ended_lines(data), self._place.form)
+        rest = _unwrap_line(self._rest, self._place.form).text
         return Added(lines, rest, is_anew, is_cut, stamps=stamps)
 
-    def _ended_lines(self, data: bytes) -> list[bytes]:
-        """The lines that end in `data`; the line behind them is kept for the next time."""
+    def _take_ended_lines(self, data: bytes) -> list[bytes]:
+        """The lines that end in `data`, but none without its begin; what is behind them is kept for the next time."""
         *ended, rest = (self._rest + data).split(b"\n")
         if self._lacks_beginning:
             if not ended:  # still the same line: it goes on being left out
@@ -135,8 +138,11 @@ class CommandTail:
         """The lines that it printed last."""
 
     def read(self) -> Added:
-        """The lines that it printed last time not yet; all of them where those of last time are gone."""
-        if time.monotonic() - self._ran_s < _AGAIN_S:
+        """The printed lines that were not there last time; all of them where none of last time's is there any more.
+
+        Nothing before `_RUN_AGAIN_S` have passed.
+        """
+        if time.monotonic() - self._ran_s < _RUN_AGAIN_S:
             return NOTHING_ADDED
         printed = b""
         fault = "no program that shows it is installed"
@@ -165,14 +171,14 @@ class CommandTail:
         is_cut = is_cut or len(ended) >= MOST_LINES_AT_ONCE
         known = shared_lines(self._lines, ended)
         self._lines = ended
-        lines, stamps = _unwrapped_lines(ended[known:], self._place.form)
-        unended = _unwrapped(rest, self._place.form).text
+        lines, stamps = _unwrap_lines(ended[known:], self._place.form)
+        unended = _unwrap_line(rest, self._place.form).text
         is_anew = known == 0
         return Added(lines, unended, anew=is_anew, cut=is_cut and is_anew, stamps=stamps)
 
 
 def shared_lines(before: Sequence[bytes], after: Sequence[bytes]) -> int:
-    """How many of the first lines of `after` are the last ones of `before`, in their order: the most that can be."""
+    """The largest number of lines that both end `before` and begin `after`, in their order."""
     for size in range(min(len(before), len(after)), 0, -1):
         start = len(before) - size
         if before[start] == after[0] and before[start:] == after[:size]:
@@ -206,9 +212,9 @@ def run_bounded(command: Sequence[str]) -> tuple[bytes, str]:
 
 
 def _exit_code(process: subprocess.Popen[bytes]) -> int:
-    """The exit code of a process whose output has ended; 0 of one that lives on for a second, which is killed."""
+    """The exit code of a process whose output has ended; 0 of one that lives on for `_END_S`, which is killed."""
     try:
-        return process.wait(1.0)
+        return process.wait(_END_S)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
@@ -216,7 +222,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> int:
 
 
 def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
-    """The end of what a process prints, and whether it printed all of it in time."""
+    """The end of what a process prints, and whether it printed all of it within `_COMMAND_S` and the bound of bytes."""
     assert process.stdout is not None
     # Small chunks are joined, so that any two neighbours have more than one chunk's bytes: these are never too few.
     chunks: deque[bytes] = deque(maxlen=MOST_LOG_BYTES // _CHUNK_BYTES * 2)
@@ -236,48 +242,48 @@ def _drain(process: subprocess.Popen[bytes]) -> tuple[bytes, bool]:
     return b"", False
 
 
-class _Unwrapped(NamedTuple):
-    """A line as the engine wrote it, and the time that was written before it."""
+class _UnwrappedLine(NamedTuple):
+    """A line as the engine wrote it, and the time that the kubelet or a runtime wrote before it."""
 
     text: str
     stamp: str = ""
 
 
-def _unwrapped_lines(lines: Sequence[bytes], form: str) -> tuple[list[str], list[str]]:
+def _unwrap_lines(lines: Sequence[bytes], form: str) -> tuple[list[str], list[str]]:
     """Lines as the engine wrote them, and the time that was written before each; no times where a log has none."""
     texts = []
     stamps = []
     for line in lines:
-        unwrapped = _unwrapped(line, form)
+        unwrapped = _unwrap_line(line, form)
         texts.append(unwrapped.text)
         if form:
             stamps.append(unwrapped.stamp)
     return texts, stamps
 
 
-def _unwrapped(line: bytes, form: str) -> _Unwrapped:
-    """A line of a log, without what the kubelet or a container's runtime wrote around it."""
+def _unwrap_line(line: bytes, form: str) -> _UnwrappedLine:
+    """A line of a log, without what the kubelet or a container's runtime wrote around it (`form`, as of its place)."""
     text = _decoded(line)
     pattern = _WRAPPED.get(form)
     if pattern is not None:
         prefix = pattern.match(text)
         if prefix is None:
-            return _Unwrapped(text)
-        return _Unwrapped(text[prefix.end() :], prefix["stamp"])
+            return _UnwrappedLine(text)
+        return _UnwrappedLine(text[prefix.end() :], prefix["stamp"])
     if form == "json" and text:
-        return _unwrapped_json(text)
-    return _Unwrapped(text)
+        return _unwrap_json(text)
+    return _UnwrappedLine(text)
 
 
-def _unwrapped_json(text: str) -> _Unwrapped:
+def _unwrap_json(text: str) -> _UnwrappedLine:
     """A line of Docker's own file."""
     try:
         entry = json.loads(text)
     except (ValueError, RecursionError):
-        return _Unwrapped(text)
+        return _UnwrappedLine(text)
     if not isinstance(entry, dict):
-        return _Unwrapped(text)
-    return _Unwrapped(str(entry.get("log", "")).rstrip("\n"), str(entry.get("time", ""))[:_LONGEST_STAMP])
+        return _UnwrappedLine(text)
+    return _UnwrappedLine(str(entry.get("log", "")).rstrip("\n"), str(entry.get("time", ""))[:_LONGEST_STAMP])
 
 
 def _decoded(line: bytes) -> str:

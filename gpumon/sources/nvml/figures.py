@@ -26,14 +26,20 @@ class NvmlGauge(NamedTuple):
 
 def _gauge(field: str, name: str, *args: Any, scale: float = 1.0, older: str = "") -> NvmlGauge:
     """A gauge that one call gives; `older`: the call of drivers that do not have the first."""
-    calls = (name, older) if older else (name,)
-    return NvmlGauge(field, tuple((f"{call} ({field})" if args else call, call, args) for call in calls), scale)
+    names = (name, older) if older else (name,)
+    calls = []
+    for call in names:
+        # Calls of one function with other arguments are told apart by their keys.
+        key = f"{call} ({field})" if args else call
+        calls.append((key, call, args))
+    return NvmlGauge(field, tuple(calls), scale)
 
 
 _MHZ = 1e6
+_KIB = 1024.0
 _SM = pynvml.NVML_CLOCK_SM
 _MEM = pynvml.NVML_CLOCK_MEM
-_ECC = {
+_ECC_COUNTERS = {
     "ecc_uncorrected": (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
     "ecc_corrected": (pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED, pynvml.NVML_VOLATILE_ECC),
 }
@@ -65,14 +71,14 @@ MINUTE: tuple[NvmlGauge, ...] = (
     _gauge("pcie_generation_max", "nvmlDeviceGetMaxPcieLinkGeneration"),
     _gauge("persistence_mode", "nvmlDeviceGetPersistenceMode"),
     _gauge("ecc_mode", "nvmlDeviceGetCurrentEccMode"),
-    *(_gauge(field, "nvmlDeviceGetTotalEccErrors", *args) for field, args in _ECC.items()),
+    *(_gauge(field, "nvmlDeviceGetTotalEccErrors", *args) for field, args in _ECC_COUNTERS.items()),
 )
 """Read once a minute. ECC counts are those since the driver was loaded."""
 THROTTLE_CALLS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksEventReasons", ()),
     ("nvmlDeviceGetCurrentClocksThrottleReasons", "nvmlDeviceGetCurrentClocksThrottleReasons", ()),
 )
-_CORES_PER_SM_64 = frozenset({(6, 0), (7, 0), (7, 2), (7, 5), (8, 0)})
+_WITH_64_CORES_PER_SM = frozenset({(6, 0), (7, 0), (7, 2), (7, 5), (8, 0)})
 """Compute capabilities with 64 FP32 cores per SM (GP100, Volta, Turing, GA100); all others since Maxwell have 128."""
 
 
@@ -89,7 +95,7 @@ def cores_to_sms(cores: Reading, capability: tuple[int, int] | None) -> Reading:
         return cores
     if capability is None:
         return NOT_SUPPORTED
-    cores_per_sm = 64 if capability in _CORES_PER_SM_64 else 128
+    cores_per_sm = 64 if capability in _WITH_64_CORES_PER_SM else 128
     return cores / cores_per_sm
 
 
@@ -104,16 +110,21 @@ _ATS = 2
 
 
 class MemoryFigure(NamedTuple):
-    """Bytes. v1 counts what the driver reserves as used; v2 keeps it apart. `shared`: it is the host's memory."""
+    """Memory of a device in bytes."""
 
     used: Reading
+    """With the first version of the driver's call, what the driver reserves is counted as used."""
     total: Reading
     reserved: Reading
     shared: bool = False
+    """Whether it is the host's memory."""
 
 
 def read_memory(calls: Calls, handle: Any, name: str) -> MemoryFigure:
-    """The memory of the device; host memory stands in only where the driver says that there is no framebuffer."""
+    """The memory of the device; that of the host where the driver says that there is no framebuffer.
+
+    `name`: that of the device.
+    """
     record = calls.first_supported(handle, _MEMORY_CALLS)
     if not isinstance(record, Missing) and record.total > 0:
         reserved: Reading = NOT_SUPPORTED
@@ -175,7 +186,7 @@ RECOVERY: dict[int, tuple[GpuState, str]] = {
 }
 """NVML's recovery actions; 0 is none. A GPU that needs one can still answer every other call."""
 
-_MEMBERS = {
+_MEMBER_OF_TYPE = {
     pynvml.NVML_VALUE_TYPE_DOUBLE: "dVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT: "uiVal",
     pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG: "ulVal",
@@ -189,7 +200,7 @@ Stamped = tuple[Reading, int]
 """A field's value and the driver's own time stamp of it in microseconds."""
 
 
-class Batch:
+class FieldBatch:
     """Fields that are read in one call; one that the GPU does not have is not asked for again."""
 
     def __init__(self, fields: tuple[tuple[int, int], ...]) -> None:
@@ -263,7 +274,7 @@ def _value(calls: Calls, answer: Any) -> Reading:
     """The number in one field's answer, or why there is none."""
     if answer.nvmlReturn != pynvml.NVML_SUCCESS:
         return calls.meaning(answer.nvmlReturn)
-    member = _MEMBERS.get(answer.valueType)
+    member = _MEMBER_OF_TYPE.get(answer.valueType)
     if member:
         return float(getattr(answer.value, member))
     return Missing(Reason.INVALID)
@@ -291,4 +302,5 @@ class CounterRate:
             return WARMING_UP
         if value < last_value:
             return Missing(Reason.RESET)
-        return (value - last_value) * 1024.0 / ((stamp_us - last_stamp_us) * 1e-6)
+        seconds = (stamp_us - last_stamp_us) * 1e-6
+        return (value - last_value) * _KIB / seconds

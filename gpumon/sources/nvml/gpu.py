@@ -12,7 +12,7 @@ import pynvml
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.throttle import throttle_names
-from gpumon.sources.driver.bounds import Energy, drop_implausible, implausible
+from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible, implausible
 from gpumon.sources.driver.calls import Api, Calls, DriverDownError, GpuDownError, HandleStaleError
 from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.names import ProcessNames
@@ -26,7 +26,7 @@ _FIRST_ENERGY_S = 1.0
 """Seconds from the first reading of the energy counter to the second, before which no energy is known."""
 _PER_SLICE = Missing(Reason.UNDER_MIG, "exists per slice only")
 _UNIFIED = Missing(Reason.NOT_SUPPORTED, "this GPU uses the host's memory and has no such figure")
-_LINK = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
+_PCIE_LINK_FIELDS = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
 _NVLINK = {"nvlink_tx_bytes_per_s": figures.NVLINK_TX_KIB, "nvlink_rx_bytes_per_s": figures.NVLINK_RX_KIB}
 _PCIE = {
     "pcie_tx_bytes_per_s": pynvml.NVML_PCIE_UTIL_TX_BYTES,
@@ -44,13 +44,13 @@ _TYPES = {"Compute": "compute", "Graphics": "graphics", "MPSCompute": "mps"}
 """Kind of process in the names of NVML's calls -> `GpuProcess.type`."""
 
 
-def _process_lists(kind: str) -> tuple[tuple[str, str, tuple[()]], ...]:
+def _list_calls(kind: str) -> tuple[tuple[str, str, tuple[()]], ...]:
     """The calls that list processes of a kind, the newest first."""
     calls = (f"nvmlDeviceGet{kind}RunningProcesses_v3", f"nvmlDeviceGet{kind}RunningProcesses_v2")
     return tuple((call, call, ()) for call in calls)
 
 
-_LISTS = {kind: _process_lists(kind) for kind in _TYPES}
+_LIST_CALLS = {kind: _list_calls(kind) for kind in _TYPES}
 _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 
 
@@ -81,15 +81,15 @@ class NvmlGpu:
         self._slices = Slices(self._calls, handle, session)
         self._processes = Processes(self._calls, handle, session.names, session.timings.slow_s)
         self._values: dict[str, Any] = {"name": ""}
-        self._slow_fields = figures.Batch(figures.SLOW_FIELDS)
-        self._minute_fields = figures.Batch(figures.MINUTE_FIELDS)
+        self._slow_fields = figures.FieldBatch(figures.SLOW_FIELDS)
+        self._minute_fields = figures.FieldBatch(figures.MINUTE_FIELDS)
         self._rates = {field: figures.CounterRate() for field in _NVLINK}
         self._nvlink: dict[str, Reading] = {}
         self._pcie: dict[str, Reading] = {}
         """PCIe traffic as it was measured last, while the GPU is watched."""
         self._advice = (GpuState.OK, "")
         """State and text of the recovery that the driver advises."""
-        self._energy = Energy()
+        self._energy = EnergyCheck()
         self._slow_due_s = 0.0
         self._energy_due_s = 0.0
         self._minute_due_s = 0.0
@@ -188,13 +188,13 @@ class NvmlGpu:
             self._pcie = {}
         elif pcie is Pcie.MEASURE and not self._values["vram_shared"]:
             self._pcie = {}
-            for field, way in _PCIE.items():
+            for field, counter in _PCIE.items():
                 if self._has_no_gpm(field):
-                    self._pcie[field] = self._pcie_rate(field, way)
+                    self._pcie[field] = self._measure_pcie(field, counter)
 
-    def _pcie_rate(self, field: str, way: int) -> Reading:
+    def _measure_pcie(self, field: str, counter: int) -> Reading:
         """Traffic of one direction in bytes/s."""
-        kib_per_s = self._calls.read("nvmlDeviceGetPcieThroughput", self.handle, way, key=field)
+        kib_per_s = self._calls.read("nvmlDeviceGetPcieThroughput", self.handle, counter, key=field)
         if isinstance(kib_per_s, Missing):
             return kib_per_s
         return float(kib_per_s * _KIB)
@@ -206,7 +206,8 @@ class NvmlGpu:
         if not self._slices.enabled:
             rates = self._calls.read("nvmlDeviceGetUtilizationRates", self.handle)
             if isinstance(rates, Missing):
-                busy = memory_busy = rates
+                busy = rates
+                memory_busy = rates
             else:
                 busy = rates.gpu / 100.0
                 memory_busy = rates.memory / 100.0
@@ -221,10 +222,13 @@ class NvmlGpu:
         drop_implausible(values)
 
     def _drop_what_unified_memory_lacks(self) -> None:
-        """GB10 and its kin report a memory utilisation stuck at 0 and a PCIe link that is none."""
+        """Put the reason in the place of figures that GB10 and its kin report, and do not have.
+
+        Their memory utilisation is stuck at 0, and their PCIe link is none.
+        """
         if self._values["memory_busy_ratio"] == 0.0:
             self._values["memory_busy_ratio"] = _UNIFIED
-        self._values.update(dict.fromkeys(_LINK, _UNIFIED))
+        self._values.update(dict.fromkeys(_PCIE_LINK_FIELDS, _UNIFIED))
 
     def _read_slow(self, now_s: float) -> None:
         """Read slices, processes and what else changes within seconds."""
@@ -256,7 +260,7 @@ class NvmlGpu:
             self._energy_due_s = self._next_due_s(self._energy_due_s, now_s, _FIRST_ENERGY_S, period_s)
 
     def _begin_anew(self) -> None:
-        """With MIG on or off other calls work than before."""
+        """Ask for everything again: with MIG on, other calls work than with MIG off."""
         self._calls.forget()
         self._slow_fields.forget()
         self._minute_fields.forget()
@@ -471,11 +475,13 @@ class Processes:
         return tuple(rows)
 
     def _listed_processes(self) -> dict[int, tuple[str, Reading]]:
-        """By pid: the kind of the first list that has the process, and its memory by the first list that tells it."""
+        """Pid -> type of the process by the first list that has it, and its memory by the first list that tells it."""
         processes: dict[int, tuple[str, Reading]] = {}
         for kind in _TYPES:
             for record in self._records(kind):
-                vram: Reading = NOT_SUPPORTED if record.usedGpuMemory is None else float(record.usedGpuMemory)
+                vram: Reading = NOT_SUPPORTED
+                if record.usedGpuMemory is not None:
+                    vram = float(record.usedGpuMemory)
                 known_type, known_vram = processes.get(record.pid, (_TYPES[kind], NOT_SUPPORTED))
                 if isinstance(known_vram, Missing):
                     processes[record.pid] = (known_type, vram)
@@ -483,7 +489,7 @@ class Processes:
 
     def _records(self, kind: str) -> Any:
         """The driver's list. A call that fails says nothing about the processes: the last list stands for a while."""
-        records = self._calls.first_supported(self._handle, _LISTS[kind])
+        records = self._calls.first_supported(self._handle, _LIST_CALLS[kind])
         now_s = self._calls.now_s
         if not isinstance(records, Missing):
             self._last_lists[kind] = (now_s, records)
@@ -502,15 +508,19 @@ def _biggest_first(process: GpuProcess) -> tuple[float, int]:
 
 
 def _sm_shares(calls: Calls, handle: Any, window_s: float) -> dict[int, float] | Missing:
-    """SM share by pid, or why there is none. The driver's list also holds processes that are gone and values above
-    100 %: both are noise."""
+    """Pid -> SM share, or why there is none.
+
+    The driver's list also holds processes that are gone and values above 100 %: both are noise.
+    """
     since_us = int((time.time() - window_s) * 1e6)
     samples = calls.read("nvmlDeviceGetProcessUtilization", handle, since_us)
     if isinstance(samples, Missing):
         # NVML fails where no process has a sample: the call itself works.
         return {} if samples.reason is Reason.ERROR else samples
     newest: dict[int, tuple[int, float]] = {}
+    """Pid -> time stamp and share of its newest sample."""
     for sample in samples:
-        if sample.smUtil <= 100 and sample.timeStamp > max(since_us, newest.get(sample.pid, (0, 0.0))[0]):
+        last_us, _ = newest.get(sample.pid, (since_us, 0.0))
+        if sample.smUtil <= 100 and sample.timeStamp > last_us:
             newest[sample.pid] = (sample.timeStamp, sample.smUtil / 100.0)
     return {pid: share for pid, (_, share) in newest.items()}

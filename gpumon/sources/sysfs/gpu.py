@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from gpumon.readings.frame import GPU_FIGURES, GpuProcess, GpuReading, XidEvent
 from gpumon.readings.missing import NOT_IN_SYSFS, NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.text import clean
-from gpumon.sources.driver.bounds import Energy, drop_implausible
+from gpumon.sources.driver.bounds import EnergyCheck, drop_implausible
 from gpumon.sources.driver.calls import Calls
 from gpumon.sources.driver.fleet import Pcie
 from gpumon.sources.driver.names import ProcessNames
@@ -66,7 +66,7 @@ class SysfsGpu:
         self._clients = clients
         self._root = root
         self._names = ProcessNames()
-        self._energy = Energy()
+        self._energy = EnergyCheck()
         self._name = ""
         self._values: dict[str, Any] = {"energy_j": NOT_SUPPORTED, "power_limit_w": NOT_SUPPORTED}
         self._slow_due_s = 0.0
