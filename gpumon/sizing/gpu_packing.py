@@ -252,10 +252,11 @@ def _pivot(inverse: list[list[float]], shares: list[float], entering: Sequence[f
 
 
 def _fitting_number(kind: SlotKind, count: int, memory: int, busy_time: int) -> int:
-    """How many of `count` instances fit what is left of a GPU."""
-    by_memory = min(count, memory // kind.memory)
-    if kind.busy_time:
-        return min(by_memory, busy_time // kind.busy_time)
+    """How many of `count` instances fit into this memory and time of a GPU."""
+    kind_memory, kind_time, _ = kind
+    by_memory = min(count, memory // kind_memory)
+    if kind_time:
+        return min(by_memory, busy_time // kind_time)
     return by_memory
 
 
@@ -263,38 +264,43 @@ def _best_content(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: 
     """The content that is worth most at these prices: searched depth first, bounded by the value of the room left."""
     order = _sort_by_value(kinds, counts, prices)
     per_memory, per_time = _values_per_room(kinds, order, prices)
-    best = _ValuedContent((), 0.0, is_proven=True)
+    best_content: SlotContent = ()
+    best_value = 0.0
     tried = 0
 
     def search(position: int, memory_left: int, time_left: int, value: float, content: SlotContent) -> None:
         """Try all numbers of the kind at `position` of the order, the largest first, beside `content`."""
-        nonlocal best, tried
+        nonlocal best_content, best_value, tried
         tried += 1
-        if value > best.value + _ROUNDING:
-            best = best._replace(content=content, value=value)
+        if value > best_value + _ROUNDING:
+            best_content = content
+            best_value = value
         if position == len(order):
             return
         kind = order[position]
-        size = kinds[kind]
-        for number in range(_fitting_number(size, counts[kind], memory_left, time_left), -1, -1):
+        price = prices[kind]
+        memory, busy_time, _ = kinds[kind]
+        most_per_memory = per_memory[position + 1]
+        most_per_time = per_time[position + 1]
+        for number in range(_fitting_number(kinds[kind], counts[kind], memory_left, time_left), -1, -1):
             if tried > _MOST_CONTENTS:
                 return
-            next_memory = memory_left - number * size.memory
-            next_time = time_left - number * size.busy_time
-            next_value = value + number * prices[kind]
+            next_memory = memory_left - number * memory
+            next_time = time_left - number * busy_time
+            next_value = value + number * price
             by_time = math.inf  # not a product: infinity times no time left is not a number
-            if per_time[position + 1] < math.inf:
-                by_time = per_time[position + 1] * next_time
-            most_more = min(per_memory[position + 1] * next_memory, by_time)
-            is_better = number > 0 and next_value > best.value + _ROUNDING
-            if is_better or next_value + most_more > best.value + _ROUNDING:
+            if most_per_time < math.inf:
+                by_time = most_per_time * next_time
+            most_more = min(most_per_memory * next_memory, by_time)
+            is_better = number > 0 and next_value > best_value + _ROUNDING
+            if is_better or next_value + most_more > best_value + _ROUNDING:
                 next_content = content
                 if number:
                     next_content = (*content, (kind, number))
                 search(position + 1, next_memory, next_time, next_value, next_content)
 
     search(0, CAPACITY, CAPACITY, 0.0, ())
-    return best._replace(is_proven=tried <= _MOST_CONTENTS)
+    return _ValuedContent(best_content, best_value, is_proven=tried <= _MOST_CONTENTS)
 
 
 def _sort_by_value(kinds: Sequence[SlotKind], counts: Mapping[int, int], prices: Mapping[int, float]) -> list[int]:
