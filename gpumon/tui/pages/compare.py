@@ -31,32 +31,36 @@ from gpumon.triage.render import LIMIT_NAMES, verdict_text
 from gpumon.tui.control import Timeline
 from gpumon.tui.detail.things import ShownKey
 from gpumon.tui.fold import folded
-from gpumon.tui.line import Piece, Row
+from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import LEVEL_MARKS
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
-_CALM_S: Final = 0.3
-"""Seconds for which the moment must stand before it is compared: whoever goes through time asks for many."""
-_REST: Final = 9.0
-"""Times as long as a comparison took, the next one of the present waits: it takes a tenth of the time at most."""
-_NAME: Final = 17
-_FIGURE: Final = 9
-_CHANGE: Final = 12
+_STILL_S: Final = 0.3
+"""Seconds for which a moment must be shown before it is compared: whoever goes through time passes many."""
+_WAIT_FACTOR: Final = 9.0
+"""The next comparison of the present waits so many times as long as the last one took: a tenth of the time at most."""
+_NAME_CELLS: Final = 17
+_FIGURE_CELLS: Final = 11
+_CHANGE_CELLS: Final = 12
 _WIDE: Final = 118
-"""Columns from which settings and verdicts stand beside the figures."""
-_GAP: Final = 3
-_TABLE: Final = 1 + _NAME + 3 * (_FIGURE + 2) + _CHANGE
-"""Columns of the table of figures."""
+"""Cells of a screen from which settings and verdicts stand beside the figures."""
+_GAP_CELLS: Final = 3
+_TABLE_CELLS: Final = 1 + _NAME_CELLS + 3 * _FIGURE_CELLS + _CHANGE_CELLS
+"""Cells of the table of figures: name, then, now, change, noise."""
+_LEAST_TEXT_CELLS: Final = 20
+"""Cells that a text gets however narrow the screen is."""
+_LONGEST_VERDICT: Final = 300
+"""Characters of the text of a verdict."""
 
 
 class ComparePage(Pane):
-    """Shows one thing at a time. Compares once it is asked to, and again where another moment is shown.
+    """Shows how one thing differs from what it was at the marked moment.
 
-    A moment of the past must stand for that; the present is compared with each tick, or less often where
-    that costs much.
+    It compares when it is opened, and again whenever another moment is shown: one of the past once it has been shown
+    for a while, the present with each tick, or less often where a comparison takes long.
     """
 
     ZOOMS: ClassVar[bool] = False
@@ -66,13 +70,15 @@ class ComparePage(Pane):
         self._thing: ShownKey = ("", "")
         self._timeline: Timeline | None = None
         self._marked_s = 0.0
+        """The marked moment (Unix time)."""
         self._now_s = 0.0
-        """The moment that was compared last, or is being compared."""
+        """The moment (Unix time) that was compared last, or is being compared."""
         self._answer: BeforeAfter | None = None
         self._fault = ""
+        """Why the last comparison failed; empty where it did not."""
         self._is_comparing = False
         self._took_s = 0.0
-        """Time that the last comparison took, if it went on from one before or failed."""
+        """Seconds that the last comparison took. 0 after the first one, which reads the past and takes longest."""
 
     def look_at(self, thing: ShownKey) -> None:
         """Show another thing: its kind (host, engine, gpu) and its key."""
@@ -80,7 +86,7 @@ class ComparePage(Pane):
         self._top = 0
 
     def compare(self, timeline: Timeline, marked_s: float) -> None:
-        """Compare what is shown with the moment that was marked."""
+        """Compare what is shown with the marked moment `marked_s` (Unix time), now and whenever it changes."""
         self._timeline = timeline
         self._marked_s = marked_s
         self._answer = None
@@ -89,7 +95,7 @@ class ComparePage(Pane):
         self.update()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Another moment is compared anew; what is kept for that is let go of once the page is closed."""
+        """Show a snapshot, and compare its moment; once the page is closed, let go of what is kept for comparing."""
         super().show(snapshot)
         if self._timeline is None:
             return
@@ -97,26 +103,27 @@ class ComparePage(Pane):
             self._timeline.end_comparing()
             self._timeline = None
         elif self.past and snapshot.wall_s != self._now_s:
-            self._compare_soon(_CALM_S)
+            self._compare_soon(_STILL_S)
         elif not self.past and self._is_due(snapshot):
             self._compare_soon(0.0)
 
     def _is_due(self, snapshot: Snapshot) -> bool:
-        """Whether the present is compared again; its clock may have been set back."""
-        return not self._is_comparing and abs(snapshot.wall_s - self._now_s) > _REST * self._took_s
+        """Whether the present is to be compared again. The clock may have been set back: hence the absolute value."""
+        return not self._is_comparing and abs(snapshot.wall_s - self._now_s) > _WAIT_FACTOR * self._took_s
 
-    def _compare_soon(self, calm_s: float) -> None:
+    def _compare_soon(self, still_s: float) -> None:
+        """Compare the shown moment beside the screen, unless another one is asked for within `still_s` seconds."""
         if self.snapshot is None or self._timeline is None:
             return
         self._now_s = self.snapshot.wall_s
-        work: WorkType[None] = partial(self._compare, self._timeline, calm_s)
+        work: WorkType[None] = partial(self._compare, self._timeline, still_s)
         self.run_worker(work, group="compare", exclusive=True)
 
-    async def _compare(self, timeline: Timeline, calm_s: float) -> None:
-        """Compare once no other moment has been asked for."""
-        await asyncio.sleep(calm_s)
+    async def _compare(self, timeline: Timeline, still_s: float) -> None:
+        """Compare after `still_s` seconds: a newer request cancels this one while it waits."""
+        await asyncio.sleep(still_s)
         self._is_comparing = True
-        goes_on = self._answer is not None
+        is_first = self._answer is None
         begun_s = time.monotonic()
         try:
             self._answer = await timeline.compare(self._marked_s, self._now_s)
@@ -132,10 +139,10 @@ class ComparePage(Pane):
             self._fault = clean(f"this cannot be compared: {type(error).__name__}: {error}")
         finally:
             self._is_comparing = False
-        if goes_on or self._fault:
-            self._took_s = time.monotonic() - begun_s
-        else:
+        if is_first and not self._fault:
             self._took_s = 0.0
+        else:
+            self._took_s = time.monotonic() - begun_s
         self.update()
 
     def step_aside(self, step: int) -> bool:
@@ -143,53 +150,56 @@ class ComparePage(Pane):
         things = self._things()
         if len(things) < 2:
             return False
-        place = next((at for at, thing in enumerate(things) if _key_of(thing) == self._thing), 0)
-        self._thing = _key_of(things[(place + step) % len(things)])
+        self._thing = _key_of(things[(self._place(things) + step) % len(things)])
         self._top = 0
         self.update()
         return True
 
+    def _place(self, things: Sequence[ThingChange]) -> int:
+        """Place of the shown thing among all things: the first one, the host, where neither moment has it."""
+        for place, thing in enumerate(things):
+            if _key_of(thing) == self._thing:
+                return place
+        return 0
+
     def _things(self) -> Sequence[ThingChange]:
+        """The things that were compared, the host first; none before the first comparison."""
         if self._answer is None:
             return ()
         return self._answer.things
 
     def _shown_thing(self) -> ThingChange | None:
-        """The thing that is looked at; the host where neither side has it."""
+        """The thing that is looked at, compared; None before the first comparison."""
         things = self._things()
-        for thing in things:
-            if _key_of(thing) == self._thing:
-                return thing
-        if things:
-            return things[0]
-        return None
+        if not things:
+            return None
+        return things[self._place(things)]
 
     def title(self) -> str:
-        """Name of the thing."""
+        """The name on the rule, with that of the thing."""
         thing = self._shown_thing()
         if thing is None:
             return "then and now"
         return f"then and now: {_name_of(thing)}"
 
     def note(self) -> str:
-        """Which of the things it is."""
+        """The place of the thing among all things: `2/9`."""
         things = self._things()
         if len(things) < 2:
             return ""
-        place = next((at for at, thing in enumerate(things) if _key_of(thing) == self._thing), 0)
-        return f"{place + 1}/{len(things)}"
+        return f"{self._place(things) + 1}/{len(things)}"
 
     def head(self, width: int) -> Sequence[Row]:
-        """Both spans, and how the loads compare."""
+        """Both spans, how the loads compare, and what the change amounts to."""
         answer = self._answer
         thing = self._shown_thing()
         if answer is None or thing is None:
             return ()
         spans = f" then {_span_text(answer.before)}   now {_span_text(answer.after)}"
-        tone = "text" if thing.is_comparable else "warn"
         rows: list[Row] = [((cut(spans, width), "strong"),)]
         load = load_text(thing)
         if load:
+            tone = "text" if thing.is_comparable else "warn"
             rows.append(((cut(f" {load}", width), tone),))
         effect = effect_text(thing)
         if effect:
@@ -206,30 +216,32 @@ class ComparePage(Pane):
             return (((" comparing …", "muted"),),)
         figures = _figure_rows(thing)
         if width < _WIDE:
-            return [*_settings(answer, thing, width), (), *figures, *_verdicts(answer, thing, width)]
-        beside = width - _TABLE - _GAP
-        other = [*_settings(answer, thing, beside), *_verdicts(answer, thing, beside)]
-        return [_joined(one, two) for one, two in zip_longest(figures, other, fillvalue=())]
+            return [*_setting_rows(answer, thing, width), (), *figures, *_verdicts_rows(answer, thing, width)]
+        room = width - _TABLE_CELLS - _GAP_CELLS
+        texts = [*_setting_rows(answer, thing, room), *_verdicts_rows(answer, thing, room)]
+        return [_side_by_side(figure, text) for figure, text in zip_longest(figures, texts, fillvalue=())]
 
 
-def _joined(one: Row, other: Row) -> Row:
-    """Two rows side by side."""
-    used = sum(cells(text) for text, _ in one)
-    return (*one, (" " * (_TABLE + _GAP - used), "text"), *other)
+def _side_by_side(figure: Row, text: Row) -> Row:
+    """A row of the table of figures, filled up to its width, with a row of text beside it."""
+    used = sum(cells(piece) for piece, _ in figure)
+    return (*figure, (" " * (_TABLE_CELLS + _GAP_CELLS - used), "text"), *text)
 
 
 def _key_of(thing: ThingChange) -> ShownKey:
+    """Kind and key of a compared thing."""
     return thing.kind.value, thing.key
 
 
 def _name_of(thing: ThingChange) -> str:
+    """Name of a compared thing: `engine vllm:8000`, `gpu 3`, or that of the host."""
     if thing.kind is Kind.ENGINE:
         return f"engine {thing.name}"
     return thing.name
 
 
 def _span_text(span: ComparedSpan) -> str:
-    """`03:05:00-03:10:00`."""
+    """A span on the local clock: `03:05:00-03:10:00`."""
     begin = clock(wall_of(span.begin))
     end = clock(wall_of(span.end))
     return f"{begin}-{end}"
@@ -237,9 +249,14 @@ def _span_text(span: ComparedSpan) -> str:
 
 def _figure_rows(thing: ThingChange) -> list[Row]:
     """The table of figures."""
-    head = [left("", _NAME), *(right(title, _FIGURE + 2) for title in ("then", "now"))]
-    head += [right("change", _CHANGE), right("noise", _FIGURE + 2)]
-    rows: list[Row] = [((" " + "".join(head), "muted"),)]
+    titles = (
+        left("", _NAME_CELLS),
+        right("then", _FIGURE_CELLS),
+        right("now", _FIGURE_CELLS),
+        right("change", _CHANGE_CELLS),
+        right("noise", _FIGURE_CELLS),
+    )
+    rows: list[Row] = [((" " + "".join(titles), "muted"),)]
     for figure in thing.figures:
         if is_shown(figure):
             rows.append(_figure_row(figure))
@@ -248,81 +265,88 @@ def _figure_rows(thing: ThingChange) -> list[Row]:
 
 def _figure_row(figure: FigureChange) -> Row:
     """One figure; what changed stands out, by its tone as by its words."""
-    before = right(amount_text(figure.unit, figure.before), _FIGURE + 2)
-    after = right(amount_text(figure.unit, figure.after), _FIGURE + 2)
-    noise = right(amount_text(figure.unit, figure.noise), _FIGURE + 2)
+    before = amount_text(figure.unit, figure.before)
+    after = amount_text(figure.unit, figure.after)
+    noise = amount_text(figure.unit, figure.noise)
+    after_tone = "text"
+    if figure.judgement is Judgement.CHANGED:
+        after_tone = "strong"
     return (
-        (" " + left(figure_name(figure), _NAME), "text"),
-        (before, "text"),
-        (after, "strong" if figure.judgement is Judgement.CHANGED else "text"),
-        (right(difference_text(figure), _CHANGE), _tone_of(figure)),
-        (noise, "muted"),
+        (" " + left(figure_name(figure), _NAME_CELLS), "text"),
+        (right(before, _FIGURE_CELLS), "text"),
+        (right(after, _FIGURE_CELLS), after_tone),
+        (right(difference_text(figure), _CHANGE_CELLS), _change_tone(figure)),
+        (right(noise, _FIGURE_CELLS), "muted"),
     )
 
 
-def _tone_of(figure: FigureChange) -> str:
+def _change_tone(figure: FigureChange) -> str:
+    """Tone of a difference: whether it is one beyond the noise, and for better or worse."""
     if figure.judgement is not Judgement.CHANGED:
         return "muted"
-    better = is_better(figure)
-    if better is None:
+    improved = is_better(figure)
+    if improved is None:
         return "strong"
-    if better:
+    if improved:
         return "ok"
     return "warn"
 
 
-def _settings(answer: BeforeAfter, thing: ThingChange, width: int) -> list[Row]:
+def _setting_rows(answer: BeforeAfter, thing: ThingChange, width: int) -> list[Row]:
     """Settings of the thing that differ; on the page of the host, those of all things."""
     texts = []
     for other in answer.things:
         if other is thing:
-            texts += [fact_text(change, _at) for change in other.changes]
+            texts += [fact_text(change, _time_text) for change in other.changes]
         elif thing.kind is Kind.HOST:
-            texts += [f"{_name_of(other)}: {fact_text(change, _at)}" for change in other.changes]
+            texts += [f"{_name_of(other)}: {fact_text(change, _time_text)}" for change in other.changes]
     rows: list[Row] = [((" set differently", "strong"),)]
     if not texts:
         return [*rows, ((f"   {NOTHING_DIFFERS}", "muted"),)]
     for text in texts:
-        for place, line in enumerate(folded(text, max(20, width - 5))):
-            rows.append(((f"   {line}" if place == 0 else f"     {line}", "text"),))
+        first, *others = folded(text, max(_LEAST_TEXT_CELLS, width - 5))
+        rows.append(((f"   {first}", "text"),))
+        for line in others:
+            rows.append(((f"     {line}", "text"),))
     return rows
 
 
-def _at(unix_s: str) -> str:
+def _time_text(unix_s: str) -> str:
+    """A Unix time, which a fact has as text, on the local clock: `at 03:05:00`."""
     return f"at {clock(float(unix_s))}"
 
 
-def _verdicts(answer: BeforeAfter, thing: ThingChange, width: int) -> list[Row]:
-    """Verdicts on the thing in either span; of the host all."""
+def _verdicts_rows(answer: BeforeAfter, thing: ThingChange, width: int) -> list[Row]:
+    """Verdicts on the thing in either span; on the page of the host, all verdicts with what they are about."""
+    is_host = thing.kind is Kind.HOST
     rows: list[Row] = []
     for change in answer.verdicts:
         verdict = change.verdict
-        if thing.kind is Kind.HOST or (verdict.kind, verdict.key) == (thing.kind, thing.key):
-            rows += _verdict_rows(change, width, scoped=thing.kind is Kind.HOST)
+        if is_host or (verdict.kind, verdict.key) == (thing.kind, thing.key):
+            rows += _verdict_rows(change, width, with_scope=is_host)
     if rows:
         return [(), ((" verdicts: share of then and now in which they stood", "strong"),), *rows]
     return []
 
 
-def _verdict_rows(change: VerdictChange, width: int, *, scoped: bool) -> list[Row]:
-    """A verdict with its shares, over as many lines as it needs."""
+def _verdict_rows(change: VerdictChange, width: int, *, with_scope: bool) -> list[Row]:
+    """A verdict with the shares of both spans in which it stood, over as many lines as it needs."""
     verdict = change.verdict
-    shares = f" {_share(change.before_ratio):>4} {_share(change.after_ratio):>4} "
-    scope = f"{verdict.scope} " if scoped else ""
-    text = f"{scope}{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict, clock)}"
+    shares = f" {_share_text(change.before_ratio):>4} {_share_text(change.after_ratio):>4} "
+    text = f"{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict, clock)}"
+    if with_scope:
+        text = f"{verdict.scope} {text}"
     glyph, tone, _ = LEVEL_MARKS[change.level]
-    first: Piece = (glyph, tone)
     indent = cells(shares) + cells(glyph) + 1
-    rows: list[Row] = []
-    for line in folded(clean(text, 300), max(20, width - indent - 1)):
-        if rows:
-            rows.append(((" " * indent + line, "text"),))
-        else:
-            rows.append(((shares, "text"), first, (f" {line}", "text")))
+    first, *others = folded(clean(text, _LONGEST_VERDICT), max(_LEAST_TEXT_CELLS, width - indent - 1))
+    rows: list[Row] = [((shares, "text"), (glyph, tone), (f" {first}", "text"))]
+    for line in others:
+        rows.append(((" " * indent + line, "text"),))
     return rows
 
 
-def _share(ratio: float) -> str:
+def _share_text(ratio: float) -> str:
+    """A share of a span in whole percent: at least `1%`, or `-` for none of it."""
     if ratio <= 0.0:
         return "-"
     return f"{max(1.0, ratio * 100):.0f}%"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final, NamedTuple
 
 from gpumon.efficiency.service import Service
 from gpumon.readings.format import cells, cut
@@ -11,7 +11,7 @@ from gpumon.readings.history import History
 from gpumon.readings.snapshot import Engine, Gpu, Snapshot, Verdict
 from gpumon.tui.charts.grid import Style
 from gpumon.tui.detail import verdict
-from gpumon.tui.detail.blocks import Heights, Section, is_at_place, lay_out
+from gpumon.tui.detail.blocks import TWO_COLUMNS_WIDTH, Heights, Section, is_at_place, lay_out
 from gpumon.tui.detail.gpu import ThrottleWatch
 from gpumon.tui.detail.sections import sections_of
 from gpumon.tui.detail.state import Topic, head_lines, trouble_sections
@@ -24,9 +24,19 @@ from gpumon.tui.services import service_shown
 from gpumon.tui.view import View
 from gpumon.tui.widgets.pane import Pane
 
-_NOTHING: ShownKey = ("", "")
-_ROOFLINE_LINES = 28
+_NO_THING: Final[ShownKey] = ("", "")
+_ROOFLINE_LINES: Final = 28
 """Lines of the roofline on an engine's page."""
+_TROUBLE_WIDTH: Final = TWO_COLUMNS_WIDTH - 1
+"""Most cells of the sections on what is wrong: in one column, as they are read from top to bottom."""
+
+
+class _Layout(NamedTuple):
+    """The lines of a snapshot for one width."""
+
+    snapshot: Snapshot
+    width: int
+    rows: list[Row]
 
 
 class DetailPage(Pane):
@@ -36,26 +46,30 @@ class DetailPage(Pane):
 
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
-        self._topic = Topic(_NOTHING, None, None, 0.0, 0.0)
+        self._topic = _empty_topic(_NO_THING)
         self._watch: ThrottleWatch | None = None
-        self._name = ""
-        """Its title, as it was there last."""
+        """How long the GPU was throttled while the page was open."""
+        self._title = ""
+        """Title of the thing as it was when it was there last."""
         self._history: History | None = None
         self._charts = verdict.EvidenceCharts()
         self._keys_in: Callable[[str], Sequence[str]] = lambda _: ()
+        """The keys of all things of a kind, as their list shows them."""
         self._trail: list[ShownKey] = []
         """Things shown before, for the way back."""
-        self._laid_out: tuple[Snapshot | None, int, list[Row]] = (None, 0, [])
+        self._layout: _Layout | None = None
+        """The lines as they were laid out last; None once they do not hold any more."""
         self._place = ""
         """The figure or section that the page was opened at."""
         self._goes_to_place = False
-        """Whether it has to come into view at the next paint."""
-        self._heights: tuple[int, Heights] = (0, {})
-        """For one width: lines that the entries took so far."""
+        """Whether that has to come into view at the next paint."""
+        self._heights: Heights = {}
+        """Most lines that the entries took so far, for the width `_heights_width`."""
+        self._heights_width = 0
 
     @property
     def thing(self) -> ShownKey:
-        """The thing shown."""
+        """Kind and key of the thing shown."""
         return self._topic.key
 
     def look_at(self, thing: ShownKey, keys_in: Callable[[str], Sequence[str]] = lambda _: ()) -> None:
@@ -66,102 +80,109 @@ class DetailPage(Pane):
         self._keys_in = keys_in
         if not self.display:
             self._trail = []
-        elif self._topic.key not in (_NOTHING, thing):
-            self._trail = _way(_way(self._trail, self._topic.key), thing)[:-1]
+        elif self._topic.key not in (_NO_THING, thing):
+            trail = _extend_trail(self._trail, self._topic.key)
+            self._trail = _extend_trail(trail, thing)[:-1]  # the thing itself is not on the way back to others
         self._turn_to(thing)
 
     def read_from(self, history: History) -> None:
-        """Charts of other series."""
+        """Take the charts from other series."""
         self._history = history
-        self._laid_out = (None, 0, [])
+        self._layout = None
 
     def prepare_for_jump(self) -> None:
-        """Carry nothing over: the snapshots seen before may be later than those that come."""
-        self._topic = Topic(self._topic.key, None, None, 0.0, 0.0)
+        """Keep no figures of the thing: the snapshots seen before may be later than those that come."""
+        self._topic = _empty_topic(self._topic.key)
         self._watch = None
 
     def _turn_to(self, thing: ShownKey) -> None:
-        self._topic = Topic(thing, None, None, 0.0, 0.0)
+        """Show another thing from its top, without anything of the one before."""
+        self._topic = _empty_topic(thing)
         self._watch = None
         self._place = ""
-        self._name = ""
-        self._heights = (0, {})
+        self._title = ""
+        self._heights = {}
         self._top = 0
         if self.snapshot is not None:
             self._follow(self.snapshot)
         self.update()
 
     def show(self, snapshot: Snapshot) -> None:
-        """Follow the thing while it is looked at."""
+        """Show a snapshot; a page that is not open does not follow its thing."""
         if self.display:
             self._follow(snapshot)
         super().show(snapshot)
 
     def _follow(self, snapshot: Snapshot) -> None:
         """Take the thing as a snapshot has it; figures that it has no longer stay, with their time."""
-        self._laid_out = (None, 0, [])
-        before = self._topic
-        now = things_of_kind(snapshot, before.key[0]).get(before.key[1])
-        if now is None:
-            self._topic = before._replace(now=None, gone_wall_s=before.gone_wall_s or snapshot.wall_s)
+        self._layout = None
+        topic = self._topic
+        kind, key = topic.key
+        thing = things_of_kind(snapshot, kind).get(key)
+        if thing is None:
+            self._topic = topic._replace(now=None, gone_wall_s=topic.gone_wall_s or snapshot.wall_s)
             return
-        if is_blank(now) and before.figures is not None and not is_blank(before.figures):
-            self._topic = before._replace(now=now, gone_wall_s=0.0)
+        if is_blank(thing) and topic.figures is not None and not is_blank(topic.figures):
+            self._topic = topic._replace(now=thing, gone_wall_s=0.0)
             return
         age_s = 0.0
-        if isinstance(now, Gpu | Engine):
-            age_s = now.age_s
-        self._topic = Topic(before.key, now, now, snapshot.wall_s - age_s, 0.0)
-        if isinstance(now, Gpu) and not is_blank(now):
+        if isinstance(thing, Gpu | Engine):
+            age_s = thing.age_s
+        figures_wall_s = snapshot.wall_s - age_s
+        self._topic = Topic(topic.key, now=thing, figures=thing, figures_wall_s=figures_wall_s, gone_wall_s=0.0)
+        if isinstance(thing, Gpu) and not is_blank(thing):
             if self._watch is None:
-                self._watch = ThrottleWatch(now.throttle_s)
-            self._watch = self._watch.follow(now.throttle_s, self._topic.figures_wall_s)
+                self._watch = ThrottleWatch(thing.throttle_s)
+            self._watch = self._watch.follow(thing.throttle_s, figures_wall_s)
 
     def forget(self) -> None:
-        """Units or levels are others now."""
-        self._laid_out = (None, 0, [])
+        """Lay the page out anew, as its units or levels are others now."""
+        self._layout = None
         super().forget()
 
     def title(self) -> str:
         """Name of the thing shown."""
         thing = self._topic.now or self._topic.figures
-        if thing is not None or not self._name:
-            self._name = page_title(self._topic.key, thing)
-        return self._name
+        if thing is not None or not self._title:
+            self._title = page_title(self._topic.key, thing)
+        return self._title
 
     def note(self) -> str:
-        """Which of its list it is, and where Enter goes."""
+        """The place of the thing in its list (`3/8`), and where Enter goes."""
         if self.snapshot is None:
             return ""
-        names = self._names(self.snapshot)
+        keys = self._listed_keys(self.snapshot)
+        _, key = self._topic.key
         parts = []
-        if self._topic.key[1] in names and len(names) > 1:
-            parts.append(f"{names.index(self._topic.key[1]) + 1}/{len(names)}")
-        name = self._link()
+        if key in keys and len(keys) > 1:
+            parts.append(f"{keys.index(key) + 1}/{len(keys)}")
+        name = self._link_name()
         if name:
             parts.append(f"{self.view.keymap.first('open')}: {name}")
         return " · ".join(parts)
 
-    def _link(self) -> str:
+    def _link_name(self) -> str:
         """Name of the page that Enter goes on to: `gpu 3`, `engine vllm:8000`; empty where there is none."""
-        other = self.open()
-        if other is None or self.snapshot is None:
+        link = self.open()
+        if link is None or self.snapshot is None:
             return ""
-        return page_title(other, things_of_kind(self.snapshot, other[0]).get(other[1])).partition(" · ")[0]
+        kind, key = link
+        thing = things_of_kind(self.snapshot, kind).get(key)
+        return page_title(link, thing).partition(" · ")[0]
 
     @property
     def opens_here(self) -> bool:
-        """Whether the match that a search is at is the name of the page which Enter goes on to."""
-        return not self.search.text or self.search.stands_on(self._link().removeprefix("engine "))
+        """Whether Enter goes on to another page: while a search is open only where its match names that page."""
+        return not self.search.text or self.search.stands_on(self._link_name().removeprefix("engine "))
 
     def open(self) -> ShownKey | None:
-        """Enter goes on to what it runs on, or what runs on it."""
+        """The page that Enter goes on to: what the thing runs on, or what runs on it."""
         if self.snapshot is None:
             return None
         return linked_page(self.snapshot, self._topic.now or self._topic.figures)
 
     def back(self) -> bool:
-        """Back to what was looked at before."""
+        """Go back to the thing that was looked at before; returns whether there is one."""
         if not self._trail:
             return False
         self._turn_to(self._trail.pop())
@@ -177,83 +198,92 @@ class DetailPage(Pane):
         """The lines in view, with the one that the page was opened at marked."""
         if not self._place:
             return super().in_view(width, room)
-        line = next((place for place, row in enumerate(self.body(width, room)) if is_at_place(row, self._place)), -1)
-        if self._goes_to_place and line >= 0:
+        line = self._line_of_place(width, room)
+        if line is None:
+            return super().in_view(width, room)
+        if self._goes_to_place:
             self._goes_to_place = False
-            self._top = max(0, line - 1)
+            self._top = max(0, line - 1)  # the line above it shows that there is more
         rows, total = super().in_view(width, room)
-        place = line - self._top
-        if line >= 0 and 0 <= place < len(rows):
-            rows = [*rows[:place], selected_row(rows[place]), *rows[place + 1 :]]
+        line_in_view = line - self._top
+        if 0 <= line_in_view < len(rows):
+            rows = [*rows[:line_in_view], selected_row(rows[line_in_view]), *rows[line_in_view + 1 :]]
         return rows, total
+
+    def _line_of_place(self, width: int, room: int) -> int | None:
+        """Number of the line that the page was opened at; None where it was opened at its top or has no such line."""
+        if not self._place:
+            return None
+        for line, row in enumerate(self.body(width, room)):
+            if is_at_place(row, self._place):
+                return line
+        return None
 
     def step_aside(self, step: int) -> bool:
         """Go to the next (1) or previous (-1) thing of the same list; returns whether there is another one."""
         if self.snapshot is None:
             return False
         kind, key = self._topic.key
-        names = self._names(self.snapshot)
-        if not [name for name in names if name != key]:
+        keys = self._listed_keys(self.snapshot)
+        if all(other == key for other in keys):
             return False
-        if key in names:
-            place = names.index(key) + step
-        else:
-            place = 0
-        self._turn_to((kind, names[place % len(names)]))
+        place = 0
+        if key in keys:
+            place = keys.index(key) + step
+        self._turn_to((kind, keys[place % len(keys)]))
         return True
 
-    def _names(self, snapshot: Snapshot) -> Sequence[str]:
-        """The keys of its list as it is shown; of all things of its kind where the list leaves it out."""
+    def _listed_keys(self, snapshot: Snapshot) -> Sequence[str]:
+        """The keys of the thing's list as it is shown; all keys of its kind where that list leaves the thing out."""
         kind, key = self._topic.key
-        shown = self._keys_in(kind)
-        if key in shown:
-            return shown
+        keys = self._keys_in(kind)
+        if key in keys:
+            return keys
         return list(things_of_kind(snapshot, kind))
 
     def head(self, width: int) -> Sequence[Row]:
-        """State, age and since when."""
+        """State of the thing, age of its figures, and since when."""
         if self.snapshot is None:
             return ()
-        result = []
-        for row in head_lines(self._topic, self.snapshot, self.view.levels):
-            result.append(_within(row, width))
-        return result
+        rows = head_lines(self._topic, self.snapshot, self.view.levels)
+        return [_cut_row(row, width) for row in rows]
 
     def body(self, width: int, height: int) -> Sequence[Row]:
-        """All figures, set once per snapshot and width, and the charts of a verdict."""
-        snapshot, laid_width, rows = self._laid_out
-        if snapshot is None or snapshot is not self.snapshot or laid_width != width:
-            if self.snapshot is None:
-                return ()
-            rows = self._rows_of(self.snapshot, width)
-            self._laid_out = (self.snapshot, width, rows)
-        if isinstance(self._topic.figures, Verdict):
-            return [*rows, *self._evidence(width, height - len(rows))]
-        return rows
-
-    def _evidence(self, width: int, room: int) -> Sequence[Row]:
+        """All figures, laid out once per snapshot and width, and the charts of a verdict."""
         snapshot = self.snapshot
-        about = self._topic.figures
-        if self._history is None or snapshot is None or not isinstance(about, Verdict):
+        if snapshot is None:
+            return ()
+        layout = self._layout
+        if layout is None or layout.snapshot is not snapshot or layout.width != width:
+            layout = _Layout(snapshot, width, self._lay_out_rows(snapshot, width))
+            self._layout = layout
+        if isinstance(self._topic.figures, Verdict):
+            charts = self._evidence_charts(self._topic.figures, snapshot, width, height - len(layout.rows))
+            return [*layout.rows, *charts]
+        return layout.rows
+
+    def _evidence_charts(self, shown: Verdict, snapshot: Snapshot, width: int, room: int) -> Sequence[Row]:
+        """Charts of the figures that a verdict rests on, in about `room` lines."""
+        if self._history is None:
             return ()
         style = Style(self.view.config.screen.span_s, self.palette.glyphs, levels_in(self.view))
         place = verdict.ChartPlace(width, room, style)
-        return self._charts.rows(about, self._history, snapshot.wall_s, self.moment, place)
+        return self._charts.rows(shown, self._history, snapshot.wall_s, self.moment, place)
 
-    def _rows_of(self, snapshot: Snapshot, width: int) -> list[Row]:
-        wrong = trouble_sections(self._topic, snapshot, self.view.levels)
-        if wrong:
-            rows = lay_out(wrong, min(width, 139))
-        else:
-            rows = []
-        if rows:
+    def _lay_out_rows(self, snapshot: Snapshot, width: int) -> list[Row]:
+        """The lines of the page: what is wrong, all figures, the roofline."""
+        rows: list[Row] = []
+        troubles = trouble_sections(self._topic, snapshot, self.view.levels)
+        if troubles:
+            rows += lay_out(troubles, min(width, _TROUBLE_WIDTH))
             rows.append(())
-        if self._heights[0] != width:
-            self._heights = (width, {})
-        rows += lay_out(self._sections(snapshot), width, old=self._topic.old, heights=self._heights[1])
-        return rows + self._roofline(snapshot, width)
+        if self._heights_width != width:
+            self._heights = {}
+            self._heights_width = width
+        rows += lay_out(self._figure_sections(snapshot), width, old=self._topic.old, heights=self._heights)
+        return rows + self._roofline_rows(snapshot, width)
 
-    def _roofline(self, snapshot: Snapshot, width: int) -> list[Row]:
+    def _roofline_rows(self, snapshot: Snapshot, width: int) -> list[Row]:
         """The roofline of an engine that answers and generates tokens, where there is room for it."""
         from gpumon.tui.roofline import LEAST_ROOFLINE_WIDTH, roofline_rows
 
@@ -263,28 +293,34 @@ class DetailPage(Pane):
         if service_shown(thing) is not Service.GENERATION:
             return []
         size = (width, _ROOFLINE_LINES)
-        picture = roofline_rows([thing], self._history, snapshot.wall_s, size, self.palette.glyphs)
-        return [(), ((" roofline", "strong"),), *picture]
+        roofline = roofline_rows([thing], self._history, snapshot.wall_s, size, self.palette.glyphs)
+        return [(), ((" roofline", "strong"),), *roofline]
 
-    def _sections(self, snapshot: Snapshot) -> list[Section]:
+    def _figure_sections(self, snapshot: Snapshot) -> list[Section]:
+        """The sections of the thing with the newest figures that there are; none before it was seen."""
         thing = self._topic.figures
         if thing is None:
             return []
         return sections_of(thing, snapshot, self.view, watch=self._watch, history=self._history)
 
 
-def _way(trail: Sequence[ShownKey], thing: ShownKey) -> list[ShownKey]:
-    """The trail up to a thing: back to where it was looked at before, so that going round makes it no longer."""
+def _empty_topic(thing: ShownKey) -> Topic:
+    """A thing of which nothing was seen yet."""
+    return Topic(thing, now=None, figures=None, figures_wall_s=0.0, gone_wall_s=0.0)
+
+
+def _extend_trail(trail: Sequence[ShownKey], thing: ShownKey) -> list[ShownKey]:
+    """The trail with a thing at its end; cut behind it where it is on the trail, so that going round adds nothing."""
     if thing in trail:
         return [*trail[: trail.index(thing) + 1]]
     return [*trail, thing]
 
 
-def _within(row: Row, width: int) -> Row:
-    """The row in so many cells; what does not fit is cut."""
+def _cut_row(row: Row, width: int) -> Row:
+    """The row in at most `width` cells."""
     pieces: list[Piece] = []
     for text, tone in row:
-        shown = cut(text, width)
-        width -= cells(shown)
-        pieces.append((shown, tone))
+        short_text = cut(text, width)
+        width -= cells(short_text)
+        pieces.append((short_text, tone))
     return tuple(pieces)

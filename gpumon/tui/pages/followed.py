@@ -19,12 +19,12 @@ _POLL_S: Final = 1.0
 """Seconds between two looks at what was added."""
 
 
-class FollowedRead(Protocol):
-    """Result of a read, as every such page needs it."""
+class FollowedReading(Protocol):
+    """What was read of a log up to now, as every such page needs it."""
 
     @property
     def fault(self) -> str:
-        """Why it cannot be read; empty where it can."""
+        """Why the log cannot be read; empty where it can."""
 
     @property
     def command(self) -> str:
@@ -32,25 +32,25 @@ class FollowedRead(Protocol):
 
     @property
     def logs(self) -> int:
-        """How many logs the engine has."""
+        """Number of the engine's logs: standard output and standard error may be two."""
 
 
-ReadT = TypeVar("ReadT", bound=FollowedRead)
-ReadT_co = TypeVar("ReadT_co", bound=FollowedRead, covariant=True)
+ReadT = TypeVar("ReadT", bound=FollowedReading)
+ReadT_co = TypeVar("ReadT_co", bound=FollowedReading, covariant=True)
 
 
 class FollowedSource(Protocol[ReadT_co]):
-    """Something that is read on again and again."""
+    """A log that is read again and again, each time from where the last read ended."""
 
     async def read(self) -> ReadT_co | None:
-        """The newest result; None while an earlier read has not come back."""
+        """All that was read up to now; None while an earlier read has not come back."""
 
     def turn(self, step: int) -> None:
         """Read the next (1) or the previous (-1) of the engine's logs from now on."""
 
 
 class FollowedPage(Pane, Generic[ReadT]):
-    """Reads on while it is shown. Nothing of it stays once the page is closed."""
+    """Reads a log while it is shown. Nothing of it stays once the page is closed."""
 
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
@@ -63,16 +63,17 @@ class FollowedPage(Pane, Generic[ReadT]):
         self._engine_name = ""
         self._source: FollowedSource[ReadT] | None = None
         self._shown: ReadT | None = None
-        self._reading: FollowedSource[ReadT] | None = None
-        """Source of the unfinished read: one that hangs holds up no other."""
+        """The newest reading; None before the first."""
+        self._unfinished_source: FollowedSource[ReadT] | None = None
+        """Source whose read has not come back: it is not asked again, but another one is, even if this one hangs."""
 
     def look_at(self, name: str, source: FollowedSource[ReadT]) -> None:
-        """Show another engine's."""
+        """Show the log of another engine, from now on."""
         self._engine_name = clean(name)
         self._source = source
         self._shown = None
         self._top = 0
-        self.begin()
+        self.reset()
         self.search.begin("")
         self._read_soon()
         self.update()
@@ -81,25 +82,25 @@ class FollowedPage(Pane, Generic[ReadT]):
         """Forget what was read."""
         self._source = None
         self._shown = None
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
-        """Forget what was made of what was read."""
+    def reset(self) -> None:
+        """Forget the rows that were made of a log, and begin as a new page does."""
         raise NotImplementedError
 
-    def arrived(self, reading: ReadT) -> None:
-        """Take what was read by now, before it is painted."""
+    def take_reading(self, reading: ReadT) -> None:
+        """Prepare for painting what was read."""
 
-    def broken(self, fault: str) -> ReadT:
-        """The result that stands for a read that failed."""
+    def failed_reading(self, fault: str) -> ReadT:
+        """The reading that stands for a read that failed; `fault`: why."""
         raise NotImplementedError
 
     def run(self, command: str) -> None:
-        """One of the commands of the page."""
+        """Run a command of the page's own keys, by its id."""
         raise NotImplementedError
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
-        """The keys of the page itself."""
+        """Run the command of one of the page's own keys; returns whether the key has one."""
         command = keys_of_scope(self.view.keymap, self.SCOPE).get(key)
         if command is None:
             return False
@@ -107,34 +108,35 @@ class FollowedPage(Pane, Generic[ReadT]):
         return True
 
     def on_mount(self) -> None:
-        """Look what is added while the page is shown."""
+        """Look for new lines at intervals, while there is a log to read."""
         self.set_interval(_POLL_S, self._read_soon)
 
     def _read_soon(self) -> None:
+        """Read beside the screen, unless the last read of this source has not come back."""
         source = self._source
-        if source is None or source is self._reading:
+        if source is None or source is self._unfinished_source:
             return
-        self._reading = source
+        self._unfinished_source = source
         work: WorkType[None] = partial(self._read, source)
         self.run_worker(work, group="log")
 
     async def _read(self, source: FollowedSource[ReadT]) -> None:
-        """Read on; what comes of something that is not looked at any more is dropped."""
+        """Read and paint; what comes of a source that is not shown any more is dropped."""
         try:
             reading = await source.read()
         except Exception as error:  # whatever went wrong costs the log, not the screen
-            reading = self.broken(clean(f"the log cannot be read: {type(error).__name__}: {error}"))
+            reading = self.failed_reading(clean(f"the log cannot be read: {type(error).__name__}: {error}"))
         finally:
-            if source is self._reading:
-                self._reading = None
+            if source is self._unfinished_source:
+                self._unfinished_source = None
         if reading is None or source is not self._source:
             return
         self._shown = reading
-        self.arrived(reading)
+        self.take_reading(reading)
         self.update()
 
     def step_aside(self, step: int) -> bool:
-        """Another log of the same engine: standard error beside standard output."""
+        """Go to the next (1) or previous (-1) log of the same engine; returns whether it has another one."""
         if self._source is None or self._shown is None or self._shown.logs < 2:
             return False
         self._source.turn(step)
@@ -143,14 +145,14 @@ class FollowedPage(Pane, Generic[ReadT]):
 
 
 def place_row(place: str, remark: str, room: int) -> Row:
-    """The place of a log in so many cells, of a longer one its end, and a remark behind it."""
+    """The place of a log, cut at its beginning to `room` cells, and a remark behind it."""
     if cells(place) > room:
         place = f"…{place[1 - room :]}"  # the end of a path says most
     return ((f" {place}", "strong"), (f"  {remark}", "muted"))
 
 
-def fault_rows(reading: FollowedRead, width: int) -> list[Row]:
-    """Why nothing can be read, and the command that shows it."""
+def fault_rows(reading: FollowedReading, width: int) -> list[Row]:
+    """Why a log cannot be read, and the command that shows it all the same."""
     rows: list[Row] = list(wrap_line(reading.fault, width, "warn"))
     if reading.command:
         rows.append(())

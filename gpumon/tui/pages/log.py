@@ -13,10 +13,13 @@ from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 
-_FAR: Final = 1_000_000
+_END: Final = 1_000_000
+"""Number of a line beyond the end of any log: the view is moved back from there to the last lines."""
 _INDENT: Final = "  "
 """Before the rest of a line that is longer than the screen is wide."""
-_MASKED: Final = "prompts, answers, keys: ***"
+_LEAST_TEXT_CELLS: Final = 8
+"""Cells that a text gets however narrow the screen is."""
+_MASKED_NOTE: Final = "prompts, answers, keys: ***"
 _TONES: Final = {
     LogLevel.ERROR: "critical",
     LogLevel.WARNING: "warn",
@@ -31,35 +34,36 @@ class LogPage(FollowedPage[LogView]):
     SCOPE: ClassVar[str] = "log"
 
     def __init__(self, palette: Palette, view: View, say: Callable[[str], None]) -> None:
-        """`say`: shows a notice."""
+        """`say` shows a notice."""
         super().__init__(palette, view)
         self._say = say
         self._rows_of_log = LogRows()
-        self._error = -1
-        """Number of the error that was gone to last."""
+        self._error_place = -1
+        """Place among the log's errors of the one that was gone to last; -1 before the first."""
         self.follows = True
         """Whether the newest lines are in view, as they come."""
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Forget the rows, and follow the end again."""
         self._rows_of_log = LogRows()
-        self._error = -1
+        self._error_place = -1
         self.follows = True
 
-    def arrived(self, reading: LogView) -> None:
+    def take_reading(self, reading: LogView) -> None:
         """Make rows of new lines; the view stays on its lines while older ones go."""
-        self._top = max(0, self._top - self._rows_of_log.take(reading))
+        rows_gone = self._rows_of_log.take(reading)
+        self._top = max(0, self._top - rows_gone)
 
-    def broken(self, fault: str) -> LogView:
+    def failed_reading(self, fault: str) -> LogView:
         """A log that cannot be read."""
         return LogView(fault=fault)
 
     def title(self) -> str:
-        """Name of the engine."""
+        """The name on the rule: `log of engine vllm:8000`."""
         return f"log of {self._engine_name}"
 
     def note(self) -> str:
-        """Matches in the log, and whether it is followed."""
+        """Number of errors, keys for another log, and whether this one is followed."""
         key = self.view.keymap.first
         parts = []
         errors = self._rows_of_log.errors
@@ -74,11 +78,11 @@ class LogPage(FollowedPage[LogView]):
         return " · ".join(parts)
 
     def head(self, width: int) -> Sequence[Row]:
-        """Place of the log, and a note on its masked parts."""
+        """Place of the log, and a note on what is masked in it."""
         if self._shown is None or not self._shown.place:
             return ()
-        room = max(8, width - cells(_MASKED) - 3)
-        return (place_row(self._shown.place, _MASKED, room),)
+        room = max(_LEAST_TEXT_CELLS, width - cells(_MASKED_NOTE) - 3)
+        return (place_row(self._shown.place, _MASKED_NOTE, room),)
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """All lines, the longer ones over several rows; or why there are none."""
@@ -93,7 +97,7 @@ class LogPage(FollowedPage[LogView]):
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The lines in view: the last ones while the log is followed."""
         if self.follows:
-            self._top = _FAR
+            self._top = _END
         return super().in_view(width, room)
 
     def move(self, lines: int) -> None:
@@ -103,17 +107,18 @@ class LogPage(FollowedPage[LogView]):
         self.update()
 
     def find(self, text: str) -> None:
-        """Search, and stop following, so that the match stays in view."""
-        self.follows = self.follows and not text
+        """Search, and stop following, so that the match stays in view; an empty text ends the search."""
+        if text:
+            self.follows = False
         super().find(text)
 
     def step_match(self, by: int) -> None:
-        """The same for the other places."""
+        """Go to another match, and stop following, so that it stays in view."""
         self.follows = False
         super().step_match(by)
 
     def run(self, command: str) -> None:
-        """One of the commands of a log."""
+        """Run a command of the log page: follow or stop following, or go to an error."""
         if command == "log.follow":
             self.follows = not self.follows
         elif command == "log.error":
@@ -121,17 +126,17 @@ class LogPage(FollowedPage[LogView]):
         self.update()
 
     def _go_to_error(self) -> None:
-        """The first error; again: the next one, and after the last the first."""
+        """Go from the end of the log to its first error, then to the next one; after the last to the first again."""
         errors = self._rows_of_log.errors
         if not errors:
             self._say("no line of it is an error")
             return
         if self.follows:
-            self._error = 0
+            self._error_place = 0
         else:
-            self._error = (self._error + 1) % len(errors)
+            self._error_place = (self._error_place + 1) % len(errors)
         self.follows = False
-        self._top = errors[self._error]
+        self._top = errors[self._error_place]
 
 
 class LogRows:
@@ -139,54 +144,56 @@ class LogRows:
 
     def __init__(self) -> None:
         self.errors: list[int] = []
-        """Rows at which errors begin; those that follow one another, as the lines of a traceback, are one."""
-        self._line_cells = 0
+        """Numbers of the rows at which errors begin; error lines in a row, as those of a traceback, are one error."""
+        self._width = 0
+        """Cells that the rows were made for; 0 before the first painting."""
         self._view = LogView()
         self._rows: list[Row] = []
         self._heights: list[int] = []
-        """Rows of each line."""
-        self._first = 0
-        """Number of the first line that has rows, from the first one that was ever read on."""
+        """Number of rows of each line that has some."""
+        self._first_line = 0
+        """Number of the first line that has rows, counted from the first one that was ever read."""
         self._is_in_error = False
         """Whether the last line belongs to an error."""
 
     def take(self, view: LogView) -> int:
-        """Take what was read; returns how many rows at the beginning are gone."""
-        is_other = view.generation != self._view.generation
+        """Take a reading of the log; returns how many rows at the beginning are gone."""
+        is_other_log = view.generation != self._view.generation
         self._view = view
-        if is_other:
-            self._begin(self._line_cells)
+        if is_other_log:
+            self._make_all_rows(self._width)
             return 0
-        gone = min(len(self._heights), max(0, view.dropped - self._first))
-        rows_gone = sum(self._heights[:gone])
-        del self._heights[:gone]
+        lines_gone = min(len(self._heights), max(0, view.dropped - self._first_line))
+        rows_gone = sum(self._heights[:lines_gone])
+        del self._heights[:lines_gone]
         del self._rows[:rows_gone]
-        self._first = view.dropped
+        self._first_line = view.dropped
         self.errors = [row - rows_gone for row in self.errors if row >= rows_gone]
-        self._make()
+        self._make_new_rows()
         return rows_gone
 
     def rows(self, width: int) -> list[Row]:
-        """All rows, for that width."""
-        if width != self._line_cells:
-            self._begin(width)
+        """The rows of all lines for a width, with those of the unfinished last line, which are not kept."""
+        if width != self._width:
+            self._make_all_rows(width)
         rows = list(self._rows)
         for line in self._view.lines[len(self._heights) :]:
-            rows += _rows_of(line, width)
+            rows += _line_rows(line, width)
         return rows
 
-    def _begin(self, width: int) -> None:
-        self._line_cells = width
+    def _make_all_rows(self, width: int) -> None:
+        """Make the rows of all complete lines anew."""
+        self._width = width
         self._rows = []
         self._heights = []
-        self._first = self._view.dropped
+        self._first_line = self._view.dropped
         self._is_in_error = False
         self.errors = []
-        self._make()
+        self._make_new_rows()
 
-    def _make(self) -> None:
+    def _make_new_rows(self) -> None:
         """Make the rows of complete lines that have none yet."""
-        if not self._line_cells:
+        if not self._width:
             return
         complete = len(self._view.lines) - self._view.unfinished
         for line in islice(self._view.lines, len(self._heights), complete):
@@ -194,36 +201,37 @@ class LogRows:
             if is_error and not self._is_in_error:
                 self.errors.append(len(self._rows))
             self._is_in_error = is_error
-            rows = _rows_of(line, self._line_cells)
+            rows = _line_rows(line, self._width)
             self._rows += rows
             self._heights.append(len(rows))
 
 
-def _rows_of(line: LogLine, width: int) -> list[Row]:
-    """A line over as many rows as it needs."""
+def _line_rows(line: LogLine, width: int) -> list[Row]:
+    """A line of the log over as many rows as it needs."""
     tone = _TONES[line.level]
-    room = max(8, width - 2)
-    pieces = _pieces(line.text, room)
-    first: Row = ((" " + pieces[0], tone),)
-    return [first, *(((" " + _INDENT + piece, tone),) for piece in pieces[1:])]
+    first, *others = _pieces(line.text, max(_LEAST_TEXT_CELLS, width - 2))
+    rows: list[Row] = [((f" {first}", tone),)]
+    for piece in others:
+        rows.append(((f" {_INDENT}{piece}", tone),))
+    return rows
 
 
 def _pieces(text: str, room: int) -> list[str]:
-    """The text in pieces of so many cells; those after the first are indented."""
+    """The text in pieces of at most `room` cells; those after the first leave room for their indent."""
     if cells(text) <= room:
         return [text]
-    if text.isascii():
+    if text.isascii():  # a character is a cell
         step = room - len(_INDENT)
         return [text[:room], *(text[start : start + step] for start in range(room, len(text), step))]
     pieces: list[str] = []
     piece = ""
-    used = 0
+    used_cells = 0
     for character in text:
         size = cells(character)
-        if used + size > room:
+        if used_cells + size > room:
             pieces.append(piece)
             piece = ""
-            used = len(_INDENT)
+            used_cells = len(_INDENT)
         piece += character
-        used += size
+        used_cells += size
     return [*pieces, piece]

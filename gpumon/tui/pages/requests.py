@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, Final, NamedTuple
 
 from gpumon.readings.format import cells, counted, cut, left, right, seconds
@@ -13,45 +13,55 @@ from gpumon.tui.pages.followed import FollowedPage, fault_rows, place_row
 from gpumon.tui.palette import Palette
 from gpumon.tui.view import View
 
-_REMARK: Final = "requests are kept nowhere"
-_CLOCKS: Final = {TimeOrigin.READ: "read ", TimeOrigin.AFTER: "after "}
+_PRIVACY_NOTE: Final = "requests are kept nowhere"
+_TIME_PREFIXES: Final = {TimeOrigin.READ: "read ", TimeOrigin.AFTER: "after "}
 """Before a time that is not the request's own."""
-_STATUS: Final = 6
-_METHOD: Final = 7
-_TOOK: Final = 6
-_CLIENT: Final = 15
-_WIDE_CLIENT: Final = 39
-"""Cells of the columns; an IPv6 address has its place from `_WIDE` columns on."""
-_WIDE: Final = 110
-_LEAST_PATH: Final = 12
+_STATUS_CELLS: Final = 6
+_METHOD_CELLS: Final = 7
+_TOOK_CELLS: Final = 6
+_IPV4_CELLS: Final = 15
+_IPV6_CELLS: Final = 39
+_IPV6_WIDTH: Final = 110
+"""Cells of a screen from which the column of clients has room for IPv6 addresses."""
+_LEAST_PATH_CELLS: Final = 12
+_LEAST_PLACE_CELLS: Final = 8
+"""Cells that the place of the log gets however narrow the screen is."""
+_NO_VALUE: Final = "–"
 _NO_STATUS: Final = "no status"
 _NO_TIME: Final = "no time"
 
 
 class RequestColumns(NamedTuple):
-    """Columns for one width."""
+    """Cells of the columns that depend on the requests and on the width."""
 
     time: int
     path: int
     took: int
-    """0: no request has it."""
+    """0 where no request has it: then there is no such column."""
     client: int
-    """0: no request has it, or the config hides it."""
+    """0 where no request has it, or the config hides it."""
 
 
-class Made(NamedTuple):
-    """The rows of a view, for one width."""
+class RowChoice(NamedTuple):
+    """How the rows of requests are made."""
+
+    width: int
+    errors_first: bool
+    hides_clients: bool
+
+
+class MadeRows(NamedTuple):
+    """Rows, with the requests that they were made of."""
 
     newest: Sequence[LoggedRequest]
     errors: Sequence[LoggedRequest]
-    choice: tuple[int, bool, bool]
-    """Width, whether errors come first, whether clients are hidden."""
+    choice: RowChoice
     columns: RequestColumns
     rows: Sequence[Row]
 
-    def is_of(self, shown: RequestView, choice: tuple[int, bool, bool]) -> bool:
-        """Whether they are the rows of that view: of the same requests, for the same screen."""
-        return self.newest is shown.newest and self.errors is shown.errors and self.choice == choice
+    def is_of(self, requests: RequestView, choice: RowChoice) -> bool:
+        """Whether these are the rows of the same requests, made in the same way."""
+        return self.newest is requests.newest and self.errors is requests.errors and self.choice == choice
 
 
 class RequestsPage(FollowedPage[RequestView]):
@@ -62,36 +72,39 @@ class RequestsPage(FollowedPage[RequestView]):
     def __init__(self, palette: Palette, view: View) -> None:
         super().__init__(palette, view)
         self._held: RequestView | None = None
-        """Requests that the rows are made of while the page is scrolled."""
+        """Requests that stay on the page while it is scrolled or searched; None while it shows the newest."""
         self.errors_first = True
-        self._made: Made | None = None
+        self._made_rows: MadeRows | None = None
 
-    def begin(self) -> None:
-        """Show the newest again."""
+    def reset(self) -> None:
+        """Show the newest requests again."""
         self._held = None
-        self._made = None
+        self._made_rows = None
 
-    def broken(self, fault: str) -> RequestView:
+    def failed_reading(self, fault: str) -> RequestView:
         """A log that cannot be read."""
         return RequestView(fault=fault)
 
-    def arrived(self, reading: RequestView) -> None:
-        """Let go of rows of another log."""
+    def take_reading(self, reading: RequestView) -> None:
+        """Let go of held requests of another log."""
         if self._held is not None and self._held.generation != reading.generation:
             self._held = None
             self._top = 0
 
     def title(self) -> str:
-        """Name of the engine."""
+        """The name on the rule: `requests of engine vllm:8000`."""
         return f"requests of {self._engine_name}"
 
     def note(self) -> str:
-        """The order of the rows, and whether new ones come in."""
+        """Keys for another log, the order of the rows, and whether new ones come in."""
         key = self.view.keymap.first
         parts = []
         if self._shown is not None and self._shown.logs > 1:
             parts.append(f"{key('left')} {key('right')}: its other log")
-        parts.append("errors first" if self.errors_first else "by time")
+        if self.errors_first:
+            parts.append("errors first")
+        else:
+            parts.append("by time")
         if self._held is not None:
             parts.append(f"{key('top')}: newest")
         else:
@@ -103,12 +116,13 @@ class RequestsPage(FollowedPage[RequestView]):
         shown = self._shown
         if shown is None or not shown.place:
             return ()
-        rows = [place_row(shown.place, _REMARK, max(8, width - cells(_REMARK) - 3))]
+        room = max(_LEAST_PLACE_CELLS, width - cells(_PRIVACY_NOTE) - 3)
+        rows = [place_row(shown.place, _PRIVACY_NOTE, room)]
         if shown.lines:
             rows.append(_counts_row(shown, width))
         if shown.counts:
-            columns = self._rows_of(self._held or shown, width).columns
-            rows.append(((_names(columns), "muted"),))
+            columns = self._make_rows(self._held or shown, width).columns
+            rows.append(((_column_titles(columns), "muted"),))
         return rows
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
@@ -116,30 +130,29 @@ class RequestsPage(FollowedPage[RequestView]):
         shown = self._shown
         if shown is None:
             return (((" reading …", "muted"),),)
-        held = self._held or shown
-        if shown.fault and not held.counts:
+        requests = self._held or shown
+        if shown.fault and not requests.counts:
             return fault_rows(shown, width)
-        if not held.counts:
-            return _reasons(held, width)
-        rows = self._rows_of(held, width).rows
+        if not requests.counts:
+            return _no_request_rows(requests, width)
+        rows = self._make_rows(requests, width).rows
         if shown.fault:
             return [*fault_rows(shown, width), (), *rows]
         return rows
 
-    def _rows_of(self, shown: RequestView, width: int) -> Made:
-        """The rows; those of before, unless a request came or the screen is another one."""
-        hides_clients = self.view.config.screen.hide_clients
-        choice = (width, self.errors_first, hides_clients)
-        made = self._made
-        if made is not None and made.is_of(shown, choice):
+    def _make_rows(self, requests: RequestView, width: int) -> MadeRows:
+        """The rows of requests; those made before, unless a request came or the width or the order is another."""
+        choice = RowChoice(width, self.errors_first, self.view.config.screen.hide_clients)
+        made = self._made_rows
+        if made is not None and made.is_of(requests, choice):
             return made
-        columns = _columns((*shown.newest, *shown.errors), width, hides_clients=hides_clients)
-        if self.errors_first and shown.errors:
-            rows = _errors_first(shown, columns)
+        columns = _columns_for((*requests.newest, *requests.errors), choice)
+        if self.errors_first and requests.errors:
+            rows = _rows_with_errors_first(requests, columns)
         else:
-            rows = [_row(request, columns) for request in shown.newest]
-        self._made = Made(shown.newest, shown.errors, choice, columns, rows)
-        return self._made
+            rows = [_request_row(request, columns) for request in requests.newest]
+        self._made_rows = MadeRows(requests.newest, requests.errors, choice, columns, rows)
+        return self._made_rows
 
     def move(self, lines: int) -> None:
         """Move the view; away from its top the rows stay as they are."""
@@ -152,12 +165,12 @@ class RequestsPage(FollowedPage[RequestView]):
         self._hold()
 
     def step_match(self, by: int) -> None:
-        """The same for the other places."""
+        """Go to another match in the rows as they are now."""
         super().step_match(by)
         self._hold()
 
     def _hold(self) -> None:
-        """Keep the rows while the page is scrolled or searched, and only then."""
+        """Hold the requests that are shown while the page is scrolled or searched, and only then."""
         if not self._top and not self.search.text:
             self._held = None
         elif self._held is None:
@@ -165,81 +178,81 @@ class RequestsPage(FollowedPage[RequestView]):
         self.update()
 
     def run(self, command: str) -> None:
-        """One of the commands of the page."""
+        """Run the command of the page: errors first, or all by time."""
         if command == "requests.errors":
             self.errors_first = not self.errors_first
             self._top = 0
             self._hold()
 
 
-def _columns(requests: Sequence[LoggedRequest], width: int, *, hides_clients: bool) -> RequestColumns:
-    """The columns that have something to show."""
+def _columns_for(requests: Sequence[LoggedRequest], choice: RowChoice) -> RequestColumns:
+    """The columns that have something to show; the path gets what the others leave, as far as it needs it."""
     client = 0
-    if not hides_clients:
-        client = _client_cells(requests, width)
+    if not choice.hides_clients:
+        client = _client_cells(requests, choice.width)
     took = 0
     if any(request.took_s is not None for request in requests):
-        took = _TOOK
-    time = max([cells(_NO_TIME), *(cells(_time(request)) for request in requests)])
-    used = 1 + time + 1 + _STATUS + 1 + _METHOD + 1
-    for size in (took, client):
-        if size:
-            used += size + 2
-    longest = max([_LEAST_PATH, *(cells(request.path) for request in requests)])
-    return RequestColumns(time, max(_LEAST_PATH, min(longest, width - used - 1)), took, client)
+        took = _TOOK_CELLS
+    time = max([cells(_NO_TIME), *(cells(_time_text(request)) for request in requests)])
+    used = 1 + time + 1 + _STATUS_CELLS + 1 + _METHOD_CELLS + 1
+    for column in (took, client):
+        if column:
+            used += column + 2
+    longest_path = max([_LEAST_PATH_CELLS, *(cells(request.path) for request in requests)])
+    path = max(_LEAST_PATH_CELLS, min(longest_path, choice.width - used - 1))
+    return RequestColumns(time=time, path=path, took=took, client=client)
 
 
 def _client_cells(requests: Sequence[LoggedRequest], width: int) -> int:
     """Cells of the clients' addresses; 0 where there are none."""
     if not any(request.client for request in requests):
         return 0
-    if width >= _WIDE:
-        return _WIDE_CLIENT
-    return _CLIENT
+    if width >= _IPV6_WIDTH:
+        return _IPV6_CELLS
+    return _IPV4_CELLS
 
 
-def _errors_first(shown: RequestView, columns: RequestColumns) -> list[Row]:
+def _rows_with_errors_first(requests: RequestView, columns: RequestColumns) -> list[Row]:
     """The errors, and all others below."""
-    rows: list[Row] = [((f" errors: {len(shown.errors)}, the newest first", "strong"),)]
-    for request in shown.errors:
-        rows.append(_row(request, columns))
+    rows: list[Row] = [((f" errors: {len(requests.errors)}, the newest first", "strong"),)]
+    for request in requests.errors:
+        rows.append(_request_row(request, columns))
     rows.append(((" others, the newest first", "strong"),))
-    for request in shown.newest:
+    for request in requests.newest:
         if not request.is_error:
-            rows.append(_row(request, columns))
+            rows.append(_request_row(request, columns))
     return rows
 
 
-def _counts_row(shown: RequestView, width: int) -> Row:
+def _counts_row(requests: RequestView, width: int) -> Row:
     """How many requests ended how, as far as there is room, and the health checks and scrapes apart."""
-    total = sum(shown.counts.values())
-    pieces: list[Piece] = [(f" {counted(total, 'request')}", "text")]
+    total = f" {counted(sum(requests.counts.values()), 'request')}"
     polls = ""
-    if shown.polls:
-        polls = f"  {counted(shown.polls, 'poll')} not listed"
-    if shown.failed_polls:
-        polls += f" ({shown.failed_polls} failed)"
-    room = width - cells(pieces[0][0]) - cells(polls) - 1
-    sign = ": "
-    for outcome, count in _by_urgency(shown):
-        text = f"{sign}{outcome or _NO_STATUS} ×{count}"
+    if requests.polls:
+        polls = f"  {counted(requests.polls, 'poll')} not listed"
+    if requests.failed_polls:
+        polls += f" ({requests.failed_polls} failed)"
+    pieces: list[Piece] = [(total, "text")]
+    room = width - cells(total) - cells(polls) - 1
+    separator = ": "
+    for outcome, count in _counts_by_urgency(requests):
+        text = f"{separator}{outcome or _NO_STATUS} ×{count}"
         room -= cells(text)
         if room < 0:
             break
-        pieces.append((text, _tone(outcome)))
-        sign = "  "
+        pieces.append((text, _outcome_tone(outcome)))
+        separator = "  "
     return (*pieces, (polls, "muted"))
 
 
-def _by_urgency(shown: RequestView) -> Iterator[tuple[str, int]]:
-    """Outcomes with their counts: server errors, other errors, all others."""
+def _counts_by_urgency(requests: RequestView) -> list[tuple[str, int]]:
+    """Outcomes with their counts: errors of the server, then those of clients, then all others."""
     urgency = {"critical": 0, "warn": 1}
-    ordered = sorted(shown.counts.items(), key=lambda item: (urgency.get(_tone(item[0]), 2), item[0]))
-    yield from ordered
+    return sorted(requests.counts.items(), key=lambda item: (urgency.get(_outcome_tone(item[0]), 2), item[0]))
 
 
-def _tone(outcome: str) -> str:
-    """Tone of an outcome: a failure of the server, a request that was refused, any other."""
+def _outcome_tone(outcome: str) -> str:
+    """Tone of an outcome (an HTTP status, `ok` or `error`): the server failed, the request was refused, or neither."""
     if outcome == "error" or outcome[:1] == "5":
         return "critical"
     if outcome[:1] == "4":
@@ -247,10 +260,15 @@ def _tone(outcome: str) -> str:
     return "text"
 
 
-def _names(columns: RequestColumns) -> str:
-    """Names of the columns."""
-    names = [left("time", columns.time), left("status", _STATUS), left("method", _METHOD), left("path", columns.path)]
-    text = " " + " ".join(names)
+def _column_titles(columns: RequestColumns) -> str:
+    """The line over the requests: the titles of their columns."""
+    titles = (
+        left("time", columns.time),
+        left("status", _STATUS_CELLS),
+        left("method", _METHOD_CELLS),
+        left("path", columns.path),
+    )
+    text = " " + " ".join(titles)
     if columns.took:
         text += "  " + right("took", columns.took)
     if columns.client:
@@ -258,38 +276,39 @@ def _names(columns: RequestColumns) -> str:
     return text
 
 
-def _row(request: LoggedRequest, columns: RequestColumns) -> Row:
+def _request_row(request: LoggedRequest, columns: RequestColumns) -> Row:
     """A request as a row."""
     pieces: list[Piece] = [
-        (f" {left(_time(request), columns.time)} ", "muted"),
-        (left(request.outcome or "–", _STATUS), _tone(request.outcome)),
-        (f" {left(cut(request.method, _METHOD), _METHOD)} ", "muted"),
+        (f" {left(_time_text(request), columns.time)} ", "muted"),
+        (left(request.outcome or _NO_VALUE, _STATUS_CELLS), _outcome_tone(request.outcome)),
+        (f" {left(cut(request.method, _METHOD_CELLS), _METHOD_CELLS)} ", "muted"),
         (left(cut(request.path, columns.path), columns.path), "text"),
     ]
     if columns.took:
-        took = "–"
+        took = _NO_VALUE
         if request.took_s is not None:
             took = seconds(request.took_s)
         pieces.append((f"  {right(took, columns.took)}", "text"))
     if columns.client:
-        pieces.append((f"  {left(cut(request.client or '–', columns.client), columns.client)}", "muted"))
+        client = cut(request.client or _NO_VALUE, columns.client)
+        pieces.append((f"  {left(client, columns.client)}", "muted"))
     return tuple(pieces)
 
 
-def _time(request: LoggedRequest) -> str:
-    """The time of a request, and in a word where it is not its own."""
+def _time_text(request: LoggedRequest) -> str:
+    """The time of a request; a word before it says so where it is not the request's own."""
     if request.clock is TimeOrigin.NONE:
         return _NO_TIME
-    return _CLOCKS.get(request.clock, "") + request.time
+    return _TIME_PREFIXES.get(request.clock, "") + request.time
 
 
-def _reasons(shown: RequestView, width: int) -> list[Row]:
+def _no_request_rows(requests: RequestView, width: int) -> list[Row]:
     """Why no request is listed."""
     text = " nothing was logged yet"
-    if shown.lines:
-        read = "was" if shown.lines == 1 else "were"
-        text = f" no request among {counted(shown.lines, 'line')} that {read} read"
+    if requests.lines:
+        verb = "was" if requests.lines == 1 else "were"
+        text = f" no request among {counted(requests.lines, 'line')} that {verb} read"
     rows: list[Row] = [((text, "muted"),)]
-    if shown.silence:
-        rows += wrap_line(shown.silence, width, "text")
+    if requests.silence:
+        rows += wrap_line(requests.silence, width, "text")
     return rows
