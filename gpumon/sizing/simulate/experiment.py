@@ -17,7 +17,7 @@ from gpumon.sizing.instance import Instance
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.scenario import Catalogues, Scenario, Workload
 from gpumon.sizing.search import Demand, demand_of
-from gpumon.sizing.simulate.figures import Figures, RequestGoals, figures_of, holds, missed
+from gpumon.sizing.simulate.figures import Figures, RequestGoals, figures_of, holds_goals, missed_goals
 from gpumon.sizing.simulate.requests import (
     MOST_REQUESTS,
     Clients,
@@ -397,7 +397,7 @@ def _fewest(
         figures = simulate_replicas(demand, setup, source_of(demand, conditions, recorded), conditions, replicas)
         _check_none_refused(figures)
         results[replicas] = figures
-        return holds(figures, goals)
+        return holds_goals(figures, goals)
 
     if most < 1:
         return None
@@ -556,11 +556,11 @@ def _answer(
     if setup is not None:
         limits = setup.limits
     goals_hold = False
-    missed_goals: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
     all_figures: tuple[Figures, ...] = ()
     if figures is not None:
-        goals_hold = holds(figures, goals)
-        missed_goals = missed(figures, goals)
+        goals_hold = holds_goals(figures, goals)
+        missed = missed_goals(figures, goals)
         all_figures = (figures,)
     return Simulation(
         name=demand.workload.label,
@@ -580,7 +580,7 @@ def _answer(
         goal_itl_s=_reading(goals.itl_s),
         goal_e2e_s=_reading(goals.e2e_s),
         holds=goals_hold,
-        missed=missed_goals,
+        missed=missed,
         figures=all_figures,
         formula=formula_of(demand, replicas),
         notes=tuple(_notes(conditions, recorded, setup, figures)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -18,6 +18,8 @@ _LEAST_GROWTH: Final = 1.5
 """Factor from the middle of the arrivals to their last tenth by which the waiting requests of a growing queue rise."""
 _LEAST_QUEUE: Final = 0.02
 """Share of all requests that wait at the end of the arrivals below which no queue counts as growing."""
+_LEAST_SPAN_S: Final = 1e-9
+"""Seconds that rates are taken over at least, as they are divided by them."""
 _PERCENTILES: Final = (0.5, 0.95, 0.99)
 """Percentiles of a `Spread`, as shares."""
 _NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
@@ -90,34 +92,27 @@ class Figures(msgspec.Struct, frozen=True):
 
 def figures_of(log: Log, goals: RequestGoals, gpus: int) -> Figures:
     """The figures of a log. `gpus`: those of all replicas together."""
-    counted = _counted(log)
+    counted = _counted_requests(log)
     seconds = max((served.end_s for served in log.served), default=0.0)
     queue = queue_of(log.served, log.delay_s)
-    flow = _Flow()
-    if counted and seconds > 0.0:
-        flow = _flow_of(log, goals, counted, seconds)
-    goodput_ratio: Reading = _NO_GOAL
-    goodput_per_s: Reading = _NO_GOAL
-    if goals.given:
-        goodput_ratio = flow.goodput_ratio
-        goodput_per_s = flow.goodput_per_s
+    flow = _flow_of(log, goals, counted, seconds)
     hit_ratio: Reading = _TOO_FEW
     if log.prompt_tokens:
         hit_ratio = log.hit_tokens / log.prompt_tokens
     return Figures(
         requests=float(len(log.served)),
         seconds=seconds,
-        ttft_s=_spread_of(sorted(served.first_s - served.request.arrival_s for served in counted)),
+        ttft_s=_spread_of(served.ttft_s for served in counted),
         itl_s=_weighted_spread(log.gaps),
-        e2e_s=_spread_of(sorted(served.end_s - served.request.arrival_s for served in counted)),
-        tpot_s=_spread_of(sorted(_mean_gap_s(served) for served in counted if served.request.answer > 1)),
+        e2e_s=_spread_of(served.e2e_s for served in counted),
+        tpot_s=_spread_of(served.mean_gap_s for served in counted if served.request.answer > 1),
         requests_per_s=flow.requests_per_s,
         tokens_per_s=flow.tokens_per_s,
-        goodput_ratio=goodput_ratio,
-        goodput_per_s=goodput_per_s,
+        goodput_ratio=flow.goodput_ratio,
+        goodput_per_s=flow.goodput_per_s,
         queue=queue,
         most_waiting=max((point.waiting for point in queue), default=0.0),
-        queue_grows=_grows(queue, log.served),
+        queue_grows=_queue_grows(queue, log.served),
         preemptions=float(log.preemptions),
         refused=float(log.refused),
         hit_ratio=hit_ratio,
@@ -131,22 +126,34 @@ class _Flow(NamedTuple):
     requests_per_s: Reading = _TOO_FEW
     tokens_per_s: Reading = _TOO_FEW
     goodput_ratio: Reading = _TOO_FEW
+    """Share of the counted requests that met all goals."""
     goodput_per_s: Reading = _TOO_FEW
 
 
 def _flow_of(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], seconds: float) -> _Flow:
-    """Requests and tokens that ended while the whole load was there, per second of that time."""
-    span_s = max(1e-9, min(seconds, log.counted_until_s) - log.counted_from_s)
+    """Requests and tokens that ended while the whole load was there, per second of that time.
+
+    `counted`: requests that goodput is of. `seconds`: from the start to the last answer.
+    """
+    if not counted or seconds <= 0.0:
+        flow = _Flow()
+    else:
+        flow = _known_flow(log, goals, counted, seconds)
+    if goals.given:
+        return flow
+    return flow._replace(goodput_ratio=_NO_GOAL, goodput_per_s=_NO_GOAL)
+
+
+def _known_flow(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], seconds: float) -> _Flow:
+    """The flow of a simulation in which some requests are counted."""
+    span_s = max(_LEAST_SPAN_S, min(seconds, log.counted_until_s) - log.counted_from_s)
     ended = []
     for served in log.served:
         if log.counted_from_s <= served.end_s <= log.counted_until_s:
             ended.append(served)
     tokens = sum(served.request.answer for served in ended)
-    good = 0
-    for served in counted:
-        if meets(served, goals):
-            good += 1
-    goodput_ratio = good / len(counted)
+    within_goals = sum(meets(served, goals) for served in counted)
+    goodput_ratio = within_goals / len(counted)
     return _Flow(
         requests_per_s=len(ended) / span_s,
         tokens_per_s=tokens / span_s,
@@ -155,7 +162,7 @@ def _flow_of(log: Log, goals: RequestGoals, counted: Sequence[ServedRequest], se
     )
 
 
-def _counted(log: Log) -> list[ServedRequest]:
+def _counted_requests(log: Log) -> list[ServedRequest]:
     """The requests that arrived while the whole load was there; all requests if none did."""
     counted = []
     for served in log.served:
@@ -166,18 +173,16 @@ def _counted(log: Log) -> list[ServedRequest]:
 
 def meets(served: ServedRequest, goals: RequestGoals) -> bool:
     """Whether a request met all goals: its TTFT, the mean between its tokens, and its E2E."""
-    ttft_s, itl_s, e2e_s = goals
-    arrival_s = served.request.arrival_s
-    if ttft_s is not None and served.first_s - arrival_s > ttft_s:
+    if goals.ttft_s is not None and served.ttft_s > goals.ttft_s:
         return False
-    if e2e_s is not None and served.end_s - arrival_s > e2e_s:
+    if goals.e2e_s is not None and served.e2e_s > goals.e2e_s:
         return False
-    if itl_s is None or served.request.answer < 2:  # one token has no time between tokens
+    if goals.itl_s is None or served.request.answer < 2:  # one token has no time between tokens
         return True
-    return _mean_gap_s(served) <= itl_s
+    return served.mean_gap_s <= goals.itl_s
 
 
-def missed(figures: Figures, goals: RequestGoals) -> tuple[str, ...]:
+def missed_goals(figures: Figures, goals: RequestGoals) -> tuple[str, ...]:
     """Names of the latencies whose p95 is beyond its goal."""
     spreads = (("TTFT", figures.ttft_s), ("ITL", figures.itl_s), ("E2E", figures.e2e_s))
     names = []
@@ -187,15 +192,18 @@ def missed(figures: Figures, goals: RequestGoals) -> tuple[str, ...]:
     return tuple(names)
 
 
-def holds(figures: Figures, goals: RequestGoals) -> bool:
+def holds_goals(figures: Figures, goals: RequestGoals) -> bool:
     """Whether p95 of each latency is within its goal, every request fits, and the queue does not grow."""
     if figures.queue_grows or figures.refused or not figures.requests:
         return False
-    return not missed(figures, goals)
+    return not missed_goals(figures, goals)
 
 
 def queue_of(served: Sequence[ServedRequest], delay_s: float = 0.0) -> tuple[QueuePoint, ...]:
-    """Waiting and running requests at 60 moments between the first arrival and the last answer."""
+    """Waiting and running requests at 60 moments between the first arrival and the last answer.
+
+    `delay_s`: seconds between the arrival of a request and its place in the queue.
+    """
     if not served:
         return ()
     arrivals = []
@@ -219,23 +227,18 @@ def queue_of(served: Sequence[ServedRequest], delay_s: float = 0.0) -> tuple[Que
     return tuple(points)
 
 
-def _mean_gap_s(served: ServedRequest) -> float:
-    """Mean seconds between the tokens of a request that has several."""
-    return (served.end_s - served.first_s) / (served.request.answer - 1)
-
-
-def _grows(queue: Sequence[QueuePoint], served: Sequence[ServedRequest]) -> bool:
+def _queue_grows(queue: Sequence[QueuePoint], served: Sequence[ServedRequest]) -> bool:
     """Whether more and more requests wait as long as requests arrive."""
     if not served:
         return False
-    last_s = max(answered.request.arrival_s for answered in served)
-    arriving = []
+    last_arrival_s = max(answered.request.arrival_s for answered in served)
+    points = []
     for point in queue:
-        if point.time_s <= last_s:
-            arriving.append(point)
-    tenth = max(1, len(arriving) // 10)
-    middle = arriving[len(arriving) // 2 :][:tenth]
-    end = arriving[-tenth:]
+        if point.time_s <= last_arrival_s:
+            points.append(point)
+    tenth = max(1, len(points) // 10)
+    middle = points[len(points) // 2 :][:tenth]
+    end = points[-tenth:]
     if not middle:
         return False
     waiting_at_end = _mean_waiting(end)
@@ -244,12 +247,14 @@ def _grows(queue: Sequence[QueuePoint], served: Sequence[ServedRequest]) -> bool
     return waiting_at_end > _LEAST_GROWTH * _mean_waiting(middle)
 
 
-def _mean_waiting(queue: Sequence[QueuePoint]) -> float:
-    return sum(point.waiting for point in queue) / len(queue)
+def _mean_waiting(points: Sequence[QueuePoint]) -> float:
+    """Mean of the waiting requests over some moments."""
+    return sum(point.waiting for point in points) / len(points)
 
 
-def _spread_of(ordered: Sequence[float]) -> Spread:
-    """Mean and percentiles of values, given in rising order."""
+def _spread_of(values: Iterable[float]) -> Spread:
+    """Mean and percentiles of values."""
+    ordered = sorted(values)
     if not ordered:
         return Spread()
     count = len(ordered)

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 import math
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
+from typing import NamedTuple
 
 from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.requests import PlayedRequest, RequestSource
 from gpumon.sizing.simulate.router import Router
 from gpumon.sizing.simulate.scheduler import EngineLimits, Log, Replica
+
+
+class _Arrival(NamedTuple):
+    """A request that is still to be queued."""
+
+    due_s: float
+    """Time at which it is in the queue of a replica."""
+    number: int
+    """Keeps requests that are due at one time in their order."""
+    request: PlayedRequest
+
+
+class _StretchEnd(NamedTuple):
+    """The end of a replica's stretch of steps, as it was planned once: the replica may have planned anew since."""
+
+    end_s: float
+    index: int
+    """Number of the replica."""
 
 
 def play(
@@ -20,30 +39,70 @@ def play(
     """
     cost = cost.checked()
     log = _empty_log(source, delay_s)
-    engines = [Replica(cost, limits, log) for _ in range(replicas)]
-    arrivals = _first_arrivals(source, delay_s)
-    sent = len(arrivals)
-    ends: list[tuple[float, int]] = []  # heap of the end of each replica's stretch of steps, and its index
-    while arrivals or ends:
-        next_end_s = math.inf
-        if ends:
-            next_end_s, _ = ends[0]
-        if arrivals and arrivals[0][0] <= next_end_s:
-            now_s, _, request = heappop(arrivals)
-            index = router(engines, request)
-            engines[index].add(request, now_s)
-        else:
-            now_s, index = heappop(ends)
-            if engines[index].end_s != now_s:  # it was planned anew since
-                continue
-            for served in engines[index].advance():
-                following = source.after(served.request, served.end_s)
-                if following is not None:
-                    sent += 1
-                    heappush(arrivals, (following.arrival_s + delay_s, sent, following))
-        if not math.isinf(engines[index].end_s):
-            heappush(ends, (engines[index].end_s, index))
+    game = _Game(source, [Replica(cost, limits, log) for _ in range(replicas)], router, delay_s)
+    while game.goes_on:
+        game.take_next_event()
     return log
+
+
+class _Game:
+    """A simulation under way: arrivals and ends of stretches, taken in the order of their times."""
+
+    def __init__(self, source: RequestSource, replicas: list[Replica], router: Router, delay_s: float) -> None:
+        self._source = source
+        self._replicas = replicas
+        self._router = router
+        self._delay_s = delay_s
+        self._arrivals: list[_Arrival] = []
+        """Heap."""
+        self._ends: list[_StretchEnd] = []
+        """Heap; a stretch that was planned anew is in it more than once."""
+        self._sent = 0
+        """Requests that were sent; the number of the next one."""
+        for request in source.first():
+            self._add_arrival(request)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a request is still to arrive or to be answered."""
+        return bool(self._arrivals or self._ends)
+
+    def take_next_event(self) -> None:
+        """Queue the next request, or end the next stretch, whichever comes first; of both at one time the request."""
+        next_end_s = math.inf
+        if self._ends:
+            next_end_s = self._ends[0].end_s
+        if self._arrivals and self._arrivals[0].due_s <= next_end_s:
+            self._queue_request()
+        else:
+            self._end_stretch()
+
+    def _add_arrival(self, request: PlayedRequest) -> None:
+        heappush(self._arrivals, _Arrival(request.arrival_s + self._delay_s, self._sent, request))
+        self._sent += 1
+
+    def _queue_request(self) -> None:
+        """Queue the next request at the replica that the router chooses."""
+        due_s, _, request = heappop(self._arrivals)
+        index = self._router(self._replicas, request)
+        self._replicas[index].add(request, due_s)
+        self._note_end(index)
+
+    def _end_stretch(self) -> None:
+        """End the next stretch of steps; clients whose requests ended with it may send another."""
+        end_s, index = heappop(self._ends)
+        if self._replicas[index].end_s != end_s:  # it was planned anew since
+            return
+        for served in self._replicas[index].advance():
+            following = self._source.after(served.request, served.end_s)
+            if following is not None:
+                self._add_arrival(following)
+        self._note_end(index)
+
+    def _note_end(self, index: int) -> None:
+        """Note the end of a replica's stretch, if it has one."""
+        if not math.isinf(self._replicas[index].end_s):
+            heappush(self._ends, _StretchEnd(self._replicas[index].end_s, index))
 
 
 def _empty_log(source: RequestSource, delay_s: float) -> Log:
@@ -53,15 +112,3 @@ def _empty_log(source: RequestSource, delay_s: float) -> Log:
     log.counted_from_s = source.counted_from_s
     log.counted_until_s = source.counted_until_s
     return log
-
-
-def _first_arrivals(source: RequestSource, delay_s: float) -> list[tuple[float, int, PlayedRequest]]:
-    """Heap of the first requests of a source, each with its time of arrival in the queue and its number.
-
-    The number keeps requests of one time in their order.
-    """
-    arrivals = []
-    for number, request in enumerate(source.first()):
-        arrivals.append((request.arrival_s + delay_s, number, request))
-    heapify(arrivals)
-    return arrivals

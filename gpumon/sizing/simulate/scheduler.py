@@ -41,6 +41,21 @@ class ServedRequest(NamedTuple):
     end_s: float
     """Last token of the answer."""
 
+    @property
+    def ttft_s(self) -> float:
+        """Seconds from its arrival to the first token."""
+        return self.first_s - self.request.arrival_s
+
+    @property
+    def e2e_s(self) -> float:
+        """Seconds from its arrival to the last token."""
+        return self.end_s - self.request.arrival_s
+
+    @property
+    def mean_gap_s(self) -> float:
+        """Mean seconds between the tokens of its answer, which has several."""
+        return (self.end_s - self.first_s) / (self.request.answer - 1)
+
 
 class Log:
     """Record of the replicas of one simulation: requests served, gaps between tokens, preemptions."""

@@ -6,7 +6,7 @@ import pytest
 
 from gpumon.readings.missing import Missing
 from gpumon.sizing.simulate.cost import StepTime
-from gpumon.sizing.simulate.figures import RequestGoals, figures_of, holds, missed
+from gpumon.sizing.simulate.figures import RequestGoals, figures_of, holds_goals, missed_goals
 from gpumon.sizing.simulate.requests import Clients, PlayedRequest, RequestShape, RequestSource, constant, steady
 from gpumon.sizing.simulate.router import ROUTERS
 from gpumon.sizing.simulate.run import play
@@ -49,22 +49,22 @@ def test_goodput_counts_requests_that_meet_every_goal() -> None:
 def test_without_a_goal_there_is_no_goodput() -> None:
     figures = figures_of(hundred(), RequestGoals(), 1)
     assert isinstance(figures.goodput_ratio, Missing)
-    assert holds(figures, RequestGoals())
+    assert holds_goals(figures, RequestGoals())
 
 
 def test_goals_are_held_to_the_p95() -> None:
     goals = RequestGoals(ttft_s=0.0951, itl_s=0.9)
     figures = figures_of(hundred(), goals, 1)
-    assert missed(figures, goals) == ("ITL",)
-    assert not holds(figures, goals)
-    assert holds(figures, RequestGoals(ttft_s=0.0951, itl_s=1.0))
+    assert missed_goals(figures, goals) == ("ITL",)
+    assert not holds_goals(figures, goals)
+    assert holds_goals(figures, RequestGoals(ttft_s=0.0951, itl_s=1.0))
 
 
 def test_nothing_served_has_no_figures() -> None:
     figures = figures_of(Log(), RequestGoals(ttft_s=1.0), 1)
     assert isinstance(figures.ttft_s.p95, Missing)
     assert isinstance(figures.requests_per_s, Missing)
-    assert not holds(figures, RequestGoals(ttft_s=1.0))
+    assert not holds_goals(figures, RequestGoals(ttft_s=1.0))
 
 
 def test_a_queue_that_grows_is_told() -> None:
@@ -80,8 +80,8 @@ def test_a_queue_that_grows_is_told() -> None:
     assert not kept_up.queue_grows
     assert overrun.queue_grows
     assert overrun.most_waiting == pytest.approx(1500, rel=0.15)
-    assert holds(kept_up, RequestGoals())
-    assert not holds(overrun, RequestGoals())
+    assert holds_goals(kept_up, RequestGoals())
+    assert not holds_goals(overrun, RequestGoals())
 
 
 def test_clients_that_come_one_by_one_are_counted_once_all_are_there() -> None:
