@@ -51,23 +51,24 @@ def lognormal(mean: float, variation: float) -> Draw:
 def histogram(bounds: Sequence[float], counts: Sequence[float], mean: float | None = None) -> Draw:
     """A draw of lengths from the buckets of a Prometheus histogram.
 
-    Lengths are even within a bucket; those beyond the last bound are the last bound. `counts` are those of each bucket
-    alone, one more than there are bounds. `mean`: the lengths are stretched to have it. Raises ValueError for a
-    histogram without counts.
+    Lengths are even within a bucket; those beyond the last bound are the last bound. `bounds`: upper bounds of the
+    buckets in tokens. `counts`: requests in each bucket alone, one more than there are bounds. `mean`: the lengths are
+    stretched to have it. Raises ValueError for a histogram without counts.
     """
     if len(counts) != len(bounds) + 1 or sum(counts) <= 0.0:
         raise ValueError("a histogram of lengths needs counts, one more than its bounds")
-    sums = list(accumulate(counts))
+    cumulative_counts = list(accumulate(counts))
+    total = cumulative_counts[-1]
     edges = [0.0, *bounds, bounds[-1]]
     middles = [(low + high) / 2.0 for low, high in pairwise(edges)]
-    unscaled_mean = sum(middle * count for middle, count in zip(middles, counts, strict=True)) / sums[-1]
+    unscaled_mean = sum(middle * count for middle, count in zip(middles, counts, strict=True)) / total
     scale = 1.0
     if mean is not None:
         scale = mean / require_positive("mean of the histogram", unscaled_mean)
 
     def draw(random: Random) -> float:
-        rank = random.random() * sums[-1]
-        bucket = next(number for number, total in enumerate(sums) if rank < total)
+        rank = random.random() * total
+        bucket = next(number for number, count in enumerate(cumulative_counts) if rank < count)
         return scale * random.uniform(edges[bucket], edges[bucket + 1])
 
     return draw
@@ -95,13 +96,14 @@ class RequestShape(NamedTuple):
             answer = max(1, min(answer, int(self.longest) - 1))
             prompt = max(1, int(self.longest) - answer)
         if not self.groups:
-            return PlayedRequest(arrival_s, prompt, answer, int(prompt * self.hit_ratio))
+            return PlayedRequest(arrival_s, prompt, answer, cached=int(prompt * self.hit_ratio))
         group = random.randrange(self.groups)
-        return PlayedRequest(arrival_s, prompt, answer, 0, group, min(self.shared_tokens, prompt))
+        shared = min(self.shared_tokens, prompt)
+        return PlayedRequest(arrival_s, prompt, answer, group=group, shared=shared)
 
 
 def gap_draw(rate: float, burstiness: float, random: Random) -> Callable[[], float]:
-    """A draw of the seconds between two arrivals.
+    """A draw of the seconds between two arrivals at a rate in requests per second.
 
     They have a gamma distribution whose shape is `burstiness`: 1 is Poisson, less comes in bursts, infinite is even.
     """
@@ -116,7 +118,7 @@ def gap_draw(rate: float, burstiness: float, random: Random) -> Callable[[], flo
 def steady(
     rate: float, seconds: float, shape: RequestShape, seed: int, burstiness: float = 1.0, most: int = MOST_REQUESTS
 ) -> list[PlayedRequest]:
-    """Requests at a constant rate. Raises ValueError for more than `most` of them."""
+    """Requests at a constant rate in requests per second. Raises ValueError for more than `most` of them."""
     return paced([ArrivalPace(0.0, seconds, rate)], shape, seed, burstiness, most)
 
 
@@ -144,7 +146,7 @@ def paced(
     random = Random(seed)
     draw_gap = gap_draw(1.0, burstiness, random)
     requests = []
-    due = draw_gap()  # of the next request, in requests since the begin of the pace
+    due = draw_gap()  # arrival of the next request, on a clock at rate 1 that begins with each pace
     for pace in paces:
         if pace.rate <= 0.0:
             continue
@@ -160,7 +162,7 @@ class RequestSource:
     """Source of a simulation's requests, which here are all known before the first one is served."""
 
     counted_from_s = 0.0
-    """Arrivals from this time on are counted: before it the load still grows."""
+    """Arrivals from this time on, in seconds, are counted: before it the load still grows."""
     counted_until_s = math.inf
     """Arrivals before this time are counted: after it the load ends."""
 

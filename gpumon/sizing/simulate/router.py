@@ -9,13 +9,13 @@ from gpumon.sizing.simulate.requests import PlayedRequest
 from gpumon.sizing.simulate.scheduler import Replica
 
 Router = Callable[[Sequence[Replica], PlayedRequest], int]
-"""Chooses the number of a replica."""
+"""Chooses the index of the replica that a request goes to."""
 
 UNEVEN_BY: Final = 64
 """Requests in flight that the busiest replica may have more than the idlest before a prefix-aware router goes by load:
 default of SGLang's router (balance-abs-threshold)."""
 UNEVEN_TIMES: Final = 1.5
-"""Times as many as the idlest that it may have; both have to be exceeded (balance-rel-threshold)."""
+"""Times the requests of the idlest that the busiest may have; both have to be exceeded (balance-rel-threshold)."""
 
 
 def round_robin() -> Router:

@@ -26,7 +26,7 @@ class _StretchEnd(NamedTuple):
     """The end of a replica's stretch of steps, as it was planned once: the replica may have planned anew since."""
 
     end_s: float
-    index: int
+    replica: int
     """Number of the replica."""
 
 

@@ -17,6 +17,10 @@ from gpumon.sizing.simulate.requests import PlayedRequest
 
 BLOCK: Final = 16
 """Tokens of one KV block."""
+_ROUNDING: Final = 1e-9
+"""Part of a step that rounding may add: it must not begin another step."""
+_GAP_DIGITS: Final = 3
+"""Digits to which gaps between tokens are rounded, so that equal ones are counted together."""
 
 
 class EngineLimits(NamedTuple):
@@ -63,7 +67,7 @@ class Log:
     def __init__(self) -> None:
         self.served: list[ServedRequest] = []
         self.gaps: dict[float, float] = {}
-        """Seconds between two tokens of a request, to three digits -> number of such gaps."""
+        """Seconds between two tokens of a request, rounded -> number of such gaps."""
         self.preemptions = 0
         self.refused = 0
         """Requests that are longer than the KV cache."""
@@ -80,7 +84,7 @@ class Log:
         """Add gaps of so many seconds between tokens that end now."""
         if not self.counted_from_s <= now_s < self.counted_until_s:
             return
-        scale = 10.0 ** (2 - math.floor(math.log10(seconds)))  # three significant digits
+        scale = 10.0 ** (_GAP_DIGITS - 1 - math.floor(math.log10(seconds)))
         rounded = round(seconds * scale) / scale
         self.gaps[rounded] = self.gaps.get(rounded, 0.0) + number
 
@@ -106,18 +110,19 @@ class _Sequence:
     def __init__(self, request: PlayedRequest) -> None:
         self.request = request
         self.tokens = request.prompt
-        """Tokens to compute before the next one comes: the prompt, and after a preemption the answer so far."""
+        """Tokens to compute before the next one comes: the prompt, and after a preemption the answer so far, too."""
         self.computed = 0
-        """Number of these that are computed, until all are."""
+        """Number of these that are computed, until all are; cached ones count as computed."""
         self.prefix_blocks = 0
         """Blocks of the shared beginning, which belong to the prefix cache."""
         self.uses_prefix = False
         """Whether it uses an entry of the prefix cache."""
         self.generated = 0
-        """Tokens of the answer so far; while it decodes, those before."""
+        """Tokens of the answer when it began to decode; those since then are counted once it stops."""
         self.admitted_s = -1.0
-        """-1 before it is admitted. So `first_s`."""
+        """Time of its first admission; -1 before it."""
         self.first_s = -1.0
+        """Time of its first token; -1 before it."""
         self.last_s = 0.0
         """Time of its last token before a preemption."""
         self.decode_start = 0
@@ -138,7 +143,7 @@ class _PrefixCache:
         """Group -> sequences that use its beginning."""
 
     def use(self, group: int) -> None:
-        """Note that a sequence uses an entry."""
+        """Note that a sequence uses the entry of a group, which is now the one that was used last."""
         self.blocks.move_to_end(group)
         self._users[group] += 1
 
@@ -175,22 +180,22 @@ class Replica:
         self.end_s = math.inf
         """End of the present stretch; infinite while it has nothing to do."""
         self._cost = cost
-        self._bases = cost.base_by_tokens()
+        self._bases_s = cost.base_by_tokens()
         self._limits = limits
         self._log = log
         self._start_s = 0.0
         """Begin of the present stretch."""
-        self._step = 0
+        self._decode_step = 0
         """Decode steps before the present stretch."""
-        self._steps = 0
+        self._stretch_steps = 0
         """Steps of the present stretch."""
         self._decoding = 0
         """Sequences that decode."""
-        self._context = 0
+        self._context_tokens = 0
         """Tokens of context of all sequences that decode."""
-        self._free = limits.kv_blocks
+        self._free_blocks = limits.kv_blocks
         """Free blocks of the KV cache."""
-        self._by_residue = [0] * BLOCK
+        self._sequences_by_residue = [0] * BLOCK
         """Sequences that need another block at a decode step, by its number modulo `BLOCK`."""
         self._running: dict[_Sequence, None] = {}
         """Admitted sequences, in the order of their admission."""
@@ -198,9 +203,9 @@ class Replica:
         """Heap of the decoding sequences: decode step at which each ends, its ticket, itself."""
         self._ticket = 0
         """Last ticket that was given."""
-        self._partial: _Sequence | None = None
+        self._partial_prompt: _Sequence | None = None
         """The prompt that is not whole yet."""
-        self._work: list[tuple[_Sequence, int]] = []
+        self._prompt_chunks: list[tuple[_Sequence, int]] = []
         """Prompts of the present step, and the number of tokens of each in it."""
         self._waiting: deque[_Sequence] = deque()
         self._prefixes = _PrefixCache()
@@ -223,7 +228,7 @@ class Replica:
         self._waiting.append(_Sequence(request))
         if math.isinf(self.end_s):
             self.end_s = now_s  # planned in `advance`, as others may arrive at the same moment
-        elif self._steps > 1 and not others_wait:
+        elif self._stretch_steps > 1 and not others_wait:  # where others wait, the stretch ends when there is room
             self._shorten(now_s)
 
     def advance(self) -> list[ServedRequest]:
@@ -233,7 +238,7 @@ class Replica:
         if self._decoding:
             self._decode(now_s)
             self._end_answers(now_s, ended)
-        for sequence, chunk in self._work:
+        for sequence, chunk in self._prompt_chunks:
             sequence.computed += chunk
             if sequence.computed == sequence.tokens:
                 self._end_prompt(sequence, now_s, ended)
@@ -243,20 +248,20 @@ class Replica:
 
     def _decode(self, now_s: float) -> None:
         """Count the tokens and blocks of the stretch's steps. The blocks of the first one are taken already."""
-        steps = self._steps
-        self._step += 1
+        steps = self._stretch_steps
+        self._decode_step += 1
         if steps > 1:
-            self._free -= self._blocks_due(self._step, steps - 1)
-            self._step += steps - 1
+            self._free_blocks -= self._blocks_due(self._decode_step, steps - 1)
+            self._decode_step += steps - 1
             self._make_room(0)  # drops the prefixes whose room was counted on
         tokens = self._decoding * steps
-        self._context += tokens
+        self._context_tokens += tokens
         self._log.add_gaps((now_s - self._start_s) / steps, tokens, now_s)
 
     def _end_answers(self, now_s: float, ended: list[ServedRequest]) -> None:
         """End the sequences that have all tokens of their answers."""
         ending = self._ending
-        while ending and ending[0][0] <= self._step:
+        while ending and ending[0][0] <= self._decode_step:
             _, ticket, sequence = heappop(ending)
             if sequence.ticket != ticket:  # it was preempted since
                 continue
@@ -265,8 +270,8 @@ class Replica:
 
     def _end_prompt(self, sequence: _Sequence, now_s: float, ended: list[ServedRequest]) -> None:
         """Take the token that comes with the last one of the prompt; from now on the sequence decodes, or it ends."""
-        if sequence is self._partial:
-            self._partial = None
+        if sequence is self._partial_prompt:
+            self._partial_prompt = None
         self._share_prefix(sequence)
         sequence.generated += 1
         if sequence.first_s < 0.0:
@@ -276,14 +281,14 @@ class Replica:
         if sequence.generated >= sequence.request.answer:
             self._end(sequence, now_s, ended)
             return
-        sequence.decode_start = self._step
-        sequence.residue = (self._step - sequence.tokens) % BLOCK
-        self._by_residue[sequence.residue] += 1
+        sequence.decode_start = self._decode_step
+        sequence.residue = (self._decode_step - sequence.tokens) % BLOCK
+        self._sequences_by_residue[sequence.residue] += 1
         self._decoding += 1
-        self._context += sequence.tokens
+        self._context_tokens += sequence.tokens
         self._ticket += 1
         sequence.ticket = self._ticket
-        last_step = self._step + sequence.request.answer - sequence.generated
+        last_step = self._decode_step + sequence.request.answer - sequence.generated
         heappush(self._ending, (last_step, self._ticket, sequence))
 
     def _share_prefix(self, sequence: _Sequence) -> None:
@@ -301,14 +306,14 @@ class Replica:
         sequence.prefix_blocks = blocks
 
     def _stop_decoding(self, sequence: _Sequence) -> None:
-        """Take a sequence out of those that decode, with the tokens that it generated."""
-        generated = self._step - sequence.decode_start
+        """Take a sequence out of those that decode, and count the tokens that it generated since it began to."""
+        generated = self._decode_step - sequence.decode_start
         sequence.computed = sequence.tokens + generated
         sequence.generated += generated
         sequence.ticket = 0
-        self._by_residue[sequence.residue] -= 1
+        self._sequences_by_residue[sequence.residue] -= 1
         self._decoding -= 1
-        self._context -= sequence.computed
+        self._context_tokens -= sequence.computed
 
     def _end(self, sequence: _Sequence, now_s: float, ended: list[ServedRequest]) -> None:
         """Free the blocks of a sequence whose answer is whole, and add it to those that ended."""
@@ -318,7 +323,7 @@ class Replica:
 
     def _release(self, sequence: _Sequence) -> None:
         """Free the blocks of a sequence."""
-        self._free += _blocks(sequence.computed) - sequence.prefix_blocks
+        self._free_blocks += _blocks(sequence.computed) - sequence.prefix_blocks
         if sequence.uses_prefix:
             self._prefixes.leave(sequence.request.group)
         sequence.uses_prefix = False
@@ -326,11 +331,11 @@ class Replica:
 
     def _make_room(self, blocks: int) -> bool:
         """Drop prefixes that no sequence uses until so many blocks are free; returns whether they are."""
-        while self._free < blocks:
+        while self._free_blocks < blocks:
             dropped = self._prefixes.drop_oldest()
             if not dropped:
                 return False
-            self._free += dropped
+            self._free_blocks += dropped
         return True
 
     def _preempt_last(self, now_s: float) -> None:
@@ -339,8 +344,8 @@ class Replica:
         if sequence.ticket:
             self._stop_decoding(sequence)
             sequence.last_s = now_s
-        if sequence is self._partial:
-            self._partial = None
+        if sequence is self._partial_prompt:
+            self._partial_prompt = None
         self._release(sequence)
         sequence.tokens = sequence.request.prompt + sequence.generated
         sequence.computed = 0
@@ -350,8 +355,8 @@ class Replica:
     def _plan(self, now_s: float) -> None:
         """Decide what the next step takes, or the next stretch of steps in which nothing changes."""
         self._start_s = now_s
-        self._work = []
-        self._steps = 0
+        self._prompt_chunks = []
+        self._stretch_steps = 0
         if not self._running and not self._waiting:
             self.end_s = math.inf
             return
@@ -360,27 +365,27 @@ class Replica:
             preempted = True
         if not preempted:  # as in vLLM, which admits nobody in a step that sent one back
             self._admit(now_s)
-        if not self._decoding and not self._work:
+        if not self._decoding and not self._prompt_chunks:
             # The only sequence that ran was sent back: it is admitted in the next step.
             self._admit(now_s)
-        if self._work or preempted:
-            self._steps = 1
+        if self._prompt_chunks or preempted:
+            self._stretch_steps = 1
         else:
-            self._steps = self._steps_alike()
-        self.end_s = now_s + self._seconds(self._steps)
+            self._stretch_steps = self._steps_until_change()
+        self.end_s = now_s + self._seconds(self._stretch_steps)
 
     def _make_room_to_decode(self, now_s: float) -> bool:
         """Take the blocks that the next decode step needs; returns whether a sequence was preempted for them."""
         preempted = False
-        while not self._make_room(self._by_residue[self._step % BLOCK]):
+        while not self._make_room(self._sequences_by_residue[self._decode_step % BLOCK]):
             self._preempt_last(now_s)  # which may need a block itself, so that less is needed
             preempted = True
-        self._free -= self._by_residue[self._step % BLOCK]
+        self._free_blocks -= self._sequences_by_residue[self._decode_step % BLOCK]
         return preempted
 
     def _continue_prompt(self, now_s: float) -> bool:
         """Compute more of the prompt that is not whole; returns whether its sequence was preempted instead."""
-        sequence = self._partial
+        sequence = self._partial_prompt
         budget = self._limits.max_num_batched_tokens - self._decoding
         if sequence is None or budget <= 0:
             return False
@@ -390,13 +395,13 @@ class Replica:
             # It was admitted last, so it is the one that goes.
             self._preempt_last(now_s)
             return True
-        self._free -= blocks
-        self._work.append((sequence, chunk))
+        self._free_blocks -= blocks
+        self._prompt_chunks.append((sequence, chunk))
         return False
 
     def _admit(self, now_s: float) -> None:
         """Admit requests from the queue, in its order, until tokens, sequences or blocks end."""
-        budget = self._limits.max_num_batched_tokens - self._decoding - sum(chunk for _, chunk in self._work)
+        budget = self._limits.max_num_batched_tokens - self._decoding - sum(chunk for _, chunk in self._prompt_chunks)
         while self._waiting and budget > 0 and len(self._running) < self._limits.max_num_seqs:
             sequence = self._waiting[0]
             request = sequence.request
@@ -413,7 +418,7 @@ class Replica:
                     self._prefixes.leave(request.group)
                 return
             self._waiting.popleft()
-            self._free -= blocks
+            self._free_blocks -= blocks
             sequence.uses_prefix = bool(shared)
             sequence.prefix_blocks = shared
             sequence.computed = cached
@@ -422,42 +427,42 @@ class Replica:
                 self._log.prompt_tokens += request.prompt
                 self._log.hit_tokens += cached
             self._running[sequence] = None
-            self._work.append((sequence, chunk))
+            self._prompt_chunks.append((sequence, chunk))
             if cached + chunk < sequence.tokens:
-                self._partial = sequence
+                self._partial_prompt = sequence
             budget -= chunk
 
-    def _steps_alike(self) -> int:
+    def _steps_until_change(self) -> int:
         """Decode steps, the next one included, until a sequence ends or the blocks do."""
         ending = self._ending
         while ending[0][2].ticket != ending[0][1]:  # it was preempted since
             heappop(ending)
         last_step, _, _ = ending[0]
-        steps = last_step - self._step
+        steps = last_step - self._decode_step
         further = steps - 1
         most_blocks = (further // BLOCK + 1) * self._decoding
-        if self._free >= most_blocks:
+        if self._free_blocks >= most_blocks:
             return steps
         return 1 + self._steps_with_room(further)
 
     def _steps_with_room(self, most: int) -> int:
-        """Decode steps after the next one for which there are blocks, at most so many. May drop prefixes."""
-        left = self._free
-        first = self._step + 1
+        """Decode steps after the next one for which there are blocks, at most `most`. May drop prefixes."""
+        left = self._free_blocks
+        first = self._decode_step + 1
         for further in range(most):
-            left -= self._by_residue[(first + further) % BLOCK]
+            left -= self._sequences_by_residue[(first + further) % BLOCK]
             if left < 0:
-                self._make_room(self._free - left)
+                self._make_room(self._free_blocks - left)
                 due = self._blocks_due(first, further + 1)
-                if self._free < due:
+                if self._free_blocks < due:
                     return further
-                left = self._free - due
+                left = self._free_blocks - due
         return most
 
     def _blocks_due(self, first: int, steps: int) -> int:
-        """Blocks that so many decode steps need from number `first` on: each sequence one per `BLOCK` steps."""
+        """Blocks that so many decode steps need from decode step `first` on: each sequence one per `BLOCK` steps."""
         rounds, rest = divmod(steps, BLOCK)
-        by_residue = self._by_residue
+        by_residue = self._sequences_by_residue
         return rounds * self._decoding + sum(by_residue[(first + further) % BLOCK] for further in range(rest))
 
     def _seconds(self, steps: int) -> float:
@@ -465,12 +470,12 @@ class Replica:
         cost = self._cost
         prompt_tokens = 0
         pairs = 0.0
-        for sequence, chunk in self._work:
+        for sequence, chunk in self._prompt_chunks:
             prompt_tokens += chunk
             pairs += chunk * (sequence.computed + chunk / 2.0)
         decoding = self._decoding
-        tokens = min(decoding + prompt_tokens, len(self._bases) - 1)
-        first_s = self._bases[tokens] + cost.sequence_s * decoding + cost.kv_token_s * self._context
+        tokens = min(decoding + prompt_tokens, len(self._bases_s) - 1)
+        first_s = self._bases_s[tokens] + cost.sequence_s * decoding + cost.kv_token_s * self._context_tokens
         first_s += cost.prompt_token_s * prompt_tokens + cost.pair_s * pairs
         return steps * first_s + cost.kv_token_s * decoding * (steps * (steps - 1) // 2)
 
@@ -485,12 +490,12 @@ class Replica:
         passed_s = now_s - self._start_s
         if growth_s > 0.0:
             linear_s = first_s - growth_s / 2.0
-            begun = (math.sqrt(linear_s * linear_s + 2.0 * growth_s * passed_s) - linear_s) / growth_s
+            begun_steps = (math.sqrt(linear_s * linear_s + 2.0 * growth_s * passed_s) - linear_s) / growth_s
         else:
-            begun = passed_s / first_s
-        steps = max(1, math.ceil(begun - 1e-9))  # rounding must not begin another step
-        if steps < self._steps:
-            self._steps = steps
+            begun_steps = passed_s / first_s
+        steps = max(1, math.ceil(begun_steps - _ROUNDING))
+        if steps < self._stretch_steps:
+            self._stretch_steps = steps
             self.end_s = self._start_s + self._seconds(steps)
 
 

@@ -22,7 +22,7 @@ from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
 from gpumon.specs.gpu import GpuSpec
 
 LARGE_GPU_BYTES: Final = 70 * 2**30
-"""Memory from which vLLM's API server takes more tokens into a step, but for the A100."""
+"""Memory of a GPU from which vLLM's API server takes more tokens into a step, but for the A100."""
 
 
 class DefaultBounds(NamedTuple):
@@ -40,6 +40,7 @@ class Setup(NamedTuple):
     """One replica of a simulation."""
 
     cost: StepTime
+    """Terms of a step."""
     limits: EngineLimits
     delay_s: float
     """Seconds of a TTFT that no step takes: those of a single request beyond its steps."""
@@ -61,22 +62,22 @@ def setup_of(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> 
     curve = instance.curve
     if curve is None:
         raise ValueError(f"the time of a step is not known: {_why_no_curve(instance, catalogues)}")
-    cost = _cost(instance, curve, mix)
+    cost = _step_terms_of(instance, curve, mix)
     notes: list[str] = []
-    limits = _limits(instance, scenario, mix, notes)
+    limits = _engine_limits(instance, scenario, mix, notes)
     delay_s = 0.0
     line = instance.first.line
     if line is not None:
         delay_s = max(0.0, line.ttft_s(1.0) - prompt_alone_s(cost, limits, mix))
-    return Setup(cost, limits, delay_s, (*notes, *_notes(instance)))
+    return Setup(cost, limits, delay_s, (*notes, *_latency_notes(instance)))
 
 
-def _notes(instance: Instance) -> Iterator[str]:
+def _latency_notes(instance: Instance) -> Iterator[str]:
     """Notes on assumptions behind the latencies, and on features that are simulated in a simpler form."""
     if instance.first.line is None:
         yield "TTFT has its steps and its queue alone: the TTFT of a single request is not known"
     elif not instance.first.decides:
-        yield f"TTFT was not measured on this engine: {_estimate(instance)}"
+        yield f"TTFT was not measured on this engine: {_estimate_text(instance)}"
     if instance.source in (Source.ROOFLINE, Source.RESCALED):
         band = ""
         if instance.band:
@@ -141,7 +142,7 @@ def prompt_alone_s(cost: StepTime, limits: EngineLimits, mix: Mix) -> float:
     return steps * base_s + cost.prompt_token_s * new_tokens + cost.pair_s * pairs
 
 
-def _cost(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
+def _step_terms_of(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
     """Terms of a step, by the roofline's shares, or by a typed prefill rate. Raises ValueError if neither is known."""
     rate = instance.workload.prefill_tokens_per_s
     setting = instance.setting
@@ -177,8 +178,8 @@ def _with_pairs(cost: StepTime, setting: InstanceSetting) -> StepTime:
     The roofline tells the split: how much longer each token takes in a prompt of twice the length.
     """
     length = max(1.0, setting.mix.new_tokens)
-    token_s = _token_s(setting, length)
-    doubled_s = _token_s(setting, 2.0 * length)
+    token_s = _prompt_token_s(setting, length)
+    doubled_s = _prompt_token_s(setting, 2.0 * length)
     if token_s <= 0.0 or cost.prompt_token_s <= 0.0:
         return cost
     pairs_share = min(1.0, max(0.0, (doubled_s - token_s) / token_s))
@@ -189,12 +190,12 @@ def _with_pairs(cost: StepTime, setting: InstanceSetting) -> StepTime:
     )
 
 
-def _token_s(setting: InstanceSetting, tokens: float) -> float:
+def _prompt_token_s(setting: InstanceSetting, tokens: float) -> float:
     """Seconds of each token of an uncached prompt of so many, by the roofline."""
     return prompt_s(msgspec.structs.replace(setting, mix=Mix(tokens, setting.mix.answer_tokens))) / tokens
 
 
-def _limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) -> EngineLimits:
+def _engine_limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) -> EngineLimits:
     """Bounds of the engine: typed, or as measured, or else the engine's defaults, which a note is added about.
 
     Raises ValueError where the size of the KV cache is not known.
@@ -252,7 +253,7 @@ def _why_no_curve(instance: Instance, catalogues: Catalogues) -> str:
     return next(iter(instance.notes), "") or "import a load test (gpumon profiles add) or give a known model and GPU"
 
 
-def _estimate(instance: Instance) -> str:
+def _estimate_text(instance: Instance) -> str:
     """Basis of an estimated TTFT, with its error band."""
     band = instance.first.band
     basis = instance.first.basis or "estimate"

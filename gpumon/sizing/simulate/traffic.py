@@ -28,8 +28,9 @@ class RecordedTraffic(NamedTuple):
     """Arrivals in steps of one length, from time 0 on."""
     requests: float
     prompt: Draw | None
-    """Draws the length of a prompt; None: it is not known. So `answer`."""
+    """Draws the length of a prompt; None: it is not known."""
     answer: Draw | None
+    """Draws the length of an answer; None: it is not known."""
     hit_ratio: float
     """Share of the prompt tokens that came from the prefix cache."""
     basis: str
@@ -50,16 +51,27 @@ class RecordedTraffic(NamedTuple):
         count = max(1, int(seconds / step_s))
         starts = range(len(self.paces) - count + 1)
         first = max(starts, key=lambda start: sum(pace.rate for pace in self.paces[start : start + count]))
-        kept = self.paces[first : first + count]
-        from_s = kept[0].start_s
-        paces = tuple(ArrivalPace(pace.start_s - from_s, pace.end_s - from_s, pace.rate) for pace in kept)
-        return self._replace(paces=paces, requests=sum(pace.rate for pace in kept) * step_s)
+        busiest_paces = self.paces[first : first + count]
+        begin_s = busiest_paces[0].start_s
+        paces = []
+        for pace in busiest_paces:
+            paces.append(ArrivalPace(pace.start_s - begin_s, pace.end_s - begin_s, pace.rate))
+        return self._replace(paces=tuple(paces), requests=sum(pace.rate for pace in paces) * step_s)
 
     def shape(self, longest: float) -> RequestShape:
         """The shape of its requests, up to `longest` tokens. Raises ValueError where their lengths are not known."""
         if self.prompt is None or self.answer is None:
             raise ValueError("the lengths of the recorded requests are not known: give --prompt and --answer")
         return RequestShape(self.prompt, self.answer, self.hit_ratio, longest=longest)
+
+
+class _LengthDraw(NamedTuple):
+    """What is known of lengths."""
+
+    draw: Draw | None = None
+    """None: nothing."""
+    by_histogram: bool = False
+    """Whether it has their distribution; else they are all as long as their mean."""
 
 
 class _Lengths:
@@ -79,24 +91,26 @@ class _Lengths:
 
     def add(self, old: HistogramReading | None, new: HistogramReading | None) -> None:
         """Add the growth of an engine's histogram. A restart, and other buckets than the first ones, are left out."""
-        if old is None or new is None or old.bounds != new.bounds or new.count < old.count:
+        if old is None or new is None or old.bounds != new.bounds:
+            return
+        if new.count < old.count:  # the engine was started anew
             return
         if self.bounds != new.bounds:
             if self.counts:
                 return
             self.bounds = new.bounds
             self.counts = [0.0] * len(new.counts)
-        below = 0.0  # growth of the buckets so far: those of a reading are cumulative
-        for place, (old_count, new_count) in enumerate(zip(old.counts, new.counts, strict=True)):
-            up_to = new_count - old_count
-            self.counts[place] += max(0.0, up_to - below)
-            below = max(below, up_to)
+        # Counts of a reading are cumulative: each has the requests of all buckets below it, too.
+        growth_below = 0.0
+        for bucket, (old_count, new_count) in enumerate(zip(old.counts, new.counts, strict=True)):
+            growth = new_count - old_count
+            self.counts[bucket] += max(0.0, growth - growth_below)
+            growth_below = max(growth_below, growth)
         self.tokens += new.sum - old.sum
         self.requests += new.count - old.count
 
-    def draw(self, ended: float) -> tuple[Draw | None, bool]:
-        """A draw of lengths (None: they are not known), and whether it is from a histogram. `ended`: requests that
-        ended, for the mean of engines that only count tokens."""
+    def draw(self, ended_requests: float) -> _LengthDraw:
+        """A draw of lengths. `ended_requests`: number of them, for the mean of engines that only count tokens."""
         if self.requests >= 1.0 and self.tokens > 0.0:
             mean = self.tokens / self.requests
             finite = []
@@ -104,24 +118,28 @@ class _Lengths:
                 if bound < math.inf:
                     finite.append(bound)
             if not finite or sum(self.counts) <= 0.0:  # a summary has sum and number alone
-                return constant(mean), False
+                return _LengthDraw(constant(mean))
             beyond = sum(self.counts[len(finite) :])
             counts = [*self.counts[: len(finite)], beyond]
-            return histogram(finite, counts, mean), True
-        if self.counted_tokens > 0.0 and ended >= 1.0:
-            return constant(self.counted_tokens / ended), False
-        return None, False
+            return _LengthDraw(histogram(finite, counts, mean), by_histogram=True)
+        if self.counted_tokens > 0.0 and ended_requests >= 1.0:
+            return _LengthDraw(constant(self.counted_tokens / ended_requests))
+        return _LengthDraw()
 
 
 class _RankReading(NamedTuple):
     """One reading of one rank of an engine."""
 
     wall_s: float
+    """Unix time."""
     ended: float
     """Requests that ended, since the engine started."""
     in_flight: float
+    """Requests that run or wait."""
     prompt: HistogramReading | None
+    """Lengths of prompts."""
     answer: HistogramReading | None
+    """Lengths of answers."""
     counters: Mapping[str, float]
 
 
@@ -154,7 +172,10 @@ class TrafficRecorder:
         """Unix time of the newest reading."""
 
     def take(self, wall_s: float, engines: Iterable[EngineReading], host: str = "") -> None:
-        """Take the engines of one moment (Unix time); `host`: the machine of a fleet that they are on."""
+        """Take the engines of one moment (Unix time); `host`: the machine of a fleet that they are on.
+
+        Engines without a model, and those of other models beyond the first 64, are left out.
+        """
         if self._begin_s is None:
             self._begin_s = wall_s
         elif wall_s - self._newest_s > MOST_GAP_S:
@@ -223,16 +244,17 @@ class TrafficRecorder:
         return traffic
 
     def _traffic_of(self, model: _Model) -> RecordedTraffic:
+        """The traffic of a model for which requests arrived."""
         step_s = self._step_s
-        last = max(model.arrivals)
+        last_step = max(model.arrivals)
         paces = []
-        for step in range(last + 1):
+        for step in range(last_step + 1):
             arrived = model.arrivals.get(step, 0.0)
             paces.append(ArrivalPace(step * step_s, (step + 1) * step_s, arrived / step_s))
-        prompt, prompt_bucketed = model.prompts.draw(model.ended)
-        answer, answer_bucketed = model.answers.draw(model.ended)
+        prompt = model.prompts.draw(model.ended)
+        answer = model.answers.draw(model.ended)
         basis = "the engine's histograms"
-        if not (prompt_bucketed and answer_bucketed):
+        if not (prompt.by_histogram and answer.by_histogram):
             basis = "their means alone: the engine has no histogram of them"
         hit_ratio = 0.0
         if model.prompt_tokens > 0.0:
@@ -240,8 +262,8 @@ class TrafficRecorder:
         return RecordedTraffic(
             paces=tuple(paces),
             requests=sum(model.arrivals.values()),
-            prompt=prompt,
-            answer=answer,
+            prompt=prompt.draw,
+            answer=answer.draw,
             hit_ratio=hit_ratio,
             basis=basis,
         )
