@@ -163,7 +163,7 @@ def _leveled_column(
             shown = with_high_mark(shown, width - 1)
         return ((right(shown, width), tone),)
 
-    return Column(name, title, width, ((right(title, width), "muted"),), cell, keep)
+    return Column(name, title, width, head=((right(title, width), "muted"),), cell=cell, keep=keep)
 
 
 def _mfu_with_doubt(row: FleetRow) -> tuple[Reading, str]:
@@ -273,7 +273,7 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
     _leveled_column("itl", glossary.ITL.short, 9, lambda row: row.itl_p95_s.value, seconds),
     _leveled_column("kv", glossary.KV_CACHE.short, 5, lambda row: row.kv_usage_ratio, lambda value: ratio(value, 4)),
     _POWER,
-    Column("bandwidth", glossary.BANDWIDTH.name, 7, _BANDWIDTH_HEAD, _bandwidth_cell, _WIDER_ROOM),
+    Column("bandwidth", glossary.BANDWIDTH.name, 7, _BANDWIDTH_HEAD, _bandwidth_cell, keep=_WIDER_ROOM),
     figures_column(
         "tok_j", glossary.TOKENS_PER_JOULE.short, 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_WIDER_ROOM
     ),

@@ -84,13 +84,14 @@ class Calculation:
         """Price that was typed for a type of GPU, by any of its names; None where none was."""
         return self._typed_prices.get(self.catalogues.gpu_name(gpu))
 
-    def keep_price(self, gpu: str, price: float | None) -> None:
-        """Keep a price that was typed for a type of GPU, also for comparisons; None: forget it."""
-        name = self.catalogues.gpu_name(gpu)
-        if price is None:
-            self._typed_prices.pop(name, None)
-        else:
-            self._typed_prices[name] = price
+    def keep_price(self, gpu: str, price: float) -> None:
+        """Keep a price that was typed for a type of GPU, also for comparisons."""
+        self._typed_prices[self.catalogues.gpu_name(gpu)] = price
+        self._put_typed_prices()
+
+    def forget_price(self, gpu: str) -> None:
+        """Forget the price that was typed for a type of GPU."""
+        self._typed_prices.pop(self.catalogues.gpu_name(gpu), None)
         self._put_typed_prices()
 
     def _put_typed_prices(self) -> None:

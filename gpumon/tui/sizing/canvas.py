@@ -161,8 +161,8 @@ class Canvas:
 
     def _is_gap(self, column: int) -> bool:
         """Whether a column of dots is left out of a curve that nothing measured."""
-        every = _GAP_EVERY[self._glyphs]
-        return every > 0 and column % every == every - 1
+        period = _GAP_EVERY[self._glyphs]
+        return period > 0 and column % period == period - 1
 
     def _draw_stroke(self, column: int, last_height: int | None, height: int, thickness: int, tone: str) -> None:
         """Draw the dots of one column of a curve, up or down from its height in the column before."""
@@ -314,10 +314,10 @@ class Axis(NamedTuple):
 
     def ticks(self) -> list[tuple[int, str]]:
         """Cell and text of each tick, from 0 on."""
-        ticks = []
+        cells_and_texts = []
         for number, cell in enumerate(range(0, self.size, self.cells_a_step)):
-            ticks.append((cell, _tick_text(self.step * number)))
-        return ticks
+            cells_and_texts.append((cell, _tick_text(self.step * number)))
+        return cells_and_texts
 
 
 def _round_step(least: float) -> float:

@@ -114,7 +114,7 @@ def comparison_rows(width: int, height: int, comparison: Comparison, workload: i
         foot_room = max(1, foot_room)
     foot = _foot(comparison, columns, hidden_titles, width)[: max(0, foot_room)]
     room = max(0, height - 1 - len(foot))
-    rows = _gpu_rows(comparison, columns, workload, name_width, width, room)
+    rows = _gpu_rows(comparison, columns, workload=workload, name_width=name_width, width=width, room=room)
     rows = _with_left_out(rows, len(comparison.rows), width, room)
     titles = "".join([_FORMS[column.key].fit(column.title) for column in columns])
     head = to_width([(left("GPU", name_width) + titles, "muted")], width)
@@ -130,7 +130,7 @@ def _with_left_out(rows: list[Row], types: int, width: int, room: int) -> list[R
 
 
 def _gpu_rows(
-    comparison: Comparison, columns: Sequence[ComparedFigure], workload: int, name_width: int, width: int, room: int
+    comparison: Comparison, columns: Sequence[ComparedFigure], *, workload: int, name_width: int, width: int, room: int
 ) -> list[Row]:
     """A row of figures for each type of GPU; for one without an answer the reason, in as many lines as there is room
     for."""
@@ -171,10 +171,10 @@ def _name(row: Compared) -> str:
 
 def _fitting_columns(figures: Sequence[ComparedFigure], room: int) -> list[ComparedFigure]:
     """The columns that have room, in their order: the least important ones leave first."""
-    kept = list(figures)
-    while kept and sum(_FORMS[figure.key].width for figure in kept) > room:
-        kept.remove(min(kept, key=lambda figure: figure.keep))
-    return kept
+    columns = list(figures)
+    while columns and sum(_FORMS[column.key].width for column in columns) > room:
+        columns.remove(min(columns, key=lambda column: column.keep))
+    return columns
 
 
 def _cells(row: Compared, columns: Sequence[ComparedFigure], workload: int) -> list[Piece]:

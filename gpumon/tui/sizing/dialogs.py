@@ -207,7 +207,7 @@ class Dialogs:
     def plan_for(self) -> None:
         """Choose a load for the targets: the one that runs now, or the p95 of what is kept of the past."""
         past = [*self._recorded_choices(), *self._prometheus_choices()]
-        runs = Choice(_WHAT_RUNS, "peak of the last 5 minutes; follows the engines", None)
+        runs = Choice(_WHAT_RUNS, "peak of the last 5 minutes; follows the engines", value=None)
 
         def on_choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
             if choice is None:

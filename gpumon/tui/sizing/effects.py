@@ -56,10 +56,17 @@ _INSTANCE_FIELDS: Final = {
 
 
 class EffectiveValue(NamedTuple):
-    """A value (None: nothing is known of it) and where it comes from."""
+    """A value and where it comes from."""
 
     value: Value
+    """None where there is none."""
     origin: str
+    """The origin in words; without a value, why there is none."""
+
+
+def _no_value(why: str) -> EffectiveValue:
+    """The effective value of a field that has none."""
+    return EffectiveValue(None, why)
 
 
 def effective_value(place: FieldPlace, version: Version, calculation: Calculation) -> EffectiveValue:
@@ -68,7 +75,7 @@ def effective_value(place: FieldPlace, version: Version, calculation: Calculatio
     if value not in (None, ""):
         return EffectiveValue(value, _origin(place, version, calculation, value))
     if place.section == GOALS_SECTION:
-        return EffectiveValue(None, "no goal" if place.field.key.endswith("_p95_ms") else "not asked")
+        return _no_value("no goal" if place.field.key.endswith("_p95_ms") else "not asked")
     if place.section == SERVER:
         return _server_value(place, version.scenario, calculation)
     return _workload_value(place, version.scenario, calculation)
@@ -86,36 +93,36 @@ def _origin(place: FieldPlace, version: Version, calculation: Calculation, value
 
 def _filled_in_from(place: FieldPlace, version: Version, *, has_configured_servers: bool) -> str:
     """Origin of a value that nobody changed since the panel was filled in; empty where somebody did."""
-    now = row_struct(version.scenario, place.section, place.number)
-    if now is None or place.field.key not in _FILLED_IN[place.section]:
+    row = row_struct(version.scenario, place.section, place.number)
+    if row is None or place.field.key not in _FILLED_IN[place.section]:
         return ""
-    if isinstance(now, Workload):
+    if isinstance(row, Workload):
         if version.follows:
-            return version.follows[place.number].target_source(now)
+            return version.follows[place.number].target_source(row)
         return ""
-    if version.started is None or not _is_unchanged(place, version.started, now):
+    if version.started is None or not _is_unchanged(place, version.started, row):
         return ""
     if place.section == SERVER and not has_configured_servers:
         return "detected"
     return "config"
 
 
-def _is_unchanged(place: FieldPlace, started: Scenario, now: Scenario | Server) -> bool:
+def _is_unchanged(place: FieldPlace, started: Scenario, row: Scenario | Server) -> bool:
     """Whether a value is that of the start; the same number of GPUs of another type is another value."""
-    before = row_struct(started, place.section, place.number)
-    if before is None or getattr(before, place.field.key) != getattr(now, place.field.key):
+    row_at_start = row_struct(started, place.section, place.number)
+    if row_at_start is None or getattr(row_at_start, place.field.key) != getattr(row, place.field.key):
         return False
-    if isinstance(before, Server) and isinstance(now, Server):
-        return before.gpu == now.gpu
+    if isinstance(row_at_start, Server) and isinstance(row, Server):
+        return row_at_start.gpu == row.gpu
     return True
 
 
 def _server_value(place: FieldPlace, scenario: Scenario, calculation: Calculation) -> EffectiveValue:
     """The value of a field of a server that the scenario leaves open."""
     if place.field.key == "gpu_power_w":
-        return EffectiveValue(None, "measured, else the board's limit")
+        return _no_value("measured, else the board's limit")
     if place.field.key != "price_per_gpu_hour" or place.number >= len(scenario.server):
-        return EffectiveValue(None, "")
+        return _no_value("")
     price = calculation.catalogues.price(scenario.server[place.number].gpu)
     return EffectiveValue(price, "no price" if price is None else "config")
 
@@ -126,12 +133,12 @@ def _workload_value(place: FieldPlace, scenario: Scenario, calculation: Calculat
     if hasattr(scenario, key):  # goals and spares, which have a value for all workloads, too
         value = getattr(scenario, key)
         if value is None:
-            return EffectiveValue(None, "no goal")
+            return _no_value("no goal")
         return EffectiveValue(value, "of all workloads")
     instance = calculation.instance(place.number)
     if instance is None:
-        return EffectiveValue(None, "")
-    return _looked_up_values(instance, calculation.plan(place.number), scenario).get(key, EffectiveValue(None, ""))
+        return _no_value("")
+    return _looked_up_values(instance, calculation.plan(place.number), scenario).get(key, _no_value(""))
 
 
 def _looked_up_values(instance: Instance, plan: WorkloadPlan | None, scenario: Scenario) -> dict[str, EffectiveValue]:
@@ -139,7 +146,7 @@ def _looked_up_values(instance: Instance, plan: WorkloadPlan | None, scenario: S
     formulas."""
     seen = instance.seen
     measured = ""
-    max_num_seqs = EffectiveValue(None, "no limit known")
+    max_num_seqs = _no_value("no limit known")
     if seen is not None:
         measured = ORIGIN_WORDS[seen.origin]
         if seen.max_num_seqs is not None:
@@ -151,7 +158,7 @@ def _looked_up_values(instance: Instance, plan: WorkloadPlan | None, scenario: S
         "itl_tail_ratio": _itl_tail_value(instance, measured),
         "kv_pool_tokens": _kv_pool_value(instance, scenario, measured),
         "max_num_seqs": max_num_seqs,
-        "profile": EffectiveValue(None, "none"),
+        "profile": _no_value("none"),
     }
 
 
@@ -178,7 +185,7 @@ def _plan_values(plan: WorkloadPlan | None, measured: str) -> dict[str, Effectiv
 def _reading_value(value: Reading, origin: str, *, unit: float = 1.0, unknown: str = "not known") -> EffectiveValue:
     """A reading divided by the unit of its field; where it is missing, `unknown` is said instead of its origin."""
     if isinstance(value, Missing):
-        return EffectiveValue(None, unknown)
+        return _no_value(unknown)
     return EffectiveValue(value / unit, origin)
 
 
@@ -188,7 +195,7 @@ def _instance_values(instance: Instance, measured: str) -> dict[str, EffectiveVa
     for key, (attribute, otherwise) in _INSTANCE_FIELDS.items():
         value = getattr(instance, attribute)
         if value is None:
-            values[key] = EffectiveValue(None, "not known")
+            values[key] = _no_value("not known")
         elif _was_seen(instance.seen, key, value):
             values[key] = EffectiveValue(value, measured)
         else:
@@ -232,7 +239,7 @@ def _kv_pool_value(instance: Instance, scenario: Scenario, measured: str) -> Eff
     """Tokens that the KV cache of an instance holds."""
     pool = kv_pool_of(instance, scenario)
     if pool is None:
-        return EffectiveValue(None, "not known")
+        return _no_value("not known")
     return EffectiveValue(pool.tokens, measured if pool.source == "seen" else pool.source)
 
 

@@ -78,7 +78,8 @@ def placement_rows(width: int, height: int, answer: Answer, scenario: Scenario, 
     legend = legend_rows(entries, width, most)
     room = max(1, height - len(head) - len(tail) - len(legend))
     gpu_names = _gpu_names(packed, scenario)
-    body = _kind_rows(kinds, gpu_names, width, room, _not_drawn_text(packed, scenario), marks)
+    not_drawn = _not_drawn_text(packed, scenario)
+    body = _kind_rows(kinds, gpu_names, width=width, room=room, not_drawn=not_drawn, marks=marks)
     return [*head, *body, *tail, *legend][: max(0, height)]
 
 
@@ -183,7 +184,7 @@ def _has_several_types(packed: Packed, scenario: Scenario) -> bool:
 
 
 def _kind_rows(
-    kinds: Counter[ServerKind], gpu_names: Sequence[str], width: int, room: int, not_drawn: str, marks: Marks
+    kinds: Counter[ServerKind], gpu_names: Sequence[str], *, width: int, room: int, not_drawn: str, marks: Marks
 ) -> list[Row]:
     """A line of each kind of server with the name of its GPUs, as many kinds as fit; the others are counted."""
     most_servers = max(kinds.values())
@@ -198,14 +199,14 @@ def _kind_rows(
             name = f" {gpu_names[shape]}"
         pieces = _server_pieces(units, width - cells(prefix), marks)
         rows.append(to_width([(prefix, "strong"), *pieces, (name, "muted")], width))
-    rest = [not_drawn] if not_drawn else []
-    if len(rows) + len(rest) > room:
+    more_texts = [not_drawn] if not_drawn else []
+    if len(rows) + len(more_texts) > room:
         servers_without_room = list(kinds.values())[room - 1 :]
         more_kinds = len(servers_without_room)
-        rest.insert(0, f"{sum(servers_without_room):,} more ({more_kinds} kind{'s' * (more_kinds != 1)})")
+        more_texts.insert(0, f"{sum(servers_without_room):,} more ({more_kinds} kind{'s' * (more_kinds != 1)})")
         rows = rows[: room - 1]
-    if rest:
-        return [*rows, to_width([(f"+ {', '.join(rest)}", "muted")], width)]
+    if more_texts:
+        return [*rows, to_width([(f"+ {', '.join(more_texts)}", "muted")], width)]
     return rows
 
 

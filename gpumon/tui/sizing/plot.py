@@ -97,12 +97,12 @@ def latency_chart(width: int, height: int, instance: Instance, plan: WorkloadPla
         unit = "ms"
         scale_y = Scale(plot.most_s, unit=1e-3)
     return framed_picture(
-        (width, height),
-        f"ITL in {unit} {title}",
-        (Scale(plot.most_x), scale_y),
-        list(_legend_entries(plot, instance, marks)),
-        glyphs,
-        lambda canvas: _draw(canvas, plot, marks),
+        size=(width, height),
+        title=f"ITL in {unit} {title}",
+        scales=(Scale(plot.most_x), scale_y),
+        legend=list(_legend_entries(plot, instance, marks)),
+        glyphs=glyphs,
+        draw=lambda canvas: _draw(canvas, plot, marks),
     )
 
 

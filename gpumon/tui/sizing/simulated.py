@@ -44,8 +44,6 @@ def simulation_rows(width: int, height: int, simulation: Simulation | None, glyp
     formula_running = simulation.formula.running
     if not isinstance(formula_running, Missing):
         most = max(most, formula_running)
-    scales = (Scale(figures.seconds), Scale(max(1.0, most * _HEADROOM)))
-    legend = _legend_entries(simulation, figures, marks)
 
     def draw(canvas: Canvas) -> None:
         canvas.draw_curve(_over_time(figures.queue, "waiting"), _all_simulated, "warn")
@@ -53,7 +51,15 @@ def simulation_rows(width: int, height: int, simulation: Simulation | None, glyp
         if not isinstance(formula_running, Missing):
             canvas.draw_horizontal(formula_running, marks.goal, "muted")
 
-    return framed_picture((width, height), long_title, scales, legend, glyphs, draw, _LEGEND_LINES)
+    return framed_picture(
+        size=(width, height),
+        title=long_title,
+        scales=(Scale(figures.seconds), Scale(max(1.0, most * _HEADROOM))),
+        legend=_legend_entries(simulation, figures, marks),
+        glyphs=glyphs,
+        draw=draw,
+        lines_by_height=_LEGEND_LINES,
+    )
 
 
 def _all_simulated(_time_s: float) -> bool:

@@ -190,10 +190,10 @@ class PanelState:
     def visit_goal(self, key: str) -> FieldPlace:
         """Put the cursor on a goal for all, until `leave_goal`; returns its place."""
         self.close()
-        left = self.row if self._left_row is None else self._left_row
+        row_to_return_to = self.row if self._left_row is None else self._left_row
         self.go_to(self.stops.index(Stop(GOALS_SECTION, 0)))
         self.cell = _ROW_FIELDS[GOALS_SECTION].index(key)
-        self._left_row = left
+        self._left_row = row_to_return_to
         return self.place
 
     def leave_goal(self) -> bool:
@@ -323,10 +323,10 @@ class PanelState:
         """The next round number; the field's first one where no value is in effect."""
         kind = place.field.kind
         assert kind is not None
-        now = effective_value(place, self.version, self.calculation).value
+        value = effective_value(place, self.version, self.calculation).value
         number = place.field.start
-        if isinstance(now, (int, float)):
-            number = kind.stepped(float(now), direction)
+        if isinstance(value, (int, float)):
+            number = kind.stepped(float(value), direction)
         if kind.whole:
             return int(number)
         return number
@@ -356,7 +356,7 @@ class PanelState:
         if not self._exists(place) or place.field.key == "gpu":
             return False
         if place.field.key == "price_per_gpu_hour":
-            self.calculation.keep_price(servers[place.number].gpu, None)
+            self.calculation.forget_price(servers[place.number].gpu)
         return self.put(self._version_with(place, with_value(self.present, place, _untyped(place))))
 
     def use_gpu(self, name: str, place: FieldPlace | None = None) -> bool:

@@ -90,9 +90,9 @@ class Scene(NamedTuple):
     scrolled_lines: int = 0
     """Lines about the workload that are above those in view."""
 
-    def tone(self, tone: str) -> str:
-        """A tone of the answer: muted where that is an older one."""
-        return "muted" if self.state.stale else tone
+    def tone(self, usual: str) -> str:
+        """The tone of a part of the answer: its usual one, or muted where the answer is an older one."""
+        return "muted" if self.state.stale else usual
 
 
 class _Column(NamedTuple):

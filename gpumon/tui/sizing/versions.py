@@ -155,11 +155,10 @@ class UndoList:
         if version == self.version:
             return False
         is_same_place = place is not None and place == self._place and self._position > 0
-        if is_same_place:
-            kept = self._position
-        else:
-            kept = self._position + 1
-        versions = [*self._versions[:kept], version]
+        kept_versions = self._position + 1
+        if is_same_place:  # the new version takes the place of the present one
+            kept_versions = self._position
+        versions = [*self._versions[:kept_versions], version]
         dropped = max(0, len(versions) - MOST_STEPS - 1)
         self._versions = versions[dropped:]
         self._saved_position -= dropped

@@ -57,8 +57,9 @@ def _with_count(server: Server, calculation: Calculation) -> Server:
     if server.count:
         return server
     gpu = calculation.catalogues.gpu_name(server.gpu)
-    here = (calculation.here.gpus or {}).get(gpu, 0) // server.gpus
-    return replace(server, count=here or calculation.servers_of(gpu) or 1)
+    gpus_here = (calculation.here.gpus or {}).get(gpu, 0)
+    servers_here = gpus_here // server.gpus
+    return replace(server, count=servers_here or calculation.servers_of(gpu) or 1)
 
 
 def double(state: PanelState, *, every: bool = False) -> bool:
@@ -182,7 +183,7 @@ def _workload_field(state: PanelState, key: str) -> FieldPlace:
 
 def _put_next(state: PanelState, place: FieldPlace, values: Sequence[Value]) -> bool:
     """Set the value after the present one in a circle, the first where it is none of them; returns whether it did."""
-    now = typed_value(state.present, place)
-    if now not in values:
+    present = typed_value(state.present, place)
+    if present not in values:
         return state.put_value(place, values[0])
-    return state.put_value(place, values[(values.index(now) + 1) % len(values)])
+    return state.put_value(place, values[(values.index(present) + 1) % len(values)])
