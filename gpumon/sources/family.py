@@ -16,6 +16,8 @@ CLIMBS: Final = 3
 _MOST_ANCESTORS: Final = 64
 """Generations of a process that are looked at: no server has so many, and /proc may change under the climb."""
 INIT_PID: Final = 1
+_ENDED_STATES: Final = (b"Z", b"X")
+"""States of a process that has ended: zombie and dead."""
 HOST_INITS: Final = frozenset({"systemd", "init"})
 """Names of a host's first process, which is left out: it is everybody's ancestor and holds other processes' sockets.
 The first process of a container is often the very server."""
@@ -56,7 +58,7 @@ def read_process(pid: int) -> ProcessRecord | None:
             command = file.read(MOST_ARGUMENTS_BYTES)
     except OSError:
         return None
-    name, _, rest = stat.partition("(")[2].rpartition(")")
+    name, _, rest = stat.partition("(")[2].rpartition(")")  # the name may have parentheses itself
     fields = rest.split()  # from the third of the file on: the state is fields[0]
     uids = next((line.split() for line in status.splitlines() if line.startswith(b"Uid:")), [])
     argv = tuple(word for word in command.decode("utf-8", "replace").split("\0") if word)
@@ -82,7 +84,7 @@ def is_alive(server: ProcessRecord) -> bool:
     except OSError:
         return False
     fields = stat.rpartition(b")")[2].split()
-    return fields[0] not in (b"Z", b"X") and int(fields[19]) == server.started
+    return fields[0] not in _ENDED_STATES and int(fields[19]) == server.started
 
 
 class ReadOnce(dict[int, ProcessRecord | None]):
@@ -134,14 +136,14 @@ def descendants(pid: int) -> frozenset[int]:
             stat = Path(f"/proc/{other}/stat").read_bytes()
             parent = int(stat.rpartition(b")")[2].split()[1])
             children.setdefault(parent, []).append(other)
-    below: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        for child in children.get(waiting.pop(), ()):
-            if child not in below:
-                below.add(child)
-                waiting.append(child)
-    return frozenset(below)
+    pids: set[int] = set()
+    unvisited = [pid]
+    while unvisited:
+        for child in children.get(unvisited.pop(), ()):
+            if child not in pids:
+                pids.add(child)
+                unvisited.append(child)
+    return frozenset(pids)
 
 
 class ProcessFamily:
@@ -150,11 +152,11 @@ class ProcessFamily:
     def __init__(self, gpu_pids: Iterable[int]) -> None:
         self._read = ReadOnce()
         self.chains = {pid: ancestry(pid, self._read) for pid in gpu_pids}
-        """By GPU process, itself first; empty where /proc does not have it."""
+        """GPU process -> itself and its ancestors, the nearest first; empty where /proc does not have it."""
         self.members = frozenset(member.pid for member in chain.from_iterable(self.chains.values()))
 
     def gpu_processes_of(self, pids: Collection[int]) -> frozenset[int]:
-        """GPU processes among `pids` and their descendants; else among those of the server that `pids` are workers of.
+        """The GPU processes among `pids` and their descendants; else those of the server that `pids` are workers of.
 
         A server with several API processes listens in children that are siblings of the one that holds the GPU.
         """

@@ -117,6 +117,7 @@ class PeerState(enum.Enum):
     WAITING = "waiting"
     """No process has accepted it yet: it waits in the queue of a listening socket."""
     ENDED = "ended"
+    """It was closed already."""
     HIDDEN = "hidden"
     """The address is this host's, and the socket is in another network namespace, or is not shown."""
     ELSEWHERE = "elsewhere"
@@ -124,10 +125,11 @@ class PeerState(enum.Enum):
 
 
 class Peer(NamedTuple):
-    """The other end of a connection; `uid` is its owner's where it is `OWNED`."""
+    """The other end of a connection."""
 
     state: PeerState
     uid: int = -1
+    """User who owns it where it is `OWNED`; else -1."""
 
 
 class _End(NamedTuple):
@@ -174,22 +176,24 @@ def _reached_address(text: str) -> IpAddress:
 
 
 class Locator:
-    """`locate` that remembers. A name that does not resolve is asked for again after a while: each time may take long,
-    and other servers wait meanwhile."""
+    """`locate` that remembers.
+
+    A name that does not resolve is asked for again only after a while: each time may take long, and others wait.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._places: dict[str, tuple[LocalAddress | str, float]] = {}
-        """By URL: where it leads to, and until when that holds."""
+        """URL -> where it leads to, and until when that is taken for right (monotonic)."""
 
     def __call__(self, url: str) -> LocalAddress | str:
         """As `locate`."""
         known = self._places.pop(url, None)
         if known is None or self._clock() >= known[1]:
             place = locate(url)
-            lasts = isinstance(place, LocalAddress) or place == ANOTHER_HOST
+            is_resolved = isinstance(place, LocalAddress) or place == ANOTHER_HOST
             until_s = math.inf
-            if not lasts:
+            if not is_resolved:
                 until_s = self._clock() + UNRESOLVED_S
             known = (place, until_s)
         self._places[url] = known
@@ -224,11 +228,11 @@ def listening(pid: int | str = OURS) -> list[Listener]:
     """
     if pid == OURS:
         with suppress(OSError):
-            return [*_dumped(socket.AF_INET), *_dumped(socket.AF_INET6)]
-    return _printed(pid)
+            return [*_netlink_listeners(socket.AF_INET), *_netlink_listeners(socket.AF_INET6)]
+    return _printed_listeners(pid)
 
 
-def _dumped(family: int) -> Iterator[Listener]:
+def _netlink_listeners(family: int) -> Iterator[Listener]:
     """The listening sockets by sock_diag(7). Raises OSError.
 
     Structs `inet_diag_req_v2` and `inet_diag_msg` of linux/inet_diag.h.
@@ -257,10 +261,10 @@ def _dumped(family: int) -> Iterator[Listener]:
                 answer = answer[(length + 3) & ~3 :]  # messages begin at multiples of 4 bytes
 
 
-def _printed(pid: int | str) -> list[Listener]:
+def _printed_listeners(pid: int | str) -> list[Listener]:
     """The listening sockets by /proc/PID/net/tcp and tcp6."""
     listeners = []
-    for line in _lines(pid):
+    for line in _tcp_lines(pid):
         if _LISTEN in line:
             listeners.append(printed_listener(line))
     return listeners
@@ -273,7 +277,7 @@ def printed_listener(line: str) -> Listener:
     return Listener(address, port, inode=int(words[9]), uid=int(words[7]))
 
 
-def _lines(pid: int | str) -> Iterator[str]:
+def _tcp_lines(pid: int | str) -> Iterator[str]:
     """All TCP sockets of a process's network namespace, one a line.
 
     Columns by proc(5): number, local, remote, state, queues, timer, retransmits, uid, timeout, inode.
@@ -302,14 +306,14 @@ def peer_of(connection: TcpConnection) -> Peer:
 
     Whether the kernel can be asked at all shows at this end: where it is not found, nothing is known of the other one.
     """
-    find = _asked_end
-    own = find(connection)
+    find_end = _netlink_end
+    own = find_end(connection)
     if own is None or own.inode != connection.inode:
-        find = _printed_end
-        own = find(connection)
+        find_end = _printed_end
+        own = find_end(connection)
     other = None
     if own is not None and own.inode == connection.inode:
-        other = find(_reversed(connection))
+        other = find_end(_reversed(connection))
     if other is None:
         if _is_of_this_host(connection):
             return Peer(PeerState.HIDDEN)
@@ -340,10 +344,10 @@ def _is_of_this_host(connection: TcpConnection) -> bool:
     return remote.is_loopback or remote == connection.local or remote in _own_addresses()
 
 
-def _asked_end(connection: TcpConnection) -> _End | None:
+def _netlink_end(connection: TcpConnection) -> _End | None:
     """The local end of a connection by sock_diag(7); None if the kernel has none in this network namespace.
 
-    It answers with a listening socket on that port where it finds no such connection.
+    The kernel answers with a listening socket on that port where it finds no such connection.
     """
     family = socket.AF_INET if connection.local.version == 4 else socket.AF_INET6
     ports = _PORTS.pack(
@@ -375,7 +379,7 @@ def _printed_end(connection: TcpConnection) -> _End | None:
     """The local end of a connection from /proc/net/tcp, for a sandbox without netlink."""
     local = (connection.local, connection.local_port)
     remote = (connection.remote, connection.remote_port)
-    for line in _lines(OURS):
+    for line in _tcp_lines(OURS):
         words = line.split()
         if _parse_end(words[1]) == local and _parse_end(words[2]) == remote:
             return _End(state=int(words[3], 16), uid=int(words[7]), inode=int(words[9]))
@@ -402,16 +406,16 @@ def _parse_end(text: str) -> tuple[IpAddress, int]:
 
 
 def _unmapped(address: IpAddress) -> IpAddress:
-    """The address; the IPv4 one where it is mapped into IPv6."""
+    """The address; of an IPv4 address that is mapped into IPv6, that IPv4 address."""
     return getattr(address, "ipv4_mapped", None) or address
 
 
 def socket_holders(inodes: Iterable[int], pids: Iterable[int]) -> frozenset[int]:
-    """The processes that hold one of the sockets open and may be looked into."""
-    wanted = frozenset(inodes)
+    """The processes among `pids` that hold one of these sockets open, as far as Linux shows that to this user."""
+    sockets = frozenset(inodes)
     holders = set()
     for pid in pids:
-        if not wanted.isdisjoint(sockets_of(pid) or ()):
+        if not sockets.isdisjoint(sockets_of(pid) or ()):
             holders.add(pid)
     return frozenset(holders)
 

@@ -73,7 +73,9 @@ NO_ENGINE_YET: Final = Refusal(
 )
 
 _NAME: Final = re.compile(rb'(?:\{\s*")?([a-zA-Z_:][a-zA-Z0-9_:]*)(?:"?[,}]|[ \t{])')
-_JSON: Final = (b"{", b"[", b'"')
+"""The name at the begin of a sample: before its labels, or in quotes among them."""
+_JSON_BEGINS: Final = (b"{", b"[", b'"')
+"""First characters of a JSON value."""
 
 
 def refusal_of_status(
@@ -124,16 +126,26 @@ def _no_page_text(status: int, kind: EngineKind) -> str:
     return f"no metrics page here: check port and path, or switch it on ({_SWITCHES})"
 
 
+def _stripped_start(body: bytes) -> bytes:
+    """The begin of an answer, without a byte order mark and blanks before it."""
+    return body[:INSPECTED_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
+
+
+def _media_type(content_type: str) -> str:
+    """The type in the header `Content-Type`, without its parameters."""
+    return content_type.split(";")[0].strip().lower()
+
+
 def is_json(body: bytes, content_type: str, names: Collection[str]) -> bool:
-    """Whether an answer is JSON: says so, or begins so and holds no sample."""
-    start = body[:INSPECTED_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
-    return content_type.split(";")[0].strip().lower() == "application/json" or (start[:1] in _JSON and not names)
+    """Whether an answer is JSON: its content type says so, or it begins so and holds no sample (`names`)."""
+    start = _stripped_start(body)
+    return _media_type(content_type) == "application/json" or (start[:1] in _JSON_BEGINS and not names)
 
 
 def refusal_of_content(body: bytes, content_type: str, kind: EngineKind = EngineKind.UNKNOWN) -> Refusal:
     """The refusal of a page without series of a known engine; `kind` where the config says what it should be."""
-    start = body[:INSPECTED_BYTES].lstrip(b"\xef\xbb\xbf \t\r\n")
-    media = content_type.split(";")[0].strip().lower()
+    start = _stripped_start(body)
+    media_type = _media_type(content_type)
     if not start and kind in BY_KIND:
         # Some exporters write a metric only once it has a value.
         text = f"{BY_KIND[kind].title} answers with an empty page: it has served nothing yet"
@@ -143,7 +155,7 @@ def refusal_of_content(body: bytes, content_type: str, kind: EngineKind = Engine
         return Refusal(EndpointState.NOT_METRICS, text)
     if b"\0" in start:
         return Refusal(EndpointState.NOT_METRICS, "the answer is binary, not metrics: check port and path")
-    if start[:1] == b"<" or media == "text/html":
+    if start[:1] == b"<" or media_type == "text/html":
         return Refusal(EndpointState.NOT_METRICS, "the answer is a web page (HTML), not metrics: check port and path")
     names = sample_names(body)
     if is_json(body, content_type, names):
@@ -201,8 +213,10 @@ def _refusal_of_names(names: list[str], kind: EngineKind) -> Refusal:
 
 
 def _engine_of(names: Iterable[str]) -> EngineRow | None:
-    """The engine whose names these are; with several the one with the longest prefix, as a router may have the prefix
-    of the engines behind it."""
+    """The engine whose names these are; of several the one with the longest prefix; None where there is none.
+
+    A router may have the prefix of the engines behind it.
+    """
     longest = ""
     best_row = None
     for name in set(names):

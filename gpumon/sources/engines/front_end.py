@@ -19,11 +19,11 @@ MOST_BACKENDS: Final = 256
 _SECRETS: Final = re.compile(r"//[^/?#]*@")
 """User and password of a URL."""
 TIMED_OUT: Final = 408
-"""The HTTP status of a request that took too long."""
+"""HTTP status of a request that took too long."""
 TOO_MANY: Final = 429
-"""The HTTP status of a request that was turned away."""
+"""HTTP status of a request that was turned away."""
 _CLIENT_GONE: Final = 499
-"""The client hung up before its answer was there."""
+"""HTTP status of a request whose client hung up before its answer was there."""
 
 
 class BackendTables(NamedTuple):
@@ -153,7 +153,7 @@ def put_answers(figures: PageFigures, samples: FoundSeries, status_label: str, s
 
 
 def kind_of_status(status: str) -> str:
-    """The quantity that an answer with this HTTP status counts in; empty where it was served, or the request was wrong.
+    """Quantity that counts an answer with this HTTP status; empty where it was served, or the request was wrong.
 
     LiteLLM says `None` of requests without a key: what has no status is the client's.
     """

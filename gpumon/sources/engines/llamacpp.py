@@ -265,8 +265,7 @@ class LlamaCppAdapter(Adapter):
             self.companions = (SLOTS_PAGE_SELDOM, PROPS)
 
     def _add_answer_tokens(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:
-        """Put the tokens of ended answers and of those that run into the rank; never fewer than at the last poll, but
-        after a restart."""
+        """Put the tokens of ended and of running answers into the rank: never fewer than before, but at a restart."""
         printed_total = rank.counters.get(q.DECODE_TOKENS)
         last_slots = self._slots
         self._slots = slots
@@ -328,8 +327,10 @@ def _tokens_by_slots(growth: SlotGrowth, newly_printed: float, slots: Iterable[R
 
 
 def _within_rounding(grown_total: float, total: float, error: float) -> float:
-    """The total that has grown by what the slots tell, as far as the printed one allows, which is off by `error` at
-    most: printed coarsely, that stands still and then jumps."""
+    """The total that has grown by what the slots tell (`grown_total`), within `error` of `total`.
+
+    `total` is printed coarsely: it stands still, and then jumps.
+    """
     return min(max(grown_total, total - error), total + error)
 
 
@@ -376,7 +377,7 @@ def _add_prompt_tokens(rank: Rank, figures: PageFigures) -> None:
 
 
 def _add_slots(rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> None:
-    """Add the KV cache: what the requests that run have in their contexts, and what the slots hold together."""
+    """Add the KV cache: tokens in the contexts of running requests, and tokens that all slots hold at most."""
     if not slots:
         return
     busy = [slot for slot in slots if slot.busy]

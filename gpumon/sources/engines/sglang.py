@@ -252,7 +252,9 @@ class SglangAdapter(Adapter):
     def __init__(self) -> None:
         super().__init__()
         self._server_body = b""
+        """Answer of `SERVER_INFO` that was read last."""
         self._server = ServerSettings()
+        """The settings in it."""
         self._quantities_seen: set[tuple[str, str]] = set()
         """Ranks and those of their quantities that a page of this process has had."""
         self._first_tokens = 0.0
@@ -265,7 +267,10 @@ class SglangAdapter(Adapter):
         """Polls in a row with new tokens and no new step."""
 
     def refine(self, figures: PageFigures) -> None:
-        """Add live tokens or those of ended requests, and the settings; leave out what another half of it counts."""
+        """Add live tokens or those of ended requests, and the settings.
+
+        A prefill or decode half leaves out what the other half of its server counts.
+        """
         body = figures.bodies.get(SERVER_INFO.path, b"")
         if body and body is not self._server_body:
             self._server = parse_server_info(body)
@@ -325,15 +330,17 @@ class SglangAdapter(Adapter):
         self._add_first_tokens(figures)
 
     def _start_late_counters(self, figures: PageFigures) -> None:
-        """Let the counters begin at 0 whose series come with their first count; those of the whole server in its first
-        rank."""
+        """Let the counters begin at 0 whose series come with their first count.
+
+        Those of the whole server stand in its first rank.
+        """
         ranks = list(figures.ranks.values())
         for quantity, name in _LATE_COUNTERS.items():
             if quantity == q.REQUESTS and (quantity in figures.live or _ENDED in figures.samples):
                 continue
             figures.live.setdefault(quantity, name)
-            counting = ranks[:1] if quantity in (q.REQUESTS, q.ABORTS) else ranks
-            for rank in counting:
+            is_of_server = quantity in (q.REQUESTS, q.ABORTS)
+            for rank in ranks[:1] if is_of_server else ranks:
                 self._start_at_zero(rank, quantity)
 
     def _add_first_tokens(self, figures: PageFigures) -> None:
@@ -350,8 +357,10 @@ class SglangAdapter(Adapter):
             figures.live[q.DECODE_TOKENS] += f" + {FIRST_TOKENS}"
 
     def _add_failures(self, figures: PageFigures, *, is_half: bool) -> None:
-        """Add the requests that were answered with a server's error, or, where this is the prefill or decode half of a
-        server, lost between the halves. Never both: a lost one may also be answered with an error."""
+        """Add failed requests: those answered with a server's error, or of a half those lost between the halves.
+
+        Never both: a lost one may also be answered with an error.
+        """
         answers = _server_errors(figures)
         lost = self._lost_requests(figures)
         note_causes(figures, answers | lost)
@@ -363,12 +372,14 @@ class SglangAdapter(Adapter):
             source = f'{_ANSWERS}{{status_code="5.."}}'
         else:
             return
-        for rank in list(figures.ranks.values())[:1]:
-            # A page without any failure has counted none, unless it had some before.
-            if failed or not self._has_had(rank, q.FAILURES):
-                if failed:
-                    self._note_quantity(rank, q.FAILURES)
-                figures.put(rank.counters, q.FAILURES, sum(failed.values()), source)
+        if not figures.ranks:
+            return
+        first_rank = next(iter(figures.ranks.values()))
+        if failed:
+            self._note_quantity(first_rank, q.FAILURES)
+        elif self._has_had(first_rank, q.FAILURES):  # their series are missing: that is not 0
+            return
+        figures.put(first_rank.counters, q.FAILURES, sum(failed.values()), source)
 
     def _lost_requests(self, figures: PageFigures) -> dict[str, float]:
         """Requests that were lost between prefill and decode, by their cause."""
@@ -451,7 +462,7 @@ def _add_live_prompts(figures: PageFigures) -> None:
 
 def _add_gauges(figures: PageFigures, server: ServerSettings) -> None:
     """Add the limits of the settings, and leave out gauges that mean nothing now."""
-    # 0 where nothing is speculated.
+    # Both are 0 where nothing is speculated.
     if not any(rank.gauges.get(q.MEAN_ACCEPTED) for rank in figures.ranks.values()):
         figures.leave_out(q.MEAN_ACCEPTED)
         figures.leave_out(q.ACCEPTANCE)
@@ -459,7 +470,7 @@ def _add_gauges(figures: PageFigures, server: ServerSettings) -> None:
     if q.POOL_TOKENS not in figures.live:
         limits[q.POOL_TOKENS] = (server.pool_tokens, "token_capacity")
     for rank in figures.ranks.values():
-        # It keeps the last batch's lengths when that has ended.
+        # Without a running request, this gauge still has the lengths of the last batch.
         if rank.gauges.get(q.RUNNING) == 0.0 and figures.live.get(q.USED_TOKENS) == SIGN_OF_LIVE:
             rank.gauges.pop(q.USED_TOKENS, None)
         for quantity, (value, name) in limits.items():

@@ -222,13 +222,14 @@ class _UnseenErrors:
 
     def __init__(self) -> None:
         self.total = 0.0
+        """Number of these errors."""
         self._answered = 0.0
         """Errors that the API server has answered with so far."""
         self._engine_failures = 0.0
         """Failed requests that the engine has counted so far."""
 
     def add(self, answered: float, engine_failures: float) -> None:
-        """Take in what both have counted: an error that both counted in the same interval is one."""
+        """Take in what both have counted by now: an error that both counted in the same interval is one."""
         if answered < self._answered or engine_failures < self._engine_failures:  # a restart
             self.total = 0.0
             self._answered = 0.0
@@ -261,8 +262,7 @@ def _add_settings(figures: PageFigures) -> None:
 
 
 def _add_rejections(figures: PageFigures) -> None:
-    """Add the requests that the API server turned away. The first rank has them, whatever rank they would have been
-    for."""
+    """Add the requests that the API server turned away to the first rank, whatever rank they would have been for."""
     rejections = figures.samples_of(Metric(_REJECTIONS))
     if rejections and figures.ranks:
         first_rank = figures.ranks[min(figures.ranks)]
@@ -288,7 +288,7 @@ class VllmAdapter(Adapter):
         )
 
     def refine(self, figures: PageFigures) -> None:
-        """Add prefill before 0.16, the KV pool, what it does besides generating, and whether its steps are exact."""
+        """Add what the tables cannot say: settings, prefill of old versions, pools, LoRA, failures, kind of work."""
         info = figures.info
         _add_settings(figures)
         self._add_prefill(figures)
@@ -309,7 +309,10 @@ class VllmAdapter(Adapter):
         figures.exact_steps = q.STEPS in figures.live and (in_rust or self._one_api_server(figures.started_wall_s))
 
     def _add_prefill(self, figures: PageFigures) -> None:
-        """Add prefill before 0.16: all prompts less what came from a cache, be it another engine's."""
+        """Add computed prefill for versions before 0.16, which do not count it: prompts less what came from a cache.
+
+        The cache may be another engine's.
+        """
         by_hits = "hits" in figures.live.get(q.PREFILL_CACHED, "")
         if by_hits:
             for series, value in figures.samples_of(Metric(EXTERNAL_HITS)):
@@ -321,8 +324,10 @@ class VllmAdapter(Adapter):
             figures.live[q.PREFILL_COMPUTED] += " (last resort: hits count at admission)"
 
     def _add_unfinished(self, figures: PageFigures) -> None:
-        """Add the requests that the engine counts nowhere: answered with a server's error before they reached it, or
-        given up by their client. The API server has answered them, so they are what it has more than the engine."""
+        """Add the requests that the engine counts nowhere: answered with an error before they reached it, or given up.
+
+        The API server has answered them, so they are what it has more than the engine.
+        """
         ranks = [figures.ranks[name] for name in sorted(figures.ranks)]
         needed = {q.REQUESTS, q.FAILURES, q.ABORTS}
         answers = figures.samples_of(Metric(_ANSWERS, "method", "POST"))
@@ -366,7 +371,7 @@ class VllmAdapter(Adapter):
         return fetched > prompts / 2
 
     def _one_api_server(self, started_wall_s: float) -> bool:
-        """Whether each step is counted once: by one API server. Where there are several, no start time is written."""
+        """Whether there is one API server, so that each step is counted once: several write no start time."""
         return started_wall_s > 0.0
 
     def _add_pools(self, figures: PageFigures) -> None:
@@ -400,8 +405,7 @@ def _answers_of_class(answers: FoundSeries, first_digit: str) -> float:
 
 
 def _add_loras(figures: PageFigures) -> None:
-    """Add the slots of LoRA adapters, and the adapters that have one or are waited for: by the newest series of
-    them."""
+    """Add the slots of LoRA adapters, and the adapters that have one or are waited for, by the newest series."""
     dated = []
     for series, value in figures.samples.get(LORAS, ()):
         if 0.0 < value < LATEST_UNIX_S:
@@ -434,14 +438,16 @@ def _is_hybrid(labels: Mapping[str, str]) -> bool:
 
 
 def _is_pooling(figures: PageFigures) -> bool:
-    """Whether it makes vectors or scores: requests have ended and left no token. A prompt is counted with its first
-    output, so that the first request of a model that generates does not look the same."""
+    """Whether it makes vectors or scores: requests have ended and left no token.
+
+    A prompt is counted with its first output: the first request of a model that generates does not look the same.
+    """
     has_ended = figures.counter_total(q.PROMPT_TOKENS) > 0.0 and figures.counter_total(q.REQUESTS) > 0.0
     return has_ended and figures.counter_total(q.DECODE_TOKENS) == 0.0
 
 
 def _positive(text: str) -> float:
-    """A label's number, or 0 where it is none (`None`, empty, out of range)."""
+    """A label's number; 0 where it is none (`None`, empty, out of range)."""
     try:
         value = float(text)
     except ValueError:

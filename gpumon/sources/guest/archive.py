@@ -20,26 +20,28 @@ _NO_PYTHON: Final = (99, 0)
 """A version that no Python reaches."""
 
 
-class Needed(NamedTuple):
+class Dependency(NamedTuple):
     """A project whose modules `gpumon watch --json --fleet` imports."""
 
     name: str
-    below: tuple[int, int] = _NO_PYTHON
+    unneeded_from: tuple[int, int] = _NO_PYTHON
     """The first Python that has no need of it."""
 
 
-_NEEDED: Final = (
-    *map(Needed, ("msgspec", "psutil", "nvidia-ml-py", "tomli")),
-    *map(Needed, ("httpx", "httpcore", "h11", "anyio", "certifi", "idna", "sniffio")),
-    *(Needed("typing-extensions", (3, 13)), Needed("exceptiongroup", (3, 11))),
+_DEPENDENCIES: Final = (
+    *map(Dependency, ("msgspec", "psutil", "nvidia-ml-py", "tomli")),
+    *map(Dependency, ("httpx", "httpcore", "h11", "anyio", "certifi", "idna", "sniffio")),
+    Dependency("typing-extensions", unneeded_from=(3, 13)),
+    Dependency("exceptiongroup", unneeded_from=(3, 11)),
+    Dependency("async-timeout", unneeded_from=(3, 11)),
 )
 _TOMLLIB: Final = b"from tomllib import TOMLDecodeError as TOMLDecodeError, load as load, loads as loads\n"
 STANDARD: Final = {"tomli": ((3, 11), {"tomli/__init__.py": _TOMLLIB})}
 """Projects that the standard library has since a version: what stands for them where no wheel fits."""
 LEFT_OUT: Final = frozenset({"tui", "web", "__pycache__"})
 """Folders of gpumon that are of no use there: they need Textual."""
-LEVEL: Final = 6
-"""Level of zlib."""
+COMPRESSION_LEVEL: Final = 6
+"""Level of zlib: higher ones take much longer for little."""
 MOST_WHEEL_BYTES: Final = 64_000_000
 """Unpacked size of a wheel that is read."""
 
@@ -96,18 +98,19 @@ class Archives:
         """Files of all projects for an archive, and the names of the projects that are found nowhere."""
         parts = [own_files()]
         lacks: list[str] = []
-        for needed in _NEEDED:
-            if python.version >= needed.below:
+        for dependency in _DEPENDENCIES:
+            if python.version >= dependency.unneeded_from:
                 continue
+            project = dependency.name
             files = (
-                installed_files(needed.name, python)
-                or self._wheel_files(needed.name, python)
-                or _standard_files(needed.name, python)
+                installed_files(project, python)
+                or self._wheel_files(project, python)
+                or _standard_files(project, python)
             )
             if files:
                 parts.append(files)
             else:
-                lacks.append(needed.name)
+                lacks.append(project)
         return parts, lacks
 
     def _wheel_files(self, project: str, python: PythonThere) -> FilesByName:
@@ -231,7 +234,7 @@ def _installed_path(name: str) -> str:
 def _pack(parts: Sequence[FilesByName]) -> bytes:
     """The files as a zip."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=LEVEL) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION_LEVEL) as archive:
         for files in parts:
             for name, content in files.items():
                 archive.writestr(name, content)

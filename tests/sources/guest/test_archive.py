@@ -44,6 +44,7 @@ def needed_by_other(folder: Path, version: str = "1.0", mark: str = "") -> None:
         put_wheel(folder, f"{project}-{version}-{TAG}.whl", {f"{project}/there.py": f"{project}{mark}"})
     put_wheel(folder, f"exceptiongroup-{version}-py3-none-any.whl", {"exceptiongroup.py": mark})
     put_wheel(folder, f"typing_extensions-{version}-py3-none-any.whl", {"typing_extensions.py": mark})
+    put_wheel(folder, f"async_timeout-{version}-py3-none-any.whl", {"async_timeout/__init__.py": mark})
 
 
 def names_in(archive: bytes) -> set[str]:
@@ -88,6 +89,14 @@ def test_wheels_of_the_users_folder_are_taken_for_another_python(tmp_path: Path)
         assert "gpumon/cli.py" in archive.namelist()
         assert not any(name.startswith(("gpumon/tui/", "gpumon/web/")) for name in archive.namelist())
         assert not any(name.endswith(".pyc") for name in archive.namelist())
+
+
+def test_a_python_without_asyncio_timeout_is_sent_the_backport(tmp_path: Path) -> None:
+    needed_by_other(tmp_path)
+    for project in ("msgspec", "psutil", "tomli"):
+        put_wheel(tmp_path, f"{project}-1.0-cp310-cp310-manylinux2014_{OTHER.machine}.whl", {f"{project}/there.py": ""})
+    python = msgspec.structs.replace(OTHER, version=(3, 10))
+    assert "async_timeout/__init__.py" in names_in(Archives(str(tmp_path)).choose([("python3", python)]).archive)
 
 
 def too_old() -> PythonThere:
