@@ -71,7 +71,12 @@ def fleet_standing(fleet: FleetSnapshot, rows: Sequence[FleetRow]) -> FleetStand
     worst = None
     if urgent:
         worst = _problem_item(min(urgent, key=_urgency_key))
-    return FleetStanding(dict(numbers), worst, healthy, tuple(_names_without_token(fleet)))
+    return FleetStanding(
+        numbers=dict(numbers),
+        worst=worst,
+        healthy=healthy,
+        without_token=tuple(_names_without_token(fleet)),
+    )
 
 
 def _names_without_token(fleet: FleetSnapshot) -> Iterator[str]:
@@ -169,6 +174,6 @@ def _sentence_without_trouble(state: FleetStanding) -> Sentence:
 def _price_per_hour(total: FleetRow) -> float | None:
     """Price of one hour of all GPUs; None where the price of one of them is not known."""
     cost = total.cost_per_h
-    if cost.gpus < cost.of:  # known for some of the GPUs only
+    if cost.gpus < cost.of:  # it is known of some of the GPUs only
         return None
     return number(cost.value)

@@ -52,7 +52,7 @@ class FleetWall(WallPane[HostGpu]):
             nothing=_no_gpu,
             trouble=_trouble,
         )
-        super().__init__(palette, view, listing, _tile, lambda item: item.host)
+        super().__init__(palette, view, listing, tile_of=_tile, host_of=lambda item: item.host)
         self.shape = WallShape.WALL
         self._fleet: FleetSnapshot | None = None
         self._verdicts: dict[str, _Verdicts] = {}
@@ -116,7 +116,7 @@ def _tile(item: HostGpu, pane: ListView) -> Tile:
     assert isinstance(pane, FleetWall)  # a tile of this wall's own listing
     urgent, states = pane.verdicts_of(item.host)
     uuid = item.gpu.uuid
-    return judged_tile(item.gpu, pane.view, urgent.get(uuid), states.get(uuid), item.host)
+    return judged_tile(item.gpu, pane.view, urgent=urgent.get(uuid), state=states.get(uuid), host=item.host)
 
 
 def _trouble(item: HostGpu, pane: ListView) -> str:

@@ -310,13 +310,12 @@ class Dialogs:
         panel = self._panel
         state = panel.state
         written, text = await files.save_scenario(state.calculation.catalogues.with_profiles(state.present), name)
+        notice = f"not saved: {text}"
         if written:
             state.undo.mark_saved()
+            notice = text
         panel.update()
-        if written:
-            panel.monitor.say(text)
-        else:
-            panel.monitor.say(f"not saved: {text}")
+        panel.monitor.say(notice)
 
     def load(self) -> None:
         """Choose one of the scenarios there are, or type the path of a file; then read it."""

@@ -267,9 +267,9 @@ class SizingPanel(Pane):
             "load": (self._dialogs.load, ""),
         }
         command, otherwise = commands[name]
-        self._do(command, otherwise)
+        self._run_and_show(command, otherwise)
 
-    def _do(self, command: Callable[[], object], otherwise: str = "") -> None:
+    def _run_and_show(self, command: Callable[[], object], otherwise: str = "") -> None:
         """Run a command and show what it did; `otherwise` is said where it did nothing."""
         if command() is False and otherwise:
             self.monitor.say(otherwise)
@@ -285,7 +285,7 @@ class SizingPanel(Pane):
 
     def move(self, lines: int) -> None:
         """Move the cursor by some rows, or fields of the opened one."""
-        self._do(partial(self.state.move, lines))
+        self._run_and_show(partial(self.state.move, lines))
 
     def move_pages(self, pages: int) -> None:
         """Scroll the text about the workload by pages; where all of it is in view, move the cursor."""
@@ -299,12 +299,12 @@ class SizingPanel(Pane):
 
     def step_aside(self, step: int) -> bool:
         """Move the cursor to the value beside, or take the choice beside."""
-        self._do(partial(self.state.move_sideways, step))
+        self._run_and_show(partial(self.state.move_sideways, step))
         return True
 
     def change(self, step: int) -> bool:
         """Step the value under the cursor."""
-        self._do(partial(self.state.step, step))
+        self._run_and_show(partial(self.state.step, step))
         return True
 
     def open(self) -> None:
@@ -312,15 +312,15 @@ class SizingPanel(Pane):
         state = self.state
         no_server = state.stop.section == SERVER and state.stop.number >= len(state.present.server)
         if state.edit is not None:
-            self._do(self._accept)
+            self._run_and_show(self._accept)
         elif no_server or (state.opened and state.place.field.key == "gpu"):
-            self._do(self._dialogs.choose_gpu)
+            self._run_and_show(self._dialogs.choose_gpu)
         elif not state.opened:
-            self._do(state.open)
+            self._run_and_show(state.open)
         elif state.place.field.kind is not None:
-            self._do(state.begin)
+            self._run_and_show(state.begin)
         else:
-            self._do(self._dialogs.choose_value)
+            self._run_and_show(self._dialogs.choose_value)
 
     def _accept(self) -> bool:
         """Take what is typed; the cursor comes back to the row that it left for a goal."""

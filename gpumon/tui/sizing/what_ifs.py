@@ -133,7 +133,8 @@ def next_goal(state: PanelState, key: str) -> bool:
     """Set the next of some goals for all, with the cursor on it: digits are the goal then; returns whether it did."""
     if not state.accept_typing() or not state.present.workload:
         return False
-    return _put_next(state, state.visit_goal(key), GOALS_MS[key])
+    place = state.visit_goal(key)
+    return _put_next(state, place, GOALS_MS[key])
 
 
 def toggle_estimate(state: PanelState) -> bool:
@@ -158,7 +159,7 @@ def next_weights(state: PanelState) -> bool:
     for precision in _WEIGHTS:
         if precision != own or not precision:  # the empty one stays: it is the way back to the model's own
             others.append(precision)
-    return _put_next(state, _workload_field(state, "weight_precision"), others)
+    return _put_next(state, _leave_goal_for(state, "weight_precision"), others)
 
 
 def next_tp(state: PanelState) -> bool:
@@ -166,7 +167,7 @@ def next_tp(state: PanelState) -> bool:
     is known to fit, a typed one is removed. Returns whether that changed anything."""
     if not state.accept_typing() or not state.present.workload:
         return False
-    place = _workload_field(state, "tp")
+    place = _leave_goal_for(state, "tp")
     instance = state.calculation.instance(state.workload_number)
     if instance is None or not instance.tps:
         has_typed = typed_value(state.present, place) is not None
@@ -175,8 +176,8 @@ def next_tp(state: PanelState) -> bool:
     return next_in_circle != instance.tp and state.put_value(place, next_in_circle)
 
 
-def _workload_field(state: PanelState, key: str) -> FieldPlace:
-    """The place of a field of the chosen workload; a cursor that was put on a goal goes back to its row."""
+def _leave_goal_for(state: PanelState, key: str) -> FieldPlace:
+    """Put a cursor that was put on a goal back on its row; returns the place of a field of the chosen workload."""
     state.leave_goal()
     return FieldPlace(WORKLOAD, state.workload_number, field_of(WORKLOAD, key))
 
