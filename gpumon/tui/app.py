@@ -45,7 +45,8 @@ C = TypeVar("C", bound=Collecting)
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """Signals that end the screen."""
 _GC_THRESHOLDS: Final = (20_000, 10, 10)
-"""Frames and snapshots are in no cycle: they go without the garbage collector, which is to look at them seldom."""
+"""Thresholds of `gc.set_threshold`. Frames and snapshots are in no cycle: they go without the garbage collector, which
+is to look at them seldom."""
 _MODELS_LOADED_S: Final = 30.0
 """Seconds after which the models of the sizing panel, and what is remembered of every endpoint's page, are there."""
 _STOP_WITHIN_S: Final = 2.0
@@ -76,6 +77,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         *,
         wall: Callable[[], float] = time.time,
     ) -> None:
+        """`files`: None where nothing is read or written. `wall`: gives the Unix time now."""
         if not os.environ.get("TEXTUAL_DRIVER") and sys.stdout.isatty():
             # Textual lays the first screen out by these, whatever size they or the terminal say.
             columns, lines = terminal_size()
@@ -92,6 +94,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         colour_textual(self, self.palette)
         self.view = View(config)
         self._collecting: asyncio.Task[None] | None = None
+        """The task that runs the collector; None before the first paint."""
 
     @property
     def monitor(self) -> MonitorScreen[S]:
@@ -119,7 +122,6 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         """Our own terminal driver, unless the environment names one (a browser)."""
         if constants.DRIVER is not None:
             return super().get_driver_class()
-
         return TerminalDriver
 
     def handle_bindings_clash(self, clashed_bindings: set[Binding], node: DOMNode) -> None:
@@ -159,9 +161,8 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             await self.begin_to_collect()
             await self.control.ended()
         except Exception as error:  # whatever ended the collecting, the user has to see it
-            self.exit(
-                return_code=1, message=Text(clean(f"gpumon failed, please report: {type(error).__name__}: {error}"))
-            )
+            reason = clean(f"{type(error).__name__}: {error}")
+            self.exit(return_code=1, message=Text(f"gpumon failed, please report: {reason}"))
 
     async def on_event(self, event: events.Event) -> None:
         """Drop input that comes while the screen is being left: it has no screen to go to."""
@@ -169,7 +170,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             await super().on_event(event)
 
     async def on_key(self, event: events.Key) -> None:
-        """Keys are run here, in the order in which they were typed, and not where they were typed.
+        """Run a key: here, in the order of typing, and not by the widget that had the focus when it was typed.
 
         What was typed before a question stood is for the question all the same: `/q` filters, it never quits.
         """
@@ -184,7 +185,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         if not self.screen_stack:  # it is being left: Textual would look for the key's binding on a screen
             event.prevent_default()
             return
-        if self.screen is not self.front:
+        if self.screen is not self.front:  # the command palette is open over it
             self._type_into_field(event)
             return
         self.front.hush()

@@ -65,12 +65,12 @@ def _pieces_of(names: tuple[str, ...], ends: tuple[int, ...], size: int) -> Row:
 
 def _stage_of_eighths(names: Sequence[str], ends: Sequence[int], size: int) -> list[str]:
     """The stage that each eighth shows; of equal ones the inner stage covers the outer."""
-    shown = [TRACK] * (size * _EIGHTHS)
+    stages = [TRACK] * (size * _EIGHTHS)
     measured = [(end, name) for end, name in zip(ends, names, strict=True) if end != _UNKNOWN]
     measured.sort(key=lambda stage: -stage[0])
     for end, name in measured:
-        shown[:end] = [name] * end
-    return shown
+        stages[:end] = [name] * end
+    return stages
 
 
 def _hatched_eighths(ends: Sequence[int], size: int) -> list[bool]:

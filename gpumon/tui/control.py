@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 INTERVALS_S: Final = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 """Seconds between two readings that the keys go through; others may be set."""
-
 SPEEDS: Final = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 60.0, 100.0)
 """Seconds of a recording per second that the keys go through; others may be set."""
 
 
 class Timeline(Protocol):
-    """The past, as the screen sees it. All of it in threads that hold nothing up; a moment takes 0.3 s at most."""
+    """The past, as the screen sees it. What is awaited works in a thread and holds nothing up; a moment takes 0.3 s at
+    most."""
 
     def span(self) -> tuple[float, float] | None:
         """Unix times of the first and the last moment that is kept; None: nothing yet. Returns at once."""
@@ -45,9 +45,10 @@ class Timeline(Protocol):
         """The next (1) or the previous (-1) moment at which something happened (an event); None where there is none."""
 
     async def compare(self, before_s: float, after_s: float) -> BeforeAfter:
-        """Two spans of some minutes that end at these times. Raises ValueError, in one line, where there are none.
+        """Compare two spans of some minutes that end at these Unix times. Raises ValueError, in one line, where there
+        are none.
 
-        The next one, of the same mark and a later time, costs far less.
+        The next comparison, of the same `before_s` and a later `after_s`, costs far less.
         """
 
     def end_comparing(self) -> None:
@@ -136,7 +137,7 @@ class Control(Collecting, Protocol):
 
     @property
     def timeline(self) -> Timeline | None:
-        """The past that `pause` can go back to; None without one."""
+        """The past that can be gone back to; None without one."""
 
     @property
     def playback(self) -> Playback | None:
@@ -186,7 +187,7 @@ class AskedFleet(Protocol):
         """The fleet as it was at a time, from queries at that time; what cannot be had is in its `faults`."""
 
     async def first_after(self, none_s: float, there_s: float) -> float:
-        """Find the begin of the fleet to a refresh: there is none at `none_s`, and one at `there_s` (Unix times)."""
+        """The Unix time at which the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s`."""
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""

@@ -153,15 +153,15 @@ def _front_end_text(engine: Engine) -> str:
 
 def _backends_text(engine: Engine) -> str:
     """Backends of a front end, such as `2/3 ready`."""
-    known = engine.load.backends_known
+    total = engine.load.backends_known
     ready = engine.load.backends_ready
-    if isinstance(known, Missing) and isinstance(ready, Missing):
+    if isinstance(total, Missing) and isinstance(ready, Missing):
         return "front end"
-    if isinstance(known, Missing):
+    if isinstance(total, Missing):
         return f"{whole(ready)} ready"
     if isinstance(ready, Missing):
-        return counted(round(known), "backend")
-    return f"{whole(ready)}/{whole(known)} ready"
+        return counted(round(total), "backend")
+    return f"{whole(ready)}/{whole(total)} ready"
 
 
 def _model_head(view: View) -> Row:
@@ -352,12 +352,12 @@ def wasted_gpus(engine: Engine) -> Reading:
     """GPUs x (1 - the larger of MFU and MBU), in tenths of a GPU, so that engines of the same use keep their order."""
     gpus = engine.hardware.gpu_count
     ratios = (engine.efficiency.mfu_ratio, engine.efficiency.mbu_ratio)
-    known = [value for value in ratios if not isinstance(value, Missing)]
+    known_ratios = [value for value in ratios if not isinstance(value, Missing)]
     if isinstance(gpus, Missing):
         return gpus
-    if not known:
+    if not known_ratios:
         return engine.efficiency.mfu_ratio  # the reason why it is missing
-    return round(gpus * (1.0 - min(1.0, max(known))), 1)
+    return round(gpus * (1.0 - min(1.0, max(known_ratios))), 1)
 
 
 def waste_bound(engine: Engine) -> str:
@@ -521,8 +521,8 @@ def _deserves_mark(engine: Engine) -> bool:
 
 def _with_mark(row: Row, glyph: str, mark_tone: str) -> Row:
     """The row with a mark in its first cell, which is blank; the page of the engine says at its top what it is for."""
-    (first, tone), *rest = row
-    return ((glyph, mark_tone), (first[1:], tone), *rest)
+    (first, tone), *others = row
+    return ((glyph, mark_tone), (first[1:], tone), *others)
 
 
 ORDERS: Final[tuple[Order[Engine], ...]] = (

@@ -229,19 +229,19 @@ def _vram_cell(gpu: Gpu, view: View, tone: str) -> Row:
 
 def _bandwidth_cell(gpu: Gpu, _: View, tone: str) -> Row:
     """Bandwidth in 6 cells, its share of the peak, and its mark; before a share two digits of the amount are enough."""
-    before, after = _BANDWIDTH_MARKS[gpu.bandwidth_source]
+    lead_mark, end_mark = _BANDWIDTH_MARKS[gpu.bandwidth_source]
     if gpu.bandwidth_source is BandwidthSource.DCGM:
         tone = _tone_by_age(gpu, tone)
     used = gpu.bandwidth_bytes_per_s
     peak = gpu.bandwidth_peak_bytes_per_s
     if isinstance(used, Missing):
-        return ((f"{right(short(used), 6)} {right(DASH, 4)}{after}", tone),)
+        return ((f"{right(short(used), 6)} {right(DASH, 4)}{end_mark}", tone),)
     if isinstance(peak, Missing) or not peak > 0.0:
-        return ((f"{right(before + amount(used), 6)}     {after}", tone),)
+        return ((f"{right(lead_mark + amount(used), 6)}     {end_mark}", tone),)
     text, tone_of_share = share(used / peak, 4, tone)
     if gpu.bandwidth_peak_unverified and text.endswith("%"):
-        after = UNSURE
-    return ((right(before + two_digits(used), 6), tone), (f" {text}", tone_of_share), (after, tone))
+        end_mark = UNSURE
+    return ((right(lead_mark + two_digits(used), 6), tone), (f" {text}", tone_of_share), (end_mark, tone))
 
 
 def _temperature_cell(gpu: Gpu, view: View, tone: str) -> Row:
@@ -379,17 +379,17 @@ def judged_state(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Ve
 def gpu_state(gpu: Gpu, levels: Levels = _DEFAULT_LEVELS) -> tuple[str, str]:
     """A glyph and a word for the GPU's health, at most 11 cells, and its tone."""
     if gpu.state is not GpuState.OK:
-        shown = _STATES[gpu.state]
-        if shown.with_age:
-            return f"{shown.word} {age(gpu.age_s)}", shown.tone
-        return shown.word, shown.tone
+        state_word = _STATES[gpu.state]
+        if state_word.with_age:
+            return f"{state_word.word} {age(gpu.age_s)}", state_word.tone
+        return state_word.word, state_word.tone
     error = _hardware_error(gpu)
     if error:
         return error, "warn"
     if gpu.throttle:
-        for start, shown in _THROTTLE_WORDS.items():
+        for start, state_word in _THROTTLE_WORDS.items():
             if any(reason.startswith(start) for reason in gpu.throttle):
-                return shown.word, shown.tone
+                return state_word.word, state_word.tone
     return _use_state(gpu, levels)
 
 
@@ -570,10 +570,10 @@ def _host_figures(room: int, pane: ListView) -> Sequence[Piece]:
 def _trouble_text(gpu: Gpu, pane: ListView) -> str:
     """State and name of a GPU, where that is a warning; empty otherwise."""
     word, tone = judged_state(gpu, pane.view.levels, pane.urgent.get(gpu.uuid), pane.states.get(gpu.uuid))
-    glyph, _, rest = word.partition(" ")
+    glyph, _, name_of_state = word.partition(" ")
     if tone not in _TROUBLE_TONES or pane.snapshot is None:
         return ""
-    return f"{glyph} gpu {_gpu_name(gpu, pane.snapshot.gpus)} {rest}"
+    return f"{glyph} gpu {_gpu_name(gpu, pane.snapshot.gpus)} {name_of_state}"
 
 
 def _lines_without_gpus(width: int, pane: ListView) -> Sequence[Row]:

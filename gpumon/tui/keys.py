@@ -23,15 +23,15 @@ _CHARACTERS: Final = {"space": " ", "comma": ","}
 def _textual_name(key: str) -> str:
     """A key as Textual names it: `?` is `question_mark` there, `ctrl+_` is `ctrl+underscore`."""
     modifiers = ""
-    last = key
-    if key[-2:-1] == "+":
+    character = key
+    if key[-2:-1] == "+":  # a single character behind modifiers; names such as `ctrl+space` are Textual's own
         modifiers = key[:-1]
-        last = key[-1]
-    binding = next(iter(Binding.make_bindings([Binding(last, "")])))
+        character = key[-1]
+    binding = next(iter(Binding.make_bindings([Binding(character, "")])))
     return modifiers + binding.key
 
 
-def pressed(key: str) -> events.Key:
+def key_event(key: str) -> events.Key:
     """The event of a key as the user writes it: `?`, `ctrl+l`, `space`."""
     character = _CHARACTERS.get(key)
     if len(key) == 1:
@@ -54,18 +54,19 @@ def keymap_of(keymap: Keymap) -> dict[str, str]:
 
     Textual goes through the whole keymap at each key, three times: of 70 commands that took 15 ms.
     """
-    changed = (command.id for command in COMMANDS if not command.scope and keymap.keys[command.id] != command.keys)
-    keys_of = {}
-    for id_ in changed:
-        keys_of[id_] = ",".join(map(_textual_name, keymap.keys[id_])) or _NO_KEY
-    return keys_of
+    changed = {}
+    for command in COMMANDS:
+        keys = keymap.keys[command.id]
+        if not command.scope and keys != command.keys:
+            changed[command.id] = ",".join(map(_textual_name, keys)) or _NO_KEY
+    return changed
 
 
 def keys_of_scope(keymap: Keymap, scope: str) -> dict[str, str]:
-    """Keys of one scope, as Textual names them, to the ids of their commands."""
-    scoped = {}
+    """Key as Textual names it -> id of its command, of the commands of one scope."""
+    command_of_key = {}
     for command in COMMANDS:
         if command.scope == scope:
             for key in keymap.keys[command.id]:
-                scoped[_textual_name(key)] = command.id
-    return scoped
+                command_of_key[_textual_name(key)] = command.id
+    return command_of_key

@@ -92,18 +92,18 @@ class Marked:
 
     def since(self, engine: Engine) -> Since | None:
         """Figures of an engine since the mark; None of one that was not listed all the time."""
-        then = self._engines.get(engine.key)
+        engine_then = self._engines.get(engine.key)
         watched = self._watched.get(engine.key)
-        if then is None or watched is None:
+        if engine_then is None or watched is None:
             return None
         tokens = engine.tokens_total
-        tokens_then = then.tokens_total
+        tokens_then = engine_then.tokens_total
         seen = engine.served.seen
-        watched_s = minus(seen.seconds, then.served.seen.seconds)
+        watched_s = minus(seen.seconds, engine_then.served.seen.seconds)
         outcomes = engine.served.outcomes_since_start
-        outcomes_then = then.served.outcomes_since_start
+        outcomes_then = engine_then.served.outcomes_since_start
         means = engine.since_start
-        means_then = then.since_start
+        means_then = engine_then.since_start
         if watched.began_anew:  # what these count is of the new run alone
             outcomes = Outcomes()
             means = SinceStart()
@@ -111,7 +111,7 @@ class Marked:
             decode=minus(tokens.decode, tokens_then.decode),
             prefill=minus(tokens.prefill_computed, tokens_then.prefill_computed),
             cached=minus(tokens.prefill_cached, tokens_then.prefill_cached),
-            requests=minus(seen.requests, then.served.seen.requests),
+            requests=minus(seen.requests, engine_then.served.seen.requests),
             failed=minus(outcomes.failed, outcomes_then.failed),
             aborted=minus(outcomes.aborted, outcomes_then.aborted),
             rejected=minus(outcomes.rejected, outcomes_then.rejected),
@@ -119,7 +119,7 @@ class Marked:
             itl_s=_mean_between(means_then.itl_s, means_then.itl_count, means.itl_s, means.itl_count),
             peak_running=watched.running,
             peak_waiting=watched.waiting,
-            busy_ratio=divide(minus(_busy_s(engine), _busy_s(then)), watched_s, NOT_EXPOSED),
+            busy_ratio=divide(minus(_busy_s(engine), _busy_s(engine_then)), watched_s, NOT_EXPOSED),
         )
 
 

@@ -88,11 +88,11 @@ def _running_process(listings: list[tuple[int, Process]], now_s: float) -> Runni
 
 def _known_values(readings: Iterable[Reading]) -> list[float]:
     """The readings that have a value."""
-    known = []
+    values = []
     for reading in readings:
         if not isinstance(reading, Missing):
-            known.append(reading)
-    return known
+            values.append(reading)
+    return values
 
 
 def command_text(process: Process) -> str:

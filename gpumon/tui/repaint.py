@@ -155,8 +155,8 @@ def _codes_in_force(codes: str) -> dict[str, str]:
 
 def _are_in_order(runs: list[_Run]) -> bool:
     """Whether each run comes after the one before it, so that no cell is written twice."""
-    for before, run in pairwise(runs):
-        if run.line < before.line or (run.line == before.line and run.column < before.end):
+    for previous, run in pairwise(runs):
+        if run.line < previous.line or (run.line == previous.line and run.column < previous.end):
             return False
     return True
 
@@ -204,13 +204,13 @@ def _cursor_move(line: int, column: int, run: _Run) -> str:
 @lru_cache(maxsize=4096)
 def _style_change(old: str, new: str) -> str:
     """The control sequence from one style to another; empty where they are the same."""
-    before = _codes_in_force(old)
-    after = _codes_in_force(new)
+    old_codes = _codes_in_force(old)
+    new_codes = _codes_in_force(new)
     # A code can only be taken back by a reset of all.
-    if before.keys() <= after.keys():
-        codes = [code for setting, code in after.items() if before.get(setting) != code]
+    if old_codes.keys() <= new_codes.keys():
+        codes = [code for setting, code in new_codes.items() if old_codes.get(setting) != code]
     else:
-        codes = ["0", *after.values()]
+        codes = ["0", *new_codes.values()]
     if not codes:
         return ""
     return f"\x1b[{';'.join(codes)}m"

@@ -22,18 +22,21 @@ def with_replica_rows(snapshot: Snapshot) -> list[Engine]:
     """The engines in their order; where one has replicas, they follow it, below the row of their sums."""
     if not snapshot.replicas:
         return list(snapshot.engines)
-    group_of = {name: replicas for replicas in snapshot.replicas for name in replicas.engines}
+    replicas_of_engine = {}
+    for replicas in snapshot.replicas:
+        for name in replicas.engines:
+            replicas_of_engine[name] = replicas
     by_name = {engine.name: engine for engine in snapshot.engines}
     rows: list[Engine] = []
-    listed: set[str] = set()
+    models_listed: set[str] = set()
     for engine in snapshot.engines:
-        replicas = group_of.get(engine.name)
-        if replicas is None:
+        its_replicas = replicas_of_engine.get(engine.name)
+        if its_replicas is None:
             rows.append(engine)
-        elif replicas.model not in listed:
-            listed.add(replicas.model)
-            members = [by_name[name] for name in replicas.engines if name in by_name]
-            rows += [as_engine(replicas, members), *members]
+        elif its_replicas.model not in models_listed:
+            models_listed.add(its_replicas.model)
+            members = [by_name[name] for name in its_replicas.engines if name in by_name]
+            rows += [as_engine(its_replicas, members), *members]
     return rows
 
 
@@ -67,11 +70,11 @@ def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
     `members`: the replicas; their GPUs are those of the row.
     """
     figures = {name: getattr(replicas, name) for name in _SUMMED_FIELDS}
-    partial = bool(mapped_note(replicas))
-    down = len(replicas.engines) - replicas.answering
+    is_partial = bool(mapped_note(replicas))
+    number_down = len(replicas.engines) - replicas.answering
     deviates: tuple[Evidence, ...] = ()
-    if down:
-        deviates = (Evidence("replicas_down", float(down)),)
+    if number_down:
+        deviates = (Evidence("replicas_down", float(number_down)),)
     sums = Engine(
         name=replicas_name(replicas),
         kind=EngineKind.UNKNOWN,
@@ -87,7 +90,8 @@ def as_engine(replicas: Replicas, members: Sequence[Engine] = ()) -> Engine:
             ttft_goal_assumed=any(member.goodput.ttft_goal_assumed for member in members),
             itl_goal_assumed=any(member.goodput.itl_goal_assumed for member in members),
         ),
-        efficiency=Efficiency(peak_unverified=partial, bandwidth_peak_unverified=partial),
+        # The mark of a share in doubt: `engine_table` shows another one for sums.
+        efficiency=Efficiency(peak_unverified=is_partial, bandwidth_peak_unverified=is_partial),
     )
     return replace_fields(sums, figures)
 

@@ -143,10 +143,10 @@ class Table(Generic[T]):
         columns = self._columns_of.get(key)
         if columns is None:
             if shift:
-                fitting = self._columns_shifted(width, hidden, shift)
+                columns_shown = self._columns_shifted(width, hidden, shift)
             else:
-                fitting = self._columns_that_fit(width, hidden)
-            columns = _remember(self._columns_of, key, tuple(fitting))
+                columns_shown = self._columns_that_fit(width, hidden)
+            columns = _remember(self._columns_of, key, tuple(columns_shown))
         return columns
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
@@ -194,9 +194,9 @@ class Table(Generic[T]):
         also as many of the others as fit."""
         forms = self.forms(width)
         base = self._without_hidden(forms[: self._base], hidden)
-        kept = self._without_dropped(base, width - self._least)
-        if len(kept) < len(base):
-            return kept
+        base_that_fits = self._without_dropped(base, width - self._least)
+        if len(base_that_fits) < len(base):
+            return base_that_fits
         room = width - _width_of(base)
         more = self._without_hidden(forms[self._base :], hidden)
         return [*base, *_first_that_fit(more, room)]
@@ -207,12 +207,12 @@ class Table(Generic[T]):
 
     def _without_dropped(self, columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
         """The columns without those that a screen of `width` cells must do without."""
-        kept = list(columns)
+        remaining = list(columns)
         for name in self._drops:
-            if _width_of(kept) <= width:
+            if _width_of(remaining) <= width:
                 break
-            kept = [column for column in kept if column.name != name]
-        return kept
+            remaining = [column for column in remaining if column.name != name]
+        return remaining
 
     def column_at(self, x: int, width: int, hidden: frozenset[str], shift: int = 0) -> str:
         """Name of the column that has cell `x` of a row; empty behind the last one."""
@@ -271,13 +271,13 @@ def _width_of(columns: Iterable[Column[T]]) -> int:
 
 def _first_that_fit(columns: Iterable[Column[T]], room: int) -> list[Column[T]]:
     """The first columns that fit into `room` cells, each with the cells that must stay free behind it."""
-    fitting = []
+    that_fit = []
     for column in columns:
         if room < column.width + column.keep:
             break
         room -= column.width
-        fitting.append(column)
-    return fitting
+        that_fit.append(column)
+    return that_fit
 
 
 def _remember(memory: dict[object, V], key: object, value: V) -> V:

@@ -19,12 +19,17 @@ MOST_CELLS: Final = 500
 """Columns and lines that are painted; what a larger terminal has beyond stays empty."""
 _USUAL_SIZE: Final = (80, 24)
 """Columns and lines where the terminal does not tell."""
-_INSTEAD: Final = "use `gpumon watch{0} --plain` (a line per GPU and engine) or `gpumon watch{0} --json`"
-_INSTEAD_OF_RECORDING: Final = "use `gpumon report FILE` (summed up) or `gpumon export FILE` (its moments)"
+_USE_INSTEAD: Final = "use `gpumon watch{0} --plain` (a line per GPU and engine) or `gpumon watch{0} --json`"
+"""Commands in place of the screen; {0}: ` --demo`, or nothing."""
+_USE_INSTEAD_OF_RECORDING: Final = "use `gpumon report FILE` (summed up) or `gpumon export FILE` (its moments)"
+"""Commands in place of the screen of a recording."""
+_MOST_TERMINAL_NAME: Final = 40
+"""Characters of the value of TERM in a refusal."""
 
 
 def terminal_size() -> tuple[int, int]:
-    """Columns and lines by the terminal's own word, not that of COLUMNS and LINES, which some parent exported; cut."""
+    """Columns and lines by the terminal's own word, not that of COLUMNS and LINES, which some parent exported; at most
+    `MOST_CELLS` of each."""
     with contextlib.suppress(OSError, ValueError):
         stream = sys.__stdout__ or sys.__stderr__
         size = os.get_terminal_size(stream.fileno())  # type: ignore[union-attr]  # a program without both streams has no terminal
@@ -51,9 +56,10 @@ def refusal(environ: Mapping[str, str], isatty: bool, *, demo: bool = False, rec
     if environ.get("TEXTUAL_DRIVER"):
         return None  # the screen goes elsewhere than to a terminal: to a browser
     if recording:
-        instead = _INSTEAD_OF_RECORDING
+        instead = _USE_INSTEAD_OF_RECORDING
     else:
-        instead = _INSTEAD.format(" --demo" if demo else "")
+        option = " --demo" if demo else ""
+        instead = _USE_INSTEAD.format(option)
     if not isatty:
         return f"the screen needs a terminal for input and output: {instead}"
     terminal = environ.get("TERM", "")
@@ -71,10 +77,10 @@ def wants_ascii(environ: Mapping[str, str], *, coerced: bool = bool(sys.flags.ut
     if environ.get("TERM", "") in PLAIN_TERMINALS:
         return True
     set_by_python = coerced and environ.get("LC_CTYPE") in ("C.UTF-8", "C.utf8", "UTF-8")
-    names = ["LC_ALL", "LC_CTYPE", "LANG"]
-    if set_by_python and not environ.get("PYTHONUTF8"):
-        names.remove("LC_CTYPE")
-    locale = next(filter(None, map(environ.get, names)), "")
+    variables = ["LC_ALL", "LC_CTYPE", "LANG"]
+    if set_by_python and not environ.get("PYTHONUTF8"):  # with it, it is the user who wants UTF-8
+        variables.remove("LC_CTYPE")
+    locale = next(filter(None, map(environ.get, variables)), "")
     return bool(locale) and "utf8" not in locale.lower().replace("-", "")
 
 
@@ -113,9 +119,14 @@ def colour_depth(environ: Mapping[str, str]) -> Depth:
         return Depth.TRUE
     if terminal.endswith(("-direct", "-truecolor")) or terminal in ("xterm-kitty", "xterm-ghostty", "alacritty"):
         return Depth.TRUE
-    return Depth.PALETTE if "256" in terminal else Depth.ANSI
+    if "256" in terminal:
+        return Depth.PALETTE
+    return Depth.ANSI
 
 
 def _printable(terminal: str) -> str:
     """The value of TERM, safe to print."""
-    return "".join(character if character.isprintable() else "?" for character in terminal[:40]) or "(not set)"
+    printable = ""
+    for character in terminal[:_MOST_TERMINAL_NAME]:
+        printable += character if character.isprintable() else "?"
+    return printable or "(not set)"

@@ -73,24 +73,24 @@ def number_in(things: Iterable[Gpu | Engine], states: Collection[GpuState | Endp
 
 def _known_values(readings: Iterable[Reading]) -> list[float]:
     """The readings that have a value."""
-    known = []
+    values = []
     for reading in readings:
         if not isinstance(reading, Missing):
-            known.append(reading)
-    return known
+            values.append(reading)
+    return values
 
 
 def _mean(readings: Iterable[Reading]) -> Reading:
     """Mean of the readings that have a value; missing where none has."""
-    known = _known_values(readings)
-    if not known:
+    values = _known_values(readings)
+    if not values:
         return NOT_EXPOSED
-    return sum(known) / len(known)
+    return sum(values) / len(values)
 
 
 def _sum(readings: Iterable[Reading]) -> Reading:
     """Sum of the readings that have a value; missing where none has."""
-    known = _known_values(readings)
-    if not known:
+    values = _known_values(readings)
+    if not values:
         return NOT_EXPOSED
-    return sum(known)
+    return sum(values)

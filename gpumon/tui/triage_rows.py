@@ -142,12 +142,12 @@ class SteadyVerdicts:
         if not follows or snapshot.wall_s - self._beat_s >= STANDS_S:
             self._beat_s = snapshot.wall_s
             self._painted = {}
-        before = self._painted
+        painted_before = self._painted
         self._snapshot = snapshot
         self._painted = {}
         for verdict in snapshot.verdicts:
             key = verdict_key(verdict)
-            painted = before.get(key, verdict)
+            painted = painted_before.get(key, verdict)
             if _shown_at_once(painted) != _shown_at_once(verdict):
                 painted = verdict
             self._painted[key] = painted
@@ -386,12 +386,12 @@ def _texts_of_heaviest(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     if verdict.cause not in _SHORT_OF_MEMORY:
         return
     processes = {process.pid: process for gpu in snapshot.gpus for process in gpu.processes}
-    known = []
+    with_memory = []
     for process in processes.values():
         if not isinstance(process.rss_bytes, Missing):
-            known.append((process.rss_bytes, process))
-    known.sort(key=lambda pair: -pair[0])
-    for rss_bytes, process in known[:_MOST_PROCESSES]:
+            with_memory.append((process.rss_bytes, process))
+    with_memory.sort(key=lambda pair: -pair[0])
+    for rss_bytes, process in with_memory[:_MOST_PROCESSES]:
         yield f"· pid {process.pid} {process.name} ({process.user}): {memory(rss_bytes)} GiB of memory"
 
 
@@ -452,14 +452,14 @@ def _event_item(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     )
 
 
-def event_words(event: Event, at: Callable[[float], str] = clock) -> str:
-    """Text of an event; of a verdict that held for a while before it was given, since when it has. `at` gives a Unix
-    time as the screen has it."""
+def event_words(event: Event, time_text: Callable[[float], str] = clock) -> str:
+    """Text of an event; of a verdict that held for a while before it was given, since when it has. `time_text` gives a
+    Unix time as the screen has it."""
     since = ""
     if event.since_s:
-        since = at(event.since_s)
+        since = time_text(event.since_s)
     text = event_text(event, clock)
-    if since and since != at(event.wall_s):
+    if since and since != time_text(event.wall_s):
         return f"since {since}: {text}"
     return text
 

@@ -209,7 +209,7 @@ def _thing_name(mark: str, number: str) -> str:
     return ""
 
 
-def parts_of(chart: Chart, known: Collection[str], snapshot: Snapshot) -> list[Chart]:
+def parts_of(chart: Chart, known_series: Collection[str], snapshot: Snapshot) -> list[Chart]:
     """The charts of each GPU, or of each engine, that together make this chart, as far as the history has them: curves
     that share a chart share it there, too."""
     parts: list[Chart] = []
@@ -217,7 +217,7 @@ def parts_of(chart: Chart, known: Collection[str], snapshot: Snapshot) -> list[C
         charts = []
         for curve in chart.curves:
             key = f"{curve.key}{suffix}"
-            if key not in known:
+            if key not in known_series:
                 continue
             part = chart_of(key, name)
             if part is not None:
@@ -297,12 +297,12 @@ def means_since_start(snapshot: Snapshot) -> dict[str, float]:
     means: dict[str, float] = {}
     for key, (field, combine) in _SINCE_START.items():
         readings = [getattr(engine.since_start, field) for engine in engines]
-        known = []
+        values = []
         for reading in readings:
             if not isinstance(reading, Missing):
-                known.append(reading)
-        if known and len(known) == len(readings):
-            means[key] = combine(known)
+                values.append(reading)
+        if values and len(values) == len(readings):
+            means[key] = combine(values)
     return means
 
 
@@ -356,26 +356,26 @@ class CurveTexts:
 def _partial_sum_text(curve: ChartCurve, readings: Iterable[Reading]) -> str:
     """A sum with a gap, because something in it just fell silent: what the others have, and how many they are, as
     `4.3k of 3/4`. Empty if nothing has a value, or nothing is silent."""
-    known = []
+    values = []
     silent = 0
     for reading in readings:
         if not isinstance(reading, Missing):
-            known.append(reading)
+            values.append(reading)
         elif reading.reason in SILENT_REASONS:
             silent += 1
-    if not known or not silent:
+    if not values or not silent:
         return ""
-    return f"{curve.text(sum(known))} of {len(known)}/{len(known) + silent}"
+    return f"{curve.text(sum(values))} of {len(values)}/{len(values) + silent}"
 
 
-def with_data(charts: Sequence[Chart], known: Collection[str]) -> list[Chart]:
+def with_data(charts: Sequence[Chart], known_series: Collection[str]) -> list[Chart]:
     """The charts in their order, of the curves that are known alone; one without any is left out."""
-    shown: list[Chart] = []
+    charts_with_data: list[Chart] = []
     for chart in charts:
-        curves = tuple(curve for curve in chart.curves if curve.key in known)
+        curves = tuple(curve for curve in chart.curves if curve.key in known_series)
         if curves:
-            shown.append(chart._replace(curves=curves))
-    return shown
+            charts_with_data.append(chart._replace(curves=curves))
+    return charts_with_data
 
 
 def highest_of(values: Iterable[float]) -> float:

@@ -205,8 +205,8 @@ class Charts:
 
     def _values(self, newest: int, now_s: float) -> dict[str, list[float]]:
         """The buckets of each series up to number `newest`, without those before the history begins."""
-        before = self._ahead * self._per_cell
-        return {key: series.values(newest, now_s)[before:] for key, series in self._series.items()}
+        values_before = self._ahead * self._per_cell
+        return {key: series.values(newest, now_s)[values_before:] for key, series in self._series.items()}
 
     def _draw_area(
         self, lines: list[list[Piece]], plot: _Plot, values: _Values, figures: CurveTexts, newest: int, *, marked: bool
@@ -314,18 +314,18 @@ class Charts:
         figure = right(figure.rstrip("!"), _FIGURE_CELLS) + level_mark
         if coverage:
             coverage = cut(f"{coverage} ", self.grid.columns)
-        drawn = spark([value / top for value in buckets])[len(coverage) :]
+        spark_text = spark([value / top for value in buckets])[len(coverage) :]
         level = self._levels.get(curve.level)
         if level is not None:
             runs = tone_runs(buckets[len(coverage) :], 1, level, curve.tone)
         else:
-            runs = [(len(drawn), curve.tone)]
+            runs = [(len(spark_text), curve.tone)]
         return [
             self._marker(marked=chosen),
             (left(self._word_of(curve), self._word), "focus" if chosen else "muted"),
             (f" {figure}", tone),
             (coverage + " " * self._pad, "text"),
-            *in_tones(drawn, runs),
+            *in_tones(spark_text, runs),
             (" " * (self._ahead + 1), "text"),
         ]
 
@@ -545,13 +545,13 @@ def _join_tones(characters: Sequence[Piece]) -> list[Piece]:
 
 def _fitting(pieces: Sequence[Piece], width: int) -> list[Piece]:
     """The pieces in exactly `width` cells."""
-    fitting: list[Piece] = []
+    pieces_that_fit: list[Piece] = []
     room = width
     for text, tone in pieces:
         if not text or room <= 0:
             continue
         if cells(text) > room:
             text = left(text, room)
-        fitting.append((text, tone))
+        pieces_that_fit.append((text, tone))
         room -= cells(text)
-    return [*fitting, (" " * room, "text")]
+    return [*pieces_that_fit, (" " * room, "text")]

@@ -79,7 +79,7 @@ def area(layers: Sequence[RasterLayer], height: int, glyphs: Glyphs = "braille")
     for values, _ in layers:
         heights_of_layers.append([height_steps(value, most) for value in values])
     layer_behind: list[list[int]] = []
-    if len(layers) == 1:  # a cell is drawn of two layers: the one behind is empty then
+    if len(layers) == 1:  # a cell is cells_of_line of two layers: the one behind is empty then
         layer_behind = [[0] * len(heights_of_layers[0][first::per_cell]) for first in range(per_cell)]
     cells = _CELLS[glyphs]
     lines = []
@@ -90,8 +90,8 @@ def area(layers: Sequence[RasterLayer], height: int, glyphs: Glyphs = "braille")
         for heights in heights_of_layers:
             for first in range(per_cell):
                 columns_of_dots.append([height_in_line[height] for height in heights[first::per_cell]])
-        drawn = [cells[fills] for fills in zip(*columns_of_dots, *layer_behind, strict=True)]
-        lines.append(_join_cells(drawn, layers))
+        cells_of_line = [cells[fills] for fills in zip(*columns_of_dots, *layer_behind, strict=True)]
+        lines.append(_join_cells(cells_of_line, layers))
     return lines
 
 

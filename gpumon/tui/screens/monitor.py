@@ -404,14 +404,14 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     def show(self, snapshot: S) -> None:
         """Take in a snapshot that was collected; paint it unless the display is frozen."""
-        before = self.latest
+        previous = self.latest
         self.latest = snapshot
-        if before is None or snapshot.wall_s != before.wall_s:  # the same moment again is nothing new
+        if previous is None or snapshot.wall_s != previous.wall_s:  # the same moment again is nothing new
             self._arrived_s = time.monotonic()
-        self.body.note_arrival(self, before, snapshot)
+        self.body.note_arrival(self, previous, snapshot)
         self.dock.show_newest()
         if self.travel.paused:
-            self.travel.watch_live(before, snapshot)
+            self.travel.watch_live(previous, snapshot)
             self.show_title()
         else:
             self.travel.show_live(snapshot)

@@ -452,12 +452,12 @@ class TimeTravel(Generic[S]):
         screen = self._screen
         if screen.playback is not None:
             return
-        known = set()
+        known_verdicts = set()
         if before is not None:
             for verdict in screen.as_one_machine(before).verdicts:
-                known.add((verdict.scope, verdict.code))
+                known_verdicts.add((verdict.scope, verdict.code))
         for verdict in screen.as_one_machine(now).verdicts:
-            if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known:
+            if verdict.level is Level.CRITICAL and (verdict.scope, verdict.code) not in known_verdicts:
                 scope = clean(verdict.scope, _MOST_SCOPE)
                 text = clean(f"{LIMIT_NAMES[verdict.code]}: {verdict_text(verdict, clock)}", _MOST_TEXT)
                 screen.say(f"! now, live: {scope}: {text}", urgent=True)
@@ -628,8 +628,8 @@ class TimeTravel(Generic[S]):
         return f"the oldest moment kept: {clock(oldest_s)}; [recorder] minutes"
 
 
-def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
-    """The events of a moment in a line: the most urgent of its events, and how many more there are. `at` gives a
+def what_happened(events: Sequence[Event], time_text: Callable[[float], str]) -> str:
+    """The events of a moment in a line: the most urgent of its events, and how many more there are. `time_text` gives a
     Unix time as the screen has it."""
     if not events:
         return "other verdicts from here on"
@@ -639,4 +639,4 @@ def what_happened(events: Sequence[Event], at: Callable[[float], str]) -> str:
     if others:
         more = f" +{others}"
     scope = clean(event.scope, _MOST_SCOPE)
-    return f"{at(event.wall_s)} {scope}: {clean(event_words(event, at), _MOST_TEXT)}{more}"
+    return f"{time_text(event.wall_s)} {scope}: {clean(event_words(event, time_text), _MOST_TEXT)}{more}"

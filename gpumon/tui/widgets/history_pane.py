@@ -386,7 +386,7 @@ class HistoryPane(Pane):
         least = _LEAST_AREA_LINES
         if self._shows_sparks:
             least = _LEAST_SPARK_LINES
-        drawn = Charts(
+        all_charts = Charts(
             self._history,
             charts,
             width,
@@ -396,8 +396,8 @@ class HistoryPane(Pane):
             cursor=min(self.cursor, len(charts) - 1),
             first=self._first_chart,
         )
-        self._first_chart = drawn.first
-        return drawn
+        self._first_chart = all_charts.first
+        return all_charts
 
     def _parts_in(self, parts: Sequence[Chart], width: int, height: int, style: Style) -> Charts | None:
         """The charts of single GPUs or engines; None if there are none."""

@@ -10,7 +10,7 @@ from textual import events
 
 from gpumon.config.keymap import ALWAYS_QUITS, Keymap
 from gpumon.readings.format import cells, cut
-from gpumon.tui.keys import pressed
+from gpumon.tui.keys import key_event
 from gpumon.tui.line import Piece, Row, wrap_line
 from gpumon.tui.palette import Palette
 from gpumon.tui.widgets.board import Board
@@ -177,19 +177,19 @@ def hints_for(keys: Keymap, holder: KeyHolder) -> list[Hint]:
     """The keys that do something here, most important first, and at last how to leave."""
     if holder.name == ASKED:
         return _hints_of_question(holder)
-    shown = []
+    hints = []
     for group in _groups_for(holder):
         if any(map(keys.first, group.commands)):
-            shown.append(_hint(keys, group))
-    return [*shown, _leave_hint(keys, holder)]
+            hints.append(_hint(keys, group))
+    return [*hints, _leave_hint(keys, holder)]
 
 
 def _hints_of_question(holder: KeyHolder) -> list[Hint]:
     """The keys while something is asked: they are fixed."""
-    shown = [Hint("Enter", "take it", ("enter",))]
+    hints = [Hint("Enter", "take it", ("enter",))]
     if holder.scrolls:
-        shown.append(Hint("↑ ↓", "move", ("up", "down")))
-    return [*shown, Hint("Esc", "close", ("escape",)), Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))]
+        hints.append(Hint("↑ ↓", "move", ("up", "down")))
+    return [*hints, Hint("Esc", "close", ("escape",)), Hint(ALWAYS_QUITS, "quit", (ALWAYS_QUITS,))]
 
 
 def _leave_hint(keys: Keymap, holder: KeyHolder) -> Hint:
@@ -253,15 +253,15 @@ def _pause_group(holder: KeyHolder) -> KeyGroup:
 
 def _hint(keys: Keymap, group: KeyGroup) -> Hint:
     """The hint of some commands: the first key of each."""
-    shown = " ".join(filter(None, map(keys.first, group.commands)))
+    key_text = " ".join(filter(None, map(keys.first, group.commands)))
     if group is _GO_TO_PANE:
         numbers = f"{keys.first('pane.gpus')}-{keys.first('pane.faults')}"
         if len(numbers) == _PANE_NUMBERS_CELLS:
-            shown = numbers
+            key_text = numbers
     presses: list[str] = []
     for command in group.commands:
         presses += keys.keys[command][:1]
-    return Hint(_ARROWS.get(shown, shown), group.does, tuple(presses))
+    return Hint(_ARROWS.get(key_text, key_text), group.does, tuple(presses))
 
 
 def _groups_of_time(holder: KeyHolder) -> Sequence[KeyGroup]:
@@ -378,7 +378,7 @@ class KeyLine(Board):
             return
         key = self._key_at(event.x)
         if key:
-            self.app.post_message(pressed(key))
+            self.app.post_message(key_event(key))
 
     def _key_at(self, x: int) -> str:
         """The key at a cell; empty where there is none."""

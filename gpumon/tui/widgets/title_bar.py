@@ -251,9 +251,9 @@ def _cut_before(host: str, text: str, room: int) -> str:
 def inventory(gpus: Sequence[Gpu]) -> str:
     """GPUs of the machine: `8x H100 80GB HBM3`; of several kinds the most frequent two."""
     names = Counter(gpu.name.removeprefix(_VENDOR_PREFIX) for gpu in gpus if not gpu.parent_uuid)
-    shown = names.most_common(_MOST_NAMED_TYPES)
-    others = names.total() - sum(number for _, number in shown)
-    parts = [f"{number}x {name}" for name, number in shown]
+    most_common_names = names.most_common(_MOST_NAMED_TYPES)
+    others = names.total() - sum(number for _, number in most_common_names)
+    parts = [f"{number}x {name}" for name, number in most_common_names]
     if others:
         parts.append(f"{others} others")
     return " + ".join(parts)

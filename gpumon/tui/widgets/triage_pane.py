@@ -297,12 +297,12 @@ class TriagePane(ListPane[Item]):
             if most == 1 and advised.intersection(item.actions[:1]):
                 item = item._replace(actions=())  # a row above has this action: its single line says why
             advised.update(item.actions[:1])
-            drawn, is_cut = item_lines(item, item_columns, most, with_evidence=True)
+            item_rows, is_cut = item_lines(item, item_columns, most, with_evidence=True)
             self._is_cut = self._is_cut or is_cut
             if self.shows_cursor and place == self._place:
-                drawn = [highlight_row(drawn[0]), *drawn[1:]]
-            rows += drawn
-            self._item_of_line += [place] * len(drawn)
+                item_rows = [highlight_row(item_rows[0]), *item_rows[1:]]
+            rows += item_rows
+            self._item_of_line += [place] * len(item_rows)
         self._in_view = len(set(self._item_of_line))
         return rows
 
