@@ -23,9 +23,10 @@ from gpumon.readings.frame import (
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.render import TEXTS, fill_template
 from gpumon.triage.replicas import replicas_of
+from gpumon.triage.sentences import TEXTS
 from gpumon.triage.signals import Case, Finding, action, params
+from gpumon.triage.templates import fill_template
 
 CRASHED: Final = "crashed"
 _STOPPED: Final = "stopped"

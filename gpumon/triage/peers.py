@@ -19,7 +19,9 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Limit, Parameters, Signal, Verdict
 from gpumon.triage.advice import ADVISED_OPTIONS
-from gpumon.triage.render import ACTIONS, NUMERIC, PEER_WORDS, action_text, parameters_of
+from gpumon.triage.render import action_text, parameters_of
+from gpumon.triage.sentences import ACTIONS, PEER_WORDS
+from gpumon.triage.templates import NUMERIC
 
 MOST_SNAPSHOT_BYTES: Final = 2 * 1024 * 1024
 """Bytes of one snapshot: 8 GPUs and 8 engines take 50 kB."""

@@ -65,7 +65,7 @@ _FIXES: Final = {
     Reason.UNMAPPED: "add_gpus",
     Reason.NO_CONTEXT: "add_context",
 }
-"""Why a signal is missing -> code of the fix that gives it (`render.FIXES`)."""
+"""Why a signal is missing -> code of the fix that gives it (`sentences.FIXES`)."""
 TOKEN_TOTALS: Final = ("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached")
 """Sampled fields that count tokens of a server: while one of them moves, it works."""
 TTFT_GROWN_TIMES: Final = 2.0

@@ -20,7 +20,7 @@ class Xid(msgspec.Struct, frozen=True):
     text: str
     level: Level
     actions: tuple[str, ...]
-    """Codes of `render.ACTIONS`."""
+    """Codes of `sentences.ACTIONS`."""
     is_application: bool = False
     """A program caused it, or suffers it; the GPU goes on."""
     confidence: Confidence = Confidence.HIGH

@@ -13,7 +13,7 @@ from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.prices import price_of_hour
 from gpumon.readings.snapshot import Level, Snapshot
 from gpumon.triage.marks import URGENT
-from gpumon.triage.render import price_per_hour_text
+from gpumon.triage.templates import price_per_hour_text
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.totals import machine_totals
 from gpumon.tui.triage_rows import HEALTHY, NO_TOKEN, Item

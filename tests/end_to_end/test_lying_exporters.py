@@ -11,7 +11,7 @@ from typing import Any
 from gpumon.outputs.samples import samples
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Action
-from gpumon.triage.render import PEER_WORDS
+from gpumon.triage.sentences import PEER_WORDS
 from tests.fakes.http_server import LoopbackServer, Reply
 from tests.fakes.prometheus import Prometheus
 from tests.outputs import shots

@@ -17,7 +17,7 @@ from gpumon.history.recorder import Recorder, write_recording
 from gpumon.readings.snapshot import Snapshot, Verdict
 from gpumon.readings.verdict import Action, Level, Limit
 from gpumon.sources.simulator.scenarios import DEMO
-from gpumon.triage.render import PEER_WORDS
+from gpumon.triage.sentences import PEER_WORDS
 from tests.history.frames import WALL_S, served
 from tests.history.opened import begun, standing
 from tests.history.pasts import lived, make

@@ -16,7 +16,7 @@ from gpumon.readings.frame import Departure, EndpointState, GpuState
 from gpumon.readings.missing import WARMING_UP, Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Level, Quantiles, Snapshot, Verdict
 from gpumon.readings.verdict import Action, Confidence, Limit
-from gpumon.triage.render import ACTIONS
+from gpumon.triage.sentences import ACTIONS
 from tests.each_row import each_row
 from tests.fakes.engine import FakeEngine
 from tests.outputs import shots

@@ -27,15 +27,8 @@ from gpumon.readings.verdict import Action
 from gpumon.session.build import deriver_maker
 from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted_action
-from gpumon.triage.render import (
-    ACTIONS,
-    PEER_WORDS,
-    action_text,
-    actions_text,
-    event_text,
-    evidence_text,
-    verdict_text,
-)
+from gpumon.triage.render import action_text, actions_text, event_text, evidence_text, verdict_text
+from gpumon.triage.sentences import ACTIONS, PEER_WORDS
 from gpumon.tui.fleet.shown import fleet_moment
 from tests.each_row import each_row
 from tests.outputs import shots

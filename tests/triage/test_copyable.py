@@ -11,7 +11,8 @@ import pytest
 from gpumon.readings.verdict import Action
 from gpumon.triage.copyable import to_copy
 from gpumon.triage.peers import vetted_action
-from gpumon.triage.render import ACTIONS, parameters_of
+from gpumon.triage.render import parameters_of
+from gpumon.triage.sentences import ACTIONS
 from tests.each_row import each_row
 
 BASH = shutil.which("bash") or "bash"

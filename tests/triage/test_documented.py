@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.triage.render import TEXTS
+from gpumon.triage.sentences import TEXTS
 from tests.each_row import each_row
 
 PAGE = (Path(__file__).parents[2] / "docs" / "triage.md").read_text(encoding="utf-8")

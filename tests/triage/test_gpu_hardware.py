@@ -9,7 +9,8 @@ from gpumon.readings.frame import GpuState, XidEvent
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Confidence, Family, Level, Limit
 from gpumon.triage.other_vendors import OF_AMD
-from gpumon.triage.render import ACTIONS, actions_text, evidence_text, verdict_text
+from gpumon.triage.render import actions_text, evidence_text, verdict_text
+from gpumon.triage.sentences import ACTIONS
 from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.stage import START_S, Of, Stage, engine, gpu, limit, process, said

@@ -12,7 +12,7 @@ from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Family, Kind, Level, Quantiles, TokensTotal
 from gpumon.readings.verdict import Action, Evidence, Limit, Verdict
 from gpumon.specs.llm import LlmSpec
-from gpumon.triage import render
+from gpumon.triage import render, sentences, templates
 from gpumon.triage.xid import XIDS
 from tests.each_row import each_row
 from tests.records import replace
@@ -264,14 +264,16 @@ def test_every_code_has_words_and_an_unknown_one_stands_for_itself() -> None:
     for table, names, most in (("NARROW", render.NARROW, 13), ("BRIEF", render.BRIEF, 9)):
         long = [name for name in names.values() if len(name) > most]
         assert long == [], f"{table} in triage/render.py needs a name of at most {most} cells for these"
-    assert {code for xid in XIDS.values() for code in xid.actions} <= render.ACTIONS.keys()
-    assert render.TEAMS.keys() <= render.ACTIONS.keys()
+    assert {code for xid in XIDS.values() for code in xid.actions} <= sentences.ACTIONS.keys()
+    assert sentences.TEAMS.keys() <= sentences.ACTIONS.keys()
     assert render.action_text(Action("of a newer gpumon")) == "of a newer gpumon"
     assert render.evidence_text(Evidence("of a newer gpumon", 1.0)) == "of a newer gpumon"
     assert render.verdict_text(Verdict("a", Limit.HUNG, "of a newer gpumon", "")) == "of a newer gpumon"
 
 
-@each_row("table", [render.TEXTS, render.QUANTITY_SENTENCES, render.ACTIONS], named=["text", "figure", "action"])
+@each_row(
+    "table", [sentences.TEXTS, sentences.QUANTITY_SENTENCES, sentences.ACTIONS], named=["text", "figure", "action"]
+)
 def test_templates_are_whole_with_numbers_with_names_and_with_nothing(table: Mapping[Any, str]) -> None:
     for template in table.values():
         check_template(template)
@@ -280,18 +282,18 @@ def test_templates_are_whole_with_numbers_with_names_and_with_nothing(table: Map
 def check_template(template: str) -> None:
     names = set(re.findall(r"\{(\w+)", template))
     for value in (1.0, 1e300, "x", "\x1b[2J"):  # another host's page has anybody's numbers and names
-        said = render.fill_template(template, dict.fromkeys(names, value))
+        said = templates.fill_template(template, dict.fromkeys(names, value))
         assert "\x1b" not in said
         assert "{" not in said
         assert "}" not in said
-    assert "{" not in render.fill_template(template, {})
+    assert "{" not in templates.fill_template(template, {})
 
 
 def test_parts_of_a_sentence_whose_figures_are_missing_are_left_out() -> None:
     template = "KV cache {usage:percent}[ of {tokens:tokens} tokens]: [{waiting:requests} wait|nobody waits]"
-    assert render.fill_template(template, {"usage": 0.97}) == "KV cache 97 %: nobody waits"
+    assert templates.fill_template(template, {"usage": 0.97}) == "KV cache 97 %: nobody waits"
     assert (
-        render.fill_template(template, {"usage": 0.97, "tokens": 3200.0, "waiting": 4.5})
+        templates.fill_template(template, {"usage": 0.97, "tokens": 3200.0, "waiting": 4.5})
         == "KV cache 97 % of 3.2k tokens: 4.5 wait"
     )
 
@@ -301,4 +303,4 @@ def test_parts_of_a_sentence_whose_figures_are_missing_are_left_out() -> None:
     [(1.0, "a moment"), (7.9, "over 6 s"), (15.0, "over 10 s"), (45.0, "over 30 s"), (130.0, "2 min")],
 )
 def test_a_time_that_goes_on_is_still_right_some_seconds_later(seconds: float, text: str) -> None:
-    assert render.lasted(seconds) == text
+    assert templates.lasted(seconds) == text

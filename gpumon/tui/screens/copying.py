@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gpumon.readings.verdict import Action
-from gpumon.triage.render import PEER_WORDS
+from gpumon.triage.sentences import PEER_WORDS
 from gpumon.tui.screens.monitor import MonitorScreen
 from gpumon.tui.screens.travel import S
 
