@@ -98,6 +98,7 @@ class _Step:
         self.count = 0
 
     def add(self, total: float, count: int = 1) -> None:
+        """Take in `count` values of this sum."""
         self.total += total
         self.count += count
 

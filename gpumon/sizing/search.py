@@ -264,10 +264,10 @@ def demand_at_own_tp(workload: Workload, scenario: Scenario, catalogues: Catalog
     )
     response_s = instance.response_s(planned)
     if workload.target_kind != "concurrency" and response_s is None:
-        kind = "requests per second"
+        unit = "requests per second"
         if workload.target_kind == "users":
-            kind = "users"
-        return demand._replace(problem=f"{kind} need a response time: give prompt and answer tokens, or a concurrency")
+            unit = "users"
+        return demand._replace(problem=f"{unit} need a response time: give prompt and answer tokens, or a concurrency")
     exact = _in_flight(workload, response_s) / planned
     if exact > MOST_INSTANCES:
         return demand._replace(problem=f"{exact:.2g} instances: check the target and the capacity per instance")
@@ -280,7 +280,7 @@ def _with_limits(bare: Demand, scenario: Scenario, catalogues: Catalogues) -> De
     if bare.problem:
         return bare
     target = bare.workload.target
-    if not target > 0 or math.isinf(target):
+    if not target > 0 or math.isinf(target):  # not a number is refused, too
         return bare._replace(problem=f"the target is {target:g}: it must be above 0")
     limits = limits_of(bare.instance, scenario)
     if not limits:
