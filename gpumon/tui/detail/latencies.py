@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpumon.efficiency.quantiles import ttft_exceeds_e2e
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import left, right, short
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -48,6 +49,12 @@ def latency_sections(
     entries.append(
         Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
     )
+    if ttft_exceeds_e2e(engine.latency):
+        entries.append(
+            Sentence(
+                "TTFT above E2E: E2E is of requests that ended, TTFT of later ones, which wait longer and end later"
+            )
+        )
     if any(_is_coarse(quantiles) for _, _, quantiles in rows):
         entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
     return [Section("latencies", entries, missing=missing)]
