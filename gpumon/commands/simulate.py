@@ -33,7 +33,7 @@ from gpumon.commands.streams import EXIT_INFEASIBLE, EXIT_OK, width, write
 if TYPE_CHECKING:
     from gpumon.config.schema import Config
     from gpumon.sizing.scenario import Catalogues, Scenario, Workload
-    from gpumon.sizing.simulate.experiment import Conditions
+    from gpumon.sizing.simulate.conditions import Conditions
     from gpumon.sizing.simulate.traffic import RecordedTraffic
     from gpumon.specs.llm import LlmSpec
 
@@ -306,7 +306,7 @@ def _with_typed_figures(chosen: argparse.Namespace, workload: Workload) -> Workl
 
 def _conditions(chosen: argparse.Namespace) -> Conditions:
     """Arrivals, router and number of replicas as the options have them."""
-    from gpumon.sizing.simulate.experiment import Conditions
+    from gpumon.sizing.simulate.conditions import Conditions
 
     seed = 1
     if chosen.seed is not None:  # 0 is a seed

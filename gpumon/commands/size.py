@@ -264,7 +264,7 @@ def _decide_by_simulation(chosen: argparse.Namespace, config: Config) -> Decide:
     from functools import partial
 
     from gpumon.config.load import file_name
-    from gpumon.sizing.simulate.experiment import decide_by_simulation
+    from gpumon.sizing.simulate.fewest import decide_by_simulation
 
     if chosen.recording:
         return partial(decide_by_simulation, traffic=recorded_traffic(chosen, file_name(chosen.recording)))

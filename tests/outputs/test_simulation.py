@@ -9,7 +9,8 @@ from gpumon.outputs.simulation import report
 from gpumon.outputs.simulation_data import encode, schema
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.scenario import Scenario, Server, Workload
-from gpumon.sizing.simulate.experiment import Conditions, Simulation, simulate
+from gpumon.sizing.simulate.conditions import Conditions
+from gpumon.sizing.simulate.experiment import Simulation, simulate
 from tests.outputs.validator import problems
 from tests.records import replace
 from tests.sizing.questions import KNOWN

@@ -9,15 +9,9 @@ from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, TargetKind, Workload
 from gpumon.sizing.search import demand_of
-from gpumon.sizing.simulate.experiment import (
-    SMALL_STEPS,
-    Conditions,
-    Simulation,
-    decide_by_simulation,
-    least,
-    simulate,
-    sketch,
-)
+from gpumon.sizing.simulate.conditions import Conditions
+from gpumon.sizing.simulate.experiment import Simulation, simulate, sketch
+from gpumon.sizing.simulate.fewest import SMALL_STEPS, decide_by_simulation, fewest_gpus
 from tests.each_row import each_row
 from tests.records import replace
 from tests.sizing.questions import KNOWN
@@ -80,7 +74,7 @@ def test_it_stands_beside_the_formula() -> None:
 
 def test_the_least_plan_holds_and_one_less_does_not() -> None:
     workload = replace(CHAT, target=60.0, tp=2)
-    found = least(workload, on(workload), KNOWN, ASKED)
+    found = fewest_gpus(workload, on(workload), KNOWN, ASKED)
     count = found.demand.needed_instances
     assert count > 1
     assert simulate(workload, on(workload), KNOWN, ASKED._replace(replicas=count)).holds
@@ -88,24 +82,24 @@ def test_the_least_plan_holds_and_one_less_does_not() -> None:
 
 
 def test_the_least_plan_is_over_the_tps_that_hold_the_model() -> None:
-    found = least(CHAT, on(CHAT), KNOWN, ASKED)
+    found = fewest_gpus(CHAT, on(CHAT), KNOWN, ASKED)
     gpus = found.demand.needed_instances * found.demand.instance.gpus
     for tp in (1, 2, 4):
         typed = replace(CHAT, tp=tp)
-        own = least(typed, on(typed), KNOWN, ASKED)
+        own = fewest_gpus(typed, on(typed), KNOWN, ASKED)
         assert gpus <= own.demand.needed_instances * own.demand.instance.gpus
 
 
 def test_spare_instances_count_among_the_fewest_gpus() -> None:
     """3 instances of TP 1 or 1 of TP 2 hold the goal; with two spare ones these are 5 and 6 GPUs."""
     workload = replace(CHAT, target=5.0, spare_instances=2)
-    found = least(workload, on(workload), KNOWN, ASKED._replace(seconds=30.0))
+    found = fewest_gpus(workload, on(workload), KNOWN, ASKED._replace(seconds=30.0))
     assert (found.demand.instance.tp, found.demand.gpus) == (1, 5.0)
 
 
 def test_a_request_every_hour_has_a_plan() -> None:
     workload = replace(CHAT, target=1.0 / 3600.0)
-    found = least(workload, on(workload), KNOWN, Conditions())
+    found = fewest_gpus(workload, on(workload), KNOWN, Conditions())
     assert found.demand.needed_instances == 1
     assert found.figures.requests == pytest.approx(200, rel=0.3)
 
@@ -113,7 +107,7 @@ def test_a_request_every_hour_has_a_plan() -> None:
 @pytest.mark.parametrize("kind", ["users", "concurrency"])
 def test_a_part_of_a_client_is_one(kind: TargetKind) -> None:
     workload = replace(CHAT, target=1e-4, target_kind=kind, think_s=60.0)
-    found = least(workload, on(workload), KNOWN, Conditions())
+    found = fewest_gpus(workload, on(workload), KNOWN, Conditions())
     assert found.demand.needed_instances == 1
     assert found.figures.requests < 2000
 
@@ -144,7 +138,7 @@ def test_more_replicas_do_not_help_a_request_longer_than_the_cache() -> None:
     spread = Lengths(prompt=(LengthShare(500.0, 0.9), LengthShare(8000.0, 1.0)))
     workload = replace(CHAT, tp=2, kv_pool_tokens=6000, lengths=spread)
     with pytest.raises(ValueError, match="longer than the KV cache of an instance: more GPUs per instance"):
-        least(workload, on(workload), KNOWN, ASKED)
+        fewest_gpus(workload, on(workload), KNOWN, ASKED)
 
 
 @each_row(
@@ -158,7 +152,7 @@ def test_more_replicas_do_not_help_a_request_longer_than_the_cache() -> None:
 )
 def test_why_there_is_no_least_plan(workload: Workload, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        least(workload, on(workload), KNOWN, ASKED)
+        fewest_gpus(workload, on(workload), KNOWN, ASKED)
 
 
 def test_the_plan_takes_what_the_simulation_decided() -> None:

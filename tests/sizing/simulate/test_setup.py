@@ -12,7 +12,8 @@ from gpumon.sizing.latency import Mix
 from gpumon.sizing.resolve import resolve
 from gpumon.sizing.roofline import InstanceSetting, roofline
 from gpumon.sizing.scenario import Catalogues, Scenario, Server, Workload
-from gpumon.sizing.simulate.experiment import Conditions, simulate
+from gpumon.sizing.simulate.conditions import Conditions
+from gpumon.sizing.simulate.experiment import simulate
 from gpumon.sizing.simulate.setup import Setup, setup_of, step_terms
 from tests.each_row import each_row
 from tests.records import replace
