@@ -78,7 +78,7 @@ class _LatencyTails(NamedTuple):
     ttft: float | None
 
 
-_NO_TAILS: Final = _LatencyTails(None, None)
+_NO_TAILS: Final = _LatencyTails(itl=None, ttft=None)
 
 
 class _WatchedEngine:

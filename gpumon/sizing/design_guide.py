@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from gpumon.sizing.profile import Observed, Origin, Point
 
 _GPU: Final = "H100 PCIe 80GB"
+"""Catalogue name of the GPU of the guide's servers."""
 
 
 class _Throughput(NamedTuple):

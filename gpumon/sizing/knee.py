@@ -79,11 +79,11 @@ def knee(points: Sequence[Point]) -> Knee:
         for before, after in pairwise(loads):
             rule = find_reason(before, after)
             if rule:
-                return Knee(before, after, rule, plateau, advice)
+                return Knee(point=before, beyond=after, rule=rule, plateau=plateau, advice=advice)
     rule = "a single point"
     if len(rising) > 1:
         rule = "the sweep ends before a knee"
-    return Knee(rising[-1], None, rule, plateau, advice)
+    return Knee(point=rising[-1], beyond=None, rule=rule, plateau=plateau, advice=advice)
 
 
 def _queue_reason(before: Point, after: Point) -> str:

@@ -29,6 +29,7 @@ _SMALL_GPU_SEQUENCES: Final = 256
 _LARGE_GPU_SEQUENCES: Final = 1024
 """Sequences that vLLM's server runs by default on any other GPU."""
 _LARGE_GPU_BYTES: Final = 70.0 * _GIB
+"""Memory from which on vLLM counts a GPU as large."""
 _COUNTS_AS_SMALL: Final = "A100"
 """Name of the GPU that vLLM counts as small whatever memory it has."""
 _SINGLE_GPU_OVERHEAD_BYTES: Final = 0.13 * _GIB

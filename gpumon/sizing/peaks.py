@@ -104,6 +104,7 @@ class _Step:
 
     @property
     def mean(self) -> float:
+        """Mean of the values."""
         return self.total / self.count
 
 

@@ -34,6 +34,7 @@ from gpumon.sizing.service import at_target, degraded_of
 from gpumon.sizing.split import cheapest_packing, pack_both_ways
 
 NO_WORKLOAD: Final = "no workload: add a model and a target"
+"""Problem of a scenario without any workload."""
 _NO_FIGURES: Final[dict[str, Reading]] = dict.fromkeys(
     (
         *("concurrency", "running", "itl_s", "ttft_s", "e2e_s", "itl_p95_s", "ttft_p95_s"),
@@ -392,9 +393,9 @@ def _total_power_w(workloads: Sequence[WorkloadPlan], packed: Packed) -> Reading
     if workload_gpus <= packed.gpus:
         return total_w
     watts_per_gpu = []
-    for plan in workloads:
-        if not isinstance(plan.power_w, Missing) and not isinstance(plan.gpus, Missing) and plan.gpus:
-            watts_per_gpu.append(plan.power_w / plan.gpus)
+    for workload in workloads:
+        if not isinstance(workload.power_w, Missing) and not isinstance(workload.gpus, Missing) and workload.gpus:
+            watts_per_gpu.append(workload.power_w / workload.gpus)
     return packed.gpus * max(watts_per_gpu, default=0.0)
 
 
@@ -414,6 +415,6 @@ def _totals_of_solved(
     solved_pools = tuple(pool.only(solved) for pool in pools)
     packed = cheapest_packing(solved_pools, solved_scenario, catalogues)
     plans = _workload_plans(solved_pools, packed, solved_scenario, catalogues)
-    if any(plan.problem for plan in plans):
+    if any(workload.problem for workload in plans):
         return NONE_LEFT_OUT
     return _totals(plans, packed.packed)

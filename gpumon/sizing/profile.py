@@ -135,6 +135,7 @@ class Observed(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _MEASURED_FIELDS: Final = tuple(name for name in Point.__struct_fields__ if name not in ("running", "weight"))
+"""Fields of a point that may not have been measured."""
 
 
 def merge_points(points: Sequence[Point]) -> Point:

@@ -30,6 +30,7 @@ from gpumon.specs.llm import LlmSpec
 MOST_INSTANCES: Final = 10_000_000
 """Instances beyond which there is no answer: a typing error in the target."""
 INFEASIBLE: Final = Missing(Reason.INFEASIBLE)
+"""Stands for a figure of a workload that no number of instances serves, or that has no place."""
 _ROUNDING: Final = 1e-9
 """Part of an instance, of a request or of a memory that rounding may add."""
 _LEAST_LOAD: Final = 1e-9

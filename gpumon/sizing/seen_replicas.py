@@ -249,6 +249,7 @@ def _memory_on(gpu: Gpu, engine: Engine) -> Reading:
 
 
 def _median(values: Collection[float]) -> float | None:
+    """The median; None without values."""
     if values:
         return median(values)
     return None
