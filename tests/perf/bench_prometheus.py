@@ -26,7 +26,7 @@ from gpumon.config import schema
 from gpumon.fleet.fleet import Fleet
 from gpumon.session.build import deriver_maker
 from gpumon.sources.prometheus.source import FleetSource
-from gpumon.tui.fleet.shown import fleet_moment
+from gpumon.tui.fleet.moment import fleet_moment
 from tests.fakes.prometheus import Prometheus
 from tests.perf.bench_fleet import KEY_EVERY_S, KEYS, key_wait_s
 from tests.perf.contestants import BIN

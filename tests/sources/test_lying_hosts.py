@@ -29,7 +29,7 @@ from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, vetted_action
 from gpumon.triage.render import action_text, actions_text, event_text, evidence_text, verdict_text
 from gpumon.triage.sentences import ACTIONS, PEER_WORDS
-from gpumon.tui.fleet.shown import fleet_moment
+from gpumon.tui.fleet.moment import fleet_moment
 from tests.each_row import each_row
 from tests.outputs import shots
 

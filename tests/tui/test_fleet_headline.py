@@ -9,8 +9,8 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS
 from gpumon.tui.fleet.headline import fleet_headline
+from gpumon.tui.fleet.moment import FleetMoment, fleet_moment
 from gpumon.tui.fleet.row_words import row_sentence, state_or_verdict
-from gpumon.tui.fleet.shown import FleetMoment, fleet_moment
 from gpumon.tui.fleet.summary import fault_lines
 from tests.each_row import each_row
 from tests.records import replace

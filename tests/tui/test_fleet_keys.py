@@ -14,7 +14,7 @@ from gpumon.config.themes import load_theme
 from gpumon.readings.fleet import FleetFrame
 from gpumon.session.fleet import FleetSession
 from gpumon.tui.fleet.app import FleetApp
-from gpumon.tui.fleet.shown import MODELS
+from gpumon.tui.fleet.moment import MODELS
 from gpumon.tui.screens.palette import is_command_of
 from gpumon.tui.settings_table import FLEET_SETTINGS
 from tests.fleet.fleets import EVERY_S

@@ -13,7 +13,7 @@ from gpumon.fleet.fleet import GONE_HOST_S
 from gpumon.readings.format import cells
 from gpumon.readings.missing import Missing
 from gpumon.tui.fleet.app import FleetApp
-from gpumon.tui.fleet.shown import HOSTS, MODELS
+from gpumon.tui.fleet.moment import HOSTS, MODELS
 from gpumon.tui.screens.monitor import MonitorScreen
 from tests.history.frames import WALL_S
 from tests.records import replace

@@ -18,7 +18,7 @@ from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
 from gpumon.tui.app import ScreenApp
 from gpumon.tui.control import Collecting, FleetControl, HostControl
-from gpumon.tui.fleet.shown import FleetMoment
+from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.screens.commands import COMMON
 from gpumon.tui.screens.fleet import FleetBody
 from gpumon.tui.screens.host import HostBody

@@ -18,8 +18,8 @@ from gpumon.readings.text import clean
 from gpumon.triage.render import BRIEF
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
+from gpumon.tui.fleet.moment import HOSTS, FleetMoment, RowSubject
 from gpumon.tui.fleet.row_words import state_or_verdict
-from gpumon.tui.fleet.shown import HOSTS, FleetMoment, RowSubject
 from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView, Order

@@ -21,7 +21,7 @@ from gpumon.tui.fleet.columns import (
     is_partial,
     vram_ratio,
 )
-from gpumon.tui.fleet.shown import FleetMoment
+from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.summary import whole_parts
 from gpumon.tui.table import UNSURE, clock
 from gpumon.tui.triage_words import LEVEL_MARKS

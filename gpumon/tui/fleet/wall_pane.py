@@ -11,8 +11,8 @@ from gpumon.readings.snapshot import Gpu, Kind, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu
 from gpumon.tui import line
+from gpumon.tui.fleet.moment import FleetMoment
 from gpumon.tui.fleet.rows_pane import run_fleet_key
-from gpumon.tui.fleet.shown import FleetMoment
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView
 from gpumon.tui.view import View

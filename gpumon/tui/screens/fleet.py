@@ -19,8 +19,8 @@ from gpumon.readings.text import clean
 from gpumon.tui.control import BundleFacts, FleetControl, Picture, Playback, Timeline
 from gpumon.tui.fleet.headline import fleet_headline
 from gpumon.tui.fleet.host_pane import HostPane, RowLine
+from gpumon.tui.fleet.moment import HOSTS, MODELS, FleetMoment, fleet_moment
 from gpumon.tui.fleet.rows_pane import RowsPane
-from gpumon.tui.fleet.shown import HOSTS, MODELS, FleetMoment, fleet_moment
 from gpumon.tui.fleet.summary import fault_lines, small_screen_lines, sum_lines
 from gpumon.tui.fleet.wall_pane import FleetWall
 from gpumon.tui.layout import FleetPlan, fleet_plan

@@ -33,7 +33,7 @@ _LABEL_CELLS: Final = 8
 _MARGIN: Final = 1
 """Cells that stay free at the right."""
 _ROUNDING: Final = 1e-6
-"""Requests by which a sum of floats may miss a whole number."""
+"""Requests by which a product of floats may miss a whole number."""
 _TB_FROM: Final = 9.995e11
 """Bytes from which memory is shown in TB: they are rounded to 1.00 TB."""
 
@@ -499,15 +499,18 @@ def _disaggregated(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 
 def _labelled(scene: Scene, label: str, *parts: str, between: str = "  ") -> list[Row]:
-    """Text behind a label: one sentence in at most two lines, or several parts side by side."""
+    """Text behind a label: a single part is a sentence, in at most two lines; several stand side by side, unbroken."""
     tone = scene.tone("text")
     room = max(1, scene.width - cells(label))
     if len(parts) == 1:
         first, *more = folded(parts[0], room)
         return [((label, scene.tone("muted")), (first, tone)), *wrap_line(" ".join(more), scene.width, tone, most=1)]
-    lines = _side_by_side([part for part in parts if part], room, between)
-    labels = [label, *[" " * cells(label)] * len(lines)]
-    return [((begin, scene.tone("muted")), (line, tone)) for begin, line in zip(labels, lines, strict=False)]
+    rows: list[Row] = []
+    begin = label
+    for line in _side_by_side([part for part in parts if part], room, between):
+        rows.append(((begin, scene.tone("muted")), (line, tone)))
+        begin = " " * cells(label)
+    return rows
 
 
 def _side_by_side(parts: list[str], width: int, between: str = "  ") -> list[str]:

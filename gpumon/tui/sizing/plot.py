@@ -299,9 +299,9 @@ def _curve_entries(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[Le
 
 def _time_text(value_s: float) -> str:
     """An ITL or a goal with three digits and its unit."""
-    if value_s < 0.9995:
+    if value_s < 0.9995:  # from here on it is rounded to 1000 ms
         return f"{value_s * 1e3:.3g} ms"
-    if value_s < 999.5:
+    if value_s < 999.5:  # from here on three digits would be written with an exponent
         return f"{value_s:,.3g} s"
     return f"{value_s:,.0f} s"
 

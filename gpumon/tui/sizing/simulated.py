@@ -36,7 +36,7 @@ def simulation_rows(width: int, height: int, simulation: Simulation | None, glyp
         return reason_rows(title, "no answer yet", width, height)
     if not simulation.figures:
         return reason_rows(title, simulation.problem, width, height)
-    figures = simulation.figures[0]
+    (figures,) = simulation.figures  # there is one where there is no problem
     marks = CHART_MARKS[glyphs]
     name = clean(simulation.name)
     long_title = f"{title}, running and waiting requests over seconds: {name}, {simulation.arrivals}"
@@ -68,7 +68,8 @@ def _all_simulated(_time_s: float) -> bool:
 
 
 def _over_time(queue: Sequence[QueuePoint], name: str) -> Callable[[float], float]:
-    """A function from a time in seconds to a figure of the queue at the last moment before it."""
+    """A function from a time in seconds to a figure of the queue at the last moment before it; moments of a queue are
+    evenly spaced."""
     values = [float(getattr(point, name)) for point in queue]
     step_s = 1.0
     if len(queue) > 1:
