@@ -226,9 +226,9 @@ class Code(NamedTuple):
     """Parameters of the control sequence that selects a tone."""
 
     base: str
-    """Those of the attributes and the ground."""
+    """Parameters of the attributes and the ground."""
     colour: str
-    """Those of the text's colour."""
+    """Parameters of the text's colour."""
 
 
 class ToneStyle(msgspec.Struct, frozen=True):

@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
     name: str
     note: str
-    """What stands below the name: key and id of a command, `now` or the meaning of an order."""
+    """Text below the name: key and id of a command, `now` or the meaning of an order."""
     run: Callable[[], object]
 
 

@@ -44,9 +44,9 @@ class Choice(NamedTuple):
 
     name: str
     note: str
-    """What stands behind the name."""
+    """Text behind the name."""
     value: object
-    """What is chosen with it, for whoever asks."""
+    """The thing that is chosen with it, for whoever asks."""
 
 
 class Question(NamedTuple):
