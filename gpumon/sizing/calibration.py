@@ -71,6 +71,16 @@ class _Tick(NamedTuple):
     kv_ratio: float | None
 
 
+class _SteadyWindow(NamedTuple):
+    """A window of an engine in which the number of running requests was steady."""
+
+    window: Window
+    end_s: float
+    running: float
+    """Mean sequences that decoded, all ranks together."""
+    itl_s: float
+
+
 class _LatencyTails(NamedTuple):
     """p95 / mean of both latencies in the last minute; None where it cannot be told."""
 
@@ -217,56 +227,13 @@ class Calibration:
             watched.noticed_s = time_s
             replicas.notice(engine, gpus)
             watched.learn_lengths(engine, replicas)
-        window = engine.load.window
-        if window is None or window.seconds < _LEAST_WINDOW_S or time_s - window.seconds < watched.end_s - _OVERLAP_S:
-            return
-        running = _steady_running(engine, window)
-        itl_s = credible(engine.latency.itl_mean_s)
-        if running is None or not itl_s:
+        steady = _steady_window(engine, time_s, watched.end_s)
+        if steady is None:
             return
         # The mix is known once a request has ended.
         traffic = watched.learn_lengths(engine, replicas)
         if traffic is not None:
-            self._add_window(watched, engine, window, replicas, traffic, running=running, itl_s=itl_s, time_s=time_s)
-
-    def _add_window(
-        self, watched: _WatchedEngine, engine: Engine, window: Window, replicas: SeenReplicas, traffic: MeanLengths,
-        *, running: float, itl_s: float, time_s: float,
-    ) -> None:  # fmt: skip
-        """Add a steady window, which ends at `time_s`, to the points of its mix."""
-        ticks = watched.ticks_since(time_s - window.seconds)
-        ranks = engine.hardware.ranks
-        tails = _latency_tails(engine, ticks)
-        if _is_same_load(watched, engine, running, time_s):
-            point_tails = tails
-        else:
-            point_tails = _NO_TAILS
-        if window.first_token_s is None:
-            ttft_s = None
-        else:
-            ttft_s = credible(window.first_token_s)
-        point = Point(
-            running=running / ranks,
-            itl_s=itl_s,
-            ttft_s=ttft_s,
-            itl_p95_s=_p95_s(itl_s, point_tails.itl),
-            ttft_p95_s=_p95_s(ttft_s, point_tails.ttft),
-            tokens_per_s=_per_rank(engine.rates.decode_tokens_per_s, ranks),
-            requests_per_s=_per_rank(engine.rates.requests_per_s, ranks),
-            power_w=_per_rank(engine.hardware.power_w, ranks),
-            busy_ratio=mean_known([tick.busy_ratio for tick in ticks]),
-        )
-        requests_per_minute = 60.0 * (credible(engine.rates.requests_per_s) or 0.0)
-        mix = replicas.select_mix(traffic, requests_per_minute)
-        mix.add(time_s, point, traffic)
-        if tails.itl:
-            mix.itl_tails.append(tails.itl)
-        if tails.ttft:
-            mix.ttft_tails.append(tails.ttft)
-        # Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit.
-        limited = _always_waited(ticks) and window.running_least == window.running_most
-        replicas.note_running(window.running_most / ranks, limited=limited)
-        watched.end_s = time_s
+            _add_window(watched, engine, steady, replicas, traffic)
 
     def _replicas_of(self, watched: _WatchedEngine, engine: Engine, gpus: list[Gpu]) -> SeenReplicas:
         """The replicas that the engine's points belong to: they start anew where model, hardware, precision, version
@@ -299,6 +266,62 @@ class Calibration:
         return new
 
 
+def _steady_window(engine: Engine, time_s: float, last_end_s: float) -> _SteadyWindow | None:
+    """The window of an engine that ends at `time_s`; None where it is none, was not steady, or begins before the last
+    one ended."""
+    window = engine.load.window
+    if window is None or window.seconds < _LEAST_WINDOW_S or time_s - window.seconds < last_end_s - _OVERLAP_S:
+        return None
+    running = _steady_running(engine, window)
+    itl_s = credible(engine.latency.itl_mean_s)
+    if running is None or not itl_s:
+        return None
+    return _SteadyWindow(window, time_s, running, itl_s)
+
+
+def _add_window(
+    watched: _WatchedEngine, engine: Engine, steady: _SteadyWindow, replicas: SeenReplicas, traffic: MeanLengths
+) -> None:
+    """Add a steady window to the points of its mix."""
+    window = steady.window
+    ticks = watched.ticks_since(steady.end_s - window.seconds)
+    tails = _latency_tails(engine, ticks)
+    requests_per_minute = 60.0 * (credible(engine.rates.requests_per_s) or 0.0)
+    mix = replicas.select_mix(traffic, requests_per_minute)
+    mix.add(steady.end_s, _point_of(watched, engine, steady, ticks, tails), traffic)
+    if tails.itl:
+        mix.itl_tails.append(tails.itl)
+    if tails.ttft:
+        mix.ttft_tails.append(tails.ttft)
+    # Requests waited all the time, the KV pool had room, and not one more was let in: the engine's own limit.
+    limited = _always_waited(ticks) and window.running_least == window.running_most
+    replicas.note_running(window.running_most / engine.hardware.ranks, limited=limited)
+    watched.end_s = steady.end_s
+
+
+def _point_of(
+    watched: _WatchedEngine, engine: Engine, steady: _SteadyWindow, ticks: Sequence[_Tick], tails: _LatencyTails
+) -> Point:
+    """The operating point of one data-parallel rank in a steady window, with p95 where the minute had the same load."""
+    ranks = engine.hardware.ranks
+    if not _is_same_load(watched, engine, steady):
+        tails = _NO_TAILS
+    ttft_s = None
+    if steady.window.first_token_s is not None:
+        ttft_s = credible(steady.window.first_token_s)
+    return Point(
+        running=steady.running / ranks,
+        itl_s=steady.itl_s,
+        ttft_s=ttft_s,
+        itl_p95_s=_p95_s(steady.itl_s, tails.itl),
+        ttft_p95_s=_p95_s(ttft_s, tails.ttft),
+        tokens_per_s=_per_rank(engine.rates.decode_tokens_per_s, ranks),
+        requests_per_s=_per_rank(engine.rates.requests_per_s, ranks),
+        power_w=_per_rank(engine.hardware.power_w, ranks),
+        busy_ratio=mean_known([tick.busy_ratio for tick in ticks]),
+    )
+
+
 def _latency_tails(engine: Engine, ticks: Sequence[_Tick]) -> _LatencyTails:
     """The tails of an engine's latencies: that of the TTFT only where no request queued."""
     ttft_tail = None
@@ -314,11 +337,11 @@ def _p95_s(mean_s: float | None, tail: float | None) -> float | None:
     return mean_s * tail
 
 
-def _is_same_load(watched: _WatchedEngine, engine: Engine, running: float, time_s: float) -> bool:
-    """Whether as many ran in the minute before `time_s`, which the quantiles are of, as in the last window."""
-    # The gauge in both where it is known: `running` may be of the decoding requests alone.
-    in_window = credible(engine.load.running_mean) or running
-    in_minute = mean_known([tick.running for tick in watched.ticks_since(time_s - _QUANTILES_S)])
+def _is_same_load(watched: _WatchedEngine, engine: Engine, steady: _SteadyWindow) -> bool:
+    """Whether as many ran in the minute before the end of a window, which the quantiles are of, as in the window."""
+    # The gauge in both where it is known: `steady.running` may be of the decoding requests alone.
+    in_window = credible(engine.load.running_mean) or steady.running
+    in_minute = mean_known([tick.running for tick in watched.ticks_since(steady.end_s - _QUANTILES_S)])
     if in_minute is None:
         return False
     return abs(in_minute - in_window) <= max(_STEADY_SPREAD / 2, _SAME_LOAD * in_window)

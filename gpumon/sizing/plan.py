@@ -152,12 +152,11 @@ def detailed_plan(
     demands = _main_demands(pools, asked)
     workloads = _workload_plans(pools, asked, scenario, catalogues)
     unsolved = [workload for workload in workloads if workload.problem]
+    problem = asked.packed.problem
     if not demands:
         problem = NO_WORKLOAD
     elif unsolved:
         problem = f"{unsolved[0].name}: {unsolved[0].problem}"
-    else:
-        problem = asked.packed.problem
     compared = None
     if have is not None:
         compared = compare_with_gpus_here(have, scenario, asked.packed, catalogues)
