@@ -29,7 +29,7 @@ from gpumon.config.save import NotSavedError
 from gpumon.outputs.profiles import encode, import_result, list_profiles, profile_as_json, show_profile
 from gpumon.readings.text import clean
 from gpumon.sizing.imports.files import MOST_FILES, MOST_IMPORT_BYTES, ImportRefused
-from gpumon.sizing.imports.profiles import Given, imported
+from gpumon.sizing.imports.profiles import Given, import_files
 from gpumon.sizing.imports.runs import precision
 from gpumon.sizing.profile import Observed
 from gpumon.sources.packaged import gpu_catalogue
@@ -108,7 +108,7 @@ def _add(chosen: argparse.Namespace) -> None:
         memory_bytes=memory_bytes,
         busy_ratio=chosen.busy,
     )
-    files = imported(_read_files(chosen.files), import_options, gpu_catalogue())
+    files = import_files(_read_files(chosen.files), import_options, gpu_catalogue())
     profiles = [_with_safe_name(profile) for profile in files.profiles]
     paths = store_profiles(profiles, os.environ, notes=files.notes, replace=chosen.replace)
     if chosen.json:

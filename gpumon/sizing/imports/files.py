@@ -267,12 +267,12 @@ def documents(file: str, data: bytes) -> tuple[Document, ...]:
     if not first_character:
         raise refusal(place, "", "is empty")
     if first_character in "{[":
-        found_documents = tuple(islice(_json(place, text), MOST_RECORDS + 1))
+        read_documents = tuple(islice(_json(place, text), MOST_RECORDS + 1))
     else:
-        found_documents = (_sheet(place, text),)
-    if len(found_documents) > MOST_RECORDS or any(len(document.rows) > MOST_RECORDS for document in found_documents):
+        read_documents = (_sheet(place, text),)
+    if len(read_documents) > MOST_RECORDS or any(len(document.rows) > MOST_RECORDS for document in read_documents):
         raise refusal(place, "", f"has more than {MOST_RECORDS} records", _EXPECTED_FILE)
-    return found_documents
+    return read_documents
 
 
 def _json(place: FilePlace, text: str) -> Iterator[Document]:

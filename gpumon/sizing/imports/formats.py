@@ -75,7 +75,8 @@ def _add_run(format_: Format, record: Record, document_runs: DocumentRuns) -> No
 _TP_KEYS: Final = ("tp", "tensor_parallel_size", "tensor-parallel-size", "tp_size")
 _PP_KEYS: Final = ("pp", "pipeline_parallel_size", "pipeline-parallel-size", "pp_size")
 _KV_KEYS: Final = ("kv_cache_dtype", "kv-cache-dtype", "kv_precision")
-"""Keys of `--metadata`, of the serve parameters that a sweep merges in, and of SGLang's server_info."""
+"""Precision of the KV cache. These keys are those of `--metadata`, of the serve parameters that a sweep merges in, and
+of SGLang's server_info."""
 _SETTINGS: Final = (
     "max_num_batched_tokens",
     "gpu_memory_utilization",
@@ -159,13 +160,13 @@ def _bench_notes(record: Record) -> tuple[str, ...]:
 
 def _check_answered(record: Record) -> None:
     """Raises ImportRefused where SGLang gave up on its requests after the first token."""
-    asked_tokens = record.number("total_output_tokens")
+    wanted_tokens = record.number("total_output_tokens")
     real_tokens = record.number("total_output_tokens_retokenized")
-    if not asked_tokens or real_tokens is None:
+    if not wanted_tokens or real_tokens is None:
         return
     done = record.required_number("completed")
-    if real_tokens <= _ABORTED_TOKENS * done < asked_tokens:
-        reason = f"is {real_tokens:.0f} for {done:.0f} requests that asked for {asked_tokens:.0f} tokens"
+    if real_tokens <= _ABORTED_TOKENS * done < wanted_tokens:
+        reason = f"is {real_tokens:.0f} for {done:.0f} requests that asked for {wanted_tokens:.0f} tokens"
         raise refusal(record.place, "total_output_tokens_retokenized", f"{reason}: the server aborted them")
 
 

@@ -20,7 +20,7 @@ _MEANS: Final = {
     "answer_tokens": "output_sequence_length",
 }
 """Field of a run -> name of the metric, without a unit of time."""
-_LOADS: Final = (("loadgen",), ("perf_analyzer", "stimulus"), ("phases", "profiling"), ())
+_LOAD_PATHS: Final = (("loadgen",), ("perf_analyzer", "stimulus"), ("phases", "profiling"), ())
 """Place of the concurrency inside `input_config`, by version; aiperf 0.10 has a list of phases instead."""
 _RATE_KEYS: Final = ("request_rate", "rate")
 _MODEL_OPTIONS: Final = ("--model", "--model-names", "-m")
@@ -36,7 +36,7 @@ class _Load(NamedTuple):
 
     offered: float | None
     """Requests in flight."""
-    rated: bool
+    is_rate: bool
     """Whether the load is a rate."""
 
 
@@ -56,9 +56,9 @@ def read_run(record: Record) -> BenchmarkRun:
     check_completed(record.place, done, record.part("error_request_count").number("avg"))
     load = _load(record)
     notes: tuple[str, ...] = ()
-    if load.offered is None and not load.rated:
+    if load.offered is None and not load.is_rate:
         offered, notes = _concurrency_in_name(record.place)
-        load = _Load(offered, rated=False)
+        load = _Load(offered, is_rate=False)
     if record.part("telemetry_data", "endpoints").fields:
         notes = (*notes, _TELEMETRY)
     return BenchmarkRun(
@@ -67,7 +67,7 @@ def read_run(record: Record) -> BenchmarkRun:
         model=_model(record),
         time=record.text("start_time"),
         offered=load.offered,
-        open_loop=load.offered is None and load.rated,
+        open_loop=load.offered is None and load.is_rate,
         notes=notes,
         **_figures(record),
     )
@@ -121,10 +121,10 @@ def _load(record: Record) -> _Load:
     phases = config.fields.get("phases")
     if isinstance(phases, list):
         return _load_of_phases(phases, record.place)
-    parts = [config.part(*path) for path in _LOADS]
+    parts = [config.part(*path) for path in _LOAD_PATHS]
     offered = next(filter(None, (part.number("concurrency") for part in parts)), None)
-    rated = any(part.number(*_RATE_KEYS) for part in parts)
-    return _Load(offered, rated)
+    is_rate = any(part.number(*_RATE_KEYS) for part in parts)
+    return _Load(offered, is_rate)
 
 
 def _load_of_phases(phases: list[Any], place: FilePlace) -> _Load:
@@ -141,9 +141,9 @@ def _load_of_phases(phases: list[Any], place: FilePlace) -> _Load:
         reason = "several loads in one summary: import the summaries of its phases"
         raise LeftOut(place, "input_config.phases", reason)
     if not loads:
-        return _Load(None, rated=False)
+        return _Load(None, is_rate=False)
     offered, rate = loads.pop()
-    return _Load(offered, rated=rate is not None)
+    return _Load(offered, is_rate=rate is not None)
 
 
 def _concurrency_in_name(place: FilePlace) -> tuple[float | None, tuple[str, ...]]:
@@ -153,8 +153,8 @@ def _concurrency_in_name(place: FilePlace) -> tuple[float | None, tuple[str, ...
     """
     numbers = _FILE_CONCURRENCY.findall(place.file)
     if not numbers or int(numbers[-1]) == 0:
-        return (None, ())
-    return (float(numbers[-1]), (_FROM_NAME,))
+        return None, ()
+    return float(numbers[-1]), (_FROM_NAME,)
 
 
 # Files that aiperf and genai-perf write beside the summary.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.sizing.imports.files import Document, Record
 from gpumon.sizing.imports.runs import BenchmarkRun, LeftOut, check_completed
@@ -13,9 +13,19 @@ TOOL: Final = "inference-perf"
 _AGREEMENT: Final = 0.15
 """Share by which the two ways to the time per output token may differ."""
 _NOT_STREAMED: Final = "not streamed: the file has no TTFT and no time per token"
+# Sections and a key of the `config.yaml`: a YAML reader would be a dependency for these three lines.
 _LOAD: Final = re.compile(rb"^load:[ \t]*\r?$", re.MULTILINE)
 _SERVER: Final = re.compile(rb"^server:[ \t]*\r?\n((?:[ \t]+\S.*(?:\n|$))+)", re.MULTILINE)
 _MODEL: Final = re.compile(rb"^[ \t]+model_name:[ \t]*[\"']?([^\s\"'#]+)", re.MULTILINE)
+
+
+class _TokenTime(NamedTuple):
+    """Time per output token after the first."""
+
+    mean_s: float | None
+    p95_s: float | None
+    notes: tuple[str, ...] = ()
+    """Notes on where they are from."""
 
 
 def is_report(document: Document) -> bool:
@@ -60,7 +70,7 @@ def read_stage(record: Record) -> BenchmarkRun:
     e2e_s = latency.part("request_latency").number("mean")
     ttft_s = latency.part("time_to_first_token").number("mean")
     answer = _mean(successes, "output_len", "output_tokens")
-    itl_s, itl_p95_s, notes = _time_per_token(latency, e2e_s, ttft_s, answer)
+    token_time = _time_per_token(latency, e2e_s, ttft_s, answer)
     throughput = successes.part("throughput")
     offered = load.number("concurrency", least=1.0)
     return BenchmarkRun(
@@ -71,15 +81,15 @@ def read_stage(record: Record) -> BenchmarkRun:
         prompt_tokens=_mean(successes, "prompt_len", "prompt_tokens"),
         answer_tokens=answer,
         prefix_hit_ratio=_cached_share(successes.part("prompt_tokens")),
-        itl_s=itl_s,
-        itl_p95_s=itl_p95_s,
+        itl_s=token_time.mean_s,
+        itl_p95_s=token_time.p95_s,
         ttft_s=ttft_s,
         ttft_p95_s=latency.part("time_to_first_token").number("p95"),
         e2e_s=e2e_s,
         e2e_p95_s=latency.part("request_latency").number("p95"),
         tokens_per_s=throughput.required_number("output_tokens_per_sec"),
         requests_per_s=throughput.number("requests_per_sec"),
-        notes=notes,
+        notes=token_time.notes,
     )
 
 
@@ -114,10 +124,8 @@ def _cached_share(prompts: Record) -> float | None:
     return None
 
 
-def _time_per_token(
-    latency: Record, e2e_s: float | None, ttft_s: float | None, answer: float | None
-) -> tuple[float | None, float | None, tuple[str, ...]]:
-    """Mean and p95 of the time per output token after the first, and notes on them.
+def _time_per_token(latency: Record, e2e_s: float | None, ttft_s: float | None, answer: float | None) -> _TokenTime:
+    """The time per output token after the first, as reported or as it follows from other figures.
 
     Versions of 2025 count two tokens for one in `time_per_output_token`. So it is compared with the time that follows
     from latency, TTFT and length of the answer, which is taken where they differ.
@@ -126,19 +134,19 @@ def _time_per_token(
     reported_s = per_token.number("mean")
     p95_s = per_token.number("p95")
     if ttft_s is None:
-        return reported_s, p95_s, (_NOT_STREAMED,)
+        return _TokenTime(reported_s, p95_s, (_NOT_STREAMED,))
     itl_s = _derived_itl_s(e2e_s, ttft_s, answer)
     if itl_s is None or reported_s is None or reported_s <= 0.0:
-        return reported_s, p95_s, ()
+        return _TokenTime(reported_s, p95_s)
     if abs(reported_s - itl_s) <= _AGREEMENT * itl_s:
-        return reported_s, p95_s, ()
+        return _TokenTime(reported_s, p95_s)
     note = (
         f"not taken: time_per_output_token, which is {reported_s / itl_s:.1g} of "
         f"(request latency - TTFT) / (answer - 1); that is taken"
     )
     if p95_s is not None:
         p95_s = p95_s * itl_s / reported_s
-    return itl_s, p95_s, (note,)
+    return _TokenTime(itl_s, p95_s, (note,))
 
 
 def _derived_itl_s(e2e_s: float | None, ttft_s: float, answer: float | None) -> float | None:

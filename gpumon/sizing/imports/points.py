@@ -19,7 +19,7 @@ _MOST_UNDER: Final = 100.0
 """Times that they may be below: a client may not hold its load. A wrong unit misses by 1000."""
 _MOST_PARTS_OFF: Final = 10.0
 """Factor between a latency and the sum of its parts up to which both may be of one run."""
-_COPIED: Final = (
+_COPIED_FIGURES: Final = (
     "itl_s",
     "ttft_s",
     "itl_p95_s",
@@ -30,25 +30,27 @@ _COPIED: Final = (
     "power_w",
     "busy_ratio",
 )
-"""Fields that a point has as the run has them."""
+"""Fields of a point that are those of its run, by the same names."""
+_LONGEST_SINGLE_TOKEN: Final = 1.5
+"""Mean tokens of an answer up to which answers count as single tokens, which have no time between tokens."""
 
 
 def problems_of_run(run: BenchmarkRun) -> Iterator[ImportProblem]:
     """Problems of a run: figures that are missing, and figures that cannot be of one run."""
     if not run.model:
         yield ImportProblem(run.place, "model", "is not in the file: add it with --model NAME")
-    yield from _bad_throughput(run)
-    one_token = run.answer_tokens is not None and 0.0 < run.answer_tokens <= 1.5
-    if run.itl_s == 0.0 and not one_token:  # an answer of one token has no time between tokens
+    yield from _throughput_problems(run)
+    has_single_tokens = run.answer_tokens is not None and 0.0 < run.answer_tokens <= _LONGEST_SINGLE_TOKEN
+    if run.itl_s == 0.0 and not has_single_tokens:
         yield ImportProblem(run.place, "inter-token latency", "is 0", "a time above 0")
     in_flight = in_flight_of(run)
     if run.offered is None and in_flight is None:
-        yield _without_a_load(run)
+        yield _missing_load(run)
     elif run.offered is not None and in_flight is not None:
         yield from _contradictions(run, run.offered, in_flight)
 
 
-def _bad_throughput(run: BenchmarkRun) -> Iterator[ImportProblem]:
+def _throughput_problems(run: BenchmarkRun) -> Iterator[ImportProblem]:
     """The problem of a run whose throughput is missing, or 0."""
     if run.tokens_per_s is None and run.requests_per_s is None:
         yield ImportProblem(run.place, "throughput", "is missing", "output tokens/s or requests/s")
@@ -56,7 +58,7 @@ def _bad_throughput(run: BenchmarkRun) -> Iterator[ImportProblem]:
         yield ImportProblem(run.place, "throughput", "is 0: nothing was served")
 
 
-def _without_a_load(run: BenchmarkRun) -> ImportProblem:
+def _missing_load(run: BenchmarkRun) -> ImportProblem:
     """The problem of a run whose requests in flight are neither in the file nor can be worked out."""
     if run.open_loop:
         reason = "is missing: the load is a rate, so requests in flight = rate x latency"
@@ -70,13 +72,13 @@ def _contradictions(run: BenchmarkRun, offered: float, in_flight: float) -> Iter
     if not offered / _MOST_UNDER <= in_flight <= _MOST_OVER * offered + 1.0:
         text = f"x requests/s is {in_flight:.4g} in flight, of {offered:.4g} that were offered"
         yield ImportProblem(run.place, "request latency", text, allowed)
-    parts_s = _parts_s(run)
+    parts_s = _sum_of_parts_s(run)
     if run.e2e_s and parts_s and not run.e2e_s / _MOST_PARTS_OFF <= parts_s <= run.e2e_s * _MOST_PARTS_OFF:
         text = f"{run.e2e_s:.4g} s, but TTFT + ITL x (answer - 1) is {parts_s:.4g} s"
         yield ImportProblem(run.place, "request latency", text, allowed)
 
 
-def _parts_s(run: BenchmarkRun) -> float | None:
+def _sum_of_parts_s(run: BenchmarkRun) -> float | None:
     """Seconds of a request by its parts: TTFT + ITL x (OSL - 1); None where one of them is not known."""
     if run.itl_s is None or run.ttft_s is None or not run.answer_tokens:
         return None
@@ -86,7 +88,7 @@ def _parts_s(run: BenchmarkRun) -> float | None:
 def _latency_s(run: BenchmarkRun) -> float | None:
     """Mean seconds of a request, measured or by its parts; None where neither is known."""
     if run.e2e_s is None:
-        return _parts_s(run)
+        return _sum_of_parts_s(run)
     return run.e2e_s
 
 
@@ -102,19 +104,19 @@ def in_flight_of(run: BenchmarkRun) -> float | None:
 
 
 def _point(run: BenchmarkRun) -> Point:
-    """The operating point of a run that lacks nothing."""
+    """The operating point of a run without problems (`problems_of_run`)."""
     in_flight = in_flight_of(run)
     offered = run.offered
     if offered is None:
         offered = in_flight
-    assert offered is not None, "checked before"
+    assert offered is not None, "a run without a load is a problem"
     if in_flight is None:
         in_flight = offered
     latency_s = _latency_s(run)
     if latency_s is None and run.requests_per_s:
         latency_s = offered / run.requests_per_s
     running = min(offered, _running(run, in_flight))
-    figures = {name: getattr(run, name) for name in _COPIED}
+    figures = {name: getattr(run, name) for name in _COPIED_FIGURES}
     return Point(running=running, offered=offered, e2e_s=latency_s, **figures)
 
 
@@ -132,13 +134,13 @@ def _points(runs: Sequence[BenchmarkRun]) -> tuple[Point, ...]:
 
     Of more than `MOST_POINTS`, evenly spaced ones are kept, the first and the last among them.
     """
-    loads: list[list[Point]] = []
+    points_by_load: list[list[Point]] = []
     for point in sorted(map(_point, runs), key=_offered):
-        if loads and _offered(point) <= _offered(loads[-1][0]) * (1.0 + _SAME_LOAD):
-            loads[-1].append(point)
+        if points_by_load and _offered(point) <= _offered(points_by_load[-1][0]) * (1.0 + _SAME_LOAD):
+            points_by_load[-1].append(point)
         else:
-            loads.append([point])
-    rising = sorted(map(merge_points, loads), key=lambda point: (point.running, _offered(point)))
+            points_by_load.append([point])
+    rising = sorted(map(merge_points, points_by_load), key=lambda point: (point.running, _offered(point)))
     step = max(1.0, (len(rising) - 1) / (MOST_POINTS - 1))
     points = []
     for number in range(min(len(rising), MOST_POINTS)):
@@ -147,6 +149,7 @@ def _points(runs: Sequence[BenchmarkRun]) -> tuple[Point, ...]:
 
 
 def _offered(point: Point) -> float:
+    """The offered requests in flight of a point of a run, which always has them."""
     return point.offered or 0.0
 
 
@@ -211,6 +214,7 @@ def _tokens_per_step(runs: Sequence[BenchmarkRun]) -> float | None:
 
 
 def _tail_ratio(p95: float | None, mean: float | None) -> float | None:
+    """p95 / mean of a latency; None where either is not known, or the p95 is below the mean."""
     if p95 and mean and p95 >= mean:
         return p95 / mean
     return None

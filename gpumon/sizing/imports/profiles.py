@@ -43,7 +43,7 @@ _OPTIONS: Final = {
 _SAME_LENGTH: Final = 0.10
 """Share by which mean request lengths of one workload may differ."""
 _SAME_LENGTH_TOKENS: Final = 2.0
-"""Tokens by which they may differ beside that: a share of a few tokens is less than one."""
+"""Tokens by which they may differ in addition: a share of a few tokens is less than one."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -80,7 +80,9 @@ class Imported(NamedTuple):
     """Sentences for the user on how the files were read."""
 
 
-def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: GpuCatalogue | None = None) -> Imported:
+def import_files(
+    files: Mapping[str, bytes], given: Given | None = None, catalogue: GpuCatalogue | None = None
+) -> Imported:
     """Import files: one profile per model, hardware and request lengths, whatever files it is spread over.
 
     `files` is name -> content; the format is recognised by the content. `given` fills what the files leave out. Raises
@@ -101,7 +103,7 @@ def imported(files: Mapping[str, bytes], given: Given | None = None, catalogue: 
         measured = msgspec.structs.replace(run, **usage.get(run.key, {}))
         filled.append(_with_given(measured, given, catalogue, notes))
     runs = _with_concurrency(filled, given)
-    profiles = _gather(runs, given)
+    profiles = _profiles_of(runs, given)
     notes += [f"not taken: {line}" for line in lines_of(content.left_out)]
     notes += _notes_on_unknown(runs)
     return Imported(profiles, tuple(dict.fromkeys(notes)))
@@ -211,18 +213,18 @@ def _catalogue_name(text: str, catalogue: GpuCatalogue | None, notes: list[str])
         return ""
 
 
-def _gather(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, ...]:
+def _profiles_of(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, ...]:
     """All profiles in the runs, by name: runs of one server with prompts and answers of like length make one.
 
     Runs of servers with other settings are never in one profile. Raises ImportRefused for runs that lack what they
     need.
     """
-    groups: dict[tuple[object, ...], list[BenchmarkRun]] = {}
+    runs_by_server: dict[tuple[object, ...], list[BenchmarkRun]] = {}
     for run in runs:
-        server = (run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp)
+        hardware = (run.model, run.variant, run.gpu, run.gpus, run.tp, run.pp)
         options = (run.weight_precision, run.kv_precision, run.max_num_seqs, run.settings)
-        groups.setdefault((*server, *options), []).append(run)
-    workloads = list(groups.values())
+        runs_by_server.setdefault((*hardware, *options), []).append(run)
+    workloads = list(runs_by_server.values())
     for length in ("prompt_tokens", "answer_tokens"):
         workloads = list(chain.from_iterable(_split_by_length(group, length) for group in workloads))
     problems: list[ImportProblem] = []
@@ -233,8 +235,9 @@ def _gather(runs: Iterable[BenchmarkRun], given: Given) -> tuple[Observed, ...]:
     unnamed = []
     for group in workloads:
         profile = profile_of_runs(group, given.memory_bytes, given.busy_ratio)
-        unnamed.append((profile, group[0]))
-    return _named(unnamed, given)
+        base_name = given.name or profile.model.rstrip("/").rpartition("/")[2]
+        unnamed.append(_UnnamedProfile(profile, base_name, _traits(profile, group[0])))
+    return _with_names(unnamed)
 
 
 def _split_by_length(runs: Sequence[BenchmarkRun], length: str) -> list[list[BenchmarkRun]]:
@@ -251,24 +254,25 @@ def _split_by_length(runs: Sequence[BenchmarkRun], length: str) -> list[list[Ben
     return groups
 
 
-def _named(unnamed: Sequence[tuple[Observed, BenchmarkRun]], given: Given) -> tuple[Observed, ...]:
-    """The profiles with names, by name. `unnamed`: each with one of its runs.
+class _UnnamedProfile(NamedTuple):
+    """A profile before it has a name."""
 
-    A name is the given one, or the last part of the model's. Where several profiles share it, traits are appended.
-    """
-    bases = []
-    all_traits = []
+    profile: Observed
+    base_name: str
+    """The given name, or the last part of the model's."""
+    traits: tuple[str, ...]
+    """Traits that may have to be appended to it (`_traits`)."""
+
+
+def _with_names(unnamed: Sequence[_UnnamedProfile]) -> tuple[Observed, ...]:
+    """The profiles with names, by name. Where several share a base name, the traits in which they differ follow it."""
     traits_by_base: dict[str, list[tuple[str, ...]]] = {}
-    for profile, run in unnamed:
-        base = given.name or profile.model.rstrip("/").rpartition("/")[2]
-        traits = _traits(profile, run)
-        bases.append(base)
-        all_traits.append(traits)
-        traits_by_base.setdefault(base, []).append(traits)
+    for _, base_name, traits in unnamed:
+        traits_by_base.setdefault(base_name, []).append(traits)
     named: dict[str, Observed] = {}
-    for base, traits, (profile, _) in zip(bases, all_traits, unnamed, strict=True):
-        distinctive = _distinctive_traits(traits, traits_by_base[base])
-        name = _free_name("-".join([base, *distinctive]), named)
+    for profile, base_name, traits in unnamed:
+        distinctive = _distinctive_traits(traits, traits_by_base[base_name])
+        name = _free_name("-".join([base_name, *distinctive]), named)
         named[name] = msgspec.structs.replace(profile, name=name)
     return tuple(named[name] for name in sorted(named))
 
@@ -279,6 +283,7 @@ def _traits(profile: Observed, run: BenchmarkRun) -> tuple[str, ...]:
     All profiles have the same number of traits, each at its place.
     """
     seqs = f"seqs{run.max_num_seqs}" if run.max_num_seqs else ""
+    # As many GPUs as the TP has are told by that.
     gpus = f"{profile.gpus}gpu" if profile.gpus and profile.gpus != profile.tp else ""
     tp = f"tp{profile.tp}" if profile.tp else ""
     pp = f"pp{profile.pp}" if profile.pp > 1 else ""

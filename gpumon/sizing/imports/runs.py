@@ -52,8 +52,9 @@ class BenchmarkRun(msgspec.Struct, frozen=True, kw_only=True):
     open_loop: bool = False
     """Whether the load was a rate: then Little's law says how many requests were in flight."""
     prompt_tokens: float | None = None
-    """Mean per request; so `answer_tokens`."""
+    """Mean per request."""
     answer_tokens: float | None = None
+    """Mean per request."""
     itl_s: float | None = None
     """Per output token after the first (the TPOT formula)."""
     itl_p95_s: float | None = None
@@ -101,7 +102,8 @@ def precision(text: str) -> str:
 def check_completed(place: FilePlace, done: float | None, failed: float | None, sent: float | None = None) -> None:
     """Raises ImportRefused where fewer than 95 % of the requests succeeded, or none did.
 
-    `done`, `failed` and `sent` are numbers of requests, as far as the file has them.
+    `done`, `failed` and `sent` are numbers of requests; None where the file does not have them. The number of all is
+    the larger of those that were sent and those that ended.
     """
     if done == 0.0:
         raise refusal(place, "completed", "is 0: no request succeeded")
@@ -112,5 +114,5 @@ def check_completed(place: FilePlace, done: float | None, failed: float | None, 
 
 
 def fields_by_name(record: Record, names: Mapping[str, tuple[str, ...]], scale: float = 1.0) -> dict[str, Any]:
-    """Field of a run -> its number in the record times `scale`. `names`: the names that it may have there."""
-    return {field: record.number(*of_record, scale=scale) for field, of_record in names.items()}
+    """Field of a run -> its number in the record times `scale`. `names`: field -> the names that it may have there."""
+    return {field: record.number(*record_names, scale=scale) for field, record_names in names.items()}

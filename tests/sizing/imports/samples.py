@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpumon.sizing.imports.profiles import Given, Imported, imported
+from gpumon.sizing.imports.profiles import Given, Imported, import_files
 from gpumon.sizing.profile import Observed
 from gpumon.sources.packaged import gpu_catalogue
 
@@ -20,7 +20,7 @@ def files(*names: str) -> dict[str, bytes]:
 
 def read(*names: str, given: Given | None = None) -> Imported:
     """All profiles of sample files, and what was said."""
-    return imported(files(*names), given, gpu_catalogue())
+    return import_files(files(*names), given, gpu_catalogue())
 
 
 def one(*names: str, given: Given | None = None) -> Observed:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gpumon.sizing.imports.files import ImportRefused
-from gpumon.sizing.imports.profiles import Given, imported
+from gpumon.sizing.imports.profiles import Given, import_files
 from gpumon.sizing.profile import Observed, Origin
 from gpumon.sources.packaged import gpu_catalogue
 from tests.each_row import each_row
@@ -48,13 +48,13 @@ def test_every_format_is_read_whatever_its_file_is_called(
 ) -> None:
     known = Given(**given)  # type: ignore[arg-type]
     content = files(name)
-    plain = imported(content, known)
+    plain = import_files(content, known)
     assert all(each.origin is Origin.SWEEP and each.model and each.tool for each in plain.profiles)
     if loads is not None:
         assert [point.offered for point in plain.profiles[0].points] == loads
     if "genai-perf-csv" not in name:
         renamed = {f"upload {number}.dat": data for number, data in enumerate(content.values())}
-        assert imported(renamed, known).profiles == plain.profiles
+        assert import_files(renamed, known).profiles == plain.profiles
 
 
 def test_running_is_tokens_per_second_times_itl_and_never_above_the_load() -> None:
@@ -76,7 +76,7 @@ def test_tpot_is_taken_where_a_file_has_the_gap_between_chunks_too() -> None:
     record = json.loads(files("vllm-bench.jsonl")["vllm-bench.jsonl"].splitlines()[0])
     assert record["mean_itl_ms"] != record["mean_tpot_ms"]
     del record["mean_tpot_ms"]
-    found = imported({"a": json.dumps(record).encode()})
+    found = import_files({"a": json.dumps(record).encode()})
     assert found.profiles[0].points[0].itl_s == pytest.approx(record["mean_itl_ms"] / 1e3)
     assert any("chunks" in note for note in found.notes)
 
@@ -140,7 +140,7 @@ def test_units_are_those_that_the_file_names() -> None:
     for name in ("request_latency", "time_to_first_token", "inter_token_latency"):
         figures = record[name]
         record[name] = {"unit": "s"} | {key: value / 1e3 for key, value in figures.items() if key != "unit"}
-    assert imported({"a": json.dumps(record).encode()}).profiles[0].points[0].e2e_s == pytest.approx(1.069)
+    assert import_files({"a": json.dumps(record).encode()}).profiles[0].points[0].e2e_s == pytest.approx(1.069)
 
 
 def test_seconds_and_throughput_per_gpu_of_inferencex() -> None:
@@ -164,7 +164,7 @@ def test_guidellm_uses_successful_requests_and_the_tpot_formula() -> None:
 
 def test_a_newer_guidellm_is_read_and_said_to_be_newer() -> None:
     newer = files("guidellm-v2.json")["guidellm-v2.json"].replace(b'"version": 2', b'"version": 3')
-    assert any("newer guidellm" in note for note in imported({"a": newer}).notes)
+    assert any("newer guidellm" in note for note in import_files({"a": newer}).notes)
 
 
 def test_sglang_tells_its_server() -> None:
@@ -224,7 +224,7 @@ def test_llm_mode_of_model_analyzer_has_tokens_in_a_column_that_says_inferences(
 def test_the_order_of_files_and_rows_does_not_matter() -> None:
     content = files("genai-perf-csv/*/*.csv")
     backwards = dict(reversed(content.items()))
-    assert imported(content, MODEL).profiles == imported(backwards, MODEL).profiles
+    assert import_files(content, MODEL).profiles == import_files(backwards, MODEL).profiles
 
 
 def test_a_profile_keeps_at_most_64_points_with_both_ends() -> None:
@@ -235,7 +235,7 @@ def test_a_profile_keeps_at_most_64_points_with_both_ends() -> None:
         )
         for load in (round(1.05**step * 20) for step in range(110))
     ]
-    found = imported({"a.jsonl": "\n".join(lines).encode()}).profiles[0]
+    found = import_files({"a.jsonl": "\n".join(lines).encode()}).profiles[0]
     assert len(found.points) == 64
     assert (found.points[0].offered, found.points[-1].offered) == (20.0, round(1.05**109 * 20))
 
@@ -289,11 +289,11 @@ def test_the_time_per_token_of_inference_perf_is_the_one_that_its_latencies_agre
     stages = files(STAGES)
     record = json.loads(next(iter(stages.values())))
     told = record["successes"]["latency"]["time_per_output_token"]
-    half = imported(stages, MODEL)
+    half = import_files(stages, MODEL)
     assert half.profiles[0].points[0].itl_s == pytest.approx(0.00723, abs=1e-5)
     assert any("time_per_output_token, which is 0.5 of" in note for note in half.notes)
     told |= {"mean": told["mean"] * 2.08, "p95": told["p95"] * 2.08}
-    right = imported({"a": json.dumps(record).encode()}, MODEL)
+    right = import_files({"a": json.dumps(record).encode()}, MODEL)
     assert right.profiles[0].points[0].itl_s == pytest.approx(told["mean"])
     assert not any("time_per_output_token" in note for note in right.notes)
 
@@ -305,7 +305,7 @@ def test_a_stage_of_a_held_concurrency_is_offered_that_and_an_unstreamed_one_has
     del record["successes"]["prompt_len"]
     for name in ("time_per_output_token", "time_to_first_token", "inter_token_latency"):
         record["successes"]["latency"][name] = None
-    found = imported({"a": json.dumps(record).encode()}, MODEL)
+    found = import_files({"a": json.dumps(record).encode()}, MODEL)
     (profile,) = found.profiles
     assert profile.points[0].offered == 1.0
     assert (profile.points[0].itl_s, profile.points[0].ttft_s) == (None, None)
@@ -322,11 +322,11 @@ def test_what_is_left_out_of_an_import_is_named_with_the_reason() -> None:
         "import the stage_N files",
     ]
     adapter = {"adapter_a_stage_0_lifecycle_metrics.json": next(iter(files(STAGES).values()))}
-    assert any("one LoRA adapter" in note for note in imported(files(STAGES) | adapter, MODEL).notes)
+    assert any("one LoRA adapter" in note for note in import_files(files(STAGES) | adapter, MODEL).notes)
     rows = json.loads(files("inferencex.json")["inferencex.json"])
     rows += [row | {"disagg": True} for row in rows]
-    mixed = imported({"a": json.dumps(rows).encode()})
-    assert mixed.profiles == imported(files("inferencex.json")).profiles
+    mixed = import_files({"a": json.dumps(rows).encode()})
+    assert mixed.profiles == import_files(files("inferencex.json")).profiles
     (note,) = [note for note in mixed.notes if "disagg" in note]
     assert note.startswith("not taken: a:1 [3]: disagg: is true: prefill and decode run apart")
     assert note.endswith("(and 2 more like it)")
@@ -336,21 +336,21 @@ def test_aiperf_names_the_model_in_its_config_or_in_its_command_line() -> None:
     content = files("aiperf-0.10-c16.json")
     record = json.loads(next(iter(content.values())))
     del record["input_config"]["models"]
-    assert imported({"a": json.dumps(record).encode()}).profiles[0].model == "qwen3.6-nvfp4"
-    assert imported(content).profiles[0].points[0].offered == 16.0
+    assert import_files({"a": json.dumps(record).encode()}).profiles[0].model == "qwen3.6-nvfp4"
+    assert import_files(content).profiles[0].points[0].offered == 16.0
     record["run_info"]["cli_command"] = "aiperf profile -m a,b --url 'http://localhost:8000"
     with pytest.raises(ImportRefused, match="model: is not in the file: add it with --model NAME"):
-        imported({"a": json.dumps(record).encode()})
+        import_files({"a": json.dumps(record).encode()})
 
 
 def test_a_warmup_and_several_loads_in_one_file_are_no_load() -> None:
     record = json.loads(next(iter(files("aiperf-0.10-c16.json").values())))
     phases = record["input_config"]["phases"]
     phases[0]["concurrency"] = 3
-    assert imported({"a": json.dumps(record).encode()}).profiles[0].points[0].offered == 16.0
+    assert import_files({"a": json.dumps(record).encode()}).profiles[0].points[0].offered == 16.0
     phases.append(phases[1] | {"concurrency": 99})
     with pytest.raises(ImportRefused, match="several loads in one summary"):
-        imported({"a": json.dumps(record).encode()})
+        import_files({"a": json.dumps(record).encode()})
 
 
 def test_rows_with_mtp_are_a_profile_of_their_own_whatever_the_key_is_called() -> None:
@@ -361,9 +361,9 @@ def test_rows_with_mtp_are_a_profile_of_their_own_whatever_the_key_is_called() -
     rows = json.loads(files("inferencex-mtp-key.json")["inferencex-mtp-key.json"])
     for row in rows:
         row["spec_decoding"] = "mtp" if row.pop("mtp") == "on" else "none"
-    renamed = imported({"a": json.dumps(rows).encode()}, None, gpu_catalogue())
+    renamed = import_files({"a": json.dumps(rows).encode()}, None, gpu_catalogue())
     assert renamed.profiles == tuple(by_name[name] for name in sorted(by_name))
     for row in rows:
         del row["mean_itl"], row["median_itl"]
-    notes = imported({"a": json.dumps(rows).encode()}).notes
+    notes = import_files({"a": json.dumps(rows).encode()}).notes
     assert any("tokens per step of mtp are not known" in note for note in notes)

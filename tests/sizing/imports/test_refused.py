@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumon.sizing.imports.files import MOST_IMPORT_BYTES, ImportRefused
-from gpumon.sizing.imports.profiles import Given, Imported, imported
+from gpumon.sizing.imports.profiles import Given, Imported, import_files
 from tests.each_row import each_row
 from tests.sizing.imports.samples import FOLDER, files
 
@@ -22,14 +22,14 @@ GUIDELLM = json.loads(files("guidellm-v1.json")["guidellm-v1.json"])
 
 def refusal(content: bytes | dict[str, bytes], known: Given | None = None) -> str:
     with pytest.raises(ImportRefused) as caught:
-        imported(content if isinstance(content, dict) else {"run.dat": content}, known)
+        import_files(content if isinstance(content, dict) else {"run.dat": content}, known)
     return str(caught.value)
 
 
 def outcome(content: bytes) -> Imported | str:
     """What came of a file: profiles, or why not."""
     try:
-        return imported({"file": content}, Given(model="m"))
+        return import_files({"file": content}, Given(model="m"))
     except ImportRefused as refused:
         return str(refused)
 
@@ -141,8 +141,8 @@ def test_alike_problems_of_a_file_are_one_line() -> None:
 
 def test_copies_of_a_run_count_once_and_that_is_said() -> None:
     (name, content), *_ = files("vllm-bench.jsonl").items()
-    once = imported({name: content})
-    found = imported({name: content, "copy.jsonl": b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")})
+    once = import_files({name: content})
+    found = import_files({name: content, "copy.jsonl": b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n")})
     assert found.profiles == once.profiles
     assert found.notes == ("6 of 12 runs stand in the files more than once: they count once", *once.notes)
 
@@ -188,7 +188,7 @@ def test_without_any_hint_the_concurrency_is_asked_for() -> None:
 
 def test_control_characters_of_a_file_never_reach_the_screen() -> None:
     assert "\x1b" not in refusal(changed(VLLM, mean_tpot_ms="\x1b[2J"))
-    found = imported({"a": changed(VLLM, model_id="evil\x1b[2J\u202e")})
+    found = import_files({"a": changed(VLLM, model_id="evil\x1b[2J\u202e")})
     assert found.profiles[0].model.isprintable()
 
 
