@@ -12,7 +12,7 @@ from gpumon.readings.format import amount, cells, left, ratio
 from gpumon.readings.glossary import TERMS
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Self
-from gpumon.tui.line import Row
+from gpumon.tui.line import Piece, Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.screens.parts import SizingDock
 from gpumon.tui.view import View
@@ -24,7 +24,7 @@ QUESTIONS: Final = (
     ("no figure?", "{open} on its row: why; and each figure's formula and source."),
     ("how recent?", "rates, mfu, mbu, mem bw: mean of 10 s; p95: 60 s; others: now."),
 )
-"""Questions that people come with, and the keys that answer them."""
+"""Questions that people come with, and their answers; names of commands in braces stand for their keys."""
 
 GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("up", "down"), "move the cursor", ""),
@@ -67,8 +67,8 @@ GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("sizing.undo", "sizing.redo"), "undo, redo", ""),
     (("sizing.save", "sizing.load"), "save, load a file", ""),
 )
-"""Commands that share a line, or are said shorter here, with what they do on a fleet's screen where that is something
-else; every other one has its own."""
+"""Ids of commands that share a line, or have shorter words here than in the table of keys; what they do on a host's
+screen; and on a fleet's, if that is something else. Every other command has a line of its own."""
 
 LEGEND: Final = (
     ("busy sm", "a kernel ran; SMs at work"),
@@ -84,10 +84,9 @@ LEGEND: Final = (
     ("gpu7 -abc", "in a filter: of 7, no abc"),
     ("VRAM held", "but by no engine"),
 )
-"""Figures and marks, in a column each."""
+"""Marks in figures and beside them, and what they mean."""
 
-_SIZING: Final = "in the sizing panel"
-"""Over its keys; they stand first while it is open, else where there is room."""
+_SIZING_TITLE: Final = "in the sizing panel"
 SIZING_LEGEND: Final = (
     ("● sweep", "measured; imported"),
     ("~ ?", "re-scaled; roofline"),
@@ -117,21 +116,27 @@ FLEET_FILTERS: Final = (
     ("verdict=kv", "what is not well there"),
     ("zone=eu-1", "any label of its targets"),
 )
-_KEYS: Final = 12
-_COLUMN: Final = 39
-"""Cells of a key or mark with its meaning, and of the marks alone."""
-_FLEET_KEYS: Final = 16
-_FLEET_COLUMN: Final = 56
-_ASKED: Final = 14
-_SHORT: Final = 9
-_LEAST_MEANING: Final = 24
-"""Cells of a header of the glossary, and the least of its meaning and of an answer."""
-_ONE_DIGIT: Final = 0.0995
-"""Share below which it is shown with one digit after the point."""
+_KEY_CELLS: Final = 12
+"""Cells of a key or mark, at least."""
+_COLUMN_CELLS: Final = 39
+"""Cells of a key or mark with its meaning."""
+_FLEET_KEY_CELLS: Final = 16
+_FLEET_COLUMN_CELLS: Final = 56
+"""The same two for the screen of a fleet, which has longer marks and meanings."""
+_QUESTION_CELLS: Final = 14
+_HEADER_CELLS: Final = 9
+"""Cells of a header of a table, in the glossary."""
+_LEAST_MEANING_CELLS: Final = 24
+"""Cells that an answer or a meaning in the glossary gets however narrow the screen is."""
+_SPARE_LINES_FOR_TITLES: Final = 2
+_SPARE_LINES_FOR_BLANKS: Final = 4
+"""Lines that are to spare where sections get titles, and blank lines above these, too."""
+_BELOW_TEN_PERCENT: Final = 0.0995
+"""Largest share that has a digit after the point: in whole percent it would lose most of what it says."""
 _Section = tuple[str, list[Row]]
 """Title and lines."""
-_Names = tuple[str, ...]
-"""Commands that share a line."""
+_Ids = tuple[str, ...]
+"""Ids of the commands that share a line."""
 
 
 class HelpBody(Protocol):
@@ -148,11 +153,11 @@ class HelpScreen(Protocol):
 
     @property
     def body(self) -> HelpBody:
-        """Return its body."""
+        """The body that is shown."""
 
 
 class HelpPage(Pane):
-    """In as many columns as fit; section titles where there are lines to spare for them."""
+    """Questions, keys, marks and the glossary, in as many columns as fit; with titles where there is room for them."""
 
     TITLE: str = "help"
     ZOOMS: ClassVar[bool] = False
@@ -160,64 +165,71 @@ class HelpPage(Pane):
 
     def __init__(self, palette: Palette, view: View, screen: HelpScreen) -> None:
         super().__init__(palette, view)
-        self._helped = screen
+        self._helped_screen = screen
 
     def is_title(self, row: Row) -> bool:
         """Whether a line is the title of a section."""
         return len(row) == 1 and row[0][1] == "muted"
 
     def body(self, width: int, height: int) -> Sequence[Row]:
-        """First questions, keys, marks."""
-        screen = self._helped
+        """The questions, keys and marks of the screen that is shown; below these the glossary."""
+        screen = self._helped_screen
         fleet = screen.body.fleet
         if fleet:
             sections = _fleet_sections(self.view.keymap, width)
         else:
             sections = _host_sections(self.view.keymap, width)
-        sizing = _columns([*_sizing_keys(self.view.keymap), *SIZING_LEGEND], max(1, (width - 1) // _COLUMN))
-        spare = height - sum(len(rows) for _, rows in sections)
-        if screen.dock.open:
+        entries = [*_sizing_keys(self.view.keymap), *SIZING_LEGEND]
+        sizing = _column_rows(entries, max(1, (width - 1) // _COLUMN_CELLS))
+        spare = height - _line_count(sections)
+        if screen.dock.open:  # the keys of the open panel stand near the top, whatever room there is
             title: list[Row] = []
-            if spare < len(sizing):
-                title = [((f" {_SIZING}", "muted"),)]
-            sections.insert(1, (_SIZING, [*title, *sizing]))
+            if spare < len(sizing):  # no section will get a title: these keys need one all the same
+                title = [((f" {_SIZING_TITLE}", "muted"),)]
+            sections.insert(1, (_SIZING_TITLE, [*title, *sizing]))
         elif spare > len(sizing):
-            sections.append((_SIZING, sizing))
-        rows = _titled(sections, height)
+            sections.append((_SIZING_TITLE, sizing))
+        rows = _section_rows(sections, height)
         if self.snapshot is not None and not fleet and len(rows) < height:
-            rows.append(_own_cost(self.snapshot.self_cost))
+            rows.append(_own_cost_row(self.snapshot.self_cost))
         return [*rows, *_glossary(width)]
 
 
 def _host_sections(keymap: Keymap, width: int) -> list[_Section]:
-    """Sections of the screen of one host."""
-    columns = max(1, (width - 1) // _COLUMN)
+    """Questions, keys and marks of the screen of one host."""
+    columns = max(1, (width - 1) // _COLUMN_CELLS)
     return [
-        ("", _questions(keymap, width)),
-        ("keys", _columns(_host_keys(keymap), columns)),
-        ("marks", _columns(LEGEND, columns)),
+        ("", _question_rows(keymap, width)),
+        ("keys", _column_rows(_host_keys(keymap), columns)),
+        ("marks", _column_rows(LEGEND, columns)),
     ]
 
 
 def _fleet_sections(keymap: Keymap, width: int) -> list[_Section]:
-    """Sections of a fleet's screen."""
-    size = min(_FLEET_COLUMN, width)
-    columns = max(1, (width - 1) // size)
-    return [
-        ("keys", _columns(_fleet_keys(keymap), columns, _FLEET_KEYS, size)),
-        ("filter", _columns(FLEET_FILTERS, columns, _FLEET_KEYS, size)),
-        ("marks", _columns(FLEET_LEGEND, columns, _FLEET_KEYS, size)),
-    ]
+    """Keys, filters and marks of a fleet's screen."""
+    column_cells = min(_FLEET_COLUMN_CELLS, width)
+    columns = max(1, (width - 1) // column_cells)
+    titled_entries = (("keys", _fleet_keys(keymap)), ("filter", FLEET_FILTERS), ("marks", FLEET_LEGEND))
+    sections = []
+    for title, entries in titled_entries:
+        rows = _column_rows(entries, columns, key_cells=_FLEET_KEY_CELLS, column_cells=column_cells)
+        sections.append((title, rows))
+    return sections
 
 
-def _titled(sections: Sequence[_Section], height: int) -> list[Row]:
+def _line_count(sections: Sequence[_Section]) -> int:
+    """Lines of all sections together, without titles."""
+    return sum(len(lines) for _, lines in sections)
+
+
+def _section_rows(sections: Sequence[_Section], height: int) -> list[Row]:
     """The lines of all sections, with titles and blank lines between them where there are lines to spare."""
-    spare = height - sum(len(lines) for _, lines in sections)
+    spare = height - _line_count(sections)
     rows: list[Row] = []
     for title, lines in sections:
-        if title and lines and spare >= 4:
+        if title and lines and spare >= _SPARE_LINES_FOR_BLANKS:
             rows.append(())
-        if title and lines and spare >= 2:
+        if title and lines and spare >= _SPARE_LINES_FOR_TITLES:
             rows.append(((f" {title}", "muted"),))
         rows += lines
     return rows
@@ -233,32 +245,35 @@ def _glossary(width: int) -> tuple[Row, ...]:
         else:
             name = f"{term.name}, "
         text = f"{name}{term.unit}, {term.window}: {term.meaning}"
-        before = f" {left(term.short, _SHORT)} "
-        for line in wrap(text, max(_LEAST_MEANING, width - cells(before) - 1)):
-            rows.append(((before, "accent"), (line, "text")))
-            before = " " * cells(before)
+        header = f" {left(term.short, _HEADER_CELLS)} "
+        first, *others = wrap(text, max(_LEAST_MEANING_CELLS, width - cells(header) - 1))
+        rows.append(((header, "accent"), (first, "text")))
+        for line in others:
+            rows.append(((" " * cells(header), "accent"), (line, "text")))
     return tuple(rows)
 
 
-def _own_cost(cost: Self) -> Row:
+def _own_cost_row(cost: Self) -> Row:
     """CPU share of one core and memory of gpumon itself, its driver process included."""
     cpu = cost.cpu_ratio
     share = ratio(cpu)
-    if not isinstance(cpu, Missing) and 0.0 <= cpu < _ONE_DIGIT:
+    if not isinstance(cpu, Missing) and 0.0 <= cpu < _BELOW_TEN_PERCENT:
         share = f"{cpu * 100:.1f}%"
     return ((" gpumon itself  ", "strong"), (f"{share} of one core, {amount(cost.pss_bytes, 'B')} of memory", "text"))
 
 
-def _questions(keymap: Keymap, width: int) -> list[Row]:
-    keys = {command.id: keymap.first(command.id) for command in COMMANDS}
+def _question_rows(keymap: Keymap, width: int) -> list[Row]:
+    """The questions, and their answers with the keys put in."""
+    indent = _QUESTION_CELLS + 1
     rows: list[Row] = []
-    for question, answer in QUESTIONS:
-        for name, key in keys.items():
-            answer = answer.replace(f"{{{name}}}", key)
-        before = left(f" {question}", _ASKED) + " "
-        for line in wrap(answer, max(_LEAST_MEANING, width - len(before))):
-            rows.append(((before, "strong"), (line, "text")))
-            before = " " * len(before)
+    for question, template in QUESTIONS:
+        answer = template
+        for command in COMMANDS:
+            answer = answer.replace(f"{{{command.id}}}", keymap.first(command.id))
+        first, *others = wrap(answer, max(_LEAST_MEANING_CELLS, width - indent))
+        rows.append(((left(f" {question}", _QUESTION_CELLS) + " ", "strong"), (first, "text")))
+        for line in others:
+            rows.append(((" " * indent, "strong"), (line, "text")))
     return rows
 
 
@@ -272,54 +287,65 @@ def _sizing_keys(keymap: Keymap) -> list[tuple[str, str]]:
     return _with_keys(keymap, _meanings("sizing"))
 
 
-def _meanings(scope: str) -> dict[_Names, str]:
+def _meanings(scope: str) -> dict[_Ids, str]:
     """Commands of a scope, those of a group in one line, and what they do, in the order of the table of keys."""
-    groups = {name: (names, does) for names, does, _ in GROUPS for name in names}
-    meanings: dict[_Names, str] = {}
+    groups: dict[str, tuple[_Ids, str]] = {}
+    for ids, does, _ in GROUPS:
+        groups |= dict.fromkeys(ids, (ids, does))
+    meanings: dict[_Ids, str] = {}
     for command in COMMANDS:
         if command.scope == scope:
-            names, does = groups.get(command.id, ((command.id,), command.does))
-            meanings[names] = does
+            ids, does = groups.get(command.id, ((command.id,), command.does))
+            meanings[ids] = does
     return meanings
 
 
 def _fleet_keys(keymap: Keymap) -> list[tuple[str, str]]:
     """Keys of a fleet's screen, and what they do there."""
-    groups: dict[str, tuple[_Names, str]] = {}
-    for names, does, on_fleet in GROUPS:
-        groups |= dict.fromkeys(names, (names, on_fleet or does))
-    meanings: dict[_Names, str] = {}
+    groups: dict[str, tuple[_Ids, str]] = {}
+    for ids, does, does_on_fleet in GROUPS:
+        groups |= dict.fromkeys(ids, (ids, does_on_fleet or does))
+    meanings: dict[_Ids, str] = {}
     for command in COMMANDS:
         if command.scope in ("", "fleet") and command.fleet is not None:
-            names, does = groups.get(command.id, ((command.id,), command.fleet or command.does))
-            meanings[_on_fleet(names)] = does
+            ids, does = groups.get(command.id, ((command.id,), command.fleet or command.does))
+            meanings[_fleet_ids(ids)] = does
     return _with_keys(keymap, meanings)
 
 
-def _on_fleet(names: _Names) -> _Names:
+def _fleet_ids(ids: _Ids) -> _Ids:
     """The commands among these that a fleet's screen has."""
-    absent = {command.id for command in COMMANDS if command.fleet is None}
-    return tuple(name for name in names if name not in absent)
+    absent_ids = {command.id for command in COMMANDS if command.fleet is None}
+    return tuple(id_ for id_ in ids if id_ not in absent_ids)
 
 
-def _with_keys(keymap: Keymap, meanings: Mapping[_Names, str]) -> list[tuple[str, str]]:
-    """The keys of commands in place of their names; commands without a key are left out."""
+def _with_keys(keymap: Keymap, meanings: Mapping[_Ids, str]) -> list[tuple[str, str]]:
+    """The keys of commands in place of their ids, and what they do; commands without a key are left out."""
     entries: list[tuple[str, str]] = []
-    for names, does in meanings.items():
-        keys = " ".join(dict.fromkeys(key for name in names for key in keymap.shown(name).split()))
+    for ids, does in meanings.items():
+        keys: dict[str, None] = {}  # each once, in their order
+        for id_ in ids:
+            keys |= dict.fromkeys(keymap.shown(id_).split())
         if keys:
-            entries.append((keys, does))
+            entries.append((" ".join(keys), does))
     return entries
 
 
-def _columns(entries: Sequence[tuple[str, str]], columns: int, least: int = _KEYS, column: int = _COLUMN) -> list[Row]:
-    """Top to bottom, then left to right."""
-    height = -(-len(entries) // columns)
+def _column_rows(
+    entries: Sequence[tuple[str, str]],
+    columns: int,
+    *,
+    key_cells: int = _KEY_CELLS,
+    column_cells: int = _COLUMN_CELLS,
+) -> list[Row]:
+    """Keys or marks with their meanings in columns, from top to bottom, then from left to right."""
+    height = -(-len(entries) // columns)  # rounded up
     rows: list[Row] = []
-    for number in range(height):
-        row: list[tuple[str, str]] = []
-        for name, does in entries[number::height]:
-            keys = left(name, max(least, cells(name)))
-            row += [(f" {keys} ", "accent"), (left(does, column - cells(keys) - 2), "text")]
+    for line in range(height):
+        row: list[Piece] = []
+        for key, meaning in entries[line::height]:
+            padded_key = left(key, max(key_cells, cells(key)))
+            row.append((f" {padded_key} ", "accent"))
+            row.append((left(meaning, column_cells - cells(padded_key) - 2), "text"))
         rows.append(tuple(row))
     return rows

@@ -23,13 +23,25 @@ from gpumon.tui.settings_table import Setting
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 
-_GROUP: Final = 10
-_NAME: Final = 23
-_VALUE: Final = 13
+_GROUP_CELLS: Final = 10
+_NAME_CELLS: Final = 23
+_VALUE_CELLS: Final = 13
+_LEAST_HEIGHT_WITH_FOOT: Final = 9
+"""Lines of the page from which it has a foot."""
+_MEANING_LINES: Final = 2
+_MOST_PASTE_LINES: Final = 6
+"""Lines of the screen that one line to paste may take."""
 _DEFAULTS: Final = Config()
-_UNSAVED: Final = ("changed, not saved", "not saved", "changed")
-_LATER: Final = ("changed, not saved: from the next start once saved", "not saved: from next start")
+_UNSAVED_NOTES: Final = ("changed, not saved", "not saved", "changed")
 """Remarks on a change, the longest first: the first that fits is shown. The foot of the page has it all, too."""
+_UNSAVED_FROM_START_NOTES: Final = (
+    "changed, not saved: from the next start once saved",
+    "not saved: from next start",
+    *_UNSAVED_NOTES,
+)
+"""Remarks on a change that takes effect when gpumon starts next."""
+_EXAMPLE_MS: Final = 500.0
+"""Example of a number to type for a goal that has no default."""
 
 
 class SettingsScreen(Protocol):
@@ -40,7 +52,7 @@ class SettingsScreen(Protocol):
 
     @property
     def settings(self) -> Sequence[Setting]:
-        """The settings that it has."""
+        """The settings that the screen has: a fleet's has others than a host's."""
 
     def ask(self, question: Question) -> None:
         """Ask at the foot of the screen."""
@@ -52,17 +64,17 @@ class SettingsScreen(Protocol):
         """Name the keys that do something here."""
 
     def run_alone(self, group: str, work: WorkType[None]) -> None:
-        """Work beside the screen, in place of what is left of the same group."""
+        """Do work beside the screen; it ends unfinished work of the same group."""
 
 
 class SettingsPage(ListPane[Setting]):
-    """One line per setting; below them what the one under the cursor means, and the keys."""
+    """One line per setting; below them the meaning of the one under the cursor, and the keys."""
 
     ZOOMS: ClassVar[bool] = False
     TIMELESS: ClassVar[bool] = True
 
     def __init__(self, palette: Palette, view: View, monitor: SettingsScreen) -> None:
-        """`monitor`: the screen that the settings are of."""
+        """`monitor`: the screen whose settings these are."""
         listing = Listing[Setting](
             thing="setting",
             title="settings",
@@ -76,23 +88,31 @@ class SettingsPage(ListPane[Setting]):
         super().__init__(palette, view, listing)
         self.monitor = monitor
         self._paste: list[str] = []
-        """Text to read and to paste, where nothing could be written."""
+        """Lines to read and to paste where the file could not be written; empty while the list is shown."""
 
-    def _written(self) -> tuple[Config, Mapping[str, str]]:
-        """The settings as they were loaded or saved last, and who set them."""
+    def _saved_config(self) -> Config:
+        """The config as it was loaded or saved last."""
         files = self.monitor.files
-        return (files.settings, files.origins) if files is not None else (self.view.loaded, {})
+        if files is None:
+            return self.view.loaded
+        return files.settings
 
-    def unsaved(self) -> dict[tuple[str, str], object]:
-        """Settings that were changed since the config was loaded or saved."""
-        before, _ = self._written()
-        pairs = dict.fromkeys((setting.section, setting.key) for setting in self.monitor.settings)
-        now = {pair: getattr(getattr(self.view.config, pair[0]), pair[1]) for pair in pairs}
-        unsaved = {}
-        for pair, value in now.items():
-            if value != getattr(getattr(before, pair[0]), pair[1]):
-                unsaved[pair] = value
-        return unsaved
+    def _origins(self) -> Mapping[str, str]:
+        """Dotted name of a setting -> who set it: a file, an option, the environment; defaults have none."""
+        files = self.monitor.files
+        if files is None:
+            return {}
+        return files.origins
+
+    def unsaved_values(self) -> dict[tuple[str, str], object]:
+        """Values of the settings that were changed since the config was loaded or saved, by section and key."""
+        saved_config = self._saved_config()
+        values = {}
+        for setting in self.monitor.settings:
+            value = getattr(getattr(self.view.config, setting.section), setting.key)
+            if value != getattr(getattr(saved_config, setting.section), setting.key):
+                values[setting.section, setting.key] = value
+        return values
 
     def listed_items(self) -> list[Setting]:
         """The settings that pass the filter; none while lines to paste stand in their place."""
@@ -100,9 +120,9 @@ class SettingsPage(ListPane[Setting]):
             return []
         if self._listed_state != (self.filter_text,):
             self._listed_state = (self.filter_text,)
-            there = self.monitor.settings
-            self._total = len(there)
-            self._items = [setting for setting in there if self.passes(setting)]
+            settings = self.monitor.settings
+            self._total = len(settings)
+            self._items = [setting for setting in settings if self.passes(setting)]
             self._follow_thing()
         return self._items
 
@@ -113,85 +133,91 @@ class SettingsPage(ListPane[Setting]):
 
     @property
     def shows_cursor(self) -> bool:
-        """Always: what is asked is about the row under the cursor."""
+        """Whether the cursor is shown: always, as the foot and the questions are about its row."""
         return True
 
     def note(self) -> str:
-        """The filter, and what is not in the file."""
+        """The filter, and how many changes are not in the file."""
         parts = [super().note()]
-        number = len(self.unsaved())
-        if number:
-            parts.append(f"{number} not saved")
+        count = len(self.unsaved_values())
+        if count:
+            parts.append(f"{count} not saved")
         return " · ".join(filter(None, parts))
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
-        """The list, and at the foot what it is about; or what to paste."""
+        """The list, and at the foot the setting under the cursor; or the lines to paste."""
         if self._paste:
-            text = []
+            lines: list[Row] = []
             for line in self._paste:
-                text.extend(wrap_line(line, width, "text", most=6))
+                lines += wrap_line(line, width, "text", most=_MOST_PASTE_LINES)
             self._overflow = 0
-            return (self._rule(width, len(text), height - 1), *text[: height - 1])
-        if height > 8:
+            return (self._rule(width, len(lines), height - 1), *lines[: height - 1])
+        foot: list[Row] = []
+        if height >= _LEAST_HEIGHT_WITH_FOOT:
             foot = self._foot(width)
-        else:
-            foot = []
-        above = super().rows(width, height - len(foot))
-        return (*above, *([()] * (height - len(above) - len(foot))), *foot)
+        rows = super().rows(width, height - len(foot))
+        blank_rows = [()] * (height - len(rows) - len(foot))
+        return (*rows, *blank_rows, *foot)
 
     def _row(self, item: Setting, width: int, _: ListView) -> Row:
-        """Group where it begins, name, value, and who set it."""
+        """Group on its first line, name, value, and who set it."""
         place = self._items.index(item)
         group = ""
         if place == 0 or self._items[place - 1].group != item.group:
             group = item.group
         value = item.value(self.view.config)
-        origins, tone = self._origin(item, value)
-        room = max(0, width - _GROUP - _NAME - _VALUE - 4)
-        origin = next((text for text in origins if cells(text) <= room), cut(origins[-1], room))
-        shown = left(cut(item.show(value), _VALUE), _VALUE)
+        origins, origin_tone = self._origin_texts(item, value)
+        room = max(0, width - _GROUP_CELLS - _NAME_CELLS - _VALUE_CELLS - 4)
+        value_tone = "text"
+        if value != item.value(_DEFAULTS):
+            value_tone = "strong"
         return (
-            (f"  {left(group, _GROUP)}", "muted"),
-            (left(item.name, _NAME), "text"),
-            (shown, "strong" if value != item.value(_DEFAULTS) else "text"),
-            (f" {origin}", tone),
+            (f"  {left(group, _GROUP_CELLS)}", "muted"),
+            (left(item.name, _NAME_CELLS), "text"),
+            (left(cut(item.show(value), _VALUE_CELLS), _VALUE_CELLS), value_tone),
+            (f" {_first_that_fits(origins, room)}", origin_tone),
         )
 
-    def _origin(self, item: Setting, value: object) -> tuple[Sequence[str], str]:
-        """Who set it, in as many words as there may be room for, the most first; and their tone."""
-        before, origins = self._written()
-        if value != item.value(before):
-            return (*(_LATER if item.later else ()), *_UNSAVED), "warn"
-        origin = origins.get(dotted((item.section, item.key)), "")
-        return ((origin,), "accent") if origin else (("default",), "muted")
+    def _origin_texts(self, item: Setting, value: object) -> tuple[Sequence[str], str]:
+        """Who set a setting, as texts from the longest to the shortest, and their tone."""
+        if value != item.value(self._saved_config()):
+            if item.later:
+                return _UNSAVED_FROM_START_NOTES, "warn"
+            return _UNSAVED_NOTES, "warn"
+        origin = self._origins().get(dotted((item.section, item.key)), "")
+        if origin:
+            return (origin,), "accent"
+        return ("default",), "muted"
 
     def _foot(self, width: int) -> list[Row]:
+        """The meaning of the setting under the cursor, and the keys that change it; empty without a cursor."""
         setting = self.selected
         if setting is None:
             return []
+        meaning = setting.means
         if setting.later:
-            later = " From the next start."
-        else:
-            later = ""
-        means = wrap_line(setting.means + later, width, "text", most=2)
+            meaning += " From the next start."
+        lines = wrap_line(meaning, width, "text", most=_MEANING_LINES)
+        blank_lines = [()] * (_MEANING_LINES - len(lines))
+        keys = cut(f"   {self._keys_text(setting)}", width)
+        return [(("─" * width, "border"),), *lines, *blank_lines, ((keys, "muted"),)]
+
+    def _keys_text(self, setting: Setting) -> str:
+        """The keys for a setting and what they do: `← → change · Enter: list · Del: default · Esc: back`."""
         key = self.view.keymap.first
-        if setting.pane:
-            change = ""
-        else:
-            change = f"{key('left')} {key('right')} change · "
-        enter = f"{key('open')}: {'type' if setting.read else 'list'} · "
-        number = len(self.unsaved())
-        amount = ""
-        if number:
-            amount = f" {number}"
-        save = ""
+        parts = []
+        if not setting.pane:
+            parts.append(f"{key('left')} {key('right')} change")
+        parts.append(f"{key('open')}: {'type' if setting.read else 'list'}")
+        parts.append("Del: default")
         if self.monitor.files is not None:
-            save = f"{key('save')}: save{amount} · "
-        keys = f"   {change}{enter}Del: default · {save}{key('back')}: back"
-        return [(("─" * width, "border"),), *means, *([()] * (2 - len(means))), ((cut(keys, width), "muted"),)]
+            count = len(self.unsaved_values())
+            parts.append(f"{key('save')}: save {count or ''}".rstrip())
+        parts.append(f"{key('back')}: back")
+        return " · ".join(parts)
 
     def change(self, step: int) -> bool:
-        """The next step or choice of the setting under the cursor."""
+        """Set the setting under the cursor to its next (1) or previous (-1) value; of columns show the list."""
         setting = self.selected
         if setting is None:
             return True
@@ -199,18 +225,18 @@ class SettingsPage(ListPane[Setting]):
             self.open()
         else:
             setting = self.with_themes(setting)
-            if setting.key == "theme":
-                now = self.monitor.screen_settings.chosen_theme
+            if setting.key == "theme":  # a theme becomes the setting only when it has been read
+                value = self.monitor.screen_settings.chosen_theme
             else:
-                now = setting.value(self.view.config)
-            self.put(setting, setting.value_beside(now, step))
+                value = setting.value(self.view.config)
+            self.set_value(setting, setting.value_beside(value, step))
         return True
 
-    def put(self, setting: Setting, value: object) -> None:
-        """Let a setting have a value from now on, or say what is allowed."""
+    def set_value(self, setting: Setting, value: object) -> None:
+        """Let a setting have a value from now on; one that is not allowed changes nothing, and a notice says why."""
         if setting.pane:
             assert isinstance(value, tuple)
-            value = self._with_others(setting, value)
+            value = self._with_other_panes(setting, value)
         try:
             config = with_setting(self.view.config, setting.section, setting.key, value)
         except Refused as refused:
@@ -222,19 +248,18 @@ class SettingsPage(ListPane[Setting]):
         elif config != self.view.config:
             self.monitor.screen_settings.apply(config)
 
-    def _with_others(self, setting: Setting, hidden: Sequence[str]) -> tuple[str, ...]:
-        """The hidden columns of a pane, and those of the others; in the order of the file, new ones behind."""
-        now = self.view.config.screen.hidden_columns
-        wanted = {*hidden, *(name for name in now if not name.startswith(f"{setting.pane}."))}
-        ranked = dict.fromkeys((*self._written()[0].screen.hidden_columns, *now, *hidden))
-        others = []
-        for name in ranked:
-            if name in wanted:
-                others.append(name)
-        return tuple(others)
+    def _with_other_panes(self, setting: Setting, hidden: Sequence[str]) -> tuple[str, ...]:
+        """The columns that a pane is to hide, and those that other panes hide.
+
+        They are in the order of the file, new ones behind: a column hidden and shown again is no change then.
+        """
+        hidden_now = self.view.config.screen.hidden_columns
+        hidden_later = {*hidden, *(name for name in hidden_now if not name.startswith(f"{setting.pane}."))}
+        names_in_order = dict.fromkeys((*self._saved_config().screen.hidden_columns, *hidden_now, *hidden))
+        return tuple(name for name in names_in_order if name in hidden_later)
 
     def open(self) -> tuple[str, str] | None:
-        """Type a number, or choose from a list."""
+        """Ask for a value of the setting under the cursor: a number to type, or one of a list."""
         setting = self.selected
         if setting is not None:
             setting = self.with_themes(setting)
@@ -246,26 +271,27 @@ class SettingsPage(ListPane[Setting]):
     def _question(self, setting: Setting) -> Question:
         """The question by which a setting is changed."""
         if setting.read:
-            return _typed(self, setting)
-        return self._columns(setting) or _listed(self, setting)
+            return _typed_question(self, setting)
+        if setting.pane:
+            return self._columns_question(setting)
+        return _listed_question(self, setting)
 
     def with_themes(self, setting: Setting) -> Setting:
-        """A setting with its choices: those of the theme are known only when the disk has answered."""
+        """The setting with its choices: those of the theme are known only when the disk has answered."""
         if setting.key != "theme":
             return setting
         return setting._replace(choices=self.monitor.screen_settings.themes or (self.view.config.general.theme,))
 
-    def _columns(self, setting: Setting) -> Question | None:
+    def _columns_question(self, setting: Setting) -> Question:
         """A list of the columns of a pane, to be switched on and off."""
-        if not setting.pane:
-            return None
 
-        def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
+        def list_choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
             hidden = setting.value(self.view.config)
-            names = [f"{setting.pane}.{column}" for column in HIDEABLE_COLUMNS[setting.pane]]
             choices = []
-            for name in names:
-                choices.append(Choice(name.partition(".")[2], "hidden" if name in hidden else "shown", name))
+            for column in HIDEABLE_COLUMNS[setting.pane]:
+                name = f"{setting.pane}.{column}"
+                note = "hidden" if name in hidden else "shown"
+                choices.append(Choice(column, note, name))
             return choices
 
         def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
@@ -273,33 +299,41 @@ class SettingsPage(ListPane[Setting]):
                 return
             hidden = setting.value(self.view.config)
             if choice.value in hidden:
-                self.put(setting, tuple(name for name in hidden if name != choice.value))
+                self.set_value(setting, tuple(name for name in hidden if name != choice.value))
             else:
-                self.put(setting, (*hidden, choice.value))
+                self.set_value(setting, (*hidden, choice.value))
 
         return Question(
-            setting.name, choices, choose, has_field=False, keeps_open=True, hint="Enter: show or hide · Esc: done"
+            setting.name,
+            choices=list_choices,
+            on_choose=choose,
+            has_field=False,
+            keeps_open=True,
+            hint="Enter: show or hide · Esc: done",
         )
 
     def back(self) -> bool:
-        """From the lines to paste to the list; from the list with a word on what is not saved."""
+        """Go back from the lines to paste to the list; leave the list with a notice on what is not saved.
+
+        Returns whether the page stays.
+        """
         if self._paste:
             self._paste = []
             self.update()
             return True
         if super().back():
             return True
-        number = len(self.unsaved())
-        if number == 1:
+        count = len(self.unsaved_values())
+        if count == 1:
             self.monitor.say("1 change holds until gpumon ends: not saved")
-        elif number:
-            self.monitor.say(f"{number} changes hold until gpumon ends: not saved")
+        elif count:
+            self.monitor.say(f"{count} changes hold until gpumon ends: not saved")
         return False
 
     def write(self) -> bool:
-        """Save what was changed into the config file."""
+        """Save what was changed into the config file, or say why there is nothing to do; the key is always taken."""
         files = self.monitor.files
-        changes = self.unsaved()
+        changes = self.unsaved_values()
         if files is None:
             self.monitor.say("there is no file to save to")
         elif not changes:
@@ -309,10 +343,11 @@ class SettingsPage(ListPane[Setting]):
         return True
 
     async def _write(self, changes: dict[tuple[str, str], object]) -> None:
+        """Save the changes; where the file cannot be written, show the lines to paste into it."""
         files = self.monitor.files
         assert files is not None
-        written, text = await files.save_settings(changes)
-        if written:
+        is_written, text = await files.save_settings(changes)
+        if is_written:
             self.monitor.say(text)
         else:
             self._paste = [*text.splitlines(), "", f"{self.view.keymap.first('back')}: back"]
@@ -320,60 +355,73 @@ class SettingsPage(ListPane[Setting]):
         self.monitor.show_keys()
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
-        """Delete goes back to the default."""
+        """Let Delete set the setting under the cursor to its default, unless a command has that key."""
         if key in ("delete", "backspace") and not self.view.keymap.holds(key):
-            self._reset()
+            self._set_default()
             return True
         return False
 
-    def _reset(self) -> None:
+    def _set_default(self) -> None:
+        """Set the setting under the cursor to its default."""
         setting = self.selected
         if setting is not None:
-            self.put(setting, setting.value(_DEFAULTS))
+            self.set_value(setting, setting.value(_DEFAULTS))
 
 
-def _typed(page: SettingsPage, setting: Setting) -> Question:
-    """A number to type."""
+def _first_that_fits(texts: Sequence[str], room: int) -> str:
+    """The first text of at most `room` cells; the last one, cut, where all are longer."""
+    for text in texts:
+        if cells(text) <= room:
+            return text
+    return cut(texts[-1], room)
+
+
+def _typed_question(page: SettingsPage, setting: Setting) -> Question:
+    """A number to type, for a setting that has a `read`."""
     assert setting.read is not None
     read = setting.read
 
     def choose(choice: Choice | None, text: str) -> None:  # noqa: ARG001 - the signature of Question.on_choose
         try:
             value = read(text)
-        except ValueError as wrong:
-            page.monitor.say(f"{setting.name}: {wrong}, such as {setting.show(setting.value(_DEFAULTS) or 500.0)}")
+        except ValueError as error:
+            example = setting.show(setting.value(_DEFAULTS) or _EXAMPLE_MS)
+            page.monitor.say(f"{setting.name}: {error}, such as {example}")
             return
-        page.put(setting, value)
+        page.set_value(setting, value)
 
-    now = setting.text_to_type(setting.value(page.view.config))
     return Question(
-        f"{setting.name}:", on_choose=choose, text=now, replaces_text=True, hint="Enter: use it · Esc: as before"
+        f"{setting.name}:",
+        on_choose=choose,
+        text=setting.text_to_type(setting.value(page.view.config)),
+        replaces_text=True,
+        hint="Enter: use it · Esc: as before",
     )
 
 
-def _listed(page: SettingsPage, setting: Setting) -> Question:
-    """A list to choose from; what the cursor is on is shown at once."""
+def _listed_question(page: SettingsPage, setting: Setting) -> Question:
+    """A list to choose from; the choice under the cursor is in effect at once, and Esc takes it back."""
     before = setting.value(page.view.config)
     first = 0
     if before in setting.choices:
         first = setting.choices.index(before)
 
-    def choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
+    def list_choices(text: str) -> Sequence[Choice]:  # noqa: ARG001 - the signature of Question.choices
         choices = []
         for value in page.with_themes(setting).choices:
             note = "default" if value == setting.value(_DEFAULTS) else ""
             choices.append(Choice(setting.show(value), note, value))
         return choices
 
-    def show(choice: Choice | None) -> None:
-        page.put(setting, before if choice is None else choice.value)
+    def use(choice: Choice | None) -> None:
+        page.set_value(setting, before if choice is None else choice.value)
 
     return Question(
         setting.name,
-        choices,
-        lambda choice, _: show(choice),
-        on_drop=lambda: show(None),
-        on_point=show,
+        choices=list_choices,
+        on_choose=lambda choice, _: use(choice),
+        on_drop=lambda: use(None),
+        on_point=use,
         first_choice=first,
         has_field=False,
         hint="Enter: use it · Esc: as before",
