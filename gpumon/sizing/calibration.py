@@ -151,6 +151,7 @@ class Calibration:
         self._watched: dict[str, _WatchedEngine] = {}
         """Key of an engine -> its state."""
         self._seen: list[SeenReplicas] = []
+        """Replicas of all models and settings, those that are gone included."""
         self._peaks = RecentLoads()
 
     def take(self, snapshot: Snapshot) -> None:
@@ -207,7 +208,7 @@ class Calibration:
     def _take_engine(self, watched: _WatchedEngine, engine: Engine, gpus: list[Gpu], snapshot: Snapshot) -> None:
         """Take in one engine of a tick: what it shows, and its window where that is a new steady one."""
         time_s = snapshot.wall_s - engine.age_s
-        if time_s < watched.end_s - _CLOCK_STEP_S:
+        if time_s < watched.end_s - _CLOCK_STEP_S:  # the clock was set back
             watched.end_s = -math.inf
             watched.noticed_s = -math.inf
         watched.ticks.append(

@@ -107,7 +107,7 @@ class Curve(msgspec.Struct, frozen=True):
     """
 
     base_s: float
-    """Seconds of a step beside what each sequence adds, with all experts read."""
+    """Seconds per output token beside what each sequence adds, with all experts read."""
     slope_s: float
     """Seconds that each running sequence adds."""
     resident_ratio: float = 1.0

@@ -62,8 +62,8 @@ class _WeightedMean:
         return None
 
 
-class _ServedMean:
-    """Means of one model over some moments."""
+class _ModelMeans:
+    """Means of load and latency of one model's engines over some moments."""
 
     def __init__(self) -> None:
         self.in_flight = _WeightedMean()
@@ -77,24 +77,24 @@ class ServedMeans:
 
     def __init__(self) -> None:
         self._last: Mapping[ModelKey, ModelEngines] = {}
-        self._means: dict[ModelKey, _ServedMean] = {}
+        self._means: dict[ModelKey, _ModelMeans] = {}
 
     def take(self, snapshot: Snapshot) -> None:
         """Take one moment in. Latencies are weighted by the requests that ran."""
         self._last = engines_by_model(snapshot)
         for model, engines in self._last.items():
-            means = self._means.setdefault(model, _ServedMean())
+            means = self._means.setdefault(model, _ModelMeans())
             means.in_flight.add(engines.in_flight)
             means.running.add(engines.running)
             means.itl_s.add(engines.itl_s, engines.running or 0.0)
             means.ttft_s.add(engines.ttft_s, engines.running or 0.0)
 
     def by_model(self) -> dict[ModelKey, ModelEngines]:
-        """The models that are served at the last moment."""
-        by_model = {}
+        """Model -> its engines, for the models that are served at the last moment."""
+        engines = {}
         for model, last in self._last.items():
             means = self._means[model]
-            by_model[model] = ModelEngines(
+            engines[model] = ModelEngines(
                 instances=last.instances,
                 gpus=last.gpus,
                 in_flight=means.in_flight.value,
@@ -102,7 +102,7 @@ class ServedMeans:
                 itl_s=means.itl_s.value,
                 ttft_s=means.ttft_s.value,
             )
-        return by_model
+        return engines
 
 
 def engines_by_model(snapshot: Snapshot) -> dict[ModelKey, ModelEngines]:
