@@ -16,7 +16,7 @@ from gpumon.sizing.running import running_instances, runs_text
 from gpumon.sizing.scenario import Workload
 from gpumon.tui.fold import folded
 from gpumon.tui.line import Row, wrap_line
-from gpumon.tui.sizing.effects import SOURCE_WORDS, effective_value
+from gpumon.tui.sizing.effective_values import SOURCE_WORDS, effective_value
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field_of, with_field_names
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
 

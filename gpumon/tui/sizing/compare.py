@@ -13,7 +13,7 @@ from gpumon.sizing.compare import COMPARISON_FIGURES, ComparedFigure, Comparison
 from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row
 from gpumon.tui.sizing.canvas import to_height, to_width
-from gpumon.tui.sizing.effects import SOURCE_WORDS
+from gpumon.tui.sizing.effective_values import SOURCE_WORDS
 from gpumon.tui.sizing.fields import with_field_names
 from gpumon.tui.table import left_out_note
 

@@ -18,7 +18,7 @@ from gpumon.sizing.scenario import Catalogues, Workload
 from gpumon.specs.gpu import GpuSpec
 from gpumon.tui.control import Files, Measured, Playback, Timeline
 from gpumon.tui.screens.questions import Choice, Question
-from gpumon.tui.sizing.effects import ORIGIN_WORDS
+from gpumon.tui.sizing.effective_values import ORIGIN_WORDS
 from gpumon.tui.sizing.fields import SERVER, TARGETS, typed_value
 from gpumon.tui.sizing.state import PanelState
 from gpumon.tui.sizing.versions import Version

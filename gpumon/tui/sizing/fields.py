@@ -32,7 +32,7 @@ Value: TypeAlias = float | str | None
 """A number, a choice, or nothing: the place is left open."""
 R = TypeVar("R", bound=Struct)
 
-GOALS_SECTION: Final = "goals"
+GOALS: Final = "goals"
 SERVER: Final = "server"
 WORKLOAD: Final = "workload"
 """Sections: the kinds of rows. There may be several rows of servers and of workloads."""
@@ -102,7 +102,7 @@ class FieldPlace(NamedTuple):
 
 def row_struct(scenario: Scenario, section: str, number: int) -> Scenario | Server | Workload | None:
     """The struct with the fields of a row of the panel; None where there is no such row any more."""
-    if section == GOALS_SECTION:
+    if section == GOALS:
         return scenario
     rows: Sequence[Server | Workload]
     if section == SERVER:
@@ -125,7 +125,7 @@ def typed_value(scenario: Scenario, place: FieldPlace) -> Value:
 
 def with_value(scenario: Scenario, place: FieldPlace, value: Value) -> Scenario:
     """The scenario with another value in one place."""
-    if place.section == GOALS_SECTION:
+    if place.section == GOALS:
         return replace(scenario, **{place.field.key: value})
     if row_struct(scenario, place.section, place.number) is None:
         return scenario
@@ -142,7 +142,7 @@ def _with_changed(rows: tuple[R, ...], place: FieldPlace, value: Value) -> tuple
 
 def default_of(place: FieldPlace) -> Value:
     """The value that the field of a place has before anybody changes it."""
-    blank = {GOALS_SECTION: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
+    blank = {GOALS: Scenario(), SERVER: Server(""), WORKLOAD: Workload("", 1.0)}[place.section]
     value: Value = getattr(blank, place.field.key)
     return value
 
@@ -217,7 +217,7 @@ WORKLOAD_FIELDS: Final = (
     Field("profile", "profile", "Imported load test to take capacity and latency from.",
           choices=lambda known: ("", *sorted(known.profiles)), optional=True),
 )  # fmt: skip
-FIELDS_BY_SECTION: Final = {GOALS_SECTION: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
+FIELDS_BY_SECTION: Final = {GOALS: GOAL_FIELDS, SERVER: SERVER_FIELDS, WORKLOAD: WORKLOAD_FIELDS}
 SIGNS: Final = {"concurrency": "", "users": "users", "requests_per_s": "req/s"}
 """Kind of a target -> the unit that is shown behind it; requests in flight need no word."""
 TARGETS: Final = {"concurrency": "in flight", "users": "users", "requests_per_s": "requests per s"}

@@ -17,7 +17,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Palette
 from gpumon.tui.sizing.calculation import Here
 from gpumon.tui.sizing.dialogs import Dialogs, SizingScreen
-from gpumon.tui.sizing.effects import ages_of_frozen
+from gpumon.tui.sizing.effective_values import ages_of_frozen
 from gpumon.tui.sizing.fields import SERVER, WORKLOAD
 from gpumon.tui.sizing.layout import PICTURES, PanelPage, panel_page
 from gpumon.tui.sizing.state import PanelState

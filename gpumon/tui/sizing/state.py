@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from gpumon.sizing.scenario import Catalogues, Scenario, Server
 from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.edit import Edit
-from gpumon.tui.sizing.effects import effective_value
+from gpumon.tui.sizing.effective_values import effective_value
 from gpumon.tui.sizing.fields import (
     FIELDS_BY_SECTION,
-    GOALS_SECTION,
+    GOALS,
     SERVER,
     WORKLOAD,
     FieldPlace,
@@ -25,7 +25,7 @@ from gpumon.tui.sizing.fields import (
 from gpumon.tui.sizing.versions import Newest, UndoList, Version
 
 _ROW_FIELDS: Final = {
-    GOALS_SECTION: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
+    GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
     SERVER: ("gpus", "gpu", "price_per_gpu_hour"),
     WORKLOAD: ("target",),
 }
@@ -53,7 +53,7 @@ def stops_of(scenario: Scenario) -> list[Stop]:
     """Rows of the goals, the servers and the workloads; there is a row for a server even where none is given."""
     servers = [Stop(SERVER, number) for number in range(max(1, len(scenario.server)))]
     workloads = [Stop(WORKLOAD, number) for number in range(len(scenario.workload))]
-    return [Stop(GOALS_SECTION, 0), *servers, *workloads]
+    return [Stop(GOALS, 0), *servers, *workloads]
 
 
 class PanelState:
@@ -191,8 +191,8 @@ class PanelState:
         """Put the cursor on a goal for all, until `leave_goal`; returns its place."""
         self.close()
         row_to_return_to = self.row if self._left_row is None else self._left_row
-        self.go_to(self.stops.index(Stop(GOALS_SECTION, 0)))
-        self.cell = _ROW_FIELDS[GOALS_SECTION].index(key)
+        self.go_to(self.stops.index(Stop(GOALS, 0)))
+        self.cell = _ROW_FIELDS[GOALS].index(key)
         self._left_row = row_to_return_to
         return self.place
 
@@ -253,6 +253,7 @@ class PanelState:
     def paste(self, text: str) -> None:
         """Take a pasted text where a number is typed, or begins."""
         if self.edit is None:
+            # A pasted text is no command, so that it may begin with a minus.
             is_number = text[:1] != "" and text[0] in f"{_BEGINS_A_NUMBER}-"
             if not is_number or not self.begin(empty=True):
                 return

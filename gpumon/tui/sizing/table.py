@@ -13,9 +13,9 @@ from gpumon.sizing.answer import Source, WorkloadPlan
 from gpumon.sizing.scenario import Server, Workload
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.sizing.effects import effective_value
+from gpumon.tui.sizing.effective_values import effective_value
 from gpumon.tui.sizing.fields import (
-    GOALS_SECTION,
+    GOALS,
     SERVER,
     SIGNS,
     TARGETS,
@@ -231,7 +231,7 @@ def _goals_and_servers(scene: Scene) -> list[PanelLine]:
     """The row of the goals, then one for each type of server."""
     lines: list[PanelLine] = []
     for number, stop in enumerate(scene.state.stops):
-        if stop.section == GOALS_SECTION:
+        if stop.section == GOALS:
             lines.append(PanelLine(number, _goals_row(scene, stop)))
         elif stop.section == SERVER:
             lines.append(PanelLine(number, _server_row(scene, stop)))
@@ -437,7 +437,7 @@ def _opened_name(scene: Scene, stop: Stop) -> str:
     row = row_struct(scene.state.scenario, stop.section, stop.number)
     if isinstance(row, Workload):
         return _short_name(row)
-    if stop.section == GOALS_SECTION:
+    if stop.section == GOALS:
         return "goals and planning"
     if stop.number:
         return f"server {stop.number + 1}"

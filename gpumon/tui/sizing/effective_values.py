@@ -14,7 +14,7 @@ from gpumon.sizing.profile import Observed, Origin
 from gpumon.sizing.scenario import Scenario, Server, Workload
 from gpumon.tui.sizing.calculation import Calculation
 from gpumon.tui.sizing.fields import (
-    GOALS_SECTION,
+    GOALS,
     SERVER,
     WORKLOAD,
     FieldPlace,
@@ -41,7 +41,7 @@ SOURCE_WORDS: Final = {
 _FILLED_IN: Final = {
     WORKLOAD: ("target",),
     SERVER: ("gpu", "gpus"),
-    GOALS_SECTION: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
+    GOALS: ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms"),
 }
 """Section -> its fields that are filled in from what runs, and from the settings, when the panel is opened."""
 _INSTANCE_FIELDS: Final = {
@@ -74,7 +74,7 @@ def effective_value(place: FieldPlace, version: Version, calculation: Calculatio
     value = typed_value(version.scenario, place)
     if value not in (None, ""):
         return EffectiveValue(value, _origin(place, version, calculation, value))
-    if place.section == GOALS_SECTION:
+    if place.section == GOALS:
         return _no_value("no goal" if place.field.key.endswith("_p95_ms") else "not asked")
     if place.section == SERVER:
         return _server_value(place, version.scenario, calculation)
