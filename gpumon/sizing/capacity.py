@@ -209,10 +209,10 @@ def _fitting_at_p95(instance: Instance, pool_tokens: float, tokens_per_context_t
     `tokens_per_context_token`: tokens of the pool that a token of context takes. Each rank holds its own requests, so
     that fewer of them level each other out.
     """
-    if instance.held is None:
+    if instance.tokens_in_flight is None:
         return math.inf
     context_tokens = KV_SHARE * pool_tokens / tokens_per_context_token
-    return instance.dp * instance.held.running_in(context_tokens / instance.dp)
+    return instance.dp * instance.tokens_in_flight.running_in(context_tokens / instance.dp)
 
 
 def _request_tokens(instance: Instance, context_tokens: float) -> float:

@@ -20,10 +20,10 @@ from gpumon.sizing.roofline import InstanceSetting
 ONE_LOAD_ENGINE: Final = "vllm"
 """Engine whose formula, scaled to one measured load, gave the capacity at the others within a factor of two in 93 % of
 its sweeps; of TensorRT-LLM and SGLang in about half of them."""
-REPEATED: Final = 0.15
+_REPEATED_ERROR: Final = 0.15
 """Share by which repeated measurements of one server differ: no band of a fit is narrower."""
-_WIDEST: Final = 0.9
-"""A band is no wider on its low side: a latency is above 0."""
+_LARGEST_LOW: Final = 0.9
+"""Share below the line that a band reaches at most: a latency is above 0."""
 _ENGINES: Final = (("sglang", "sglang"), ("tensorrt", "trtllm"), ("trtllm", "trtllm"), ("vllm", "vllm"))
 """Part of a tool's name -> the engine, as `measured_errors` names it."""
 
@@ -50,15 +50,18 @@ def engine_of(tool: str) -> str:
     return ""
 
 
-def typed(line: TtftLine) -> FirstToken:
+def typed_first_token(line: TtftLine) -> FirstToken:
     """TTFT from a rate of prompt tokens that the user typed."""
     return FirstToken(line, NO_BAND, decides=True, basis="typed prompt tokens/s")
 
 
-def estimated(
+def estimated_first_token(
     line: TtftLine | None, setting: InstanceSetting | None, engine: str, basis: str = "estimate"
 ) -> FirstToken:
-    """TTFT from a formula, or moved from another server: it decides nothing."""
+    """TTFT from a formula, or moved from another server: it decides nothing.
+
+    Its errors are larger for an engine that is not known (`engine` is empty).
+    """
     if line is None:
         return FirstToken()
     if setting is None:
@@ -67,7 +70,7 @@ def estimated(
     return FirstToken(line, band_of(figure, setting.tp, bool(setting.llm.experts)), basis=basis)
 
 
-def measured(
+def measured_first_token(
     formula: TtftLine | None, points: Sequence[Point], setting: InstanceSetting | None, engine: str
 ) -> FirstToken:
     """TTFT of an instance that is what was seen: a fit from three loads on, else the formula scaled to the points."""
@@ -76,26 +79,25 @@ def measured(
         return FirstToken()
     loads = loads_below_knee(points)
     if span_a_line(loads):
-        return FirstToken(
-            line, _scatter(line, points_below_knee(points)), decides=True, basis=f"fit of {len(loads)} loads"
-        )
+        band = _scatter(line, points_below_knee(points))
+        return FirstToken(line, band, decides=True, basis=f"fit of {len(loads)} loads")
     if not loads:
-        return estimated(line, setting, engine)
-    several = "one load"
+        return estimated_first_token(line, setting, engine)
+    loads_text = "one load"
     if len(loads) > 1:
-        several = f"{len(loads)} loads"
-    moe = setting is not None and bool(setting.llm.experts)
+        loads_text = f"{len(loads)} loads"
+    is_moe = setting is not None and bool(setting.llm.experts)
     if engine == ONE_LOAD_ENGINE and formula is not None:
-        band = band_of("ttft one load", 1, moe)
-        return FirstToken(line, band, decides=True, basis=f"formula scaled to {several}")
-    return estimated(line, setting, engine, f"formula scaled to {several}")
+        band = band_of("ttft one load", 1, is_moe)
+        return FirstToken(line, band, decides=True, basis=f"formula scaled to {loads_text}")
+    return estimated_first_token(line, setting, engine, f"formula scaled to {loads_text}")
 
 
 def _scatter(line: TtftLine, points: Sequence[Point]) -> Band:
-    """How far the points of a fit lie off it, at least what repeated measurements differ by."""
+    """Band of a fit: twice the median error of its points, at least what repeated measurements differ by."""
     errors = []
     for point in points:
         if point.ttft_s:
             errors.append(abs(point.ttft_s / line.ttft_s(point.running) - 1.0))
-    width = max(REPEATED, 2.0 * median(errors))
-    return Band(-min(width, _WIDEST), width, 0)
+    width = max(_REPEATED_ERROR, 2.0 * median(errors))
+    return Band(-min(width, _LARGEST_LOW), width, rows=0)

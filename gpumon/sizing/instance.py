@@ -47,7 +47,7 @@ class Instance(NamedTuple):
     prompt_tokens: float | None = None
     answer_tokens: float | None = None
     hit_ratio: float = 0.0
-    held: TokensInFlight | None = None
+    tokens_in_flight: TokensInFlight | None = None
     """Distribution of the tokens that a request in flight holds; None where that of the lengths is not known."""
     speculation: Speculation = NO_SPECULATION
     alike: bool = False

@@ -9,7 +9,13 @@ from typing import Final, NamedTuple, TypeVar
 
 from gpumon.sizing.accuracy import NO_BAND, Band, band_of, unmeasured_reason
 from gpumon.sizing.answer import Source
-from gpumon.sizing.first_token import FirstToken, engine_of, estimated, measured, typed
+from gpumon.sizing.first_token import (
+    FirstToken,
+    engine_of,
+    estimated_first_token,
+    measured_first_token,
+    typed_first_token,
+)
 from gpumon.sizing.fit import Fitted, LatencySample, calibrated_ttft, fit, points_below_knee, tail_of
 from gpumon.sizing.instance import Instance, engine_to_size
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Tail, TtftLine
@@ -272,17 +278,17 @@ def _first_token_of(bare: Instance, fitted_line: TtftLine | None, formula: TtftL
     engine = engine_to_size(bare.workload, seen)
     typed_tokens_per_s = bare.workload.prefill_tokens_per_s
     if typed_tokens_per_s is not None and bare.prompt_tokens is not None:
-        return _typed_first_token(bare, bare.prompt_tokens, typed_tokens_per_s, engine)
+        return _first_token_by_typed_rate(bare, bare.prompt_tokens, typed_tokens_per_s, engine)
     line = _ttft_formula(engine, bare.setting)
     if seen is None:
-        return estimated(line, bare.setting, engine)
+        return estimated_first_token(line, bare.setting, engine)
     if _is_measured_here(bare, seen, engine) and (bare.same_mix or formula is None):
-        return measured(line, seen.points, bare.setting, engine)
+        return measured_first_token(line, seen.points, bare.setting, engine)
     if line is None or formula is None or fitted_line is None:
-        return estimated(line, bare.setting, engine)
+        return estimated_first_token(line, bare.setting, engine)
     usual = _usual_running(seen)
     moved = fitted_line.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
-    return _rescaled_first_token(bare, moved, measured(formula, seen.points, bare.setting, engine), engine)
+    return _rescaled_first_token(bare, moved, measured_first_token(formula, seen.points, bare.setting, engine), engine)
 
 
 def _rescaled_first_token(bare: Instance, moved: TtftLine, own: FirstToken, engine: str) -> FirstToken:
@@ -291,19 +297,19 @@ def _rescaled_first_token(bare: Instance, moved: TtftLine, own: FirstToken, engi
     It decides about a goal if the lengths alone differ.
     """
     if not bare.alike or not own.decides or bare.setting is None:
-        return estimated(moved, bare.setting, engine, "re-scaled from what was measured elsewhere")
+        return estimated_first_token(moved, bare.setting, engine, "re-scaled from what was measured elsewhere")
     band = own.band.union(band_of("mix", 1, bool(bare.setting.llm.experts)))
     return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
 
 
-def _typed_first_token(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
+def _first_token_by_typed_rate(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
     """TTFT by a typed prefill rate in tokens/s of one stage: a prompt passes the stages one after the other."""
     new_tokens = prompt_tokens * (1.0 - bare.hit_ratio)
     fixed_s = 0.0
     if bare.setting is not None:
         fixed_s = layers_s(bare.setting)
     prompt = Prompt(new_tokens, alone_s=new_tokens / rate * bare.pp, layers_s=fixed_s)
-    return typed(ttft_line_of(prompt, engine))
+    return typed_first_token(ttft_line_of(prompt, engine))
 
 
 def _is_measured_here(bare: Instance, seen: Observed, engine: str) -> bool:

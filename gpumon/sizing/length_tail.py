@@ -20,7 +20,7 @@ MOST_TOKENS: Final = 1e9
 
 
 class LengthShare(msgspec.Struct, frozen=True):
-    """One step of a cumulative histogram: so many of the requests are at most so long."""
+    """One step of a cumulative histogram: this share of the requests is at most so long."""
 
     tokens: float
     share: float
@@ -78,15 +78,16 @@ def moments_of(steps: Sequence[LengthShare]) -> Moments:
     square = 0.0
     cube = 0.0
     low = 0.0
-    before = 0.0
+    share_below = 0.0
     for step in steps:
         high = step.tokens
-        part = step.share - before
-        mean += part * (low + high) / 2.0
-        square += part * (low * low + low * high + high * high) / 3.0
-        cube += part * (low + high) * (low * low + high * high) / 4.0
+        share = step.share - share_below
+        # Means of x, x^2 and x^3 for x even between low and high.
+        mean += share * (low + high) / 2.0
+        square += share * (low * low + low * high + high * high) / 3.0
+        cube += share * (low + high) * (low * low + high * high) / 4.0
         low = high
-        before = step.share
+        share_below = step.share
     return Moments(mean, square, cube)
 
 
@@ -101,13 +102,13 @@ class TokensInFlight(NamedTuple):
         return running * self.mean + Z95 * math.sqrt(running * self.variance)
 
     def running_in(self, tokens: float) -> float:
-        """Most requests whose p95 is within `tokens`: the root of mean*b + z*sqrt(variance*b) = tokens."""
+        """Most requests whose p95 is within `tokens`: the root b of mean*b + z*sqrt(variance*b) = tokens."""
         spread = Z95 * math.sqrt(self.variance)
         root = (math.sqrt(spread * spread + 4.0 * self.mean * tokens) - spread) / (2.0 * self.mean)
         return root * root
 
 
-def held_by(prompt: Moments, answer: Moments) -> TokensInFlight:
+def tokens_by_moments(prompt: Moments, answer: Moments) -> TokensInFlight:
     """Tokens that a request in flight holds: its prompt, and the part of its answer that there is by now.
 
     A moment falls into an answer of A tokens with a weight of A, and anywhere in it: it has E[A^2] / (2 E[A]) tokens by
@@ -120,10 +121,13 @@ def held_by(prompt: Moments, answer: Moments) -> TokensInFlight:
     return TokensInFlight(prompt.mean + generated, max(0.0, variance))
 
 
-def held_of(lengths: Lengths, prompt_tokens: float, answer_tokens: float) -> TokensInFlight | None:
-    """Tokens that a request in flight holds, by histograms whose shapes get these means; None without a histogram."""
+def tokens_in_flight_of(lengths: Lengths, prompt_tokens: float, answer_tokens: float) -> TokensInFlight | None:
+    """Tokens that a request in flight holds, by histograms whose shapes get these means; None without a histogram.
+
+    Where only one of the two lengths has a histogram, the other is taken to be the same for all requests.
+    """
     if not lengths.prompt and not lengths.answer:
         return None
     prompt = moments_of(lengths.prompt).scaled(prompt_tokens)
     answer = moments_of(lengths.answer).scaled(answer_tokens)
-    return held_by(prompt, answer)
+    return tokens_by_moments(prompt, answer)

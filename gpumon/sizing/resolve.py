@@ -10,7 +10,7 @@ from gpumon.sizing import memory
 from gpumon.sizing.answer import Source
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.instance_latency import with_latencies
-from gpumon.sizing.length_tail import TokensInFlight, held_of
+from gpumon.sizing.length_tail import TokensInFlight, tokens_in_flight_of
 from gpumon.sizing.measured_instance import MeasuredInstance, has_hardware, speculation_of
 from gpumon.sizing.parallelism import parallelism_of
 from gpumon.sizing.profile import Observed
@@ -113,7 +113,7 @@ def _without_latencies(
         prompt_tokens=prompt,
         answer_tokens=answer,
         hit_ratio=hits,
-        held=_tokens_in_flight(workload, seen, prompt, answer),
+        tokens_in_flight=_tokens_in_flight(workload, seen, prompt, answer),
         speculation=workload.speculative or speculation_of(seen),
         source=source,
     )
@@ -192,4 +192,4 @@ def _tokens_in_flight(
         lengths = seen.lengths
     if not lengths or not prompt or not answer:
         return None
-    return held_of(lengths, prompt, answer)
+    return tokens_in_flight_of(lengths, prompt, answer)

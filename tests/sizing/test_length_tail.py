@@ -12,10 +12,10 @@ from gpumon.sizing.length_tail import (
     LengthShare,
     Moments,
     TokensInFlight,
-    held_by,
-    held_of,
     moments_of,
     problem_of,
+    tokens_by_moments,
+    tokens_in_flight_of,
 )
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Scenario, Server, Workload
@@ -37,7 +37,7 @@ def test_moments_by_hand() -> None:
 
 def test_requests_of_one_length_hold_their_prompt_and_half_of_their_answer() -> None:
     """The age of an answer is even between 0 and its length, whose variance is A^2 / 12."""
-    held = held_by(Moments.fixed(1000.0), Moments.fixed(600.0))
+    held = tokens_by_moments(Moments.fixed(1000.0), Moments.fixed(600.0))
     assert held.mean == pytest.approx(1300.0)
     assert held.variance == pytest.approx(600.0**2 / 12.0)
     assert held.p95(100.0) == pytest.approx(130_000.0 + 1.645 * 10.0 * 600.0 / math.sqrt(12.0))
@@ -58,7 +58,7 @@ def test_p95_is_what_requests_drawn_one_by_one_hold() -> None:
         count = len(values)
         return Moments(sum(values) / count, sum(x**2 for x in values) / count, sum(x**3 for x in values) / count)
 
-    held = held_by(moments(prompts), moments(answers))
+    held = tokens_by_moments(moments(prompts), moments(answers))
     sums = []
     for _ in range(1500):
         picked = draw.choices(answers, answers, k=80)
@@ -69,10 +69,10 @@ def test_p95_is_what_requests_drawn_one_by_one_hold() -> None:
 
 def test_a_histogram_gets_the_mean_that_is_known() -> None:
     """Buckets are coarse, the mean of the requests is exact."""
-    held = held_of(Lengths(prompt=SHORT_AND_LONG), 3000.0, 100.0)
+    held = tokens_in_flight_of(Lengths(prompt=SHORT_AND_LONG), 3000.0, 100.0)
     assert held is not None
     assert held.mean == pytest.approx(3050.0)
-    assert held_of(Lengths(), 3000.0, 100.0) is None
+    assert tokens_in_flight_of(Lengths(), 3000.0, 100.0) is None
 
 
 @each_row(
@@ -105,7 +105,7 @@ def test_a_tail_takes_room_and_lengths_without_one_do_not() -> None:
     assert capacity(Lengths(prompt=alike)) == mean
     tail = capacity(Lengths(prompt=SHORT_AND_LONG, answer=SHORT_AND_LONG))
     assert tail < 0.8 * mean
-    held = held_of(Lengths(prompt=SHORT_AND_LONG, answer=SHORT_AND_LONG), 2000.0, 400.0)
+    held = tokens_in_flight_of(Lengths(prompt=SHORT_AND_LONG, answer=SHORT_AND_LONG), 2000.0, 400.0)
     assert held is not None
     assert held.p95(tail) == pytest.approx(2400.0 * mean)
 
