@@ -16,7 +16,7 @@ options = add_monitor
 def run(chosen: argparse.Namespace) -> int:
     """Check everything, and print; the exit code is 1 where something fails."""
     loaded, run_options = settings(chosen)
-    from gpumon.outputs.doctor import failed, report
+    from gpumon.outputs.doctor import any_failed, report
     from gpumon.sources.diagnosis import diagnose
 
     checks = asyncio.run(diagnose(loaded.config, run_options))
@@ -25,6 +25,6 @@ def run(chosen: argparse.Namespace) -> int:
 
         checks += webhook_checks(loaded.config.webhook)
     write(report(checks, colour=colour(), width=width()))
-    if failed(checks):
+    if any_failed(checks):
         return EXIT_FAILED
     return EXIT_OK

@@ -45,6 +45,6 @@ def run(chosen: argparse.Namespace) -> int:
         if chosen.form == "jsonl":
             write(encode(snapshot).decode() + "\n")
         else:
-            write(export.rows(snapshot))
+            write(export.csv_rows(snapshot))
     tell_damage(recording)
     return EXIT_OK

@@ -36,6 +36,7 @@ _MOST_LABELS: Final = 30
 _EARLY_S: Final = 0.01
 """Seconds that rounding may put a look before its time."""
 _LABEL_NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")
+"""The name of a label."""
 
 
 class ReportWork(NamedTuple):

@@ -41,6 +41,7 @@ _MOST_MODELS: Final = 500
 _MOST_NAMED: Final = 5
 """Models that a warning names."""
 MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
+"""How models are given."""
 ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine, or gpus_per_engine in [prometheus])"
 
 

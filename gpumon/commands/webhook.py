@@ -50,12 +50,12 @@ def run(chosen: argparse.Namespace) -> int:
 
 def _print_state(webhooks: tuple[Webhook, ...], name: str) -> int:
     """Print the checks of one webhook, or of all (no name); returns the exit code."""
-    from gpumon.outputs.doctor import failed, report
+    from gpumon.outputs.doctor import any_failed, report
     from gpumon.push.checks import webhook_checks
 
     shown = [check for check in webhook_checks(webhooks) if name in ("", check.name)]
     write(report(shown, colour=colour(), width=width()))
-    if failed(shown):
+    if any_failed(shown):
         return EXIT_FAILED
     return EXIT_OK
 

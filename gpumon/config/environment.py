@@ -42,6 +42,7 @@ _BOOLEAN_WORDS: Final = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
 }
+"""Word -> what it says."""
 
 
 def from_environment(environ: Mapping[str, str]) -> Iterator[Override]:

@@ -26,16 +26,20 @@ _COUNTERS: Final = (
     *(q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PROMPT_TOKENS, q.STEPS, q.REQUESTS, q.FAILURES),
     *(q.PREEMPTIONS, q.INFERENCES, q.TRAINED_TOKENS, q.SAMPLES),
 )
+"""Quantities that are read from counters."""
 _GAUGES: Final = (
     *(q.RUNNING, q.WAITING, q.KV_USAGE, q.POOL_TOKENS, q.USED_TOKENS, q.MOST_RUNNING, q.DECODE_RATE, q.PREFILL_RATE),
     *(q.TRAINED_RATE, q.SAMPLE_RATE),
 )
+"""Quantities that are read from gauges."""
 _HISTOGRAMS: Final = (q.TTFT, q.ITL, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
+"""Quantities that are read from histograms."""
 _QUANTITIES_BY_TYPE: Final = {
     MetricType.COUNTER: _COUNTERS,
     MetricType.GAUGE: _GAUGES,
     MetricType.HISTOGRAM: _HISTOGRAMS,
 }
+"""Type of a metric -> quantities that may be read from it."""
 FEED_QUANTITIES: Final[Mapping[str, MetricType]] = {
     **dict.fromkeys(_COUNTERS, MetricType.COUNTER),
     **dict.fromkeys(_GAUGES, MetricType.GAUGE),

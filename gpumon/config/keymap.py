@@ -141,6 +141,7 @@ _SCOPES: Final = {command.id: command.scope for command in COMMANDS if command.s
 _KEY: Final = re.compile(
     rf"(?P<modifiers>((ctrl|alt|shift)\+)*)(?:(?P<named>{'|'.join(KEY_NAMES)}|f[1-9]|f1[0-9]|f2[0-4])|(?P<character>.))"
 )
+"""A key as the config names it."""
 _SENT_AS: Final = {"ctrl+h": "backspace", "ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape"}
 """Keys that most terminals cannot tell from another."""
 

@@ -10,15 +10,18 @@ import tomli
 
 from gpumon.config.errors import KeyPath
 
-_NAME: Final = r"""(?:[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
-_HEADER: Final = re.compile(rf"\s*(\[\[?)\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*\]\]?\s*(?:#.*)?")
-_KEY: Final = re.compile(rf"\s*({_NAME}(?:\s*\.\s*{_NAME})*)\s*=")
+_NAME_PATTERN: Final = r"""(?:[\w-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
+"""One part of a key, bare or in quotes."""
+_HEADER_PATTERN: Final = re.compile(rf"\s*(\[\[?)\s*({_NAME_PATTERN}(?:\s*\.\s*{_NAME_PATTERN})*)\s*\]\]?\s*(?:#.*)?")
+"""A whole line with a header: its brackets and its key."""
+_KEY_PATTERN: Final = re.compile(rf"\s*({_NAME_PATTERN}(?:\s*\.\s*{_NAME_PATTERN})*)\s*=")
+"""The begin of a line with a setting: its key."""
 
 
 def lines_of_settings(text: str) -> dict[KeyPath, int]:
     """The line (from 1) of every header and of every setting that begins a line of a TOML text that parses."""
     lines: dict[KeyPath, int] = {}
-    for line, path in _places(text):
+    for line, path in _line_and_path_of_each(text):
         for length in range(1, len(path) + 1):
             lines.setdefault(path[:length], line)
     return lines
@@ -37,22 +40,22 @@ def last_line_of(text: str, table: str) -> int:
     inside = False
     end = 0
     for number, line in enumerate(text.split("\n"), start=1):
-        header = _HEADER.fullmatch(line.rstrip("\r"))
+        header = _HEADER_PATTERN.fullmatch(line.rstrip("\r"))
         if header:
-            inside = header[1] == "[" and _names(header[2]) == (table,)
+            inside = header[1] == "[" and _names_of_key(header[2]) == (table,)
         if inside and line.strip() and not line.lstrip().startswith("#"):
             end = number
     return end
 
 
-def _places(text: str) -> Iterator[tuple[int, KeyPath]]:
+def _line_and_path_of_each(text: str) -> Iterator[tuple[int, KeyPath]]:
     """Line (from 1) and path of every header and of every setting that begins a line."""
     table: KeyPath = ()
     counts: dict[KeyPath, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
-        header = _HEADER.fullmatch(line.rstrip("\r"))
+        header = _HEADER_PATTERN.fullmatch(line.rstrip("\r"))
         if header:
-            names = _names(header[2])
+            names = _names_of_key(header[2])
             if header[1] == "[[":
                 counts[names] = counts.get(names, -1) + 1
             table = ()
@@ -62,14 +65,14 @@ def _places(text: str) -> Iterator[tuple[int, KeyPath]]:
                 if entry is not None:
                     table = (*table, entry)
             yield number, table
-        elif key := _KEY.match(line):
-            yield number, (*table, *_names(key[1]))
+        elif key := _KEY_PATTERN.match(line):
+            yield number, (*table, *_names_of_key(key[1]))
 
 
-def _names(dotted: str) -> tuple[str, ...]:
+def _names_of_key(dotted: str) -> tuple[str, ...]:
     """The parts of a TOML key: `a."b.c"` is `a` and `b.c`."""
     names = []
-    for name in re.findall(_NAME, dotted):
+    for name in re.findall(_NAME_PATTERN, dotted):
         if name[0] in "\"'":
             names.append(tomli.loads(f"x = {name}")["x"])
         else:

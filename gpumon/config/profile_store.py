@@ -31,7 +31,9 @@ _LONGEST_NAME: Final = 80
 _MOST_NAMED: Final = 8
 """Names in one error."""
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
+"""A name of a profile."""
 _ALLOWED: Final = f"letters, digits, . _ + -, beginning with a letter or digit, at most {_LONGEST_NAME}"
+"""The same in words."""
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -31,6 +31,7 @@ from gpumon.specs.dimensions import used_parameters
 SECRET_NAMES: Final = frozenset(
     ("api_key", "apikey", "key", "token", "api_token", "access_token", "auth_token", "bearer", "password", "secret")
 )
+"""Keys that somebody may put a secret under."""
 SECRET_ADVICE: Final = (
     "a secret must not stand in this file: name an environment variable with api_key_env, or a file with api_key_file"
 )

@@ -9,14 +9,21 @@ from typing import Final
 import msgspec
 
 GRAMMAR: Final = 'write name, or name{label="value",label!="value"}'
+"""How a selector is written."""
 _NAME: Final = re.compile(r"[ \t]*([a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*")
+"""The name of a metric."""
 _CONDITION: Final = re.compile(
     r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*(!=|=~|!~|=)[ \t]*"((?:[^"\\\n]|\\[\\n"])*)"[ \t]*(?:,|(?=\}))'
 )
+"""A condition on a label, with its comma."""
 _END: Final = re.compile(r"[ \t]*\}[ \t]*")
+"""The end of the conditions."""
 _ESCAPED: Final = {"\\\\": "\\", "\\n": "\n", '\\"': '"'}
+"""Escaped characters -> what they stand for."""
 _QUOTED: Final = r"""(?:"(?:[^"\\\n]|\\[^\n])*"|'(?:[^'\\\n]|\\[^\n])*'|`[^`\n]*`)"""
+"""A string as PromQL quotes it."""
 _MATCHER: Final = re.compile(rf"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(?:=~|!~|!=|=)\s*{_QUOTED}\s*(?:,|\Z)")
+"""A matcher of PromQL, with its comma."""
 
 
 class Matcher(msgspec.Struct, frozen=True):

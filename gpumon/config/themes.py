@@ -20,7 +20,9 @@ from gpumon.config.validate import validated
 from gpumon.readings.text import clean
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""A name of a theme."""
 _EIGHT: Final = ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white")
+"""Colours that every terminal has."""
 COLOUR_NAMES: Final = ("default", *_EIGHT, *(f"bright_{name}" for name in _EIGHT))
 """The terminal's own colours; `default` is that of its plain text or ground."""
 
@@ -68,6 +70,7 @@ _ColourText = Annotated[str, pattern_rule(rf"#[0-9A-Fa-f]{{6}}|{'|'.join(COLOUR_
 _ThemeFile = msgspec.defstruct(
     "_ThemeFile", [("base", str, ""), *((key, _ColourText, "") for key in THEME_KEYS)], frozen=True
 )
+"""A file of a theme."""
 _THEME_RULES: Final = Rulebook(_ThemeFile, fields={}, tables={}, unique={}, open_tables={}, text_problem=lambda _: "")
 
 

@@ -6,7 +6,9 @@ import re
 from urllib.parse import urlsplit
 
 _PORTS = {"http": 80, "https": 443}
+"""Scheme -> its port."""
 _NOT_A_PORT = re.compile(r"(://[^/:\[]+:)(?!\d+(?:/|$))[^/]+")
+"""Text behind the host of a URL that stands in the place of a port, and is none."""
 
 
 def with_scheme(url: str) -> str:

@@ -366,3 +366,4 @@ _DESCRIPTIONS: dict[type, Callable[[Any], str]] = {
     inspect.VarTupleType: lambda info: f"a list, each {_describe(info.item_type)}",
     inspect.UnionType: _union_text,
 }
+"""Kind of a type -> what says in words which values it has."""

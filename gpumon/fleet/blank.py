@@ -39,6 +39,7 @@ def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> S
 
 
 def _blank_gpu(gpu: Gpu, why: Missing, older_s: float) -> Gpu:
+    """The GPU without figures."""
     return msgspec.structs.replace(
         gpu,
         state=GpuState.STALE,
@@ -50,6 +51,7 @@ def _blank_gpu(gpu: Gpu, why: Missing, older_s: float) -> Gpu:
 
 
 def _blank_engine(engine: Engine, why: Missing, older_s: float) -> Engine:
+    """The engine without figures."""
     fields = {
         "age_s": engine.age_s + older_s,
         "window": None,

@@ -13,7 +13,9 @@ from gpumon.fleet.snapshot import FleetSnapshot, HostShown, HostState
 from gpumon.readings.snapshot import Engine, Gpu, Process
 
 NAMESPACE: Final = "namespace"
+"""Label with the namespace of a pod."""
 USER: Final = "user"
+"""Label with the user of a process."""
 OF_SCRAPED_PODS: Final = frozenset({NAMESPACE, "pod"})
 """Labels of the scraped pod that a Prometheus gives every target. On a host's label they tell no owner: all its targets
 may have the namespace of its monitoring."""

@@ -11,7 +11,7 @@ from gpumon.fleet.owners import OF_SCRAPED_PODS, owners_on
 from gpumon.fleet.row import FleetRow
 from gpumon.fleet.snapshot import FleetSnapshot, HostShown
 from gpumon.readings.snapshot import Engine, Gpu, Level, Verdict
-from gpumon.triage.render import BRIEF, LIMIT_NAMES, NARROW
+from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, NARROW_NAMES
 
 _MOST_CHARACTERS: Final = 500
 """Longest selection, in characters."""
@@ -183,6 +183,7 @@ def _label_values(
 
 
 def _texts_of_host(host: HostShown, asked_labels: Iterable[str]) -> _Texts:
+    """The texts of a host that a selection compares."""
     snapshot = host.snapshot
     return _Texts(
         _label_values(host.labels, (host,), asked_labels),
@@ -197,6 +198,7 @@ def _texts_of_host(host: HostShown, asked_labels: Iterable[str]) -> _Texts:
 
 
 def _texts_of_row(row: FleetRow, asked_labels: Iterable[str]) -> _Texts:
+    """The texts of a row that a selection compares."""
     parts = row.parts
     return _Texts(
         _label_values(row.labels, parts.hosts, asked_labels),
@@ -247,7 +249,7 @@ def _verdict_names(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
             troubled.append(verdict.code)
     names = []
     for limit in dict.fromkeys(troubled or well):
-        names += [limit.value, LIMIT_NAMES[limit], NARROW[limit], BRIEF[limit]]
+        names += [limit.value, LIMIT_NAMES[limit], NARROW_NAMES[limit], BRIEF_NAMES[limit]]
     return _lower(names)
 
 

@@ -54,6 +54,7 @@ CREATE TABLE pieces (
 );
 CREATE INDEX pieces_by_time ON pieces (kind, run, first_s, last_s);
 """
+"""Statements that make the tables of an empty file."""
 
 
 class PieceKind(IntEnum):

@@ -25,6 +25,7 @@ MOST_BEHIND_S: Final = 0.5
 _GAP_S: Final = 10.0
 """Seconds: a time without frames that is longer than this, and than `_GAP_INTERVALS`, is passed over."""
 _GAP_INTERVALS: Final = 3.0
+"""Intervals without a moment from which on there is a gap."""
 _MINUTE_S: Final = 60.0
 """Seconds of frames that are read at a time: blocks of a recording end with the minutes of the clock."""
 

@@ -41,8 +41,10 @@ from gpumon.readings.verdict import Kind
 from gpumon.triage.render import LEVEL_WORDS, LIMIT_NAMES, verdict_text
 
 BACKWARDS: Final = "FROM is later than TO: what is called before is the later span"
-_Key = tuple[Kind, str]
+_ThingKey = tuple[Kind, str]
 """Kind and key of a thing."""
+_KIND_NAMES: Final = {Kind.HOST: "host", Kind.ENGINE: "engine", Kind.GPU: "GPU"}
+"""Names of the kinds of things, in the order in which unchanged ones are counted."""
 _LABEL_CELLS: Final = 10
 """Cells of the labels in front of facts."""
 _NOTE_LABEL_CELLS: Final = 8
@@ -55,6 +57,7 @@ _NOISE_NOTE: Final = (
     "A difference is a change if it is larger than the noise (the spread of the means of six parts of a span, averaged "
     "over both) and than 3%. `?`: the noise is not known."
 )
+"""Line below the figures."""
 
 
 def encode(answer: BeforeAfter) -> bytes:
@@ -75,10 +78,10 @@ def report(answer: BeforeAfter, width: int = 100, *, only_changed: bool = False)
     With `only_changed` hosts and engines without a change are counted, not printed; GPUs always are.
     """
     width = max(60, width)
-    lines = [f"before  {span_text(answer.before)}", f"after   {span_text(answer.after)}{_simulated(answer)}"]
+    lines = [f"before  {span_text(answer.before)}", f"after   {span_text(answer.after)}{_simulated_mark(answer)}"]
     if answer.after.begin < answer.before.begin:
         lines += list(labelled("note", BACKWARDS, width, indent="", room=_NOTE_LABEL_CELLS))
-    unchanged = _unchanged(answer, _counted_kinds(only_changed))
+    unchanged = _unchanged_things(answer, _counted_kinds(only_changed))
     for thing in answer.things:
         if thing.kind is not Kind.GPU and (thing.kind, thing.key) not in unchanged:
             lines += ["", *_thing_lines(thing, width)]
@@ -94,17 +97,17 @@ def report(answer: BeforeAfter, width: int = 100, *, only_changed: bool = False)
 
 def markdown(answer: BeforeAfter, *, only_changed: bool = False) -> str:
     """Both spans as tables to paste into a ticket; `only_changed` as in `report`."""
-    lines = [f"## {md.safe(span_text(answer.before))} | {md.safe(span_text(answer.after))}{_simulated(answer)}"]
+    lines = [f"## {md.safe(span_text(answer.before))} | {md.safe(span_text(answer.after))}{_simulated_mark(answer)}"]
     if answer.after.begin < answer.before.begin:
         lines += ["", f"Note: {BACKWARDS}"]
-    unchanged = _unchanged(answer, _counted_kinds(only_changed))
+    unchanged = _unchanged_things(answer, _counted_kinds(only_changed))
     for thing in answer.things:
         if (thing.kind, thing.key) not in unchanged:
             lines += _markdown_of(thing)
     for line in _count_lines(unchanged):
         lines += ["", line]
     if answer.verdicts:
-        lines += ["", *md.markdown_table(columns_of(answer.verdicts, _VERDICT))]
+        lines += ["", *md.markdown_table(columns_of(answer.verdicts, _VERDICT_COLUMNS))]
     return "\n".join(lines) + "\n"
 
 
@@ -120,11 +123,11 @@ def _markdown_of(thing: ThingChange) -> list[str]:
     if effect and thing.kind is not Kind.GPU:
         lines += ["", f"Effect: {md.safe(effect)}"]
     if figures:
-        lines += ["", *md.markdown_table(columns_of(figures, _FIGURE))]
+        lines += ["", *md.markdown_table(columns_of(figures, _FIGURE_COLUMNS))]
     return lines
 
 
-def _simulated(answer: BeforeAfter) -> str:
+def _simulated_mark(answer: BeforeAfter) -> str:
     """Mark of a comparison of simulated spans; empty for others."""
     if answer.simulated:
         return "  SIMULATED"
@@ -173,7 +176,7 @@ def _thing_lines(thing: ThingChange, width: int) -> Iterator[str]:
     if thing.kind is not Kind.GPU:
         yield from labelled("effect", effect_text(thing), width, room=_LABEL_CELLS)
     if figures:
-        for line in table(columns_of(figures, _FIGURE), width - 2):
+        for line in table(columns_of(figures, _FIGURE_COLUMNS), width - 2):
             yield f"  {line}"
 
 
@@ -184,7 +187,7 @@ def _figures_of(thing: ThingChange) -> list[FigureChange]:
     return [figure for figure in thing.figures if is_shown(figure)]
 
 
-def _gpu_lines(answer: BeforeAfter, unchanged: Container[_Key], width: int) -> Iterator[str]:
+def _gpu_lines(answer: BeforeAfter, unchanged: Container[_ThingKey], width: int) -> Iterator[str]:
     """The GPUs that differ."""
     for thing in answer.things:
         if thing.kind is Kind.GPU and (thing.kind, thing.key) not in unchanged:
@@ -198,7 +201,7 @@ def _counted_kinds(only_changed: bool) -> frozenset[Kind]:
     return frozenset({Kind.GPU})
 
 
-def _unchanged(answer: BeforeAfter, kinds: Container[Kind]) -> set[_Key]:
+def _unchanged_things(answer: BeforeAfter, kinds: Container[Kind]) -> set[_ThingKey]:
     """The things of these kinds in which nothing changed."""
     unchanged = set()
     for thing in answer.things:
@@ -207,7 +210,7 @@ def _unchanged(answer: BeforeAfter, kinds: Container[Kind]) -> set[_Key]:
     return unchanged
 
 
-def _count_lines(unchanged: Iterable[_Key]) -> Iterator[str]:
+def _count_lines(unchanged: Iterable[_ThingKey]) -> Iterator[str]:
     """`12 engines: no change`, for each kind of thing."""
     numbers = Counter(kind for kind, _ in unchanged)
     for kind, name in _KIND_NAMES.items():
@@ -217,21 +220,22 @@ def _count_lines(unchanged: Iterable[_Key]) -> Iterator[str]:
             yield f"{numbers[kind]} {name}s: no change"
 
 
-_KIND_NAMES: Final = {Kind.HOST: "host", Kind.ENGINE: "engine", Kind.GPU: "GPU"}
-_FIGURE: Final[tuple[ColumnSpec[FigureChange], ...]] = (
+_FIGURE_COLUMNS: Final[tuple[ColumnSpec[FigureChange], ...]] = (
     ColumnSpec("figure", figure_name),
     ColumnSpec("before", lambda figure: amount_text(figure.unit, figure.before), right=True),
     ColumnSpec("after", lambda figure: amount_text(figure.unit, figure.after), right=True),
     ColumnSpec("change", difference_text, right=True),
     ColumnSpec("noise", lambda figure: amount_text(figure.unit, figure.noise), right=True, keep=1),
 )
-_VERDICT: Final[tuple[ColumnSpec[VerdictChange], ...]] = (
+"""Columns of the figures of a thing."""
+_VERDICT_COLUMNS: Final[tuple[ColumnSpec[VerdictChange], ...]] = (
     ColumnSpec("before", lambda change: _share_text(change.before_ratio), right=True),
     ColumnSpec("after", lambda change: _share_text(change.after_ratio), right=True),
     ColumnSpec("level", lambda change: LEVEL_WORDS[change.level], keep=3),
     ColumnSpec("where", lambda change: clean(change.verdict.scope, 28)),
     ColumnSpec("verdict", lambda change: verdict_words(change)),
 )
+"""Columns of the verdicts that stood in either span."""
 
 
 def verdict_words(change: VerdictChange) -> str:
@@ -258,7 +262,7 @@ def _verdict_lines(verdicts: Sequence[VerdictChange], width: int) -> Iterator[st
         yield "no verdict stood in either span"
         return
     yield "verdicts, and the share of each span in which they stood"
-    columns: list[PrintedColumn] = columns_of(verdicts, _VERDICT)
+    columns: list[PrintedColumn] = columns_of(verdicts, _VERDICT_COLUMNS)
     yield from table(columns, width)
 
 

@@ -19,13 +19,13 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
 from gpumon.triage.marks import MARKS, URGENCY, URGENT, urgent_by_gpu, waits_for_peer
-from gpumon.triage.render import LIMIT_NAMES, NARROW, WAITS, actions_text, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, NARROW_NAMES, WAITS, actions_text, verdict_text
 
 MOST_FINDINGS: Final = 8
 """Verdicts and faults of a screen, the most urgent first."""
 MOST_NAMES: Final = 3
 """Things that one line names."""
-_MARGIN_S: Final = 2.0
+_FIRST_ANSWER_S: Final = 2.0
 """Seconds that an engine may take for its first answer."""
 _LEAST_WIDTH: Final = 60
 """Cells in which the columns that are never left out fit."""
@@ -39,7 +39,7 @@ def brief(snapshot: Snapshot, width: int) -> str:
         lines += ["", *table(gpu_columns(snapshot), width)]
     if snapshot.engines:
         lines += ["", *table(engine_columns(snapshot), width)]
-    lines += ["", *_findings(snapshot, width)]
+    lines += ["", *_finding_lines(snapshot, width)]
     return cut_lines(lines, width)
 
 
@@ -79,7 +79,7 @@ def _figure_column(title: str, unit: str, field: str, keep: int = NEVER_DROPPED)
 def gpu_columns(snapshot: Snapshot) -> list[PrintedColumn]:
     """The columns of the GPUs, with a row each."""
     gpus = [with_clearer_reasons(gpu, snapshot.engines) for gpu in snapshot.gpus]
-    return columns_of(gpus, _GPU) + _state_column(snapshot, gpus)
+    return columns_of(gpus, _GPU_COLUMNS) + _state_column(snapshot, gpus)
 
 
 def _gpu_name(gpu: Gpu) -> str:
@@ -102,7 +102,7 @@ def _part_of_whole(unit: str, used: Reading, total: Reading) -> str:
     return text
 
 
-_GPU: Final[tuple[ColumnSpec[Gpu], ...]] = (
+_GPU_COLUMNS: Final[tuple[ColumnSpec[Gpu], ...]] = (
     ColumnSpec("GPU", lambda gpu: f"{gpu.index}", right=True),
     ColumnSpec("name", _gpu_name, keep=1),
     _figure_column("busy", "ratio", "busy_ratio"),
@@ -115,6 +115,7 @@ _GPU: Final[tuple[ColumnSpec[Gpu], ...]] = (
     _figure_column("°C", "c", "temperature_c", keep=7),
     ColumnSpec("engines", _gpu_engines, keep=4),
 )
+"""Columns of a GPU, before that of its state."""
 
 
 def _state_column(snapshot: Snapshot, gpus: Sequence[Gpu]) -> list[PrintedColumn]:
@@ -147,10 +148,10 @@ def _word_of_verdict(gpu: Gpu, verdict: Verdict) -> str:
     """The limit of an urgent verdict on a GPU or its engine, or that the GPU waits for the one which that is about."""
     if waits_for_peer(gpu, verdict):
         return WAITS
-    return NARROW[verdict.code]
+    return NARROW_NAMES[verdict.code]
 
 
-_ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (
+_ENGINE_COLUMNS: Final[tuple[ColumnSpec[Engine], ...]] = (
     ColumnSpec("engine", lambda engine: as_word(engine.name)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 26) or NONE, keep=2),
     ColumnSpec("GPUs", lambda engine: human.spans(engine.hardware.gpus) or NONE, right=True, keep=3),
@@ -164,13 +165,14 @@ _ENGINE: Final[tuple[ColumnSpec[Engine], ...]] = (
     _figure_column("MFU", "ratio", "mfu_ratio"),
     _figure_column("MBU", "ratio", "mbu_ratio"),
 )
+"""Columns of an engine, before that of its state."""
 
 
 def engine_columns(snapshot: Snapshot) -> list[PrintedColumn]:
     """The columns of the engines, with a row each."""
     worst = _worst_by_engine(snapshot.verdicts)
     states = [_engine_state(engine, worst.get(engine.name)) for engine in snapshot.engines]
-    return [*columns_of(snapshot.engines, _ENGINE), PrintedColumn("state", states)]
+    return [*columns_of(snapshot.engines, _ENGINE_COLUMNS), PrintedColumn("state", states)]
 
 
 def _worst_by_engine(verdicts: Sequence[Verdict]) -> Mapping[str, Verdict]:
@@ -189,33 +191,33 @@ def _engine_state(engine: Engine, verdict: Verdict | None) -> str:
     elif verdict is None:
         return "evaluating"
     else:
-        words = NARROW[verdict.code]
+        words = NARROW_NAMES[verdict.code]
     if verdict is None or verdict.level not in URGENT:
         return words
     return f"{MARKS[verdict.level].glyph} {words}"
 
 
-def _findings(snapshot: Snapshot, width: int) -> Iterator[str]:
+def _finding_lines(snapshot: Snapshot, width: int) -> Iterator[str]:
     """Verdicts that ask for something, with what to do, and faults; equal ones of several things are one."""
-    verdicts = _alike_verdicts(snapshot)
+    things = _things_by_finding(snapshot)
     faults: dict[str, list[str]] = {}
     for fault in snapshot.faults:
         faults.setdefault(fault.text, []).append(fault.source)
-    if not verdicts and not faults:
+    if not things and not faults:
         is_judged = any(verdict.level is Level.OK for verdict in snapshot.verdicts)
         if is_judged:
             yield "nothing to fix"
         else:
             yield "no verdicts yet: they need 30 s of data (--window 35)"
         return
-    for finding, scopes in list(verdicts.items())[:MOST_FINDINGS]:
+    for finding, scopes in list(things.items())[:MOST_FINDINGS]:
         yield from wrapped(as_line(f"{name_together(scopes)}: {finding.text}"), width, f"{finding.mark}  ", " " * 5)
         if finding.action:
             yield from wrapped(as_line(finding.action), width, "     -> ", " " * 8)
-    most_faults = max(1, MOST_FINDINGS - len(verdicts))
+    most_faults = max(1, MOST_FINDINGS - len(things))
     for text, sources in list(faults.items())[:most_faults]:
         yield from wrapped(as_line(f"{name_together(sources)}: {text}"), width, "!  fault  ", " " * 5)
-    left = max(0, len(verdicts) - MOST_FINDINGS) + max(0, len(faults) - most_faults)
+    left = max(0, len(things) - MOST_FINDINGS) + max(0, len(faults) - most_faults)
     if left:
         yield f"and {left} more: gpumon snapshot --verbose"
 
@@ -230,7 +232,7 @@ class _Finding(NamedTuple):
     """Actions in words; empty: none."""
 
 
-def _alike_verdicts(snapshot: Snapshot) -> dict[_Finding, list[str]]:
+def _things_by_finding(snapshot: Snapshot) -> dict[_Finding, list[str]]:
     """Finding -> the things whose verdicts say so, the most urgent first."""
     scopes: dict[_Finding, list[str]] = {}
     for verdict in sorted(snapshot.verdicts, key=lambda verdict: URGENCY[verdict.level]):
@@ -318,7 +320,7 @@ def _longer_window(window_s: float, needed_s: float) -> int:
 
     One that is as long and gave none is doubled: a prompt may take so long.
     """
-    least_s = needed_s + _MARGIN_S
+    least_s = needed_s + _FIRST_ANSWER_S
     if window_s >= least_s:
         return ceil(2 * window_s)
     return ceil(least_s)

@@ -33,7 +33,7 @@ def texts(
     verdicts = markdown(snapshot, events, span, incidents)
     host = snapshot.host
     drivers = (f"driver {clean(host.driver) or '-'}", f"cuda {clean(host.cuda) or '-'}")
-    files = _files(encode(snapshot), verdicts, screen, picture, (*drivers, *_engines(snapshot)))
+    files = _bundle_files(encode(snapshot), verdicts, screen, picture, (*drivers, *_engine_versions(snapshot)))
     if card:
         files["card.svg"] = f"{card}\n".encode()
     return files
@@ -47,12 +47,12 @@ def fleet_texts(snapshot: FleetSnapshot, prices: Mapping[str, float], screen: st
     versions = []
     for host in snapshot.hosts:
         drivers = f"driver {clean(host.snapshot.host.driver) or '-'} cuda {clean(host.snapshot.host.cuda) or '-'}"
-        for part in (drivers, *_engines(host.snapshot)):
+        for part in (drivers, *_engine_versions(host.snapshot)):
             versions.append(f"{clean(host.name)} {part}")
-    return _files(encode_fleet(snapshot, prices), fleet_markdown(snapshot), screen, picture, versions)
+    return _bundle_files(encode_fleet(snapshot, prices), fleet_markdown(snapshot), screen, picture, versions)
 
 
-def _files(json: bytes, verdicts: str, screen: str, picture: str, versions: Sequence[str]) -> dict[str, bytes]:
+def _bundle_files(json: bytes, verdicts: str, screen: str, picture: str, versions: Sequence[str]) -> dict[str, bytes]:
     """Name -> content of the files of a bundle."""
     return {
         "snapshot.json": json + b"\n",
@@ -71,6 +71,7 @@ def _own_versions() -> Iterator[str]:
     yield f"system {platform.system()} {platform.release()} {platform.machine()}"
 
 
-def _engines(snapshot: Snapshot) -> Iterator[str]:
+def _engine_versions(snapshot: Snapshot) -> Iterator[str]:
+    """A line per engine with its kind and version."""
     for engine in snapshot.engines:
         yield f"engine {clean(engine.name)} {engine.kind.value} {clean(engine.version) or '-'}"

@@ -20,7 +20,9 @@ def cell(value: Any) -> str:
     if isinstance(value, Missing) or (isinstance(value, float) and not math.isfinite(value)):
         return ""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        if value:
+            return "yes"
+        return "no"
     if isinstance(value, Enum):
         return str(value.value)
     if isinstance(value, str):

@@ -27,16 +27,20 @@ _COUNT_WORDS: Final = {
     CheckState.FAIL: "failed",
     CheckState.OFF: "off",
 }
+"""State -> its word behind the number of checks."""
 _TO_MEND: Final = (CheckState.FAIL, CheckState.WARN)
+"""States of checks with something to mend, the worst first."""
 _LONGEST_TEXT = 4000
 """Characters of a text, or of a line of a fix."""
 _MOST_FIX_LINES = 20
 """Lines of one fix: it may be a piece of config."""
 _NAME_WIDTH = 28
-_AT_START: Final = "gpumon reads its config when it starts: after a change of it, start gpumon again"
+"""Cells of the names of checks."""
+_RESTART_NOTE: Final = "gpumon reads its config when it starts: after a change of it, start gpumon again"
+"""Line below fixes that change the config."""
 
 
-def failed(checks: Sequence[Check]) -> bool:
+def any_failed(checks: Sequence[Check]) -> bool:
     """Whether anything does not work: the command then exits with 1."""
     return any(check.state is CheckState.FAIL for check in checks)
 
@@ -60,7 +64,7 @@ def report(checks: Sequence[Check], *, colour: bool, width: int) -> str:
     _print_fine(console, checks)
     _print_to_mend(console, checks)
     if any("config" in check.fix and check.state is not CheckState.OFF for check in checks):
-        console.print(Text(_AT_START))
+        console.print(Text(_RESTART_NOTE))
     console.print(Text(_counts(checks)))
     return join_stripped(stream.getvalue().splitlines())
 

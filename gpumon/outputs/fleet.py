@@ -37,11 +37,12 @@ _LONGEST_NAME: Final = 48
 """Characters of the name of a row."""
 _LONGEST_VERDICT: Final = 70
 """Characters of the worst verdict in a row."""
-_MOST_LINES: Final = 30
+_MOST_TROUBLE_LINES: Final = 30
 """Lines of trouble."""
 _COST: Final = "cost"
 """Column that stands where there are prices."""
 _GPU_SCOPE: Final = re.compile(r"gpu (\d{1,6})")
+"""Scope of a verdict on one GPU."""
 _ENCODER: Final = msgspec.json.Encoder()
 
 
@@ -147,7 +148,7 @@ def _lines(snapshot: FleetSnapshot, prices: Mapping[str, float], width: int, own
             yield from table(
                 _row_columns(clean(label, _LONGEST_NAME), [*by_owner(snapshot, label, prices), whole]), width
             )
-    yield from _verdicts(snapshot, sort_fleet_rows(rows))
+    yield from _trouble_lines(snapshot, sort_fleet_rows(rows))
     for fault in snapshot.faults:
         yield ""
         yield f"fault {as_word(fault.source)}  since {fault.since}"
@@ -166,6 +167,7 @@ def urgent_verdicts(snapshot: FleetSnapshot) -> list[tuple[str, Verdict]]:
 
 
 def _by_urgency(verdict_of_host: tuple[str, Verdict]) -> tuple[Any, ...]:
+    """Key by which a host and its verdict are sorted: the worst first, then by the names of the hosts."""
     host, verdict = verdict_of_host
     return (URGENCY[verdict.level], natural_order(host))
 
@@ -197,7 +199,7 @@ def _gpu_numbers(verdicts: Iterable[Verdict]) -> list[int]:
     return numbers
 
 
-def _verdicts(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
+def _trouble_lines(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str]:
     """Lines of trouble under their title: hosts and engines that do not answer, then the verdicts."""
     lines: list[str] = []
     for row in rows:
@@ -211,10 +213,10 @@ def _verdicts(snapshot: FleetSnapshot, rows: Iterable[FleetRow]) -> Iterator[str
         return
     yield ""
     yield "trouble, worst first"
-    for line in lines[:_MOST_LINES]:
+    for line in lines[:_MOST_TROUBLE_LINES]:
         yield f"  {line}"
-    if len(lines) > _MOST_LINES:
-        yield f"  +{len(lines) - _MOST_LINES} more"
+    if len(lines) > _MOST_TROUBLE_LINES:
+        yield f"  +{len(lines) - _MOST_TROUBLE_LINES} more"
 
 
 def _host_trouble(row: FleetRow) -> str:
@@ -261,10 +263,12 @@ def _summary(whole: FleetRow) -> str:
     troubled = ""
     if whole.troubled:
         troubled = f" ({whole.troubled} not ok)"
-    return f"{counted(len(whole.hosts), 'host')}{troubled}  {_gpus(whole)}  {counted(whole.engines, 'engine')}{silent}"
+    hosts = counted(len(whole.hosts), "host")
+    engines = counted(whole.engines, "engine")
+    return f"{hosts}{troubled}  {_gpus_text(whole)}  {engines}{silent}"
 
 
-def _gpus(row: FleetRow) -> str:
+def _gpus_text(row: FleetRow) -> str:
     """Number of GPUs in words."""
     if isinstance(row.gpus, Missing):
         return f"{NONE} GPUs"
@@ -275,14 +279,14 @@ def _row_columns(first: str, rows: Sequence[FleetRow]) -> list[PrintedColumn]:
     """The columns of a table of hosts, models or owners (`first`: its title); that of costs only with prices."""
     name: ColumnSpec[FleetRow] = ColumnSpec(first, lambda row: clean(row.name, _LONGEST_NAME))
     if first == "host":
-        second: ColumnSpec[FleetRow] = ColumnSpec("state", _state, right=True, keep=8)
+        second: ColumnSpec[FleetRow] = ColumnSpec("state", _state_text, right=True, keep=8)
     else:
         second = ColumnSpec("hosts", lambda row: str(len(row.hosts)), right=True, keep=8)
-    columns = columns_of(rows, (name, second, *_FIGURES))
+    columns = columns_of(rows, (name, second, *_FIGURE_COLUMNS))
     return [column for column in columns if column.title != _COST or set(column.texts) != {NONE}]
 
 
-def _state(row: FleetRow) -> str:
+def _state_text(row: FleetRow) -> str:
     """State of a host, and how many of its engines answer if some do not; for all hosts, how many are `ok`."""
     if not row.key:
         well = ""
@@ -303,7 +307,7 @@ def _known_text(known: Known, unit: str) -> str:
     return f"{shown} {known.gpus}/{known.of}"
 
 
-def _idle(row: FleetRow) -> str:
+def _idle_text(row: FleetRow) -> str:
     """Cost of idle GPUs; their number if no price is known."""
     cost = row.idle_cost_per_h.value
     gpus = row.idle_gpus.value
@@ -314,7 +318,7 @@ def _idle(row: FleetRow) -> str:
     return f"{gpus:.1f}"
 
 
-def _cost(row: FleetRow) -> str:
+def _cost_text(row: FleetRow) -> str:
     """Price of an hour of its GPUs, if they all have one."""
     cost = row.cost_per_h
     if isinstance(cost.value, Missing) or cost.gpus < cost.of:
@@ -322,7 +326,7 @@ def _cost(row: FleetRow) -> str:
     return f"{cost.value:,.2f}/h"
 
 
-def _vram(row: FleetRow) -> str:
+def _vram_text(row: FleetRow) -> str:
     """Used and whole memory in GiB; one dash where neither is known."""
     used = FORMAT_BY_UNIT["gib"](row.vram_used_bytes.value)
     whole = FORMAT_BY_UNIT["gib"](row.vram_total_bytes.value)
@@ -331,7 +335,7 @@ def _vram(row: FleetRow) -> str:
     return f"{used}/{whole}"
 
 
-def _bandwidth(row: FleetRow) -> str:
+def _bandwidth_text(row: FleetRow) -> str:
     """Memory bandwidth as a share of its peak, with the sign of its source."""
     shown = _known_text(row.bandwidth_ratio, "ratio")
     if shown == NONE:
@@ -339,7 +343,7 @@ def _bandwidth(row: FleetRow) -> str:
     return _BANDWIDTH_SIGNS.get(row.bandwidth_source, "") + shown
 
 
-def _latency(latency: RowLatency) -> str:
+def _latency_text(latency: RowLatency) -> str:
     """A latency; `^` marks the worst of several engines whose requests cannot be put together."""
     shown = seconds_text(latency.value)
     if shown == NONE or latency.how in (ONE, MERGED):
@@ -347,14 +351,15 @@ def _latency(latency: RowLatency) -> str:
     return f"^{shown}"
 
 
-def _worst(row: FleetRow) -> str:
+def _worst_text(row: FleetRow) -> str:
     """The worst verdict, cut; empty where nothing is wrong."""
     if row.level is Level.OK:
         return ""
     return clean(row.verdict, _LONGEST_VERDICT)
 
 
-def _gpu_count(row: FleetRow) -> str:
+def _gpu_count_text(row: FleetRow) -> str:
+    """Number of GPUs; NONE where it is not known."""
     if isinstance(row.gpus, Missing):
         return NONE
     return str(row.gpus)
@@ -365,11 +370,11 @@ def _figure_column(title: str, text: Callable[[FleetRow], str], *, keep: int) ->
     return ColumnSpec(title, text, right=True, keep=keep)
 
 
-_FIGURES: Final[tuple[ColumnSpec[FleetRow], ...]] = (
-    _figure_column("gpus", _gpu_count, keep=NEVER_DROPPED),
+_FIGURE_COLUMNS: Final[tuple[ColumnSpec[FleetRow], ...]] = (
+    _figure_column("gpus", _gpu_count_text, keep=NEVER_DROPPED),
     _figure_column("busy", lambda row: _known_text(row.busy_ratio, "ratio"), keep=8),
-    _figure_column(_COST, _cost, keep=4),
-    _figure_column("idle", _idle, keep=8),
+    _figure_column(_COST, _cost_text, keep=4),
+    _figure_column("idle", _idle_text, keep=8),
     _figure_column("mfu", lambda row: _known_text(row.mfu_ratio, "ratio"), keep=8),
     _figure_column("mbu", lambda row: _known_text(row.mbu_ratio, "ratio"), keep=8),
     _figure_column("decode tok/s", lambda row: FORMAT_BY_UNIT["rate"](row.decode_tokens_per_s), keep=7),
@@ -377,12 +382,12 @@ _FIGURES: Final[tuple[ColumnSpec[FleetRow], ...]] = (
     _figure_column("run", lambda row: FORMAT_BY_UNIT["count"](row.running), keep=5),
     _figure_column("wait", lambda row: FORMAT_BY_UNIT["count"](row.waiting), keep=5),
     _figure_column("kv", lambda row: FORMAT_BY_UNIT["ratio"](row.kv_usage_ratio), keep=6),
-    _figure_column(glossary.TTFT.short, lambda row: _latency(row.ttft_p95_s), keep=6),
-    _figure_column(glossary.ITL.short, lambda row: _latency(row.itl_p95_s), keep=5),
-    _figure_column("vram GiB", _vram, keep=4),
-    _figure_column(glossary.BANDWIDTH.short, _bandwidth, keep=3),
+    _figure_column(glossary.TTFT.short, lambda row: _latency_text(row.ttft_p95_s), keep=6),
+    _figure_column(glossary.ITL.short, lambda row: _latency_text(row.itl_p95_s), keep=5),
+    _figure_column("vram GiB", _vram_text, keep=4),
+    _figure_column(glossary.BANDWIDTH.short, _bandwidth_text, keep=3),
     _figure_column("power", lambda row: _known_text(row.power_w, "w"), keep=2),
     _figure_column("tok/J", lambda row: FORMAT_BY_UNIT["figure"](row.tokens_per_j), keep=2),
-    ColumnSpec("worst", _worst, keep=1),
+    ColumnSpec("worst", _worst_text, keep=1),
 )
-"""Columns of a host or a model behind its name."""
+"""Columns of a host, a model or an owner behind its name."""

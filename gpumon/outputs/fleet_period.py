@@ -34,6 +34,7 @@ from gpumon.readings.text import clean
 _LABEL_CELLS: Final = 11
 """Cells of the labels in front of facts."""
 _BULLET_CELLS: Final = 2
+"""Cells of the dash in front of remarks."""
 _MOST_SHOWN: Final = 20
 """Incidents, and hosts of one kind, that a text names."""
 _MOST_MODELS: Final = 3
@@ -41,6 +42,7 @@ _MOST_MODELS: Final = 3
 NO_INCIDENTS: Final = (
     "not recorded: load the rules of `gpumon rules` into the Prometheus, or have it scrape `gpumon serve-metrics`"
 )
+"""Stands for incidents that nobody recorded."""
 
 
 def encode(period: FleetPeriod) -> bytes:
@@ -62,12 +64,12 @@ def report(period: FleetPeriod, width: int = 100) -> str:
     for label, text in _facts(period):
         lines += labelled(label, text, width, indent="", room=_LABEL_CELLS)
     if len(period.groups) > 1 or period.by != "host":
-        lines += ["", *table(_group_table(period), width)]
+        lines += ["", *table(_group_columns(period), width)]
     if period.wasters:
-        lines += ["", "most unused", *table(_waster_table(period), width)]
+        lines += ["", "most unused", *table(_waster_columns(period), width)]
     shown = period.incidents[:_MOST_SHOWN]
     if shown:
-        lines += ["", "incidents", *table(_incident_table(shown), width)]
+        lines += ["", "incidents", *table(_incident_columns(shown), width)]
         lines += _more_incidents(period)
     limits = list(_left_out_lines(period))
     if limits:
@@ -84,12 +86,12 @@ def markdown(period: FleetPeriod) -> str:
     """Totals, groups, wasters and incidents as tables to paste into a weekly report."""
     lines = [f"## {md.safe(_title(period))}", "", *md.header_lines("total|")]
     lines += [md.table_line(label, md.safe(text)) for label, text in _facts(period)]
-    lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.markdown_table(_group_table(period))]
+    lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.markdown_table(_group_columns(period))]
     if period.wasters:
-        lines += ["", "### Most unused", "", *md.markdown_table(_waster_table(period))]
+        lines += ["", "### Most unused", "", *md.markdown_table(_waster_columns(period))]
     shown = period.incidents[:_MOST_SHOWN]
     if shown:
-        lines += ["", "### Incidents", "", *md.markdown_table(_incident_table(shown))]
+        lines += ["", "### Incidents", "", *md.markdown_table(_incident_columns(shown))]
         for text in _more_incidents(period):
             lines += ["", text]
     limits = list(_left_out_lines(period))
@@ -128,18 +130,18 @@ def _facts(period: FleetPeriod) -> Iterator[tuple[str, str]]:
     looks = f"looked at every {human.age(period.step_s)}"
     hosts = human.counted(period.hosts, "host")
     yield "measured", f"{duration_text(period.measured_s)} of {duration_text(period.seconds)}, {hosts}, {looks}"
-    yield "GPUs", _gpu_hours(total)
-    yield "use", ", ".join(_use(total, name) for name in ("busy", "mfu", "mbu"))
+    yield "GPUs", _gpu_hours_text(total)
+    yield "use", ", ".join(_use_text(total, name) for name in ("busy", "mfu", "mbu"))
     yield "tokens", tokens_text(total)
     served = goodput_text(total.goodput)
     if served:
         yield "goodput", served
-    yield "cost", _cost(total)
-    yield "energy", _energy(total)
-    yield "incidents", _incident_sum(total)
+    yield "cost", _cost_text(total)
+    yield "energy", _energy_text(total)
+    yield "incidents", _incidents_text(total)
 
 
-def _gpu_hours(group: GroupPeriod) -> str:
+def _gpu_hours_text(group: GroupPeriod) -> str:
     """`48 GPUs, 8,064 GPU-hours, unused 2,100 = 26%`."""
     text = f"{human.counted(group.gpus, 'GPU')}, {_hours_text(group.gpu_s)} GPU-hours"
     if isinstance(group.unused_gpu_s, Missing):
@@ -164,7 +166,7 @@ def _known_share(group: GroupPeriod, known_s: float) -> str:
     return f" (known for {FORMAT_BY_UNIT['ratio'](known_s / group.gpu_s)} of the GPU-hours)"
 
 
-def _use(group: GroupPeriod, name: str) -> str:
+def _use_text(group: GroupPeriod, name: str) -> str:
     """`MFU 31%`, with the share of the GPU-hours for which it is known; `name`: busy, mfu or mbu."""
     ratio: Reading = getattr(group, f"{name}_ratio")
     shown = name
@@ -176,7 +178,7 @@ def _use(group: GroupPeriod, name: str) -> str:
     return f"{shown} {text}{_known_share(group, getattr(group, f'{name}_known_s'))}"
 
 
-def _cost(group: GroupPeriod) -> str:
+def _cost_text(group: GroupPeriod) -> str:
     """Costs of a group: all, unused, and by tokens; or how to have them."""
     if isinstance(group.cost, Missing):
         return "no price: set gpu_hour of [prices]"
@@ -192,7 +194,7 @@ def _cost(group: GroupPeriod) -> str:
     return ", ".join(parts)
 
 
-def _energy(group: GroupPeriod) -> str:
+def _energy_text(group: GroupPeriod) -> str:
     """Energy of a group, and its cost."""
     if isinstance(group.energy_j, Missing):
         return NONE
@@ -202,7 +204,7 @@ def _energy(group: GroupPeriod) -> str:
     return f"{_kwh_text(group.energy_j)} kWh{_known_share(group, group.energy_known_s)}{cost}"
 
 
-def _incident_sum(group: GroupPeriod) -> str:
+def _incidents_text(group: GroupPeriod) -> str:
     """Number and length of the incidents of a group."""
     if isinstance(group.incidents, Missing):
         return NO_INCIDENTS
@@ -254,13 +256,14 @@ def _token_goal_share(group: GroupPeriod) -> str:
     return share_text(token_goal(group.goodput))
 
 
-_GROUP: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
+_GROUP_COLUMNS: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("GPUs", lambda group: str(group.gpus), right=True, keep=7),
     ColumnSpec("GPU-h", lambda group: _hours_text(group.gpu_s), right=True),
     ColumnSpec("unused h", lambda group: _hours_text(group.unused_gpu_s), right=True),
     ColumnSpec("unused", _unused_share, right=True, keep=8),
 )
-_GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
+"""Columns of a group behind its name."""
+_KNOWN_GROUP_COLUMNS: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("cost", lambda group: amount_of_money(group.cost), right=True, keep=8),
     ColumnSpec("unused cost", lambda group: amount_of_money(group.unused_cost), right=True),
     ColumnSpec("busy", lambda group: FORMAT_BY_UNIT["ratio"](group.busy_ratio), right=True, keep=3),
@@ -277,18 +280,18 @@ _GROUP_WHERE_KNOWN: Final[tuple[ColumnSpec[GroupPeriod], ...]] = (
     ColumnSpec("energy cost", lambda group: amount_of_money(group.energy_cost), right=True, keep=5),
     ColumnSpec("incidents", lambda group: _whole_text(group.incidents), right=True, keep=6),
 )
-"""Columns that are there once a group has a figure in them."""
+"""Columns behind those, each there once a group has a figure in it."""
 
 
-def _group_table(period: FleetPeriod) -> list[PrintedColumn]:
+def _group_columns(period: FleetPeriod) -> list[PrintedColumn]:
     """The groups, a row each, and their total if they are several."""
-    named = [group_name(group.name, period.by) for group in period.groups]
+    names = [group_name(group.name, period.by) for group in period.groups]
     rows = period.groups
     if len(rows) > 1:
         rows = (*rows, period.total)
-        named.append("total")
-    columns = [PrintedColumn(clean(period.by, 40), named), *columns_of(rows, _GROUP)]
-    return columns + with_figures(columns_of(rows, _GROUP_WHERE_KNOWN))
+        names.append("total")
+    columns = [PrintedColumn(clean(period.by, 40), names), *columns_of(rows, _GROUP_COLUMNS)]
+    return columns + with_figures(columns_of(rows, _KNOWN_GROUP_COLUMNS))
 
 
 def group_name(name: str, by: str) -> str:
@@ -298,45 +301,51 @@ def group_name(name: str, by: str) -> str:
     return clean(unowned(by), 48)
 
 
-def _waster_table(period: FleetPeriod) -> list[PrintedColumn]:
+def _waster_columns(period: FleetPeriod) -> list[PrintedColumn]:
     """The GPUs that were unused for longest, a row each."""
     by = period.by
     group: ColumnSpec[Waster] = ColumnSpec(clean(by, 40), lambda waster: group_name(waster.group, by), keep=8)
-    where = [_WASTER_HOST]
+    where = [_WASTER_HOST_COLUMN]
     if by != "host":
         where.append(group)
     shown = period.wasters[:_MOST_SHOWN]
-    cost = with_figures(columns_of(shown, (_WASTER_COST,)))
-    return [*columns_of(shown, where), *columns_of(shown, _WASTER), *cost, *columns_of(shown, (_WASTER_MODELS,))]
+    return [
+        *columns_of(shown, where),
+        *columns_of(shown, _WASTER_COLUMNS),
+        *with_figures(columns_of(shown, (_WASTER_COST_COLUMN,))),
+        *columns_of(shown, (_WASTER_MODELS_COLUMN,)),
+    ]
 
 
-_WASTER_HOST: Final[ColumnSpec[Waster]] = ColumnSpec("host", lambda waster: clean(waster.host, 40))
-_WASTER: Final[tuple[ColumnSpec[Waster], ...]] = (
+_WASTER_HOST_COLUMN: Final[ColumnSpec[Waster]] = ColumnSpec("host", lambda waster: clean(waster.host, 40))
+_WASTER_COLUMNS: Final[tuple[ColumnSpec[Waster], ...]] = (
     ColumnSpec("gpu", lambda waster: human.spans(waster.gpus), keep=8),
     ColumnSpec("type", lambda waster: clean(waster.gpu_type, 32), keep=2),
     ColumnSpec("GPU-h", lambda waster: _hours_text(waster.gpu_s), right=True, keep=6),
     ColumnSpec("unused h", lambda waster: _hours_text(waster.unused_gpu_s), right=True),
 )
-_WASTER_COST: Final[ColumnSpec[Waster]] = ColumnSpec(
+"""Columns of GPUs that were unused, behind those of their host and group."""
+_WASTER_COST_COLUMN: Final[ColumnSpec[Waster]] = ColumnSpec(
     "unused cost", lambda waster: amount_of_money(waster.unused_cost), right=True
 )
 
 
-def _models(waster: Waster) -> str:
+def _models_text(waster: Waster) -> str:
     """Models that ran there, or that nothing did."""
     if not waster.models:
         return "nothing ran"
     return ", ".join(human.model_name(clean(model, 100), 32) for model in waster.models[:_MOST_MODELS])
 
 
-_WASTER_MODELS: Final[ColumnSpec[Waster]] = ColumnSpec("ran", _models, keep=5)
+_WASTER_MODELS_COLUMN: Final[ColumnSpec[Waster]] = ColumnSpec("ran", _models_text, keep=5)
 
 
-def _incident_table(incidents: Sequence[FleetIncident]) -> list[PrintedColumn]:
-    return columns_of(incidents, _INCIDENT)
+def _incident_columns(incidents: Sequence[FleetIncident]) -> list[PrintedColumn]:
+    """The columns of the incidents, with a row each."""
+    return columns_of(incidents, _INCIDENT_COLUMNS)
 
 
-_INCIDENT: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
+_INCIDENT_COLUMNS: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
     ColumnSpec("since", lambda incident: f"{local_time(incident.begin):%m-%d %H:%M}"),
     ColumnSpec("for", incident_duration, right=True),
     ColumnSpec("level", lambda incident: incident.level.value, keep=3),
@@ -344,6 +353,7 @@ _INCIDENT: Final[tuple[ColumnSpec[FleetIncident], ...]] = (
     ColumnSpec("where", lambda incident: clean(incident.scope, 40), keep=8),
     ColumnSpec("what", lambda incident: clean(incident.what, 80)),
 )
+"""Columns of an incident."""
 
 
 def _more_incidents(period: FleetPeriod) -> Iterator[str]:

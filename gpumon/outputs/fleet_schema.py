@@ -18,7 +18,7 @@ _TEXT: Final = {"type": "string"}
 _WHOLE: Final = {"type": "integer"}
 _FIGURE: Final = {"type": ["number", "null"]}
 _TEXTS: Final = {"type": "array", "items": _TEXT}
-_PRINTED: Final[dict[str, dict[str, Any]]] = {
+_SCHEMA_OF_TYPE: Final[dict[str, dict[str, Any]]] = {
     "str": _TEXT,
     "int": _WHOLE,
     "int | Missing": {"type": ["integer", "null"]},
@@ -32,10 +32,11 @@ _PRINTED: Final[dict[str, dict[str, Any]]] = {
     "Level | None": {"enum": [*(level.value for level in Level), None]},
     "HostState": {"enum": [state.value for state in HostState]},
 }
-"""Type of a row's field, as it is written there -> what is printed."""
+"""Type of a field of a row, as it is written there -> the schema of what is printed."""
 
 
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+def _object_schema(**properties: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an object that always has all these keys."""
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
@@ -44,20 +45,20 @@ def schema() -> dict[str, Any]:
     definitions: dict[str, Any] = {}
     snapshot = document(Snapshot, "", SCHEMA, definitions)
     definitions["Snapshot"] = {name: snapshot[name] for name in ("type", "properties", "required")}
-    definitions["Known"] = _object(value=_FIGURE, gpus=_WHOLE, of=_WHOLE)
-    definitions["RowLatency"] = _object(value=_FIGURE, how={"enum": ["one", "merged", "worst"]})
-    definitions["Row"] = _row(definitions)
+    definitions["Known"] = _object_schema(value=_FIGURE, gpus=_WHOLE, of=_WHOLE)
+    definitions["RowLatency"] = _object_schema(value=_FIGURE, how={"enum": ["one", "merged", "worst"]})
+    definitions["Row"] = _row_schema(definitions)
     row = {"$ref": "#/$defs/Row"}
-    host = _object(
+    host = _object_schema(
         name=_TEXT,
         labels={"type": "object", "additionalProperties": _TEXT},
-        state=_PRINTED["HostState"],
+        state=_SCHEMA_OF_TYPE["HostState"],
         seen={"type": ["string", "null"]},
         own_gpumon={"type": "boolean"},
         figures=row,
         snapshot={"$ref": "#/$defs/Snapshot"},
     )
-    root = _object(
+    root = _object_schema(
         schema={"const": SCHEMA},
         time={"type": ["string", "null"]},
         interval_s={"type": "number"},
@@ -73,17 +74,18 @@ def schema() -> dict[str, Any]:
     return {**head, **root, "$defs": dict(sorted(definitions.items()))}
 
 
-def _row(definitions: dict[str, Any]) -> dict[str, Any]:
+def _row_schema(definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a row; those of the types in it are added to `definitions`."""
     types = FleetRow.__annotations__
     texts = docs_of(FleetRow)
     properties = {}
     for name in ROW_KEYS:
         properties[name] = {
-            **_PRINTED.get(types[name], {"$ref": f"#/$defs/{types[name]}"}),
+            **_SCHEMA_OF_TYPE.get(types[name], {"$ref": f"#/$defs/{types[name]}"}),
             **description(texts.get(name, "")),
         }
     reasons = {"type": "object", "additionalProperties": definition(Reason, definitions)}
-    return _object(**properties, missing=reasons)
+    return _object_schema(**properties, missing=reasons)
 
 
 if __name__ == "__main__":

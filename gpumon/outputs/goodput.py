@@ -54,6 +54,7 @@ def _within(goal: GoalPeriod, kind: str, name: str, *, assumed: bool) -> str:
 
 
 def _percent(ratio: Reading) -> str:
+    """A share in percent without the sign; NONE where it is not known."""
     if isinstance(ratio, Missing):
         return NONE
     return f"{100.0 * ratio:.1f}"

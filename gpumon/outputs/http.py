@@ -42,11 +42,12 @@ STATUS_WORDS: Final = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
-
 """Status codes of this server's answers."""
-_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
-_TARGET: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
-_ONCE: Final = ("host", "content-length")
+_HOST_HEADER: Final = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9_.-]+))(?::\d{1,5})?", re.ASCII | re.IGNORECASE)
+"""A `Host` header line: an address in brackets or a name, and perhaps a port."""
+_SCHEME_AND_HOST: Final = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
+"""Begin of a request's target as a proxy is sent it."""
+_SINGLE_HEADERS: Final = ("host", "content-length")
 """Header lines of which two are an error (RFC 9112, 3.2 and 6.3)."""
 
 
@@ -110,7 +111,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
 
 def host_in_header(header: str) -> str:
     """Name or address in a `Host` header line, in lower case, without port and brackets; empty where it is none."""
-    parts = _HOST.fullmatch(header)
+    parts = _HOST_HEADER.fullmatch(header)
     if parts:
         return (parts[1] or parts[2]).lower()
     return ""
@@ -135,9 +136,9 @@ class HttpServer:
         self._loop = asyncio.new_event_loop()
         self._accept_timer: asyncio.TimerHandle | None = None
         """Begins to accept again, after the process had too many files open."""
-        self._open: dict[asyncio.Task[None], float] = {}
-        """Connections, and when each was opened or last answered."""
-        self._raw: dict[asyncio.Task[None], socket.socket] = {}
+        self._used_s: dict[asyncio.Task[None], float] = {}
+        """Open connections, and when each was opened or last answered."""
+        self._sockets: dict[asyncio.Task[None], socket.socket] = {}
         """Sockets of connections that have no transport yet, which would close them."""
         self._transports: dict[asyncio.Task[None], asyncio.WriteTransport] = {}
         """Transports of connections, to end them by."""
@@ -165,7 +166,7 @@ class HttpServer:
         loop.remove_reader(self._listener)
         if self._accept_timer is not None:
             self._accept_timer.cancel()
-        tasks = tuple(self._open)
+        tasks = tuple(self._used_s)
         for task in tasks:
             self._end_connection(task)
         with contextlib.suppress(Exception):  # nothing is served any more: the loop is closed whatever is raised
@@ -192,16 +193,16 @@ class HttpServer:
             self._accept_timer = self._loop.call_later(_ACCEPT_AGAIN_S, self._accept_from_now)
             return
         connection.setblocking(False)
-        while len(self._open) >= MOST_CONNECTIONS:
-            self._end_connection(min(self._open, key=lambda task: self._open[task]))
+        while len(self._used_s) >= MOST_CONNECTIONS:
+            self._end_connection(min(self._used_s, key=lambda task: self._used_s[task]))
         task = self._loop.create_task(self._serve(connection))
-        self._open[task] = self._loop.time()
-        self._raw[task] = connection
+        self._used_s[task] = self._loop.time()
+        self._sockets[task] = connection
         task.add_done_callback(self._close_socket)
 
     def _end_connection(self, task: asyncio.Task[None]) -> None:
         """End a connection: its task, and its transport without waiting for what is not sent yet."""
-        self._open.pop(task, None)
+        self._used_s.pop(task, None)
         task.cancel()
         transport = self._transports.pop(task, None)
         if transport is not None:
@@ -209,7 +210,7 @@ class HttpServer:
 
     def _close_socket(self, task: asyncio.Task[None]) -> None:
         """Close the socket of a connection that was ended before it had a transport to do so."""
-        connection = self._raw.pop(task, None)
+        connection = self._sockets.pop(task, None)
         if connection is not None:
             connection.close()
 
@@ -223,17 +224,17 @@ class HttpServer:
         if self._tls:
             handshake_s = HEAD_S
         try:
-            opened, _ = await self._loop.connect_accepted_socket(
+            base_transport, _ = await self._loop.connect_accepted_socket(
                 lambda: protocol, connection, ssl=self._tls, ssl_handshake_timeout=handshake_s
             )
-            del self._raw[task]
-            transport = cast("asyncio.WriteTransport", opened)
+            del self._sockets[task]
+            transport = cast("asyncio.WriteTransport", base_transport)
             self._transports[task] = transport
             writer = asyncio.StreamWriter(transport, protocol, reader, self._loop)
             while await self._exchange(reader, writer):
-                if task not in self._open:
+                if task not in self._used_s:
                     return
-                self._open[task] = self._loop.time()
+                self._used_s[task] = self._loop.time()
             writer.close()
             self._loop.call_later(_CLOSE_S, self._transports.pop(task).abort)
         except (OSError, EOFError, KeyError, asyncio.TimeoutError, asyncio.CancelledError):
@@ -295,8 +296,8 @@ def _parse_request(head: bytes) -> HttpRequest:
     headers = _parse_headers(lines)
     has_body = headers.get("content-length", "0") != "0" or "transfer-encoding" in headers
     keep_alive = _is_kept_alive(version, headers.get("connection", "").lower()) and not has_body
-    if _TARGET.match(target):
-        target = _TARGET.sub("", target, count=1)  # as it is asked of a proxy
+    if _SCHEME_AND_HOST.match(target):
+        target = _SCHEME_AND_HOST.sub("", target, count=1)  # as it is asked of a proxy
     return HttpRequest(method, target.partition("?")[0] or "/", headers, keep_alive)
 
 
@@ -308,7 +309,7 @@ def _parse_headers(lines: Sequence[str]) -> dict[str, str]:
         key = name.lower()
         if not colon or not name or name != name.strip():
             raise ValueError(line)
-        if key in _ONCE and key in headers:
+        if key in _SINGLE_HEADERS and key in headers:
             raise ValueError(line)
         headers[key] = value.strip()
     return headers

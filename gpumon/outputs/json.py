@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,11 +19,15 @@ from gpumon.readings.verdict import Action, Event, Evidence, Signal, Verdict
 from gpumon.triage import render
 
 
-def _verdict_code(event: Event) -> str:
-    """Code of the verdict that an event is about; empty for one that is about none."""
-    if event.verdict is None:
-        return ""
-    return event.verdict.code.value
+class AbsentField(NamedTuple):
+    """How a field says by a value of its type that there is nothing to print, and why it is null then."""
+
+    value: Any
+    """Value that says so."""
+    other_key: str
+    """Key whose reason holds for this field, too; empty: none."""
+    reason: Reason
+    """Reason where that key has none."""
 
 
 PRINTED_AS: Final = {"self_cost": "self"}
@@ -35,13 +39,22 @@ NOT_PRINTED: Final = frozenset(
     }
 )
 """Fields left out, by type: a second clock, what is the same for all GPUs of a kind, what only sizing needs."""
-ABSENT: Final[dict[str, tuple[Any, str, Reason]]] = {
-    "bandwidth_source": (BandwidthSource.NONE, "bandwidth_bytes_per_s", Reason.NOT_SUPPORTED),
-    "tp": (0, "", Reason.NO_GPU),
-    "pp": (0, "tp", Reason.NOT_EXPOSED),
-    "ranks": (0, "running", Reason.WARMING_UP),
+ABSENT_FIELDS: Final = {
+    "bandwidth_source": AbsentField(BandwidthSource.NONE, "bandwidth_bytes_per_s", Reason.NOT_SUPPORTED),
+    "tp": AbsentField(0, "", Reason.NO_GPU),
+    "pp": AbsentField(0, "tp", Reason.NOT_EXPOSED),
+    "ranks": AbsentField(0, "running", Reason.WARMING_UP),
 }
-"""Fields that say "none" by a value of their type: printed as null for the reason of another key, else for this one."""
+"""Fields that are printed as null where they have a certain value."""
+
+
+def _verdict_code(event: Event) -> str:
+    """Code of the verdict that an event is about; empty for one that is about none."""
+    if event.verdict is None:
+        return ""
+    return event.verdict.code.value
+
+
 RENDERED: Final[Mapping[type, Mapping[str, Callable[[Any], str]]]] = {
     Verdict: {"text": render.verdict_text},
     Evidence: {"text": render.evidence_text},
@@ -91,7 +104,7 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
         elif type(value) is Missing:
             missing[key] = value.reason.value
             value = None
-        elif key in ABSENT and value == ABSENT[key][0]:
+        elif key in ABSENT_FIELDS and value == ABSENT_FIELDS[key].value:
             absent.append(key)
             value = None
         elif type(value) is not int:
@@ -105,11 +118,11 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
 
 
 def _reasons_of_absent(absent: Sequence[str], missing: Mapping[str, str]) -> dict[str, str]:
-    """Why fields that say "none" by a value are null: the reason of another key, else one of their own."""
+    """Why fields of `ABSENT_FIELDS` are null. `missing`: the reasons of the other fields."""
     reasons: dict[str, str] = {}
     for key in absent:
-        _, other, own_reason = ABSENT[key]
-        reasons[key] = reasons.get(other) or missing.get(other, own_reason.value)
+        field = ABSENT_FIELDS[key]
+        reasons[key] = reasons.get(field.other_key) or missing.get(field.other_key, field.reason.value)
     return reasons
 
 

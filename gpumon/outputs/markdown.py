@@ -13,6 +13,7 @@ _LONGEST_TEXT: Final = 400
 _ESCAPES: Final = str.maketrans(
     {**{mark: f"\\{mark}" for mark in "\\`*_[]|~$"}, "<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", "#": "&#35;"}
 )
+"""Character that could be markup -> what stands for it."""
 
 
 def header_lines(titles: str) -> Iterator[str]:

@@ -19,6 +19,7 @@ from gpumon.specs.llms import LlmRow
 from gpumon.specs.precision import Precision
 
 _SCHEMA: Final = 1
+"""Version of `gpumon models --json`."""
 _LABEL_CELLS: Final = 14
 """Cells of the labels in front of facts."""
 _LONGEST_TEXT: Final = 1000
@@ -52,7 +53,7 @@ class ShownModel(NamedTuple):
 
 def list_models(rows: Sequence[LlmRow], configured: Sequence[str], width: int = 160) -> str:
     """A line per row; then the rows that are refused, and the models of the config."""
-    lines = list(table(columns_of(rows, _LIST), width))
+    lines = list(table(columns_of(rows, _LIST_COLUMNS), width))
     for row in rows:
         if row.unusable:
             lines.extend(wrapped(f"no MFU and MBU for {as_word(row.name)}: {row.unusable}", width, "", INDENT))
@@ -156,12 +157,13 @@ def _of_spec(text: Callable[[LlmSpec], str]) -> Callable[[LlmRow], str]:
 
 
 def _size_text(row: LlmRow) -> str:
+    """All parameters; for a model that no figures are computed for, as its makers round them."""
     if row.unusable:
         return f"{row.params_b:.1f}B"
     return _billions_text(row.spec.params)
 
 
-def _further_kilobytes(spec: LlmSpec) -> str:
+def _further_kilobytes_text(spec: LlmSpec) -> str:
     """KV cache of a further token."""
     kilobytes = _further_token_bytes(spec, _LONG_CONTEXT) / 1e3
     if kilobytes >= 9.95:
@@ -169,7 +171,7 @@ def _further_kilobytes(spec: LlmSpec) -> str:
     return f"{kilobytes:.1f}"
 
 
-def _notes(row: LlmRow) -> str:
+def _notes_text(row: LlmRow) -> str:
     """Remarks on a model: refused, what is not counted, unverified."""
     if row.unusable:
         return "refused"
@@ -179,7 +181,7 @@ def _notes(row: LlmRow) -> str:
     return ", ".join(notes)
 
 
-def _kind(spec: LlmSpec) -> str:
+def _kind_text(spec: LlmSpec) -> str:
     """Short words for what is special about a model's layers: `MoE+MLA`."""
     kinds = (
         ("MoE", spec.experts > 0),
@@ -225,16 +227,16 @@ def _context_text(tokens: int) -> str:
     return f"{tokens / (1 << 20):.0f}M"
 
 
-_LIST: Final[tuple[ColumnSpec[LlmRow], ...]] = (
+_LIST_COLUMNS: Final[tuple[ColumnSpec[LlmRow], ...]] = (
     ColumnSpec("NAME", lambda row: as_word(row.name)),
     ColumnSpec("SIZE", _size_text, right=True),
     ColumnSpec("ACTIVE", _of_spec(lambda spec: _billions_text(spec.matmul_params)), right=True),
     ColumnSpec("LAYERS", _of_spec(lambda spec: str(spec.layers)), right=True, keep=2),
-    ColumnSpec("KV kB", _of_spec(_further_kilobytes), right=True),
+    ColumnSpec("KV kB", _of_spec(_further_kilobytes_text), right=True),
     ColumnSpec("STORED", _of_spec(lambda spec: spec.precision.value)),
     ColumnSpec("CTX", lambda row: _context_text(row.max_context), right=True, keep=3),
-    ColumnSpec("KIND", _of_spec(_kind)),
-    ColumnSpec("NOTES", _notes, keep=1),
+    ColumnSpec("KIND", _of_spec(_kind_text)),
+    ColumnSpec("NOTES", _notes_text, keep=1),
 )
 """Columns of the list."""
 
@@ -424,4 +426,5 @@ def _dimensions(spec: LlmSpec) -> dict[str, Any]:
 
 
 def _struct_fields(part: Attention | State) -> dict[str, Any]:
+    """The fields of a part of a model by name."""
     return {name: getattr(part, name) for name in part.__struct_fields__}

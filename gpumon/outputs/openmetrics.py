@@ -27,7 +27,9 @@ LEAST_LATE_S: Final = 3.0
 MOST_COUNTED: Final = 1024
 """Engines whose restarts are remembered before those that are gone are forgotten."""
 _GZIP_LEVEL: Final = 4
-_BY_SAMPLE: Final = {name: metric for metric in EXPORTED_METRICS for name in metric.samples}
+"""Level of compression: higher ones take longer and save little."""
+_METRIC_OF_SAMPLE: Final = {name: metric for metric in EXPORTED_METRICS for name in metric.samples}
+"""Name of a sample -> the metric that it belongs to."""
 _FORMS: Final[Mapping[str, tuple[Callable[[Any], bytes], str]]] = {
     "classic": (exposition.generate_latest, "text/plain; version=0.0.4; charset=utf-8"),
     "openmetrics": (
@@ -47,19 +49,27 @@ class PageBody(NamedTuple):
 
 
 class _KeptTick(Protocol):
-    """A collector as its keepers see it."""
+    """The part of a tick that is read here."""
 
     @property
     def frame(self) -> Frame: ...
 
 
-class _Families(NamedTuple):
-    """A registry of prometheus-client."""
+class _FamilyRegistry(NamedTuple):
+    """Families as prometheus-client takes them: by a registry that it asks."""
 
     families: tuple[Family, ...]
 
     def collect(self) -> Iterable[Family]:
         return self.families
+
+
+class _TakenSnapshot(NamedTuple):
+    """The newest snapshot."""
+
+    snapshot: Snapshot
+    taken_s: float
+    """Monotonic time at which it was taken."""
 
 
 class MetricsPage:
@@ -75,9 +85,9 @@ class MetricsPage:
         self._clock = clock
         self._started_s = wall()
         self._lock = threading.Lock()
-        self._newest: tuple[Snapshot, float] | None = None
+        self._newest: _TakenSnapshot | None = None
         self._engines: tuple[EngineReading, ...] = ()
-        self._taken = 0
+        self._snapshot_number = 0
         """Number of the newest snapshot. Its `id()` would not do: addresses are used again."""
         self._events: Counter[str] = Counter({kind.value: 0 for kind in EventKind})
         self._restarts: Counter[str] = Counter()
@@ -98,8 +108,8 @@ class MetricsPage:
     def take(self, snapshot: Snapshot) -> None:
         """Take the newest snapshot; returns at once."""
         with self._lock:
-            self._newest = snapshot, self._clock()
-            self._taken += 1
+            self._newest = _TakenSnapshot(snapshot, self._clock())
+            self._snapshot_number += 1
             for event in snapshot.events:
                 self._events[event.kind.value] += 1
                 if event.kind is EventKind.RESTART:
@@ -118,7 +128,7 @@ class MetricsPage:
         """The newest snapshot; None where there is none yet, or none of now."""
         newest = self._newest
         if newest is not None and not self._trouble(newest):
-            return newest[0]
+            return newest.snapshot
         return None
 
     def trouble(self) -> str:
@@ -135,31 +145,31 @@ class MetricsPage:
             encoding = "gzip"
         with self._lock:
             newest = self._newest
-            taken = self._taken
+            number = self._snapshot_number
             events = dict(self._events)
             restarts = dict(self._restarts)
-        stuck = bool(self._trouble(newest))
-        pages_of = taken, stuck
+        is_stuck = bool(self._trouble(newest))
+        pages_of = number, is_stuck
         if pages_of != self._pages_of:
             self._pages.clear()
             self._pages_of = pages_of
         key = form, encoding
         if key not in self._pages:
             snapshot = None
-            if newest and not stuck:
-                snapshot = newest[0]
+            if newest and not is_stuck:
+                snapshot = newest.snapshot
             self._pages[key] = self._render_page(snapshot, events, restarts, *key)
         return self._pages[key]
 
-    def _trouble(self, newest: tuple[Snapshot, float] | None) -> str:
-        """Why a snapshot, with the monotonic time at which it was taken, is none of now; empty where it is."""
+    def _trouble(self, newest: _TakenSnapshot | None) -> str:
+        """Why a snapshot is none of now; empty where it is one."""
         if newest is None:
             return "no snapshot yet: the sources are being opened"
-        snapshot, taken_s = newest
-        age_s = self._clock() - taken_s
-        if age_s <= max(_LATE_INTERVALS * snapshot.interval_s, LEAST_LATE_S):
+        interval_s = newest.snapshot.interval_s
+        age_s = self._clock() - newest.taken_s
+        if age_s <= max(_LATE_INTERVALS * interval_s, LEAST_LATE_S):
             return ""
-        return f"the newest snapshot is {age_s:.0f} s old, one is due every {snapshot.interval_s:g} s: gpumon is stuck"
+        return f"the newest snapshot is {age_s:.0f} s old, one is due every {interval_s:g} s: gpumon is stuck"
 
     def _render_page(
         self, snapshot: Snapshot | None, events: dict[str, int], restarts: dict[str, int], form: str, encoding: str
@@ -171,7 +181,7 @@ class MetricsPage:
             series = [*self._own_samples(), *self._further_samples(), *_snapshot_samples(snapshot, events, restarts)]
             if snapshot is not None:
                 series += histogram_samples(self._engines, snapshot)
-            plain = _render(form, _Families(tuple(_families(series))))
+            plain = _render(form, _FamilyRegistry(tuple(_grouped_by_family(series))))
             self._pages[form, ""] = plain
         if not encoding:
             return plain
@@ -190,7 +200,7 @@ def _is_gzip(coding: str) -> bool:
     return name.strip() == "gzip" and weight not in ("q=0", "q=0.0")
 
 
-def _render(form: str, families: _Families) -> PageBody:
+def _render(form: str, families: _FamilyRegistry) -> PageBody:
     """The page in one form, not compressed."""
     write, content_type = _FORMS[form]
     return PageBody(write(families), content_type)
@@ -207,11 +217,11 @@ def _snapshot_samples(
     for kind, count in events.items():
         yield ExportedSample("gpumon_events_total", {"kind": kind}, float(count))
     names = engine_labels(snapshot.engines)
-    for name, count in _restarts(snapshot, restarts).items():
+    for name, count in _restarts_by_name(snapshot, restarts).items():
         yield ExportedSample("gpumon_engine_restarts_total", {"engine": names[name]}, float(count))
 
 
-def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
+def _restarts_by_name(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
     """Restarts by engine's name, of the engines that are there: the page keeps its size."""
     counts = {}
     for engine in snapshot.engines[: MOST_EXPORTED["engines"]]:
@@ -219,13 +229,13 @@ def _restarts(snapshot: Snapshot, restarts: dict[str, int]) -> dict[str, int]:
     return counts
 
 
-def _families(page: Iterable[ExportedSample]) -> Iterator[Family]:
+def _grouped_by_family(page: Iterable[ExportedSample]) -> Iterator[Family]:
     """The samples by family, by name, as prometheus-client wants them."""
     grouped: dict[str, list[ExportedSample]] = {}
     for sample in page:
-        grouped.setdefault(_BY_SAMPLE[sample.name].name, []).append(sample)
+        grouped.setdefault(_METRIC_OF_SAMPLE[sample.name].name, []).append(sample)
     for _, series in sorted(grouped.items()):
-        metric = _BY_SAMPLE[series[0].name]
+        metric = _METRIC_OF_SAMPLE[series[0].name]
         family = Family(metric.name, metric.help, metric.kind, metric.unit)
         for name, labels, value in series:
             family.add_sample(name, labels, value)

@@ -25,6 +25,15 @@ _LABEL_CELLS: Final = 11
 """Cells of the labels in front of facts."""
 COVERED_THROUGHOUT: Final = 0.98
 """Share of the recorded time from which on a mean is one over all of it."""
+_USE_FIELDS: Final = {"busy": "busy_ratio", "MFU": "mfu_ratio", "MBU": "mbu_ratio"}
+"""Shares of the time and of the peaks, and their fields."""
+_TOKEN_FIELDS: Final = {
+    "prefill": "prefill_computed_tokens",
+    "prefill cached": "prefill_cached_tokens",
+    "decode": "decode_tokens",
+    "trained on": "trained_tokens",
+}
+"""Kinds of tokens, and their fields."""
 
 
 def encode(period: Period) -> bytes:
@@ -35,13 +44,13 @@ def encode(period: Period) -> bytes:
 def report(period: Period, width: int = 100) -> str:
     """The stretch, its means and totals, tables of GPUs and engines, incidents; in at most `width` cells."""
     width = max(60, width)
-    lines = [_title(period), *_sums(period, width), ""]
+    lines = [_title(period), *_fact_lines(period, width), ""]
     if period.gpus:
-        lines += table(_gpu_table(period.gpus), width)
+        lines += table(_gpu_columns(period.gpus), width)
     else:
         lines.append("no GPU")
     if period.engines:
-        lines += ["", *table(_engine_table(period.engines), width)]
+        lines += ["", *table(_engine_columns(period.engines), width)]
     else:
         lines.append("no engine")
     lines += ["", *_incident_lines(period, width)]
@@ -52,7 +61,7 @@ def markdown(period: Period) -> str:
     """Totals, GPUs, engines and incidents as tables to paste into a ticket."""
     lines = [f"## {md.safe(_title(period))}", "", *md.header_lines("total|")]
     lines += [md.table_line(label, md.safe(text)) for label, text in _facts(period)]
-    for columns in (_gpu_table(period.gpus), _engine_table(period.engines), _incident_columns(period.incidents)):
+    for columns in (_gpu_columns(period.gpus), _engine_columns(period.engines), _incident_columns(period.incidents)):
         if columns[0].texts:
             lines += ["", *md.markdown_table(columns)]
     if not period.incidents:
@@ -81,20 +90,10 @@ def _title(period: Period) -> str:
     return f"{period.host or 'recording'}  {begin:%Y-%m-%d %H:%M:%S} to {until} {end.tzname() or ''}{simulated}".strip()
 
 
-def _sums(period: Period, width: int) -> Iterator[str]:
+def _fact_lines(period: Period, width: int) -> Iterator[str]:
+    """The facts on the whole recording, each behind its label."""
     for label, text in _facts(period):
         yield from labelled(label, text, width, indent="", room=_LABEL_CELLS)
-
-
-_USE_FIELDS: Final = {"busy": "busy_ratio", "MFU": "mfu_ratio", "MBU": "mbu_ratio"}
-"""Shares of the time and of the peaks, and their fields."""
-_TOKEN_FIELDS: Final = {
-    "prefill": "prefill_computed_tokens",
-    "prefill cached": "prefill_cached_tokens",
-    "decode": "decode_tokens",
-    "trained on": "trained_tokens",
-}
-"""Kinds of tokens, and their fields."""
 
 
 def _facts(period: Period) -> Iterator[tuple[str, str]]:
@@ -108,8 +107,8 @@ def _facts(period: Period) -> Iterator[tuple[str, str]]:
     served = goodput_text(period.goodput)
     if served:
         yield "goodput", served
-    yield "energy", _energy(period)
-    cost = _cost(period)
+    yield "energy", _energy_text(period)
+    cost = _cost_text(period)
     if cost:
         yield "cost", cost
 
@@ -136,7 +135,7 @@ def tokens_text(period: Period | GroupPeriod) -> str:
     return ", ".join(counts) or NONE
 
 
-def _cost(period: Period) -> str:
+def _cost_text(period: Period) -> str:
     """The cost, or which price is missing; empty where there is nothing to price."""
     if not isinstance(period.cost, Missing):
         per_tokens = ""
@@ -183,7 +182,7 @@ def _is_slice(gpu: GpuPeriod) -> bool:
     return gpu.uuid.startswith("MIG-")
 
 
-def _energy(period: Period) -> str:
+def _energy_text(period: Period) -> str:
     """Energy of all GPUs, tokens per joule, and the cost."""
     joules = period.energy_j
     if isinstance(joules, Missing):
@@ -194,7 +193,7 @@ def _energy(period: Period) -> str:
     return f"{FORMAT_BY_UNIT['j'](joules)} ({joules / KWH_J:.3g} kWh), {_figure_text(period.tokens_per_j)} tok/J{cost}"
 
 
-def _quantity_column(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
+def _figure_column(title: str, unit: str, field: str, keep: int) -> ColumnSpec[GpuPeriod | EnginePeriod]:
     """A column of one figure, flush right."""
 
     def text(thing: GpuPeriod | EnginePeriod) -> str:
@@ -203,16 +202,17 @@ def _quantity_column(title: str, unit: str, field: str, keep: int) -> ColumnSpec
     return ColumnSpec(title, text, right=True, keep=keep)
 
 
-_GPU: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
+_GPU_COLUMNS: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
     ColumnSpec("gpu", lambda gpu: str(gpu.index), right=True),
     ColumnSpec("name", lambda gpu: clean(gpu.name.removeprefix("NVIDIA "), 32), keep=1),
-    _quantity_column("busy", "ratio", "busy_ratio", 9),
-    _quantity_column("mfu", "ratio", "mfu_ratio", 9),
-    _quantity_column("mbu", "ratio", "mbu_ratio", 9),
-    _quantity_column("power", "w", "power_w", 3),
-    _quantity_column("energy", "j", "energy_j", 4),
+    _figure_column("busy", "ratio", "busy_ratio", 9),
+    _figure_column("mfu", "ratio", "mfu_ratio", 9),
+    _figure_column("mbu", "ratio", "mbu_ratio", 9),
+    _figure_column("power", "w", "power_w", 3),
+    _figure_column("energy", "j", "energy_j", 4),
 )
-_PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
+"""Columns of a GPU."""
+_PRICE_COLUMNS: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
     ColumnSpec("cost", lambda gpu: amount_of_money(gpu.cost), right=True, keep=2),
     ColumnSpec("idle cost", lambda gpu: amount_of_money(gpu.idle_cost), right=True, keep=5),
     ColumnSpec("unused cost", lambda gpu: amount_of_money(gpu.unused_cost), right=True, keep=6),
@@ -221,8 +221,9 @@ _PRICED: Final[tuple[ColumnSpec[GpuPeriod], ...]] = (
 """Columns of GPUs that are there once a price is known."""
 
 
-def _gpu_table(gpus: Sequence[GpuPeriod]) -> list[PrintedColumn]:
-    return columns_of(gpus, _GPU) + with_figures(columns_of(gpus, _PRICED))
+def _gpu_columns(gpus: Sequence[GpuPeriod]) -> list[PrintedColumn]:
+    """The columns of the GPUs, with a row each."""
+    return columns_of(gpus, _GPU_COLUMNS) + with_figures(columns_of(gpus, _PRICE_COLUMNS))
 
 
 def with_figures(columns: Sequence[PrintedColumn]) -> list[PrintedColumn]:
@@ -241,27 +242,30 @@ def output_tokens(engine: EnginePeriod | GroupPeriod) -> str:
     return FORMAT_BY_UNIT["number"](engine.decode_tokens)
 
 
-_ENGINE: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
+_ENGINE_COLUMNS: Final[tuple[ColumnSpec[EnginePeriod], ...]] = (
     ColumnSpec("engine", lambda engine: clean(engine.name, 28)),
     ColumnSpec("model", lambda engine: human.model_name(engine.model, 24), keep=2),
-    _quantity_column("run", "rate", "running_mean", 6),
-    _quantity_column("wait", "rate", "waiting_mean", 6),
-    _quantity_column("kv", "ratio", "kv_usage_ratio", 5),
+    _figure_column("run", "rate", "running_mean", 6),
+    _figure_column("wait", "rate", "waiting_mean", 6),
+    _figure_column("kv", "ratio", "kv_usage_ratio", 5),
     ColumnSpec("decode tokens", output_tokens, right=True),
-    _quantity_column("prefill", "number", "prefill_computed_tokens", 4),
-    _quantity_column("cached", "number", "prefill_cached_tokens", 1),
-    _quantity_column("decode tok/s", "rate", "decode_tokens_per_s", 7),
-    _quantity_column("mfu", "ratio", "mfu_ratio", 9),
-    _quantity_column("mbu", "ratio", "mbu_ratio", 9),
+    _figure_column("prefill", "number", "prefill_computed_tokens", 4),
+    _figure_column("cached", "number", "prefill_cached_tokens", 1),
+    _figure_column("decode tok/s", "rate", "decode_tokens_per_s", 7),
+    _figure_column("mfu", "ratio", "mfu_ratio", 9),
+    _figure_column("mbu", "ratio", "mbu_ratio", 9),
     ColumnSpec("tok/J", lambda engine: _figure_text(engine.tokens_per_j), right=True, keep=3),
 )
-_ENGINE_COST: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
+"""Columns of an engine."""
+_ENGINE_COST_COLUMN: Final[ColumnSpec[EnginePeriod]] = ColumnSpec(
     "$/1M out", lambda engine: amount_of_money(engine.cost_per_million_tokens), right=True, keep=3
 )
+"""Column of engines that is there once a price is known."""
 
 
-def _engine_table(engines: Sequence[EnginePeriod]) -> list[PrintedColumn]:
-    return columns_of(engines, _ENGINE) + with_figures(columns_of(engines, (_ENGINE_COST,)))
+def _engine_columns(engines: Sequence[EnginePeriod]) -> list[PrintedColumn]:
+    """The columns of the engines, with a row each."""
+    return columns_of(engines, _ENGINE_COLUMNS) + with_figures(columns_of(engines, (_ENGINE_COST_COLUMN,)))
 
 
 def _incident_lines(period: Period, width: int) -> Iterator[str]:
@@ -282,7 +286,7 @@ def _incident_columns(incidents: Sequence[Incident]) -> list[PrintedColumn]:
     if len(days) > 1:
         form = "%m-%d %H:%M:%S"
     begin: ColumnSpec[Incident] = ColumnSpec("since", lambda incident: local_time(incident.begin).strftime(form))
-    return columns_of(incidents, (begin, *_INCIDENT))
+    return columns_of(incidents, (begin, *_INCIDENT_COLUMNS))
 
 
 def _figure_text(value: Reading) -> str:
@@ -301,12 +305,13 @@ def incident_duration(incident: Incident | FleetIncident) -> str:
     return human.age(incident.seconds) + "+"
 
 
-_INCIDENT: Final[tuple[ColumnSpec[Incident], ...]] = (
+_INCIDENT_COLUMNS: Final[tuple[ColumnSpec[Incident], ...]] = (
     ColumnSpec("for", incident_duration, right=True),
     ColumnSpec("level", lambda incident: incident.level.value, keep=3),
     ColumnSpec("where", lambda incident: clean(incident.scope, 28)),
     ColumnSpec("what", lambda incident: clean(incident.text, 200)),
 )
+"""Columns of an incident behind the time at which it began."""
 
 
 def duration_text(seconds: float) -> str:

@@ -17,11 +17,21 @@ from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Level, Replic
 from gpumon.triage.render import actions_text, event_text, evidence_text, verdict_text
 
 _LEAST_NAME_WIDTH = 14
+"""Least cells of the names of engines."""
 _MOST_NAME_WIDTH = 40
-"""Cells of the names of engines."""
+"""Most cells of them."""
 _OK: Final = EndpointState.OK.value
 """State of a GPU and of an engine that is well: one word."""
 _STATE_WIDTH = max(len(state.value) for kind in (GpuState, EndpointState) for state in kind)
+"""Cells of a state."""
+_RATES_WITHOUT_COLUMN: Final = {
+    "trained": "trained_tokens_per_s",
+    "samples": "samples_per_s",
+    "items": "inferences_per_s",
+}
+"""Word -> rate of a training run or of a model that is no LLM."""
+_UNTOLD_REASONS: Final = frozenset({Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.IDLE})
+"""Reasons that are not printed: they hold as long as the thing is there, or the other columns say so."""
 
 
 class _Column(NamedTuple):
@@ -34,7 +44,7 @@ class _Column(NamedTuple):
     """The reading behind it, where it is one."""
 
 
-_MARKS: Final = {
+_BANDWIDTH_SIGNS: Final = {
     BandwidthSource.GPM: ("", "(m)"),
     BandwidthSource.DCGM: ("", "(m)"),
     BandwidthSource.ENGINE: (">=", ""),
@@ -44,7 +54,7 @@ _MARKS: Final = {
 """Signs before and behind a bandwidth: measured, modelled from the engines, or an upper bound."""
 
 
-def _vram(gpu: Gpu) -> str:
+def _vram_text(gpu: Gpu) -> str:
     """Used and whole memory of a GPU in GiB; one dash where neither is known."""
     used = FORMAT_BY_UNIT["gib"](gpu.vram_used_bytes)
     total = FORMAT_BY_UNIT["gib"](gpu.vram_total_bytes)
@@ -53,16 +63,16 @@ def _vram(gpu: Gpu) -> str:
     return f"{used}/{total}GiB"
 
 
-def _bandwidth(gpu: Gpu) -> str:
+def _bandwidth_text(gpu: Gpu) -> str:
     """Memory bandwidth of a GPU, with the signs of its source."""
-    before, after = _MARKS[gpu.bandwidth_source]
+    before, after = _BANDWIDTH_SIGNS[gpu.bandwidth_source]
     shown = FORMAT_BY_UNIT["bytes_per_s"](gpu.bandwidth_bytes_per_s)
     if shown == NONE:
         return NONE
     return before + shown + after
 
 
-def _column(word: str, width: int, field: str, unit: str) -> _Column:
+def _reading_column(word: str, width: int, field: str, unit: str) -> _Column:
     """The column of one reading, with its unit."""
 
     def value(thing: Any) -> str:
@@ -77,37 +87,29 @@ def _column_word(term: Term) -> str:
     return term.short.replace(" ", "_")
 
 
-_GPU: Final = (
-    _column("busy", 5, "busy_ratio", "ratio"),
-    _column("sm", 5, "sm_active_ratio", "ratio"),
-    _Column("vram", 14, _vram),
-    _Column(_column_word(glossary.BANDWIDTH), 11, _bandwidth),
-    _column("mfu", 5, "mfu_ratio", "ratio"),
-    _column("mbu", 5, "mbu_ratio", "ratio"),
-    _column("power", 5, "power_w", "w"),
-    _column("temp", 4, "temperature_c", "c"),
+_GPU_COLUMNS: Final = (
+    _reading_column("busy", 5, "busy_ratio", "ratio"),
+    _reading_column("sm", 5, "sm_active_ratio", "ratio"),
+    _Column("vram", 14, _vram_text),
+    _Column(_column_word(glossary.BANDWIDTH), 11, _bandwidth_text),
+    _reading_column("mfu", 5, "mfu_ratio", "ratio"),
+    _reading_column("mbu", 5, "mbu_ratio", "ratio"),
+    _reading_column("power", 5, "power_w", "w"),
+    _reading_column("temp", 4, "temperature_c", "c"),
 )
-_ENGINE: Final = (
-    _column("run", 5, "running", "count"),
-    _column("wait", 5, "waiting", "count"),
-    _column("kv", 5, "kv_usage_ratio", "ratio"),
-    _column("decode", 8, "decode_tokens_per_s", "per_s"),
-    _column("prefill", 8, "prefill_tokens_per_s", "per_s"),
+"""Columns of a GPU."""
+_ENGINE_COLUMNS: Final = (
+    _reading_column("run", 5, "running", "count"),
+    _reading_column("wait", 5, "waiting", "count"),
+    _reading_column("kv", 5, "kv_usage_ratio", "ratio"),
+    _reading_column("decode", 8, "decode_tokens_per_s", "per_s"),
+    _reading_column("prefill", 8, "prefill_tokens_per_s", "per_s"),
     _Column(_column_word(glossary.TTFT), 7, lambda engine: latency_text(value_of(engine, "ttft_s"))),
     _Column(_column_word(glossary.ITL), 7, lambda engine: latency_text(value_of(engine, "itl_s"))),
-    _column("mfu", 5, "mfu_ratio", "ratio"),
-    _column("mbu", 5, "mbu_ratio", "ratio"),
+    _reading_column("mfu", 5, "mfu_ratio", "ratio"),
+    _reading_column("mbu", 5, "mbu_ratio", "ratio"),
 )
-
-
-_RATES_WITHOUT_COLUMN: Final = {
-    "trained": "trained_tokens_per_s",
-    "samples": "samples_per_s",
-    "items": "inferences_per_s",
-}
-"""Word -> rate of a training run or of a model that is no LLM."""
-_UNTOLD_REASONS: Final = frozenset({Reason.NOT_SUPPORTED, Reason.NOT_EXPOSED, Reason.IDLE})
-"""Reasons that are not printed: they hold as long as the thing is there, or the other columns say so."""
+"""Columns of an engine and of the sum over replicas."""
 
 
 def snapshot_lines(snapshot: Snapshot) -> str:
@@ -126,17 +128,17 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     width = _name_width(snapshot.engines)
     for gpu in snapshot.gpus:
         shown = with_clearer_reasons(gpu, snapshot.engines)
-        head = _head("gpu", str(gpu.index), width, gpu.state.value)
-        yield f"{head} {_columns(_GPU, shown)}  {_gpu_end(shown)}"
+        head = _line_head("gpu", str(gpu.index), width, gpu.state.value)
+        yield f"{head} {_columns_text(_GPU_COLUMNS, shown)}  {_gpu_end(shown)}"
     for engine in snapshot.engines:
-        head = _head("engine", as_word(engine.name), width, engine.state.value)
-        yield f"{head} {_columns(_ENGINE, engine)}  {_engine_end(engine)}"
+        head = _line_head("engine", as_word(engine.name), width, engine.state.value)
+        yield f"{head} {_columns_text(_ENGINE_COLUMNS, engine)}  {_engine_end(engine)}"
     for replicas in snapshot.replicas:
-        head = _head("sum", _replicas_name(replicas), width, _OK)
-        yield f"{head} {_columns(_ENGINE, replicas)}  {_replicas_end(replicas)}"
+        head = _line_head("sum", _replicas_name(replicas), width, _OK)
+        yield f"{head} {_columns_text(_ENGINE_COLUMNS, replicas)}  {_replicas_end(replicas)}"
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
-            yield _verdict(verdict)
+            yield _verdict_line(verdict)
     for event in snapshot.events:
         yield f"event {as_word(event.scope)} {event.kind.value}; {as_line(event_text(event))}"
     for fault in snapshot.faults:
@@ -160,7 +162,7 @@ def _engine_end(engine: Engine) -> str:
     for evidence in engine.contradicts:
         doubts.append(f"! {as_line(evidence_text(evidence))}")
     return _join_nonempty(
-        as_word(engine.model), _rates_without_column(engine), fault, *doubts, _reasons_of_gaps(_ENGINE, engine)
+        as_word(engine.model), _rates_without_column(engine), fault, *doubts, _reasons_of_gaps(_ENGINE_COLUMNS, engine)
     )
 
 
@@ -182,10 +184,10 @@ def _replicas_end(replicas: Replicas) -> str:
     deviating = ""
     if names:
         deviating = f"apart: {names}"
-    return _join_nonempty(as_word(replicas.model), silent, deviating, _reasons_of_gaps(_ENGINE, replicas))
+    return _join_nonempty(as_word(replicas.model), silent, deviating, _reasons_of_gaps(_ENGINE_COLUMNS, replicas))
 
 
-def _verdict(verdict: Verdict) -> str:
+def _verdict_line(verdict: Verdict) -> str:
     """A verdict with its sentence and actions in one line."""
     texts = [f"{verdict.code.value} {verdict.level.value}"]
     for text in (verdict_text(verdict), actions_text(verdict)):
@@ -194,12 +196,12 @@ def _verdict(verdict: Verdict) -> str:
     return f"verdict {as_word(verdict.scope)} {'; '.join(texts)}"
 
 
-def _head(kind: str, name: str, width: int, state: str) -> str:
+def _line_head(kind: str, name: str, width: int, state: str) -> str:
     """Kind, name and state; a name longer than `width` stays whole: it is what a line is searched by."""
     return f"{kind:<6} {name}{' ' * (width - cells(name))} {state:<{_STATE_WIDTH}}"
 
 
-def _columns(columns: tuple[_Column, ...], thing: Gpu | Engine | Replicas) -> str:
+def _columns_text(columns: tuple[_Column, ...], thing: Gpu | Engine | Replicas) -> str:
     """The columns of one thing: `run     4 wait     0`."""
     return " ".join(f"{column.word} {column.value(thing):>{column.width}}" for column in columns)
 
@@ -212,7 +214,7 @@ def _gpu_end(gpu: Gpu) -> str:
     for code in gpu.xid:
         texts.append(f"xid:{code}")
     texts.append(as_line(gpu.state_text))
-    return _join_nonempty(join_known(texts, " "), _reasons_of_gaps(_GPU, gpu))
+    return _join_nonempty(join_known(texts, " "), _reasons_of_gaps(_GPU_COLUMNS, gpu))
 
 
 def _rates_without_column(engine: Engine) -> str:

@@ -34,32 +34,33 @@ def without_processes(snapshot: Snapshot) -> Snapshot:
     return msgspec.structs.replace(
         snapshot,
         gpus=tuple(gpus),
-        engines=tuple(map(_engine, snapshot.engines)),
+        engines=tuple(map(_nameless_engine, snapshot.engines)),
         verdicts=tuple(map(nameless_verdict, snapshot.verdicts)),
         faults=tuple(faults),
-        events=tuple(map(_event, snapshot.events)),
+        events=tuple(map(_nameless_event, snapshot.events)),
     )
 
 
-def _engine(engine: Engine) -> Engine:
+def _nameless_engine(engine: Engine) -> Engine:
     """An engine without the processes that it ran in."""
     return msgspec.structs.replace(
         engine,
         fault=_without_process_words(engine.fault),
-        departure=tuple(map(_departure, engine.departure)),
+        departure=tuple(map(_nameless_departure, engine.departure)),
         hardware=msgspec.structs.replace(
             engine.hardware, gpus_source=_without_process_words(engine.hardware.gpus_source)
         ),
     )
 
 
-def _event(event: Event) -> Event:
+def _nameless_event(event: Event) -> Event:
+    """An event whose verdict names no process and no user."""
     if event.verdict is None:
         return event
     return msgspec.structs.replace(event, verdict=nameless_verdict(event.verdict))
 
 
-def _departure(departure: Departure) -> Departure:
+def _nameless_departure(departure: Departure) -> Departure:
     """An end without its process: a file's path names users, too."""
     if departure.log.startswith(FILE_LOG):
         log = ""

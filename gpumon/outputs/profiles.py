@@ -15,7 +15,9 @@ from gpumon.sizing.knee import Knee, knee, load_of_point
 from gpumon.sizing.profile import Observed, Origin, Point
 
 _SCHEMA: Final = 1
-_ABSENT: Final = Missing(Reason.NOT_EXPOSED)
+"""Version of `gpumon profiles --json`."""
+_NOT_MEASURED: Final = Missing(Reason.NOT_EXPOSED)
+"""A figure that a profile does not have."""
 _LABEL_CELLS: Final = 14
 """Cells of the labels in front of facts."""
 
@@ -44,7 +46,7 @@ def _list_columns(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> 
         ColumnSpec("NAME", as_word),
         ColumnSpec("MODEL", of_profile(lambda profile: as_word(profile.model)[:40]), keep=2),
         ColumnSpec("GPU", of_profile(lambda profile: _gpus_text(profile)[:28] or NONE), keep=4),
-        ColumnSpec("LENGTHS", of_profile(_listed_lengths), keep=3),
+        ColumnSpec("LENGTHS", of_profile(_short_lengths_text), keep=3),
         ColumnSpec(
             "CONC", of_profile(lambda profile: FORMAT_BY_UNIT["count"](_reading_of(profile.concurrency))), right=True
         ),
@@ -56,6 +58,7 @@ def _list_columns(profiles: Mapping[str, Observed], builtin: frozenset[str]) -> 
 
 
 def _knee_tokens_per_s(profile: Observed) -> str:
+    """Tokens per second at the point at which the profile operates."""
     return FORMAT_BY_UNIT["rate"](_at_knee(profile, "tokens_per_s"))
 
 
@@ -64,17 +67,18 @@ def _at_knee(profile: Observed, figure: str) -> Reading:
     for point in profile.points:
         if load_of_point(point) == profile.concurrency:
             return _reading_of(getattr(point, figure))
-    return _ABSENT
+    return _NOT_MEASURED
 
 
-def _listed_lengths(profile: Observed) -> str:
+def _short_lengths_text(profile: Observed) -> str:
     """Prompt and answer: `1024/256`."""
     if not profile.prompt_tokens and not profile.answer_tokens:
         return NONE
-    return f"{_tokens(profile.prompt_tokens)}/{_tokens(profile.answer_tokens)}"
+    return f"{_tokens_text(profile.prompt_tokens)}/{_tokens_text(profile.answer_tokens)}"
 
 
-def _tokens(tokens: float | None) -> str:
+def _tokens_text(tokens: float | None) -> str:
+    """A number of tokens; `?` where it is not known."""
     if tokens is None:
         return "?"
     return f"{tokens:.0f}"
@@ -189,18 +193,18 @@ def _facts(profile: Observed, operating: Knee | None) -> list[tuple[str, str]]:
     facts = [
         ("model", as_line(profile.model)),
         ("measured by", join_known((as_line(profile.tool), as_line(profile.time)), " ")),
-        ("GPU", join_known((_gpus_text(profile), *_parallel_sizes(profile)))),
+        ("GPU", join_known((_gpus_text(profile), *_parallel_texts(profile)))),
         ("precision", _precisions_text(profile)),
         ("tokens", _lengths_text(profile)),
-        ("memory", _gigabytes(profile.memory_bytes)),
+        ("memory", _gigabytes_text(profile.memory_bytes)),
         ("GPU busy", _figure_text(FORMAT_BY_UNIT["ratio"], profile.busy_ratio)),
         ("power", _figure_text(FORMAT_BY_UNIT["w"], profile.power_w)),
         ("KV pool", _figure_text(number, profile.kv_pool_tokens, " tokens")),
-        ("sequences", _most_sequences(profile.max_num_seqs)),
+        ("sequences", _most_sequences_text(profile.max_num_seqs)),
         ("prefill", _figure_text(number, profile.prefill_tokens_per_s, " tok/s at least")),
     ]
     if profile.concurrency is not None:
-        facts.append(("operates at", _operating_point(profile, profile.concurrency, operating)))
+        facts.append(("operates at", _operating_point_text(profile, profile.concurrency, operating)))
     if operating is not None and operating.advice:
         facts.append(("throughput", operating.advice))
     if operating is not None and operating.plateau is not None:
@@ -208,25 +212,28 @@ def _facts(profile: Observed, operating: Knee | None) -> list[tuple[str, str]]:
     return facts
 
 
-def _gigabytes(size_bytes: float | None) -> str:
+def _gigabytes_text(size_bytes: float | None) -> str:
+    """A size in GB; empty where it is not known."""
     if size_bytes is None:
         return ""
     return f"{size_bytes / 1e9:.2f} GB"
 
 
-def _most_sequences(sequences: int | None) -> str:
+def _most_sequences_text(sequences: int | None) -> str:
+    """The most sequences at once; empty where that is not known."""
     if sequences is None:
         return ""
     return f"at most {sequences}"
 
 
 def _figure_text(form: Callable[[Reading], str], value: float | None, unit: str = "") -> str:
+    """A figure as `form` writes it, and its unit; empty where it is not known."""
     if value is None:
         return ""
     return f"{form(value)}{unit}"
 
 
-def _parallel_sizes(profile: Observed) -> list[str]:
+def _parallel_texts(profile: Observed) -> list[str]:
     """`TP 4`, and `PP 2` where there are several stages."""
     sizes = []
     if profile.tp > 0:
@@ -237,6 +244,7 @@ def _parallel_sizes(profile: Observed) -> list[str]:
 
 
 def _precisions_text(profile: Observed) -> str:
+    """Formats of the weights and of the KV cache, as far as they are known."""
     words = [profile.weight_precision]
     if profile.kv_precision:
         words.append(f"KV {profile.kv_precision}")
@@ -253,7 +261,7 @@ def _lengths_text(profile: Observed) -> str:
     return ", ".join(lengths)
 
 
-def _operating_point(profile: Observed, concurrency: float, operating: Knee | None) -> str:
+def _operating_point_text(profile: Observed, concurrency: float, operating: Knee | None) -> str:
     """`32 in flight, knee before 64: rule`; of a single measurement without the rule."""
     in_flight = f"{concurrency:.4g} in flight"
     if operating is None or profile.origin is not Origin.SWEEP:
@@ -263,16 +271,17 @@ def _operating_point(profile: Observed, concurrency: float, operating: Knee | No
     return f"{in_flight}, knee before {load_of_point(operating.beyond):.4g}: {operating.rule}"
 
 
-_POINT: Final[tuple[ColumnSpec[Point], ...]] = (
+_POINT_COLUMNS: Final[tuple[ColumnSpec[Point], ...]] = (
     ColumnSpec("OFFERED", lambda point: FORMAT_BY_UNIT["number"](_reading_of(point.offered)), right=True),
     ColumnSpec("RUNNING", lambda point: f"{point.running:.1f}", right=True),
     ColumnSpec("TOK/S", lambda point: FORMAT_BY_UNIT["rate"](_reading_of(point.tokens_per_s)), right=True),
     ColumnSpec("REQ/S", lambda point: FORMAT_BY_UNIT["rate"](_reading_of(point.requests_per_s)), right=True),
-    ColumnSpec("ITL", lambda point: _step_time(point.itl_s), right=True),
+    ColumnSpec("ITL", lambda point: _itl_text(point.itl_s), right=True),
     ColumnSpec("TTFT", lambda point: seconds_text(_reading_of(point.ttft_s)), right=True),
     ColumnSpec("E2E", lambda point: seconds_text(_reading_of(point.e2e_s)), right=True),
     ColumnSpec("RUNS", lambda point: str(point.weight), right=True),
 )
+"""Columns of a point behind the mark of the knee."""
 
 
 def _point_columns(points: Sequence[Point], operating: Knee) -> list[PrintedColumn]:
@@ -283,10 +292,10 @@ def _point_columns(points: Sequence[Point], operating: Knee) -> list[PrintedColu
             return "K"
         return ""
 
-    return columns_of(sorted(points, key=load_of_point), (ColumnSpec("", mark), *_POINT))
+    return columns_of(sorted(points, key=load_of_point), (ColumnSpec("", mark), *_POINT_COLUMNS))
 
 
-def _step_time(itl_s: float | None) -> str:
+def _itl_text(itl_s: float | None) -> str:
     """ITL in milliseconds with four digits: neighbouring points differ little."""
     if itl_s is None:
         return NONE
@@ -296,5 +305,5 @@ def _step_time(itl_s: float | None) -> str:
 def _reading_of(value: float | None) -> Reading:
     """A figure of a profile, which has None for what was not measured, as a reading."""
     if value is None:
-        return _ABSENT
+        return _NOT_MEASURED
     return value

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.efficiency.service import BY_NATURE
-from gpumon.outputs.json import ABSENT
+from gpumon.outputs.json import ABSENT_FIELDS
 from gpumon.outputs.tables import join_stripped
 from gpumon.outputs.units import FORMAT_BY_UNIT, NONE, as_line, as_word
 from gpumon.readings.flat import flat_fields, value_of
@@ -46,11 +46,16 @@ _LABELS: Final = {
 }
 """Label and unit of fields whose names without their unit would be those of others, or say too little."""
 _LABEL_WIDTH = 30
+"""Cells of the label of a value."""
 _WORD_WIDTH = 10
+"""Cells of the word in front of a line of a verdict."""
 _VALUE_WIDTH = 14
-_BOUNDS: Final = frozenset({"first_bound_s", *(f"p{share}_{end}" for share in (50, 95, 99) for end in ("low", "high"))})
+"""Cells of a value in front of its source."""
+_BOUND_PARTS: Final = frozenset(
+    {"first_bound_s", *(f"p{share}_{end}" for share in (50, 95, 99) for end in ("low", "high"))}
+)
 """Parts of a latency that are left out where they are missing: they only refine another."""
-_HEADS: Final = frozenset(
+_NOT_LISTED: Final = frozenset(
     {"index", "uuid", "name", "state", "processes", "sources", "window", "llm", "rank_loads", "backends"}
 )
 """Fields of GPUs and engines that are in their heading or have lines of their own, or are not printed."""
@@ -67,26 +72,26 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.simulated:
         simulated = "  SIMULATED"
     yield f"gpumon  {as_word(snapshot.host.name)}  {snapshot.time}{simulated}"
-    yield from ("", "host", *_fields(snapshot.host))
-    yield from ("", "gpumon's own cost", *_fields(snapshot.self_cost))
+    yield from ("", "host", *_field_lines(snapshot.host))
+    yield from ("", "gpumon's own cost", *_field_lines(snapshot.self_cost))
     for gpu in snapshot.gpus:
         yield from ("", f"gpu {gpu.index}  {as_line(gpu.name)}  {gpu.state.value}{simulated}")
-        yield from (_value_line("uuid", as_word(gpu.uuid)), *_fields(gpu), *_processes(gpu))
+        yield from (_value_line("uuid", as_word(gpu.uuid)), *_field_lines(gpu), *_process_lines(gpu))
     for engine in snapshot.engines:
-        yield from ("", f"engine {as_word(engine.name)}  {engine.state.value}{simulated}", *_fields(engine))
+        yield from ("", f"engine {as_word(engine.name)}  {engine.state.value}{simulated}", *_field_lines(engine))
         for load in engine.rank_loads:
-            yield from (f"  rank {as_word(load.rank)}", *_fields(load))
+            yield from (f"  rank {as_word(load.rank)}", *_field_lines(load))
         for backend in engine.backends:
-            yield from (f"  backend {as_word(backend.address)}", *_fields(backend))
+            yield from (f"  backend {as_word(backend.address)}", *_field_lines(backend))
     for replicas in snapshot.replicas:
-        yield from ("", f"replicas of {as_word(replicas.model)}{simulated}", *_fields(replicas))
-    yield from _findings(snapshot)
+        yield from ("", f"replicas of {as_word(replicas.model)}{simulated}", *_field_lines(replicas))
+    yield from _finding_lines(snapshot)
 
 
-def _findings(snapshot: Snapshot) -> Iterator[str]:
+def _finding_lines(snapshot: Snapshot) -> Iterator[str]:
     """Verdicts, events and faults."""
     for verdict in snapshot.verdicts:
-        yield from ("", *_verdict(verdict))
+        yield from ("", *_verdict_lines(verdict))
     for event in snapshot.events:
         yield from ("", f"event {as_line(event.scope)}  {event.kind.value}")
         yield f"  {as_line(event_text(event))}"
@@ -94,7 +99,7 @@ def _findings(snapshot: Snapshot) -> Iterator[str]:
         yield from ("", f"fault {as_word(fault.source)}  since {fault.since}", f"  {as_line(fault.text)}")
 
 
-def _verdict(verdict: Verdict) -> Iterator[str]:
+def _verdict_lines(verdict: Verdict) -> Iterator[str]:
     """The verdict, the figures that say so with their sources, and its actions."""
     scope = as_line(verdict.scope)
     yield f"verdict {scope}  {verdict.code.value}  {verdict.level.value}  since {verdict.since}"
@@ -111,7 +116,7 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
     yield f"  {'confidence':<{_WORD_WIDTH}} {verdict.confidence.value}"
 
 
-def _fields(struct: msgspec.Struct) -> Iterator[str]:
+def _field_lines(struct: msgspec.Struct) -> Iterator[str]:
     """The lines of all fields of a thing, but for those in its heading."""
     if isinstance(struct, Engine | Gpu):
         sources = struct.sources
@@ -119,8 +124,8 @@ def _fields(struct: msgspec.Struct) -> Iterator[str]:
         sources = {}
     for name in flat_fields(type(struct)):
         value = _shown_value(struct, name)
-        if value not in ("", (), {}) and (name not in _HEADS or not isinstance(struct, Gpu | Engine)):
-            yield from _field(name, value, sources.get(name, ""))
+        if value not in ("", (), {}) and (name not in _NOT_LISTED or not isinstance(struct, Gpu | Engine)):
+            yield from _lines_of_field(name, value, sources.get(name, ""))
 
 
 def _shown_value(struct: msgspec.Struct, name: str) -> Any:
@@ -130,51 +135,52 @@ def _shown_value(struct: msgspec.Struct, name: str) -> Any:
         if value in BY_NATURE:
             return ""
         return value
-    if isinstance(struct, Engine) and name in ABSENT and value == ABSENT[name][0]:
+    if isinstance(struct, Engine) and name in ABSENT_FIELDS and value == ABSENT_FIELDS[name].value:
         if isinstance(struct.load.running, Missing):
             return struct.load.running
-        return Missing(ABSENT[name][2])
+        return Missing(ABSENT_FIELDS[name].reason)
     return value
 
 
-def _field(name: str, value: Any, source: str) -> Iterator[str]:
+def _lines_of_field(name: str, value: Any, source: str) -> Iterator[str]:
     """The lines of a field: several of a group of figures, none of one that is empty as a whole."""
     label, unit = _label_and_unit(name)
     if isinstance(value, Quantiles | TokensTotal):
-        yield from _labelled_parts(label, _parts(value, unit).items(), source)
+        yield from _part_lines(label, _part_texts(value, unit).items(), source)
     elif isinstance(value, dict):
-        amounts = [(as_word(part), _amount(amount, unit)) for part, amount in value.items()]
-        yield from _labelled_parts(label, amounts, source)
+        amounts = [(as_word(part), _amount_text(amount, unit)) for part, amount in value.items()]
+        yield from _part_lines(label, amounts, source)
     elif isinstance(value, Group):
         if value != type(value)():
-            yield from _group_fields(value, f"{name}_")
+            yield from _group_lines(value, f"{name}_")
     elif isinstance(value, OwnEstimate):
         if value != OwnEstimate():
-            yield from _group_fields(value, "own_")
+            yield from _group_lines(value, "own_")
     elif isinstance(value, SinceStart):
         if not isinstance(value.seconds, Missing):
-            yield from _group_fields(value, "mean_since_start_")
+            yield from _group_lines(value, "mean_since_start_")
     else:
-        yield _value_line(label, _amount(value, unit), source)
+        yield _value_line(label, _amount_text(value, unit), source)
 
 
-def _labelled_parts(label: str, texts: Iterable[tuple[str, str]], source: str) -> Iterator[str]:
+def _part_lines(label: str, texts: Iterable[tuple[str, str]], source: str) -> Iterator[str]:
     """A line per part; the source stands in the first."""
     for part, text in texts:
         yield _value_line(f"{label} {part}".rstrip(), text, source)
         source = ""
 
 
-def _amount(value: Any, unit: str) -> str:
+def _amount_text(value: Any, unit: str) -> str:
     """A reading with its unit; anything else as a text."""
     if isinstance(value, float | int | Missing) and not isinstance(value, bool):
         return _reading_text(value, unit)
     return _value_text(value)
 
 
-def _group_fields(value: OwnEstimate | SinceStart | Group, prefix: str) -> Iterator[str]:
+def _group_lines(value: OwnEstimate | SinceStart | Group, prefix: str) -> Iterator[str]:
+    """The lines of the fields of a group; `prefix`: what their names begin with."""
     for part in value.__struct_fields__:
-        yield from _field(f"{prefix}{part}", getattr(value, part), "")
+        yield from _lines_of_field(f"{prefix}{part}", getattr(value, part), "")
 
 
 def _label_and_unit(name: str) -> tuple[str, str]:
@@ -192,7 +198,7 @@ def _label_and_unit(name: str) -> tuple[str, str]:
     return name.removesuffix("_").replace("_", " "), "number"
 
 
-def _parts(group: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
+def _part_texts(group: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
     """Part -> its text; one nameless part where all are missing for the same reason."""
     texts = {}
     all_missing = True
@@ -202,7 +208,7 @@ def _parts(group: Quantiles | TokensTotal, unit: str) -> dict[str, str]:
             continue
         is_missing = isinstance(reading, Missing)
         all_missing = all_missing and is_missing
-        if part not in _BOUNDS or not is_missing:
+        if part not in _BOUND_PARTS or not is_missing:
             texts[part.removesuffix("_s").replace("_", " ")] = _reading_text(reading, unit)
     if all_missing and len(set(texts.values())) == 1:
         return {"": next(iter(texts.values()))}
@@ -234,6 +240,7 @@ def _value_text(value: Any) -> str:
 
 
 def _item_text(item: Any) -> str:
+    """One of several values of a field."""
     if isinstance(item, Evidence):
         return evidence_text(item)
     return str(item)
@@ -247,7 +254,7 @@ def _value_line(label: str, value: str, source: str = "") -> str:
     return f"  {label:<{_LABEL_WIDTH}} {value:<{_VALUE_WIDTH}}{source_text}"
 
 
-def _processes(gpu: Gpu) -> Iterator[str]:
+def _process_lines(gpu: Gpu) -> Iterator[str]:
     """A line per process on a GPU."""
     for process in gpu.processes:
         amounts = (FORMAT_BY_UNIT["bytes"](process.vram_bytes), FORMAT_BY_UNIT["ratio"](process.sm_ratio))

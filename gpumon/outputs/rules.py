@@ -22,6 +22,7 @@ _HEAD: Final = """\
 # `promtool check rules FILE`. The figures of a model are in the groups gpumon-model-*, one line each:
 # change a number there (the GPUs of an engine, a peak), and everything follows. Load one such file only.
 """
+"""Comment that begins the file."""
 ONE_TWO_FIVE: Final = tuple(digit * 10.0**zeros for zeros in range(7) for digit in (1, 2, 5))
 """vLLM's bounds of lengths (v1/metrics/loggers.py `build_1_2_5_buckets`), up to the longest model."""
 SGLANG_BOUNDS: Final = (
@@ -46,6 +47,10 @@ _ENGINE_LABELS: Final = frozenset(
     ("__name__", "model_name", "engine", "engine_type", "dp_rank", "tp_rank", "pp_rank", "moe_ep_rank")
 )
 """Labels that no target has: what is joined over a target does not have them."""
+_PLACEHOLDER: Final = re.compile(
+    r"(?P<indent>(?<=\n) *)?(?:<(?P<begin>place )|<(?P<name>[a-z_]+(?: first| second)?)>|(?P<end> place)>)"
+)
+"""A name in the template, with the indentation of its line where it stands first."""
 
 
 class ModelFacts(NamedTuple):
@@ -53,7 +58,9 @@ class ModelFacts(NamedTuple):
 
     name: str
     source: str
+    """Place that its facts are from."""
     constants: tuple[Constant, ...]
+    """Figures of it that the rules compute with."""
     gpu: str = ""
     """Type of its GPUs; empty: not known, and no MFU and no MBU."""
     size: str = ""
@@ -75,6 +82,7 @@ class Scope(NamedTuple):
     hosts: tuple[str, ...]
     """Labels that name a machine, the best first."""
     scrape_s: float
+    """Seconds between two scrapes."""
     join: str = ""
     """Label that an engine and its GPUs share; empty: the machine."""
 
@@ -95,31 +103,31 @@ class RuleInputs(NamedTuple):
     """Some `gpumon serve-metrics` is."""
 
 
-def rules_yaml(ruled: RuleInputs) -> str:
+def rules_yaml(inputs: RuleInputs) -> str:
     """The rules file. Ends with a line feed."""
     lines = [_HEAD]
-    for name, why in ruled.unknown:
+    for name, why in inputs.unknown:
         lines.append(f"#\n# No figures of {clean(name, 120)}:\n")
         for line in why.splitlines():
             lines.append(f"#   {clean(line, 300)}\n")
     lines.append("groups:\n")
-    values = _template_values(ruled)
-    if ruled.scraped:
-        for place, model in enumerate(ruled.models, 1):
+    values = _template_values(inputs)
+    if inputs.scraped:
+        for place, model in enumerate(inputs.models, 1):
             lines += _model_lines(f"gpumon-model-{place}", model, values["rarely"])
     for group in _TEMPLATE.read_text("utf-8").partition("groups:\n")[2].split("\n\n"):
-        if _is_wanted(group, ruled):
+        if _has_series(group, inputs):
             lines.append(_fill_in(group.strip("\n"), values) + "\n")
     return "".join(lines)
 
 
-def _is_wanted(group: str, ruled: RuleInputs) -> bool:
+def _has_series(group: str, inputs: RuleInputs) -> bool:
     """Whether the rules of a group have series to read, by the name of the group."""
     name = group.partition("- name: ")[2].partition("\n")[0]
     if name.startswith("gpumon-served"):
-        return ruled.served
-    priced = bool(ruled.prices.by_price or ruled.prices.any_other)
-    return ruled.scraped and (name != "gpumon-prices" or priced)
+        return inputs.served
+    priced = bool(inputs.prices.by_price or inputs.prices.any_other)
+    return inputs.scraped and (name != "gpumon-prices" or priced)
 
 
 def _model_lines(name: str, model: ModelFacts, interval: str) -> list[str]:
@@ -140,10 +148,10 @@ def _model_lines(name: str, model: ModelFacts, interval: str) -> list[str]:
     return lines
 
 
-def _template_values(ruled: RuleInputs) -> dict[str, str]:
+def _template_values(inputs: RuleInputs) -> dict[str, str]:
     """Name of a placeholder in the template -> its value."""
-    limits = ruled.thresholds
-    scrape_s = ruled.scope.scrape_s
+    limits = inputs.thresholds
+    scrape_s = inputs.scope.scrape_s
     values = {}
     for name, threshold in msgspec.structs.asdict(limits).items():
         if not isinstance(threshold, str):
@@ -152,14 +160,14 @@ def _template_values(ruled: RuleInputs) -> dict[str, str]:
         "awake": promql_number(AWAKE),
         "under_used": duration(max(limits.under_used_s, 4.0 * scrape_s)),
         "gpu_idle": duration(max(limits.gpu_idle_s, WASTE_S)),
-        "match": "".join(map(_escape_unprintable, ruled.scope.match.strip().strip(","))),
+        "match": "".join(map(_escape_unprintable, inputs.scope.match.strip().strip(","))),
         "rate": duration(max(_RATE_S, 4.0 * scrape_s)),
         "lengths": duration(max(LENGTHS_S, 20.0 * scrape_s)),
         "step": duration(scrape_s),
-        "prices": _price_terms(ruled.prices),
+        "prices": _price_terms(inputs.prices),
     }
-    values |= _label_lists(ruled.scope)
-    values |= _place_label(ruled.scope)
+    values |= _label_lists(inputs.scope)
+    values |= _place_label(inputs.scope)
     for name, scrapes in (("often", 2.0), ("seldom", 4.0), ("rarely", 8.0)):
         values[name] = duration(min(scrapes * scrape_s, RARELY_S))
     for kind, bounds in (("vllm", ONE_TWO_FIVE), ("sglang", SGLANG_BOUNDS)):
@@ -211,12 +219,6 @@ def _place_label(scope: Scope) -> dict[str, str]:
     return {"place ": before, " place": behind}
 
 
-_PLACEHOLDER: Final = re.compile(
-    r"(?P<indent>(?<=\n) *)?(?:<(?P<begin>place )|<(?P<name>[a-z_]+(?: first| second)?)>|(?P<end> place)>)"
-)
-"""A name in the template, with the indentation of its line where it stands first."""
-
-
 def _fill_in(group: str, values: Mapping[str, str]) -> str:
     """The group with its names filled in; a value of several lines keeps the indentation of its name."""
     if not values["match"]:
@@ -243,14 +245,14 @@ def _price_terms(prices: RulePrices) -> str:
     busy = "gpumon:gpu_busy:ratio"
     parts = []
     for price, names in prices.by_price.items():
-        pattern = "|".join(map(_pattern, sorted(names)))
+        pattern = "|".join(map(_name_pattern, sorted(names)))
         parts.append(f'{busy}{{modelName=~"(?i:(nvidia )?({pattern}))"}} * 0 + {price}')
     if prices.any_other:
         parts.append(f"{busy} * 0 + {prices.any_other}")
     return "\nor ".join(parts)
 
 
-def _pattern(name: str) -> str:
+def _name_pattern(name: str) -> str:
     """A name as a pattern of its own in a PromQL string, where a backslash is written twice: brackets need none."""
     characters = []
     for character in name:
@@ -263,9 +265,9 @@ def _pattern(name: str) -> str:
     return "".join(characters)
 
 
-def recorded_names(ruled: RuleInputs) -> frozenset[str]:
+def recorded_names(inputs: RuleInputs) -> frozenset[str]:
     """The names of all series that the rules make."""
-    return frozenset(re.findall(r"- record: (\S+)", rules_yaml(ruled)))
+    return frozenset(re.findall(r"- record: (\S+)", rules_yaml(inputs)))
 
 
 def quoted(text: str) -> str:

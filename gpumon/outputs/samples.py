@@ -81,7 +81,7 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     yield _sample("source_up", {"source": "collector", "name": ""}, 1.0)
     yield _sample("interval_seconds", {}, snapshot.interval_s)
     yield _sample("snapshot_timestamp_seconds", {}, snapshot.wall_s)
-    yield from _host(snapshot)
+    yield from _host_samples(snapshot)
     gpus = list(_distinct(snapshot.gpus, gpu_key))
     served = list(_distinct(snapshot.engines, lambda engine: engine.name))
     engines = engine_labels(served)
@@ -97,32 +97,32 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     for what, things in counted.items():
         yield _sample("left_out", {"what": what}, max(0, len(things) - MOST_EXPORTED[what]))
     for gpu in gpus[: MOST_EXPORTED["gpus"]]:
-        yield from _gpu(gpu)
+        yield from _gpu_samples(gpu)
     for engine in served[: MOST_EXPORTED["engines"]]:
-        yield from _engine(engine, engines[engine.name])
+        yield from _engine_samples(engine, engines[engine.name])
     yield from _source_samples(snapshot, served[: MOST_EXPORTED["engines"]], engines)
     yield from _placement_samples(gpus[: MOST_EXPORTED["gpus"]], served[: MOST_EXPORTED["engines"]], engines)
     for model in models[: MOST_EXPORTED["models"]]:
-        yield from _model(model, engines)
+        yield from _model_samples(model, engines)
     for verdict in verdicts[: MOST_EXPORTED["verdicts"]]:
-        yield from _verdict(verdict)
-    yield from _alerts(snapshot)
-    yield from _faults(snapshot)
+        yield from _verdict_samples(verdict)
+    yield from _alert_samples(snapshot)
+    yield from _fault_samples(snapshot)
 
 
 def engine_labels(engines: Sequence[Engine]) -> dict[str, str]:
     """Name -> label of each engine: cut, and still unlike every other."""
     labels: dict[str, str] = {}
-    taken: set[str] = set()
+    given: set[str] = set()
     for engine in engines:
         if engine.name in labels:
             continue
         label = _label_value(engine.name)
         number = 1
-        while label in taken:
+        while label in given:
             number += 1
             label = f"{_label_value(engine.name, MOST_LABEL - 6)} ({number})"
-        taken.add(label)
+        given.add(label)
         labels[engine.name] = label
     return labels
 
@@ -133,6 +133,7 @@ def gpu_key(gpu: Gpu) -> str:
 
 
 def _sample(name: str, labels: SampleLabels, value: float) -> ExportedSample:
+    """A sample; `name` without the prefix of all."""
     return ExportedSample(PREFIX + name, labels, float(value))
 
 
@@ -199,13 +200,13 @@ def _text_labels(thing: Any, fields: Mapping[str, str]) -> SampleLabels:
         value = value_of(thing, name)
         value = getattr(value, "value", value)
         if isinstance(value, bool):
-            labels[label] = _flag(value)
+            labels[label] = _yes_or_empty(value)
         else:
             labels[label] = _label_value(value)
     return labels
 
 
-def _flag(is_true: bool) -> str:
+def _yes_or_empty(is_true: bool) -> str:
     """Value of a label that is `yes` or empty."""
     if is_true:
         return "yes"
@@ -229,10 +230,10 @@ def _reason_samples(kind: str, key: str, thing: Any) -> Iterator[ExportedSample]
             yield _sample("missing_info", labels, 1.0)
 
 
-def _host(snapshot: Snapshot) -> Iterator[ExportedSample]:
+def _host_samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     """The series of the host, of the costs of all GPUs, and of gpumon itself."""
     texts = _text_labels(snapshot.host, HOST_TEXTS)
-    yield _sample("host_info", {**texts, "simulated": _flag(snapshot.simulated)}, 1.0)
+    yield _sample("host_info", {**texts, "simulated": _yes_or_empty(snapshot.simulated)}, 1.0)
     yield from _figure_samples(snapshot.host, _HOST_TABLE, {})
     yield from _figure_samples(snapshot.costs, _COSTS_TABLE, {})
     yield from _figure_samples(snapshot.self_cost, _SELF_TABLE, {})
@@ -262,7 +263,7 @@ def _source_samples(
         yield _sample("source_up", {"source": "engine", "name": names[engine.name]}, answers(engine))
 
 
-def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
+def _gpu_samples(gpu: Gpu) -> Iterator[ExportedSample]:
     """The series of a GPU; no figures of a silent one."""
     labels = {"gpu": str(gpu.index), "uuid": _label_value(gpu.uuid)}
     yield _sample("gpu_info", {**labels, **_text_labels(gpu, GPU_TEXTS)}, 1.0)
@@ -284,14 +285,14 @@ def _gpu(gpu: Gpu) -> Iterator[ExportedSample]:
             yield _sample("gpu_throttle_seconds_total", {**labels, "cause": _label_value(cause)}, seconds)
 
 
-def _engine(engine: Engine, name: str) -> Iterator[ExportedSample]:
+def _engine_samples(engine: Engine, name: str) -> Iterator[ExportedSample]:
     """The series of an engine whose label is `name`; no figures of one that does not answer."""
     labels = {"engine": name}
     texts = _text_labels(engine, ENGINE_TEXTS)
     yield _sample("engine_info", {**labels, **texts, "url": _label_value(engine.url, MOST_KEY)}, 1.0)
     yield _sample("engine_state", {**labels, "state": engine.state.value}, 1.0)
     yield from _time_samples("engine_state_since_timestamp_seconds", labels, engine.since)
-    yield from _departures(engine, labels)
+    yield from _departure_samples(engine, labels)
     if math.isfinite(engine.age_s):
         yield _sample("engine_age_seconds", labels, engine.age_s)
     if not answers(engine):
@@ -301,27 +302,31 @@ def _engine(engine: Engine, name: str) -> Iterator[ExportedSample]:
             yield _sample("engine_doubt", {**labels, "doubt": doubt}, 1.0)
     yield from _figure_samples(engine, _ENGINE_TABLE, labels)
     for position, share in enumerate(engine.served.accepted_by_position):
-        labelled = {**labels, "position": str(position)}
-        yield _sample("engine_speculation_position_accepted_ratio", labelled, share)
+        position_labels = {**labels, "position": str(position)}
+        yield _sample("engine_speculation_position_accepted_ratio", position_labels, share)
     yield from _reason_samples("engine", name, engine)
     for load in list(_distinct(engine.rank_loads, lambda load: _label_value(load.rank)))[: MOST_EXPORTED["ranks"]]:
         yield from _figure_samples(load, _RANK_TABLE, {**labels, "rank": _label_value(load.rank)})
     for backend in list(_distinct(engine.backends, lambda backend: _label_value(backend.address)))[
         : MOST_EXPORTED["backends"]
     ]:
-        named = {"backend": _label_value(backend.address), "polled_as": _label_value(backend.engine)}
-        yield from _figure_samples(backend, _BACKEND_TABLE, {**labels, **named})
+        backend_labels = {"backend": _label_value(backend.address), "polled_as": _label_value(backend.engine)}
+        yield from _figure_samples(backend, _BACKEND_TABLE, {**labels, **backend_labels})
 
 
-def _departures(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample]:
+def _departure_samples(engine: Engine, labels: SampleLabels) -> Iterator[ExportedSample]:
     """The ends of an engine that are known, each with its cause."""
     for departure in engine.departure:
         number = ""
         if departure.number:
             number = str(departure.number)
-        how = {"cause": _label_value(departure.cause), "number": number, "planned": _flag(departure.planned)}
+        end_labels = {
+            "cause": _label_value(departure.cause),
+            "number": number,
+            "planned": _yes_or_empty(departure.planned),
+        }
         if math.isfinite(departure.wall_s):
-            yield _sample("engine_ended_timestamp_seconds", {**labels, **how}, departure.wall_s)
+            yield _sample("engine_ended_timestamp_seconds", {**labels, **end_labels}, departure.wall_s)
 
 
 def histogram_samples(readings: Iterable[EngineReading], snapshot: Snapshot) -> Iterator[ExportedSample]:
@@ -334,7 +339,7 @@ def histogram_samples(readings: Iterable[EngineReading], snapshot: Snapshot) -> 
     for reading in _distinct(readings, lambda reading: reading.name):
         if reading.name in names:
             for quantity, name in HISTOGRAMS.items():
-                yield from _histogram(name, {"engine": names[reading.name]}, _merge_ranks(reading, quantity))
+                yield from _bucket_samples(name, {"engine": names[reading.name]}, _merge_ranks(reading, quantity))
 
 
 def _merge_ranks(reading: EngineReading, quantity: str) -> HistogramReading | None:
@@ -346,8 +351,8 @@ def _merge_ranks(reading: EngineReading, quantity: str) -> HistogramReading | No
     return merge_common(histograms)
 
 
-def _histogram(name: str, labels: SampleLabels, histogram: HistogramReading | None) -> Iterator[ExportedSample]:
-    """The series of a histogram; none of one without a last bucket."""
+def _bucket_samples(name: str, labels: SampleLabels, histogram: HistogramReading | None) -> Iterator[ExportedSample]:
+    """The series of a histogram: its buckets, count and sum; none of one without a last bucket."""
     if histogram is None or histogram.bounds[-1] != math.inf:
         return
     for bound, count in zip(histogram.bounds, histogram.counts, strict=True):
@@ -377,26 +382,28 @@ def _placement_samples(
                 yield _sample("engine_gpu_info", {"engine": names[served.name], "gpu": str(index), "uuid": ""}, 1.0)
 
 
-def _model(model: Replicas, names: Mapping[str, str]) -> Iterator[ExportedSample]:
+def _model_samples(model: Replicas, names: Mapping[str, str]) -> Iterator[ExportedSample]:
     """The series of a model over its replicas. `names`: name -> label of the exported engines."""
     labels = {"model": _label_value(model.model)}
     for engine in dict.fromkeys(model.engines):
         if engine not in names:
             continue
-        deviating = _flag(engine in model.deviating)
+        deviating = _yes_or_empty(engine in model.deviating)
         yield _sample("model_replica_info", {**labels, "engine": names[engine], "deviating": deviating}, 1.0)
     yield from _figure_samples(model, _MODEL_TABLE, labels)
 
 
 def _verdict_labels(verdict: Verdict) -> SampleLabels:
+    """Labels of all series of a verdict: the thing that it is about, and its family."""
     return {"kind": verdict.kind.value, "thing": _label_value(verdict.key, MOST_KEY), "family": verdict.family.value}
 
 
 def _verdict_key(verdict: Verdict) -> str:
+    """The same labels as one text: two verdicts that share it would have the same series."""
     return " ".join(_verdict_labels(verdict).values())
 
 
-def _verdict(verdict: Verdict) -> Iterator[ExportedSample]:
+def _verdict_samples(verdict: Verdict) -> Iterator[ExportedSample]:
     """The series of a verdict: the judgement, its times, what is unknown, evidence, actions and parameters."""
     labels = _verdict_labels(verdict)
     judgement = {"code": verdict.code.value, "cause": _label_value(verdict.cause), "level": verdict.level.value}
@@ -412,15 +419,15 @@ def _verdict(verdict: Verdict) -> Iterator[ExportedSample]:
             "fix": _label_value(signal.fix),
         }
         yield _sample("verdict_unknown_info", {**labels, "at": str(number), **codes}, 1.0)
-        yield from _parameters(labels, f"unknown {number}", signal.parameters)
-    yield from _evidence(labels, verdict.evidence)
+        yield from _parameter_samples(labels, f"unknown {number}", signal.parameters)
+    yield from _evidence_samples(labels, verdict.evidence)
     for number, action in enumerate(verdict.actions[:_MOST_PARTS]):
         yield _sample("verdict_action_info", {**labels, "at": str(number), "code": _label_value(action.code)}, 1.0)
-        yield from _parameters(labels, f"action {number}", action.parameters)
-    yield from _parameters(labels, "verdict", verdict.parameters)
+        yield from _parameter_samples(labels, f"action {number}", action.parameters)
+    yield from _parameter_samples(labels, "verdict", verdict.parameters)
 
 
-def _evidence(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[ExportedSample]:
+def _evidence_samples(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[ExportedSample]:
     """The figures of a verdict that are known, with their limits."""
     figures = []
     for figure in evidence:
@@ -436,16 +443,16 @@ def _evidence(labels: SampleLabels, evidence: Iterable[Evidence]) -> Iterator[Ex
         parameters = dict(figure.parameters)
         if not isinstance(figure.limit, Missing):
             parameters["limit"] = figure.limit
-        yield from _parameters(labels, f"evidence {number}", parameters)
+        yield from _parameter_samples(labels, f"evidence {number}", parameters)
 
 
-def _parameters(labels: SampleLabels, of: str, parameters: Parameters) -> Iterator[ExportedSample]:
-    """Parameters of a verdict, or of a part of it (`of`), whose values may be exported.
+def _parameter_samples(labels: SampleLabels, part: str, parameters: Parameters) -> Iterator[ExportedSample]:
+    """Parameters of a verdict, or of a `part` of it, whose values may be exported.
 
     Of private ones only the stand-ins are, of texts only gpumon's own words and short names.
     """
     for name, value in parameters.items():
-        parameter_labels = {**labels, "of": of, "name": _label_value(name)}
+        parameter_labels = {**labels, "of": part, "name": _label_value(name)}
         if name in PRIVATE:
             if PRIVATE[name]:
                 yield _sample("verdict_parameter", {**parameter_labels, "text": ""}, 1.0)
@@ -456,7 +463,7 @@ def _parameters(labels: SampleLabels, of: str, parameters: Parameters) -> Iterat
             yield _sample("verdict_parameter", {**parameter_labels, "text": ""}, value)
 
 
-def _alerts(snapshot: Snapshot) -> Iterator[ExportedSample]:
+def _alert_samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     """The series of the alerts that hold."""
     alerts = list(_distinct(snapshot.alerts, lambda alert: f"{_label_value(alert.name)} {_label_value(alert.scope)}"))
     for alert in alerts[: MOST_EXPORTED["alerts"]]:
@@ -467,7 +474,7 @@ def _alerts(snapshot: Snapshot) -> Iterator[ExportedSample]:
             yield _sample("alert_value", labels, alert.value)
 
 
-def _faults(snapshot: Snapshot) -> Iterator[ExportedSample]:
+def _fault_samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     """Number of faults of each source, of the sources with the most."""
     for source, count in Counter(_label_value(fault.source) for fault in snapshot.faults).most_common(_MOST_PARTS):
         yield _sample("faults", {"source": source}, count)

@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from gpumon.outputs.json import ABSENT, MOST_CHARACTERS, RENDERED, printed_fields
+from gpumon.outputs.json import ABSENT_FIELDS, MOST_CHARACTERS, RENDERED, printed_fields
 from gpumon.readings.flat import Part
 from gpumon.readings.missing import Reading, Reason
 from gpumon.readings.snapshot import SCHEMA, Snapshot
@@ -25,7 +25,8 @@ _PLAIN_TYPES: dict[Any, dict[str, Any]] = {
     bool: {"type": "boolean"},
     str: {"type": "string", "maxLength": MOST_CHARACTERS},
 }
-_NEVER_PRINTED = [nothing for nothing, _, _ in ABSENT.values()]
+"""Type -> its schema."""
+_NEVER_PRINTED = [field.value for field in ABSENT_FIELDS.values()]
 """Values that say "none", and are printed as null."""
 
 
@@ -55,7 +56,7 @@ def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> d
     properties = {}
     for key, (name, field) in fields.items():
         printed = _type_schema(field.type, definitions)
-        if key in ABSENT:
+        if key in ABSENT_FIELDS:
             printed = {"anyOf": [printed, {"type": "null"}]}
         properties[key] = {**printed, **description(docs.get(name, ""))}
     for key in RENDERED.get(kind, {}):
@@ -65,7 +66,7 @@ def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> d
     for key, (_, field) in fields.items():
         if field.type == Reading:
             readings.append(key)
-        if field.type == Reading or key in ABSENT:
+        if field.type == Reading or key in ABSENT_FIELDS:
             nullable.append(key)
     if readings:
         properties["missing"] = {

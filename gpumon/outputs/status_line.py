@@ -23,8 +23,11 @@ _UP_STATES: Final = ("ok", "starting")
 
 
 class _Gpu(msgspec.Struct):
+    """A GPU or a MIG slice."""
+
     state: str
     parent_uuid: str
+    """The GPU that a slice is part of; empty: it is a whole GPU."""
     busy_ratio: float | None
     mfu_ratio: float | None
     mbu_ratio: float | None
@@ -32,10 +35,15 @@ class _Gpu(msgspec.Struct):
 
 
 class _Departure(msgspec.Struct):
+    """An end of an engine."""
+
     planned: bool
+    """Whether somebody stopped it."""
 
 
 class _Engine(msgspec.Struct):
+    """An engine."""
+
     state: str
     mfu_ratio: float | None
     mbu_ratio: float | None
@@ -43,26 +51,30 @@ class _Engine(msgspec.Struct):
     departure: list[_Departure] = []
 
     @property
-    def stopped(self) -> bool:
+    def was_stopped(self) -> bool:
         """Whether somebody stopped the engine."""
         return any(departure.planned for departure in self.departure)
 
     @property
-    def crashed(self) -> bool:
+    def has_crashed(self) -> bool:
         """Whether the engine served, and its process ended without anybody's doing."""
-        return self.state == "down" and not self.stopped
+        return self.state == "down" and not self.was_stopped
 
     @property
     def is_down(self) -> bool:
         """Whether the engine gives no figures, and nobody stopped it."""
-        return self.state not in _UP_STATES and not self.stopped
+        return self.state not in _UP_STATES and not self.was_stopped
 
 
 class _Action(msgspec.Struct):
+    """An action of a verdict."""
+
     text: str = ""
 
 
 class _Verdict(msgspec.Struct):
+    """A verdict."""
+
     scope: str
     code: str
     level: str
@@ -116,7 +128,7 @@ class StatusSnapshot(msgspec.Struct):
     @property
     def engines_stopped(self) -> int:
         """Engines that somebody stopped."""
-        return sum(engine.stopped for engine in self.engines)
+        return sum(engine.was_stopped for engine in self.engines)
 
 
 class WorstVerdict(msgspec.Struct):
@@ -126,8 +138,10 @@ class WorstVerdict(msgspec.Struct):
     code: str
     level: str
     name: str
+    """Name of the limit."""
     text: str
     action: str
+    """First thing to do; empty: none."""
 
 
 class Status(msgspec.Struct):
@@ -251,7 +265,7 @@ def _verdict_part(snapshot: StatusSnapshot) -> str:
 
 def is_critical(snapshot: StatusSnapshot) -> bool:
     """Whether somebody suffers right now, or an engine has ended that nobody stopped."""
-    crashed = any(engine.crashed for engine in snapshot.engines)
+    crashed = any(engine.has_crashed for engine in snapshot.engines)
     return crashed or bool(_of_level(snapshot, Level.CRITICAL))
 
 
@@ -293,6 +307,7 @@ def _worst_to_print(snapshot: StatusSnapshot) -> WorstVerdict | None:
 
 
 def _count_at_level(snapshot: StatusSnapshot, level: Level) -> int:
+    """Number of verdicts of one level."""
     return len(_of_level(snapshot, level))
 
 

@@ -12,7 +12,7 @@ from gpumon.readings.missing import Missing, Reading, number
 from gpumon.readings.text import clean
 from gpumon.readings.topology import NVLINK_WORD, XGMI_LINK, LinkPath, Topology, TopologyGpu, is_below, nvlink_groups
 
-_MEANINGS: Final = {
+_PATH_MEANINGS: Final = {
     LinkPath.BOARD: "on one board",
     LinkPath.PIX: "across one PCIe bridge at most",
     LinkPath.PXB: "across several PCIe bridges, without the CPU",
@@ -23,6 +23,7 @@ _MEANINGS: Final = {
     LinkPath.XGMI_VIA: "across XGMI links, by way of other GPUs",
     LinkPath.UNKNOWN: "the driver does not tell",
 }
+"""Path between two GPUs -> what it means."""
 _ERROR_COMMANDS: Final = {NVLINK_WORD: "nvidia-smi nvlink -s", XGMI_LINK: "amd-smi xgmi"}
 """Name of a link -> the command that shows its errors."""
 _NVIDIA_COLUMNS: Final = ("persistence", "MIG", "ECC")
@@ -47,7 +48,7 @@ def _lines(topology: Topology, width: int) -> Iterator[str]:
     yield from table(_board_columns(topology), width)
     if len(topology.boards) > 1:
         yield ""
-        yield from table(_matrix(topology), width)
+        yield from table(_matrix_columns(topology), width)
         yield ""
         yield from _legend(topology)
     remarks = list(_remarks(topology))
@@ -58,7 +59,7 @@ def _lines(topology: Topology, width: int) -> Iterator[str]:
 
 def _board_columns(topology: Topology) -> list[PrintedColumn]:
     """The columns of the table of GPUs; for other drivers than NVIDIA's without its settings."""
-    columns = list(columns_of(topology.boards, _COLUMNS))
+    columns = list(columns_of(topology.boards, _BOARD_COLUMNS))
     if topology.link == NVLINK_WORD:
         return columns
     others = []
@@ -70,7 +71,7 @@ def _board_columns(topology: Topology) -> list[PrintedColumn]:
     return others
 
 
-def _matrix(topology: Topology) -> list[PrintedColumn]:
+def _matrix_columns(topology: Topology) -> list[PrintedColumn]:
     """The matrix of connections: a row and a column per GPU."""
     words: dict[tuple[int, int], str] = {}
     for pair in topology.pairs:
@@ -95,7 +96,7 @@ def _legend(topology: Topology) -> Iterator[str]:
     for count in sorted(counts, reverse=True):
         yield f"NV{count}   {counted(count, 'NVLink')}, directly or through NVSwitches"
     paths = {pair.path for pair in topology.pairs if not pair.nvlinks}
-    for path, meaning in _MEANINGS.items():
+    for path, meaning in _PATH_MEANINGS.items():
         if path in paths:
             yield f"{path.value:<6}{meaning}"
 
@@ -170,6 +171,7 @@ def _link_remarks(board: TopologyGpu, link: str) -> Iterator[str]:
 
 
 def _whole_text(value: Reading) -> str:
+    """A number without decimals; of a missing one the reason."""
     if isinstance(value, Missing):
         return short(value)
     return f"{value:.0f}"
@@ -183,9 +185,12 @@ def _part_of_most(now: Reading, most: Reading) -> str:
 
 
 def _switch_text(value: Reading) -> str:
+    """A setting as `on` or `off`; of a missing one the reason."""
     if isinstance(value, Missing):
         return short(value)
-    return "on" if value else "off"
+    if value:
+        return "on"
+    return "off"
 
 
 def _links_text(board: TopologyGpu) -> str:
@@ -205,7 +210,7 @@ def _mig_text(board: TopologyGpu) -> str:
     return ", ".join(f"{count}x {profile}" for profile, count in profiles.items())
 
 
-_COLUMNS: Final = (
+_BOARD_COLUMNS: Final = (
     ColumnSpec[TopologyGpu]("gpu", lambda board: f"gpu {board.index}"),
     ColumnSpec[TopologyGpu]("name", lambda board: clean(board.name, 40) or "-", keep=5),
     ColumnSpec[TopologyGpu]("bus id", lambda board: clean(board.bus_id, 20) or "-", keep=3),
@@ -220,3 +225,4 @@ _COLUMNS: Final = (
     ColumnSpec[TopologyGpu]("persistence", lambda board: _switch_text(board.persistence), keep=2),
     ColumnSpec[TopologyGpu]("MIG", _mig_text, keep=6),
 )
+"""Columns of a GPU."""

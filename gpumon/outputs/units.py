@@ -12,8 +12,6 @@ from gpumon.readings.text import clean
 
 NONE: Final = "-"
 """Stands for a value that is not there: one word, so that columns can be counted."""
-
-
 _LONGEST_WORD: Final = 256
 """Characters of a word from outside."""
 _LONGEST_LINE: Final = 1000
@@ -22,8 +20,8 @@ _KIB: Final = 1024
 _MIB: Final = 1 << 20
 
 
-def _formatter(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
-    """The function that writes a reading with its unit: `formatted`, then `unit`; NONE for one that is missing."""
+def _with_unit(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Reading], str]:
+    """A function that writes a reading: what `formatted` makes of it, then `unit`; NONE for one that is missing."""
 
     def text(value: Reading) -> str:
         if isinstance(value, Missing):
@@ -45,7 +43,7 @@ def latency_text(latency: Quantiles) -> str:
     return shown
 
 
-def _binary(value: Reading) -> str:
+def _binary_bytes(value: Reading) -> str:
     """Bytes in GiB, MiB or KiB, with the unit; KiB only for what would be rounded to `0 MiB`."""
     if not isinstance(value, Missing) and 0.0 <= value < human.GIB:
         if value >= _MIB or not value:
@@ -57,27 +55,27 @@ def _binary(value: Reading) -> str:
     return f"{size} GiB"
 
 
-seconds_text: Final = _formatter("", human.seconds)
+seconds_text: Final = _with_unit("", human.seconds)
 """A latency: `24ms`, `1.2s`; below a millisecond `0.4ms`."""
 FORMAT_BY_UNIT: Final[dict[str, Callable[[Reading], str]]] = {
-    "ratio": _formatter("", human.ratio),
-    "count": _formatter("", human.whole),
-    "number": _formatter("", human.count),
-    "rate": _formatter("", human.rate),
-    "figure": _formatter("", human.figure),
-    "per_s": _formatter("/s", human.rate),
-    "tokens_per_s": _formatter(" tok/s", human.rate),
-    "bytes_per_s": _formatter("B/s", human.amount),
-    "flops_per_s": _formatter("FLOP/s", human.amount),
-    "flops_per_j": _formatter("FLOP/J", human.amount),
-    "tokens_per_j": _formatter(" tok/J", human.figure),
-    "gib": _formatter("", human.memory),
-    "bytes": _formatter("", _binary),
-    "bytes_of_model": _formatter("B", human.amount),
-    "w": _formatter("", human.watts),
-    "j": _formatter("J", human.amount),
-    "c": _formatter("C", human.celsius),
-    "hz": _formatter("Hz", human.amount),
+    "ratio": _with_unit("", human.ratio),
+    "count": _with_unit("", human.whole),
+    "number": _with_unit("", human.count),
+    "rate": _with_unit("", human.rate),
+    "figure": _with_unit("", human.figure),
+    "per_s": _with_unit("/s", human.rate),
+    "tokens_per_s": _with_unit(" tok/s", human.rate),
+    "bytes_per_s": _with_unit("B/s", human.amount),
+    "flops_per_s": _with_unit("FLOP/s", human.amount),
+    "flops_per_j": _with_unit("FLOP/J", human.amount),
+    "tokens_per_j": _with_unit(" tok/J", human.figure),
+    "gib": _with_unit("", human.memory),
+    "bytes": _with_unit("", _binary_bytes),
+    "bytes_of_model": _with_unit("B", human.amount),
+    "w": _with_unit("", human.watts),
+    "j": _with_unit("J", human.amount),
+    "c": _with_unit("C", human.celsius),
+    "hz": _with_unit("Hz", human.amount),
     "s": seconds_text,
 }
 """Unit, as the ends of field names have it -> the function that writes a reading with it; a missing one is NONE."""

@@ -32,7 +32,7 @@ def markdown(
 
     `span`: Unix times of the first and the last moment that is recorded beside it. `incidents`: made of the events.
     """
-    return "\n".join(_lines(snapshot, events, span, incidents)) + "\n"
+    return "\n".join(_machine_lines(snapshot, events, span, incidents)) + "\n"
 
 
 def fleet_markdown(snapshot: FleetSnapshot) -> str:
@@ -45,17 +45,17 @@ def _fleet_lines(snapshot: FleetSnapshot) -> Iterator[str]:
     yield f"# fleet, {_local_time(snapshot.wall_s)}"
     yield ""
     yield "Recorded: nothing; the past is in the Prometheus."
-    yield from ("", "## Hosts", "", *_hosts(snapshot.hosts))
+    yield from ("", "## Hosts", "", *_host_lines(snapshot.hosts))
     yield from ("", "## Verdicts")
     verdicts = urgent_verdicts(snapshot)
     for host, verdict in verdicts:
-        yield from _verdict(verdict, f"{host} ")
+        yield from _verdict_lines(verdict, f"{host} ")
     if not verdicts:
         yield from ("", "None.")
-    yield from ("", "## Faults", "", *_faults(snapshot.faults))
+    yield from ("", "## Faults", "", *_fault_lines(snapshot.faults))
 
 
-def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
+def _host_lines(hosts: Sequence[HostShown]) -> Iterator[str]:
     """A table of the hosts."""
     if not hosts:
         yield "None."
@@ -69,7 +69,7 @@ def _hosts(hosts: Sequence[HostShown]) -> Iterator[str]:
         yield table_line(safe(host.name), host.state.value, *counts, seen)
 
 
-def _lines(
+def _machine_lines(
     snapshot: Snapshot, events: Sequence[Event], span: tuple[float, float] | None, incidents: Sequence[Incident]
 ) -> Iterator[str]:
     """Everything of one machine that a ticket needs."""
@@ -94,13 +94,13 @@ def _lines(
     yield from ("", "## GPUs", "", *_table_or_none([*gpu_columns(snapshot), uuids]))
     yield from ("", "## Verdicts")
     for verdict in snapshot.verdicts:
-        yield from _verdict(verdict)
+        yield from _verdict_lines(verdict)
     if not snapshot.verdicts:
         yield from ("", "None.")
     if incidents:
         yield from ("", "## Incidents", "", *incident_table(incidents))
-    yield from ("", "## What happened", "", *_events(events))
-    yield from ("", "## Faults", "", *_faults(snapshot.faults))
+    yield from ("", "## What happened", "", *_event_lines(events))
+    yield from ("", "## Faults", "", *_fault_lines(snapshot.faults))
 
 
 def _table_or_none(columns: Sequence[PrintedColumn]) -> Iterator[str]:
@@ -111,7 +111,7 @@ def _table_or_none(columns: Sequence[PrintedColumn]) -> Iterator[str]:
         yield "None."
 
 
-def _verdict(verdict: Verdict, host: str = "") -> Iterator[str]:
+def _verdict_lines(verdict: Verdict, host: str = "") -> Iterator[str]:
     """A verdict with its evidence, missing signals and actions. `host`: of a fleet, with a blank behind it."""
     yield from ("", f"### {safe(host + verdict.scope)}: {LIMIT_NAMES[verdict.code]} ({verdict.level.value})", "")
     if verdict.kind is Kind.GPU:
@@ -130,7 +130,7 @@ def _verdict(verdict: Verdict, host: str = "") -> Iterator[str]:
     yield f"- confidence {verdict.confidence.value}, since {safe(verdict.since)}"
 
 
-def _events(events: Sequence[Event]) -> Iterator[str]:
+def _event_lines(events: Sequence[Event]) -> Iterator[str]:
     """A table of the events."""
     if not events:
         yield "Nothing of note."
@@ -147,7 +147,7 @@ def _events(events: Sequence[Event]) -> Iterator[str]:
         )
 
 
-def _faults(faults: Sequence[FaultShown]) -> Iterator[str]:
+def _fault_lines(faults: Sequence[FaultShown]) -> Iterator[str]:
     """A table of the faults."""
     if not faults:
         yield "None."

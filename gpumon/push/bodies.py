@@ -38,6 +38,7 @@ _STATE_WORDS: Final = {
     ChangeState.STANDS: "still stands",
     ChangeState.ENDED: "ended",
 }
+"""State of a change -> its words."""
 
 
 class BodyContext(NamedTuple):

@@ -27,9 +27,11 @@ _ADVICE: Final = {
     410: "the receiver was removed: check the URL",
     429: "too many messages: it is tried again later",
 }
+"""Status of an answer -> what to do."""
 MOST_ANSWER: Final = 120
 """Characters of an answer's body that are said."""
 _MOST_ANSWER_BYTES: Final = 1 << 20
+"""Bytes of an answer that are read."""
 _LONGEST_FAILURE: Final = 256
 """Characters of the reason why there is no answer."""
 MOST_WAIT_S: Final = 3600.0

@@ -15,6 +15,7 @@ ALERTS_PATH: Final = "/api/v2/alerts"
 _STRUCK: Final = "***"
 """Stands for a secret in texts."""
 _PORTS: Final = {"http": 80, "https": 443}
+"""Scheme -> its port."""
 _LEAST_SECRET_CHARACTERS: Final = 6
 """Characters of a part of a secret URL that is struck from texts: shorter ones are words."""
 

@@ -26,6 +26,7 @@ _UVICORN_SWITCHES: Final = (
     Switch("--disable-uvicorn-access-log"),
     Switch("--uvicorn-log-level", _LEVELS_ABOVE_INFO, fix="--uvicorn-log-level info writes them"),
 )
+"""Options of engines that serve with uvicorn."""
 SWITCHES: Final[Mapping[EngineKind, tuple[Switch, ...]]] = {
     EngineKind.VLLM: _UVICORN_SWITCHES,
     EngineKind.APHRODITE: _UVICORN_SWITCHES,
@@ -37,6 +38,7 @@ SWITCHES: Final[Mapping[EngineKind, tuple[Switch, ...]]] = {
     ),
     EngineKind.LLAMA_CPP: (Switch("--log-disable"),),
 }
+"""Options of an engine that keep requests out of its log."""
 ACCESS_LOG_HINTS: Final[Mapping[EngineKind, str]] = {
     EngineKind.VLLM: "vLLM writes a line for each request unless VLLM_LOGGING_CONFIG_PATH names other loggers",
     EngineKind.SGLANG: "SGLang writes a line for each request unless its log level is above info",

@@ -14,6 +14,7 @@ from gpumon.readings.verdict import Kind
 ARROW: Final = "->"
 _NO_FIGURE: Final = "-"
 NOTHING_DIFFERS: Final = "nothing known was set differently"
+"""Stands for the settings of a thing that are the same in both spans."""
 FIGURE_NAMES: Final[Mapping[str, str]] = {
     "requests_per_s": "requests/s",
     "running": "running",
@@ -53,6 +54,7 @@ FIGURE_NAMES: Final[Mapping[str, str]] = {
     "sm_clock_hz": "SM clock",
     "cpu_ratio": "CPU",
 }
+"""Figure -> its name."""
 FACT_NAMES: Final[Mapping[str, str]] = {
     "version": "version",
     "model": "model",
@@ -83,11 +85,13 @@ FACT_NAMES: Final[Mapping[str, str]] = {
     "driver": "driver",
     "cuda": "CUDA",
 }
+"""Setting -> its name."""
 LOAD_NAMES: Final[Mapping[str, str]] = {
     "requests_per_s": "requests/s",
     "trained_tokens_per_s": "trained tokens/s",
     "decode_tokens_per_s": "decode tokens/s",
 }
+"""Figure that tells how much a thing had to do -> its name."""
 _HIDDEN_AT_ZERO: Final = frozenset(
     {"preemptions_per_s", "failures_per_s", "rejections_per_s", "acceptance_ratio", "cached_tokens_per_s"}
 )
@@ -150,6 +154,7 @@ _TEXT_BY_UNIT: Final[Mapping[str, Callable[[Reading], str]]] = {
     "hz": _clock_text,
     "money": _money_text,
 }
+"""Unit of a figure -> what writes it."""
 
 
 def amount_text(unit: str, value: Reading) -> str:

@@ -135,6 +135,7 @@ GPU_COLUMNS: Final[PaneColumns[Gpu]] = PaneColumns(
     ),
     behind=("history",),
 )
+"""Columns of the table of GPUs."""
 
 
 def other_quantile(quantiles: Quantiles, value: Reading) -> str:
@@ -209,6 +210,7 @@ ENGINE_COLUMNS: Final[PaneColumns[Engine]] = PaneColumns(
         TextColumn("url", "url", 21, lambda engine: engine.url, is_left=True, gap=2),
     ),
 )
+"""Columns of the table of engines."""
 
 
 def _cpu(process: Process) -> str:
@@ -257,3 +259,4 @@ PROCESS_COLUMNS: Final[PaneColumns[Process]] = PaneColumns(
     ),
     behind=("command",),
 )
+"""Columns of the table of processes."""

@@ -149,7 +149,10 @@ PCIe and NVLink are rates in bytes/s although some counters files call them coun
 PERCENT_ONCE: Final = "DCGM_FI_DEV_GPU_UTIL_RATIO"
 """A page with a number above 1 under this name means percent."""
 RATIOS: Final = ("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio")
+"""Fields that are shares."""
 RATES: Final = ("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s")
+"""Fields that are bytes per second."""
 NAME_OF: Final = {metric.field: metric.names[0][0] for metric in DCGM_METRICS}
 """Field -> the metric's usual name."""
 PROFILED: Final = frozenset(metric.field for metric in DCGM_METRICS if metric.profiled)
+"""Fields of the metrics that are means from the counters of the hardware."""

@@ -75,6 +75,7 @@ class Field(NamedTuple):
 HOST_TEXTS: Final = {"name": "name", "driver": "driver", "cuda": "cuda"}
 """Label of `gpumon_host_info` -> field."""
 GPU_LABELS: Final = ("gpu", "uuid")
+"""Labels of the series of a GPU."""
 GPU: Final = (
     Field("busy_ratio", "gpu_busy_ratio", "Share of time in which some kernel ran (NVML utilization.gpu)."),
     Field("busy_mean_ratio", "gpu_busy_mean_ratio", "Mean of gpumon_gpu_busy_ratio since gpumon started, 1 h at most."),
@@ -135,6 +136,7 @@ GPU: Final = (
     Field("tokens_per_j", "gpu_tokens_per_joule", "Decode tokens of its engines / its energy, over 10 s."),
     Field("activity_age_s", "gpu_activity_age_seconds", "Age of SM active, tensor active and memory bandwidth."),
 )
+"""Figures of a GPU."""
 GPU_TEXTS: Final = {
     "name": "name",
     "type": "gpu_type",
@@ -160,6 +162,7 @@ _LATENCIES: Final = (
 )
 """Field of `Latency`, its word in names, and what it is."""
 _TPOT: Final = ("tpot_s", "tpot", "Mean time per token after the first of each request that ended")
+"""As in `_LATENCIES`; only engines have it."""
 _GOALS: Final = (
     ("ttft_goal", "ttft", "requests"),
     ("itl_goal", "itl", "tokens"),
@@ -239,6 +242,7 @@ def _served_fields() -> tuple[Field, ...]:
 
 
 ENGINE_LABELS: Final = ("engine",)
+"""Labels of the series of an engine."""
 EXPORTED_ENGINE: Final = (
     Field("running", "engine_requests_running", "Requests that are being worked on now."),
     Field("running_mean", "engine_requests_running_mean", "Mean of gpumon_engine_requests_running over 10 s."),
@@ -345,6 +349,7 @@ EXPORTED_ENGINE: Final = (
     Field("pp", "engine_pipeline_parallel", "Pipeline stages of one instance.", zero_is_unknown=True),
     Field("ranks", "engine_data_parallel", "Instances of the model on their own GPUs.", zero_is_unknown=True),
 )
+"""Figures of an engine."""
 ENGINE_TEXTS: Final = {
     "kind": "kind",
     "phase": "phase",
@@ -367,13 +372,16 @@ ENGINE_TEXTS: Final = {
 }
 """Label of `gpumon_engine_info` -> field."""
 RANK_LABELS: Final = ("engine", "rank")
+"""Labels of the series of a rank."""
 RANK: Final = (
     Field("running", "engine_rank_requests_running", "Requests that a data-parallel rank works on, mean of 10 s."),
     Field("waiting", "engine_rank_requests_waiting", "Requests in a rank's queue, mean of 10 s."),
     Field("kv_usage_ratio", "engine_rank_kv_cache_used_ratio", "Share of a rank's KV cache in use, mean of 10 s."),
     Field("decode_tokens_per_s", "engine_rank_decode_tokens_per_second", "Tokens that a rank generates, over 10 s."),
 )
+"""Figures of a data-parallel rank."""
 BACKEND_LABELS: Final = ("engine", "backend", "polled_as")
+"""Labels of the series of a backend."""
 BACKEND: Final = (
     Field("ready", "engine_backend_ready", "1 where a front end sends requests to this backend, else 0."),
     Field("running", "engine_backend_requests_running", "Requests that a front end has at this backend."),
@@ -381,7 +389,9 @@ BACKEND: Final = (
     Field("requests_per_s", "engine_backend_requests_per_second", "Requests to this backend, over 10 s."),
     Field("failures_per_s", "engine_backend_failures_per_second", "Requests that failed at this backend, over 10 s."),
 )
+"""Figures of a backend of a front end."""
 MODEL_LABELS: Final = ("model",)
+"""Labels of the series of a model."""
 EXPORTED_MODEL: Final = (
     Field("answering", "model_replicas_answering", "Engines of one model that give figures.", zero_is_unknown=True),
     Field("mapped", "model_replicas_mapped", "Those of them that run on GPUs that are known.", zero_is_unknown=True),
@@ -396,6 +406,7 @@ EXPORTED_MODEL: Final = (
     Field("mfu_ratio", "model_mfu_ratio", "Model FLOPs utilization of all replicas' GPUs."),
     Field("mbu_ratio", "model_mbu_ratio", "Model bandwidth utilization of all replicas' GPUs."),
 )
+"""Figures of a model over all its replicas."""
 EXPORTED_HOST: Final = (
     Field("cpu_ratio", "host_cpu_ratio", "Share of all cores' time."),
     Field("busiest_core_ratio", "host_busiest_core_ratio", "Share of the busiest core's time."),
@@ -411,6 +422,7 @@ EXPORTED_HOST: Final = (
     Field("network_rx_bytes_per_s", "host_network_bytes_per_second", "Network.", {"direction": "rx"}),
     Field("network_tx_bytes_per_s", "host_network_bytes_per_second", "", {"direction": "tx"}),
 )
+"""Figures of the host."""
 COSTS: Final = (
     Field("cost_per_hour", "host_cost_per_hour", "Price of an hour of all GPUs, in the currency of the config."),
     Field("cost_per_million_output_tokens", "host_cost_per_million_tokens", "At the rates of now.", {"of": "output"}),
@@ -420,15 +432,20 @@ COSTS: Final = (
     Field("energy_j", "host_gpu_energy_joules_total", "Energy of all GPUs since gpumon started."),
     Field("energy_cost", "host_gpu_energy_cost_total", "Price of that energy."),
 )
+"""Costs of all GPUs together."""
 SELF: Final = (
     Field("cpu_ratio", "self_cpu_ratio", "What gpumon costs: share of one core, its worker included."),
     Field("pss_bytes", "self_memory_bytes", "What gpumon costs: proportional memory (PSS)."),
 )
+"""Costs of gpumon itself."""
 DOUBTS: Final = ("uneven", "deviates", "contradicts")
 """Fields of an engine that hold findings: it is exported that there are some."""
 ENDED_LABELS: Final = (*ENGINE_LABELS, "cause", "number", "planned")
+"""Labels of the ends of an engine."""
 _DOUBT_LABELS: Final = (*ENGINE_LABELS, "doubt")
+"""Labels of the findings of an engine."""
 VERDICT_LABELS: Final = ("kind", "thing", "family")
+"""Labels of all series of a verdict."""
 HISTOGRAMS: Final = {attribute: f"engine_{word}_distribution_seconds" for attribute, word, _ in _LATENCIES}
 """Quantity (`readings.quantities`) -> family of its buckets, those of all ranks added up."""
 
@@ -527,6 +544,7 @@ _OTHER_METRICS: Final = (
     _OtherMetric("process_start_time_seconds", "gauge", "When this gpumon started; each change is a restart.", ()),
     _OtherMetric("build", "info", "Which gpumon this is.", ("version", "python")),
 )
+"""All families but those of the fields above."""
 
 
 def _unit_of(name: str) -> str:

@@ -111,18 +111,24 @@ class _Buckets:
         first_place = self._place(later.first_s)  # an earlier one where the readings of a cell reach over two buckets
         if gap_s < self._width_s and first_place == counted_place:
             return
-        reach_s = later.interval_s
-        if gap_s <= _LATE_INTERVALS * later.interval_s:
-            reach_s = gap_s  # a reading that came late stands for all the time since the one before
-        # A bucket is filled if its middle lies within reach; 1e-9: one just at its edge does not.
-        start = math.ceil((later.first_s - reach_s) / self._width_s - 0.5 + 1e-9) - self._first
-        if earlier_s > -math.inf:
-            start = max(start, self._place(earlier_s) + 1)
+        start = min(first_place, self._first_within_reach(later, earlier_s))
         mean = later.total / later.number
-        for place in range(max(0, min(start, first_place)), min(counted_place, len(self._sums))):
+        for place in range(max(0, start), min(counted_place, len(self._sums))):
             if not self._numbers[place]:
                 self._sums[place] = mean
                 self._numbers[place] = 1
+
+    def _first_within_reach(self, later: _Batch, earlier_s: float) -> int:
+        """Place of the first bucket that a batch stands for; the batch before it ends at `earlier_s`."""
+        reach_s = later.interval_s
+        gap_s = later.first_s - earlier_s
+        if gap_s <= _LATE_INTERVALS * later.interval_s:
+            reach_s = gap_s  # a reading that came late stands for all the time since the one before
+        # The middle of the bucket lies within reach; 1e-9: one just at its edge does not.
+        place = math.ceil((later.first_s - reach_s) / self._width_s - 0.5 + 1e-9) - self._first
+        if earlier_s > -math.inf:
+            place = max(place, self._place(earlier_s) + 1)
+        return place
 
 
 class History:

@@ -82,7 +82,9 @@ _BARE_VALUE: Final = re.compile(r"[^\s,;)\]}\"']+")
 _SCHEME: Final = re.compile(r"(?:Bearer|Basic)\s+")
 """Word of an `Authorization` header before its key."""
 _NO_VALUE: Final = re.compile(r"(?:None|null)\b")
+"""A field that is there without a value."""
 _QUOTE: Final = re.compile(r"[bruBRU]{0,2}(?P<escapes>\\{0,7})(?P<mark>[\"'])")
+"""The begin of a quoted string as Python, Rust or JSON in JSON write it."""
 
 
 class LogLevel(str, Enum):
@@ -109,6 +111,7 @@ _LEVELS: Final = (
     ),
     (LogLevel.DEBUG, re.compile(r"\b(?:DEBUG|TRACE)\b|level=debug|\"level\": ?\"(?:debug|trace|DEBUG|TRACE)")),
 )
+"""Levels and what a line of each has in it; the first that fits counts."""
 
 
 class LogLine(NamedTuple):

@@ -19,6 +19,7 @@ KWH_J: Final = 3.6e6
 """Joules of a kWh."""
 DAY_MINUTES: Final = 1440
 HOURS_FORM: Final = 'must be hours of the day, HH:MM-HH:MM, such as "22:00-06:00"'
+"""Problem of a text that is no hours of the day."""
 _HOURS_PATTERN: Final = re.compile(r"(\d{1,2}:\d\d)\s*-\s*(\d{1,2}:\d\d)")
 
 

@@ -83,6 +83,7 @@ class LoggedRequest(NamedTuple):
 
 
 _POLL_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS"))
+"""Methods of requests that only look whether an engine is well."""
 _POLL_PATHS: Final = frozenset(
     (
         *("/health", "/healthz", "/health_generate", "/v1/health", "/v2/health/live", "/v2/health/ready", "/ping"),
@@ -184,6 +185,7 @@ and client; the number is libevhtp's method."""
 _BY_UVICORN: Final = (_UVICORN,)
 _BY_LLAMA_CPP: Final = (_LLAMA_CPP, _LLAMA_CPP_2024)
 _ALL_FORMS: Final = (_UVICORN, *_BY_LLAMA_CPP, _GIN, _TGI, _TRITON)
+"""Forms of the lines of engines whose kind is not known."""
 LINE_FORMS: Final[Mapping[EngineKind, tuple[LineForm, ...]]] = {
     EngineKind.VLLM: _BY_UVICORN,
     EngineKind.APHRODITE: _BY_UVICORN,
@@ -206,12 +208,17 @@ _DATED_TIME: Final = re.compile(
     r"(?<![\d.])(?:\d{4}[-/])?(?P<month>\d\d)[-/](?P<day>\d\d)(?:T| - | )(?P<clock>\d\d:\d\d:\d\d)(?:[.,]\d{1,9})?"
     r"(?P<utc>Z|\+00:00)?"
 )
+"""A date, with or without its year, and a time."""
 _GLOG: Final = re.compile(r"[IWEF](?P<month>\d\d)(?P<day>\d\d) (?P<clock>\d\d:\d\d:\d\d)")
+"""Date and time as Google's logs begin a line."""
 _SYSLOG: Final = re.compile(r"(?P<month>[A-Z][a-z]{2}) {1,2}(?P<day>\d{1,2}) (?P<clock>\d\d:\d\d:\d\d)\s")
+"""Date and time as syslog begins a line."""
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _DURATION: Final = re.compile(r"(?:(\d{1,5})h)?(?:(\d{1,3})m(?!s))?(?:(\d{1,12}(?:\.\d{1,9})?)(ns|µs|us|ms|s))?")
+"""A duration as Go and Rust write it: `1m2.5s`, `350ms`."""
 _UNITS_S: Final = {"ns": 1e-9, "µs": 1e-6, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 _TOTAL_TIME: Final = re.compile(r".*\btotal_time=\"(?P<took>[^\"]{1,24})\" [a-z]{1,20}_time=")
+"""The whole duration in a line of TGI."""
 _IDENTIFIERS: Final = re.compile(
     r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"
     r"|(?=[A-Za-z_]{0,64}\d)(?=[\d_]{0,64}[A-Za-z])[A-Za-z0-9_]{20,}"
@@ -220,8 +227,11 @@ _IDENTIFIERS: Final = re.compile(
 _ACCESS_FUNCTION: Final = "log_server_request"
 """`function` of llama.cpp's request lines in JSON."""
 _MESSAGE_FIELDS: Final = ("message", "msg")
+"""Keys of a JSON line that hold its text."""
 _STATUSES: Final = range(100, 1000)
+"""Status codes of HTTP."""
 _TIME_FIELDS: Final = ("timestamp", "time", "asctime", "ts")
+"""Keys of a JSON line that hold its time."""
 
 
 def forms_of(kind: EngineKind) -> tuple[LineForm, ...]:

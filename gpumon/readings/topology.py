@@ -10,7 +10,9 @@ import msgspec
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading
 
 NVLINK_WORD: Final = "NVLink"
+"""Name of the links between GPUs of NVIDIA."""
 XGMI_LINK: Final = "XGMI link"
+"""Name of those between GPUs of AMD."""
 
 
 class LinkPath(str, Enum):

@@ -7,9 +7,12 @@ from datetime import date, datetime, time, timedelta, timezone
 from typing import Final, NamedTuple
 
 _LENGTH_FORM: Final = re.compile(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])")
+"""A length of time: `10m`."""
 _UNITS_S: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _CLOCK_FORM: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+"""A time of the day."""
 _DATED_FORM: Final = re.compile(r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:\d{2})?")
+"""A date and a time, with or without a zone."""
 _EXAMPLES: Final = "03:10, 03:10:30, 2026-11-22T03:10 (local time; with Z: UTC), or -10m (before the end; s, m, h, d)"
 
 

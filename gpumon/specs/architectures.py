@@ -69,12 +69,19 @@ Pattern = Callable[[Fields, int], Sequence[str]]
 """The kind of each layer, from a config and its number of layers."""
 
 _FULL = "full"
+"""Attention over the whole context."""
 _WINDOW = "window"
+"""Attention over the last tokens."""
 CHUNK = "chunk"
+"""Attention over the tokens of the same chunk."""
 _STATE = "state"
+"""A state in place of attention."""
 SPARSE = "sparse"
+"""Attention over entries that an indexer picks."""
 DENSE = "dense"
+"""An MLP that every token goes through."""
 _EXPERTS = "experts"
+"""An MLP of experts."""
 _NONE = "none"
 """Kinds of layers."""
 _KIND_BY_WORD: Final = {
@@ -366,16 +373,22 @@ def _latent_unless_off(fields: Fields, layers: int) -> Sequence[str]:
     return ["plain"] * layers
 
 
-def _flagged(flags: Iterable[object], kind: str) -> list[str]:
+def _kinds_of_flags(flags: Iterable[object], kind: str) -> list[str]:
     """The attention of layers that are flagged one by one: `kind` where the flag is set, else full."""
-    return [kind if flag else _FULL for flag in flags]
+    kinds = []
+    for flag in flags:
+        if flag:
+            kinds.append(kind)
+        else:
+            kinds.append(_FULL)
+    return kinds
 
 
 def _llama4(fields: Fields, layers: int) -> Sequence[str]:
     """Llama 4: `no_rope_layers` are 1 for a layer with chunks; else every fourth layer sees everything."""
     listed = fields.items("no_rope_layers")
     if listed:
-        return _flagged(listed, CHUNK)
+        return _kinds_of_flags(listed, CHUNK)
     return _last_of_each("no_rope_layer_interval", 4, rest=CHUNK)(fields, layers)
 
 
@@ -413,7 +426,7 @@ def _mimo(fields: Fields, layers: int) -> Sequence[str]:
     """MiMo-V2: `hybrid_layer_pattern` is 1 for a window; else the first and every sixth layer see everything."""
     listed = fields.items("hybrid_layer_pattern")
     if listed is not None:
-        return _flagged(listed, _WINDOW)
+        return _kinds_of_flags(listed, _WINDOW)
     kinds = []
     for layer in range(layers):
         if layer == 0 or (layer + 1) % 6 == 0:
@@ -617,6 +630,7 @@ def _gemma(pattern: Pattern) -> Pattern:
 
 
 def _gemma4(fields: Fields, layers: int) -> Sequence[str]:
+    """Gemma 4: every sixth layer sees everything, and so does the last."""
     return [*_last_of_each(6)(fields, layers)[:-1], _FULL]
 
 
@@ -696,11 +710,13 @@ _ATTENTION: Final[dict[str, Builder]] = {
     _WINDOW: windowed,
     CHUNK: Grouped(Reach.CHUNK, ("attention_chunk_size",)),
 }
+"""Mixers of most architectures by kind of layer."""
 _LATENT: Final[dict[str, Builder]] = {
     _FULL: Latent(),
     SPARSE: Latent(indexed=True),
     "borrowed": Latent(indexed=True, shares_indexer=True),
 }
+"""Mixers of DeepSeek's latent attention by kind of layer."""
 
 
 def _family(
@@ -902,6 +918,7 @@ _DECODER_NAMES: Final = {
     "num_attention_heads": "decoder_attention_heads",
     "intermediate_size": "decoder_ffn_dim",
 }
+"""Names that fields have in the configs of models with an encoder and a decoder."""
 
 
 def _decoder(encoder: str, positions: str) -> Architecture:
@@ -921,7 +938,9 @@ def _decoder(encoder: str, positions: str) -> Architecture:
 
 
 _HEADWISE: Final[dict[str, Builder]] = {_FULL: Grouped(gate="head"), _WINDOW: Grouped(Reach.WINDOW, gate="head")}
+"""Mixers with a gate per head."""
 _GATED: Final[dict[str, Builder]] = {_FULL: Grouped(gate="wide"), _WINDOW: Grouped(Reach.WINDOW, gate="wide")}
+"""Mixers with a gate as wide as their output."""
 
 ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_rows_of(
@@ -1122,3 +1141,4 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         tied=True,
     ),
 }
+"""Name of an architecture (`model_type`) -> how its layers are built."""

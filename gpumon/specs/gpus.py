@@ -37,6 +37,7 @@ _PEAK_COLUMNS: Final = {
 _ACHIEVED_COLUMNS: Final = {"achieved_bf16_tflops": Precision.BF16, "achieved_fp8_tflops": Precision.FP8}
 """Column -> format of the rate that was measured."""
 _SOCKET = re.compile(r"\bsxm\d\b")
+"""The word for the socket in a name."""
 _NAME_WORDS = re.compile(r"[a-z]+\d+[a-z]*|\d+|[a-z]+")
 """Words of a short name: `h100`, `80`, `gb`."""
 _PARTITIONS: Final = (2.0, 3.0, 4.0, 6.0, 8.0)

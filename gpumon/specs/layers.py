@@ -43,10 +43,13 @@ _INDEXER_KEY_BYTES: Final = 1.03125
 STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
 """Format of a recurrent state -> bytes per element."""
 _QUERY_HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+"""Names of the field with the heads of queries."""
 _KV_HEADS: Final = (
     "num_key_value_heads", "num_kv_heads", "n_head_kv", "num_attention_groups", "multi_query_group_num", "kv_n_heads",
 )  # fmt: skip
+"""Names of the field with the heads of keys and values."""
 _HEAD_DIM: Final = ("head_dim", "attention_head_dim", "kv_channels", "dim_head")
+"""Names of the field with the size of a head."""
 _MLP_SIZES: Final = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
 """Names under which configs have each of these numbers."""
 _LAGUNA_GATE: Final = "gating"
@@ -63,17 +66,21 @@ _OLD_INDEXER_FIELDS: Final = {
 _IDENTITIES: Final = "zero_expert_num"
 """Field that counts experts that compute nothing."""
 EXPERT_COUNTS: Final = ("num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", "num_moe_experts")
+"""Names of the field with the number of experts."""
 _TOP_K_FIELDS: Final = (
     "num_experts_per_tok", "num_experts_per_token", "experts_per_token", "moe_topk", "top_k_experts", "moe_k",
     "moe_top_k",
 )  # fmt: skip
+"""Names of the field with the experts of a token."""
 _SHARED_SIZES: Final = (
     "shared_expert_intermediate_size",
     "shared_intermediate_size",
     "moe_shared_expert_intermediate_size",
     "shared_experts_intermediate_size",
 )
+"""Names of the field with the size of the experts that every token goes through."""
 _SHARED_COUNTS: Final = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+"""Names of the field with the number of these."""
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -97,6 +104,7 @@ class Block(NamedTuple):
 
 
 Builder = Callable[[Fields], Block]
+"""Makes a part of a layer from the fields of a config."""
 
 
 def hidden_size(fields: Fields) -> int:

@@ -23,6 +23,7 @@ _SIZE_TOLERANCE: Final = 0.02
 _BY_CLASS: Final = {"Grok1ForCausalLM": "grok"}
 """Class of a model -> its type, where the config's own type says another."""
 _TIED_FIELDS: Final = ("tie_word_embeddings", "tie_embedding")
+"""Fields that say whether the LM head is the table of embeddings."""
 _GENERATING_CLASSES: Final = ("LMHeadModel", "HeadsModel", "ChatGLMModel", "ChatModel", "OmniModel")
 """Names of classes that generate, though they end in `Model`."""
 QUANTIZATION_KEYS: Final = ("quantization_config", "compression_config")
@@ -51,6 +52,7 @@ _EMBEDDING_SIZES: Final = ("embedding_size", "word_embed_proj_dim", "input_embed
 _DRAFT_LAYERS: Final = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules")
 """Layers of a draft head: in the files, not in a plain forward pass."""
 _CONTEXT_FIELDS: Final = ("max_position_embeddings", "model_max_length", "max_seq_len", "n_positions", "seq_length")
+"""Fields with the longest context, the best first."""
 _LISTED_BY_LAYER: Final = {
     "intermediate_size": "intermediate_size",
     "moe_intermediate_size": "moe_intermediate_size",
@@ -79,6 +81,7 @@ _PRECISION_BY_TYPE: Final = {
     "i8": Precision.BF16,
     "i32": Precision.BF16,
 }
+"""Type of the weights as configs name it -> its format."""
 
 
 class Described(NamedTuple):

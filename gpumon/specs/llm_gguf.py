@@ -30,8 +30,11 @@ _KEYS: Final[dict[str, str]] = {
 """Hint -> key of GGUF metadata after `ARCHITECTURE.`; Ollama's /api/show gives the same keys as `model_info`."""
 
 _BLOCK = re.compile(r"blk\.(\d+)\.(.+)")
+"""Name of a tensor in a layer: the number of the layer, and the rest."""
 _OLD_EXPERT = re.compile(r"ffn_(?:gate|up|down)\.\d+\.")
+"""Name of an expert in files from before experts were one tensor."""
 _LOOK_UP_TABLES = ("position_embd.", "token_types.", "per_layer_token_embd.")
+"""Names of tensors that are looked up, not multiplied."""
 _ENCODERS: Final = {"v.": VISION, "mm.": VISION, "a.": AUDIO}
 """Begin of the names of tensors that Ollama keeps beside the language model's own -> the note on what is left out."""
 _PRECISIONS: Final = {
@@ -41,6 +44,7 @@ _PRECISIONS: Final = {
     "MXFP4": Precision.MXFP4,
     "NVFP4": Precision.NVFP4,
 }
+"""Type of a tensor -> its format."""
 _FULL_PERIODS: Final = {
     "afmoe": 4,
     "cohere2": 4,

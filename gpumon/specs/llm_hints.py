@@ -19,7 +19,9 @@ from gpumon.specs.weight_format import LlmParts, WeightFormat, with_weights
 from gpumon.specs.weight_words import of_bits, says_nothing, weights_named
 
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMBT])?", re.IGNORECASE | re.ASCII)
+"""A number with a unit: `8B`."""
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+"""Unit -> its factor."""
 _LARGEST_COUNTS: Final = {
     hint_keys.LAYERS: 2000,
     hint_keys.HIDDEN: 1_000_000,

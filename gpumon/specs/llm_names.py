@@ -13,14 +13,23 @@ from gpumon.specs.weight_format import WeightFormat
 from gpumon.specs.weight_words import GGUF_BITS, GGUF_WIDE, NAMED_FORMATS, weights_named
 
 _MOST_CHARACTERS = 512
+"""Characters of a name that are looked at."""
 _CACHE_FOLDER = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)")
+"""A folder in the cache of Hugging Face."""
 _FILE_ENDING = re.compile(r"[-.]gguf$")
+"""The ending of a GGUF file."""
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+"""The number of a part of a model in several files."""
 _GGUF_TYPE = re.compile(r"[-_.:](?:ud-)?(?P<type>i?q\d(?:_[a-z0-9]+)*|f16|bf16|f32)$")
+"""The type of its weights at the end of the name of a GGUF file."""
 _SEPARATORS = re.compile(r"[-_:\s]+")
+"""Characters between the words of a name."""
 _WORD_NUMBER = re.compile(r"([a-z]+)(\d+(?:\.\d+)?)")
+"""A word with a number: `llama3`."""
 _SIZE = re.compile(r"(?:\d+x)?\d+(?:\.\d+)?[bm]")
+"""A number of parameters: `8b`, `8x7b`."""
 _DATE = re.compile(r"\d{4}|\d{6}|\d{8}")
+"""A number that is a date: `2507`."""
 
 _BY_PRIORITY: Final = tuple(NAMED_FORMATS)
 """Words for formats, the most telling first."""

@@ -14,6 +14,7 @@ from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 from gpumon.specs.weight_format import LINEAR, WeightFormat, WeightStorage, integer_bytes, quantised_linear
 
 _LAYER_NUMBER: Final = re.compile(r"(?:layers|blocks|h)\.(\d+)(?:\.|\*|$)")
+"""The number of a layer in the name of one of its modules."""
 _INTEGER_FORMATS: Final = {
     8: Precision.INT8,
     6: Precision.INT8,
@@ -417,3 +418,4 @@ _METHODS: Final[dict[str, Callable[[Fields], WeightFormat]]] = {
     "modelopt-fp4": _read_modelopt,
     "bitsandbytes": _read_bitsandbytes,
 }
+"""Name of a method -> what reads its section of a config."""

@@ -88,6 +88,7 @@ _SYNONYMS: Final = {
 """Engines' words for the formats above (vLLM and SGLang `--quantization`, TGI `--quantize`, torch types)."""
 
 _EMPTY_WORDS: Final = frozenset(("", "none", "null", "auto", "false", "no"))
+"""Values of an option that say nothing."""
 
 
 def says_nothing(word: str) -> bool:

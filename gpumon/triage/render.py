@@ -57,7 +57,7 @@ LIMIT_NAMES: Final[Mapping[Limit, str]] = {
     Limit.UNKNOWN: "unknown",
 }
 """Names of the limits."""
-NARROW: Final[Mapping[Limit, str]] = {
+NARROW_NAMES: Final[Mapping[Limit, str]] = {
     **LIMIT_NAMES,
     Limit.HARDWARE_FAULT: "hardware",
     Limit.INTERCONNECT_BOUND: "interconnect",
@@ -72,8 +72,8 @@ NARROW: Final[Mapping[Limit, str]] = {
     Limit.LOW_EFFICIENCY: "efficiency",
 }
 """The same in at most 13 cells, for a row."""
-BRIEF: Final[Mapping[Limit, str]] = {
-    **NARROW,
+BRIEF_NAMES: Final[Mapping[Limit, str]] = {
+    **NARROW_NAMES,
     Limit.UNRESPONSIVE: "no answer",
     Limit.KV_TRANSFER: "KV xfer",
     Limit.LORA_SLOTS_FULL: "LoRA",

@@ -105,10 +105,9 @@ def price_per_hour_text(per_hour: float) -> str:
 
 def _cores(value: float) -> str:
     """`5.6 cores`, `1 core`."""
-    number = requests(value)
-    if number == "1":
+    if abs(value - 1.0) < 0.05:
         return "1 core"
-    return f"{number} cores"
+    return f"{requests(value)} cores"
 
 
 def _bytes(value: float) -> str:

@@ -20,7 +20,7 @@ from gpumon.triage.marks import URGENT
 from gpumon.triage.no_token import no_token_text
 from gpumon.triage.render import (
     LIMIT_NAMES,
-    NARROW,
+    NARROW_NAMES,
     action_texts,
     event_text,
     evidence_text,
@@ -369,7 +369,7 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
     return Item(
         key=verdict_key(verdict),
         mark=(f" {glyph} ", tone),
-        what=NARROW[verdict.code],
+        what=NARROW_NAMES[verdict.code],
         scope=clean(verdict.scope),
         since=verdict.since,
         text=clean(verdict_text(verdict, clock), _MOST_TEXT),

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from gpumon.readings.snapshot import Event, EventKind, Kind, Level, Limit, Snapshot, Verdict
 from gpumon.triage.marks import MARKS, URGENCY, URGENT, urgent_by_gpu, urgent_by_key
-from gpumon.triage.render import BRIEF
+from gpumon.triage.render import BRIEF_NAMES
 from gpumon.tui.palette import Glyphs
 
 
@@ -104,4 +104,4 @@ def urgent_in(snapshot: Snapshot, kind: Kind) -> dict[str, Verdict]:
 def badge(verdict: Verdict) -> tuple[str, str]:
     """A glyph and a word in at most 11 cells, and their tone."""
     glyph, tone, _ = mark(verdict)
-    return f"{glyph} {BRIEF[verdict.code]}", tone
+    return f"{glyph} {BRIEF_NAMES[verdict.code]}", tone

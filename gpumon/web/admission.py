@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from gpumon.outputs.http import host_in_header
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+"""Names of this machine."""
 
 
 class Admission:

@@ -56,7 +56,9 @@ _POLICY: Final = (
 )
 """Content security policy: nothing from elsewhere, and in no page of somebody else. `{0}`: the host asked for."""
 _FULL: Final = f"{MOST_TABS} tabs are open already, and each is a gpumon of its own: close one, and load this again\n"
+"""Answer where there is no room for one more tab."""
 _NO_KEY: Final = "open the link that gpumon web printed, with its key\n"
+"""Answer to a request without the key."""
 
 RouteHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpumon.outputs.doctor import failed, report
+from gpumon.outputs.doctor import any_failed, report
 from gpumon.readings.check import Check, CheckState
 from tests.outputs.shots import HOSTILE
 
@@ -38,8 +38,8 @@ def test_where_a_fix_is_in_the_config_it_says_when_that_is_read() -> None:
 
 
 def test_only_a_failure_fails() -> None:
-    assert failed(CHECKS)
-    assert not failed([check for check in CHECKS if check.state is not CheckState.FAIL])
+    assert any_failed(CHECKS)
+    assert not any_failed([check for check in CHECKS if check.state is not CheckState.FAIL])
 
 
 def test_colour_only_where_it_is_asked_for() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpumon.outputs.export import CSV_COLUMNS, csv_header, rows
+from gpumon.outputs.export import CSV_COLUMNS, csv_header, csv_rows
 from gpumon.outputs.period import encode, markdown, report
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reason
 from gpumon.readings.period import EnginePeriod, GoalPeriod, GoodputPeriod, GpuPeriod, Incident, Period
@@ -142,14 +142,14 @@ def test_json_has_what_is_missing_and_why() -> None:
 def test_an_export_has_the_verdicts_on_the_host() -> None:
     busy = Verdict("host", Limit.MEMORY_FULL, "", SHOT.time, confidence=Confidence.HIGH, kind=Kind.HOST)
     shot = replace(SHOT, verdicts=(busy,))
-    last = dict(zip(CSV_COLUMNS, rows(shot).split("\r\n")[-2].split(","), strict=True))
+    last = dict(zip(CSV_COLUMNS, csv_rows(shot).split("\r\n")[-2].split(","), strict=True))
     assert (last["kind"], last["name"], last["verdicts"]) == ("host", "host", "memory_full")
     assert float(last["cpu_ratio"]) == SHOT.host.cpu_ratio
 
 
 def test_rows_of_an_export_have_the_columns_of_the_header_and_empty_cells_for_what_is_missing() -> None:
     assert csv_header() == ",".join(CSV_COLUMNS) + "\r\n"
-    lines = rows(SHOT).split("\r\n")[:-1]
+    lines = csv_rows(SHOT).split("\r\n")[:-1]
     assert len(lines) == len(SHOT.gpus) + len(SHOT.engines) + 1
     assert {line.count(",") for line in lines} == {len(CSV_COLUMNS) - 1}
     first = dict(zip(CSV_COLUMNS, lines[0].split(","), strict=True))

@@ -24,7 +24,7 @@ from gpumon.readings.snapshot import (
     Verdict,
 )
 from gpumon.readings.verdict import Action
-from gpumon.triage.render import BRIEF, NARROW
+from gpumon.triage.render import BRIEF_NAMES, NARROW_NAMES
 from gpumon.tui.charts.curves import chart_of
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
@@ -550,9 +550,9 @@ def test_events_are_listed_the_newest_first_with_their_time() -> None:
 
 
 def test_every_limit_and_event_has_its_words() -> None:
-    assert set(NARROW) == set(BRIEF) == set(Limit)
-    assert all(cells(word) <= 13 for word in NARROW.values())
-    assert all(cells(word) <= 9 for word in BRIEF.values())
+    assert set(NARROW_NAMES) == set(BRIEF_NAMES) == set(Limit)
+    assert all(cells(word) <= 13 for word in NARROW_NAMES.values())
+    assert all(cells(word) <= 9 for word in BRIEF_NAMES.values())
     assert set(EVENTS) == set(EventKind)
     assert len({glyph for glyph, _, _ in EVENTS.values()}) == len({plain for _, plain, _ in EVENTS.values()}) == 9
     assert all(plain.isascii() for _, plain, _ in EVENTS.values())

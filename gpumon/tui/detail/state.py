@@ -11,7 +11,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Kind, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_key
-from gpumon.triage.render import LIMIT_NAMES, NARROW, actions_text, evidence_text, verdict_text
+from gpumon.triage.render import LIMIT_NAMES, NARROW_NAMES, actions_text, evidence_text, verdict_text
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessOnGpus, ShownKey, Thing, blank_reason, is_blank
 from gpumon.tui.detail.values import duration_text, shown_time, shown_time_of_rfc3339
@@ -178,7 +178,7 @@ def engine_word(engine: Engine, snapshot: Snapshot) -> tuple[str, str]:
         if worst is None:
             return _word_of_answering(engine)
         glyph, tone, _ = mark(worst)
-        return f"{glyph} {NARROW[worst.code]}", tone
+        return f"{glyph} {NARROW_NAMES[worst.code]}", tone
     if engine.departure:
         word, tone = ended_word(engine)
     else:

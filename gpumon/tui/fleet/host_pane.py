@@ -11,7 +11,7 @@ from gpumon.readings.format import counted, cut, left
 from gpumon.readings.snapshot import Kind, Level, Snapshot
 from gpumon.readings.text import clean
 from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
-from gpumon.triage.render import NARROW, verdict_text
+from gpumon.triage.render import NARROW_NAMES, verdict_text
 from gpumon.tui import engine_table, gpu_table, line
 from gpumon.tui.fleet.columns import gpu_types_text, is_partial
 from gpumon.tui.fleet.row_words import NO_SENTENCE, row_sentence
@@ -169,7 +169,7 @@ def _troubles(snapshot: Snapshot) -> Iterator[_Trouble]:
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
             glyph, tone, _ = mark(verdict)
-            name = f" {glyph} {left(NARROW[verdict.code], 13)} "
+            name = f" {glyph} {left(NARROW_NAMES[verdict.code], 13)} "
             scope = f"{clean(verdict.scope, 30)} "
             yield _Trouble(((name, tone), (scope, "strong")), clean(verdict_text(verdict, clock), 300))
 

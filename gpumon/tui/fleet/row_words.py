@@ -10,7 +10,7 @@ from gpumon.readings.format import age, cells, cut, left
 from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
-from gpumon.triage.render import BRIEF, LIMIT_NAMES, actions_text
+from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, actions_text
 from gpumon.tui import line
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
 
@@ -62,7 +62,7 @@ def state_or_verdict(row: FleetRow, now_s: float, room: int) -> line.Row:
     if verdict is None:
         return _host_notice(row, room)
     glyph, tone, _ = mark(verdict)
-    head = f"{glyph} {BRIEF[verdict.code]}"
+    head = f"{glyph} {BRIEF_NAMES[verdict.code]}"
     if brief:
         return ((" " + cut(head, room - 1), tone),)
     text_tone = "text"

@@ -15,7 +15,7 @@ from gpumon.readings.format import counted, cut
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Level
 from gpumon.readings.text import clean
-from gpumon.triage.render import BRIEF
+from gpumon.triage.render import BRIEF_NAMES
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.moment import HOSTS, FleetMoment, RowSubject
@@ -291,7 +291,7 @@ def _trouble(row: FleetRow, _: ListView) -> str:
     verdict = row.worst
     if verdict is None or row.level is not Level.CRITICAL:
         return ""
-    return f"{mark(verdict).glyph} {clean(row.name, 40)} {BRIEF[verdict.code]}"
+    return f"{mark(verdict).glyph} {clean(row.name, 40)} {BRIEF_NAMES[verdict.code]}"
 
 
 @lru_cache(maxsize=8)
