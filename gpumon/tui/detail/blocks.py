@@ -32,6 +32,8 @@ _GAP_CELLS: Final = 2
 """Cells between the two columns."""
 _INDENT: Final = 2
 """Cells before the name of a figure."""
+REMARK_INDENT: Final = 4
+"""Cells before a remark on the line above it."""
 _SOURCE_INDENT: Final = 4
 """Cells before a source or a formula that stands below its figure."""
 NAME_CELLS: Final = 18
@@ -56,6 +58,7 @@ class Why(NamedTuple):
 
     sentence: str
     todo: str
+    """Empty where nothing can be done."""
     quiet: bool = False
     """Whether the section does not repeat it, as it stands at the top of the page already."""
 
@@ -92,7 +95,7 @@ class Sentence(NamedTuple):
 
     text: str
     tone: str = "muted"
-    indent: int = 2
+    indent: int = _INDENT
 
 
 class ReadyLine(NamedTuple):
@@ -226,20 +229,20 @@ def is_at_place(row: Row, place: str) -> bool:
 
 def without_missing(sections: Sequence[Section]) -> list[Section]:
     """The sections with their facts and known figures only: for a thing whose figures are all missing."""
-    kept = []
+    remaining = []
     for section in sections:
         entries = []
         for entry in section.entries:
             if isinstance(entry, Fact) or (isinstance(entry, Figure) and entry.why is None):
                 entries.append(entry)
         if entries:
-            kept.append(section._replace(entries=entries, missing=()))
-    return kept
+            remaining.append(section._replace(entries=entries, missing=()))
+    return remaining
 
 
 def without_fields(sections: Sequence[Section], fields: frozenset[str]) -> list[Section]:
     """The sections without missing figures of `fields`; a section that had only such figures is left out."""
-    kept = []
+    remaining = []
     for section in sections:
         entries = []
         for entry in section.entries:
@@ -248,11 +251,12 @@ def without_fields(sections: Sequence[Section], fields: frozenset[str]) -> list[
         is_unchanged = len(entries) == len(section.entries)
         has_more_than_remarks = any(not isinstance(entry, Sentence) for entry in entries)
         if is_unchanged or has_more_than_remarks:
-            kept.append(section._replace(entries=entries))
-    return kept
+            remaining.append(section._replace(entries=entries))
+    return remaining
 
 
 def _is_missing(entry: Entry) -> TypeGuard[Figure]:
+    """Whether an entry is a figure that is missing."""
     return isinstance(entry, Figure) and entry.why is not None
 
 

@@ -105,8 +105,6 @@ _MOST_RANKS: Final = 16
 """Ranks that have a line."""
 _LONGEST_COMMAND: Final = 512
 """Characters of a command line."""
-_REMARK_INDENT: Final = 4
-"""Cells before a remark on the line above it."""
 _TOKENS_COUNTED: Final = {Service.GENERATION: "decode tokens only; ", Service.TRAINING: "trained tokens; "}
 """The tokens that the energy section counts, where a service has any."""
 _ONE_TOKEN_TOLERANCE: Final = 0.005
@@ -332,10 +330,10 @@ def _kv_usage(engine: Engine, view: View, figures: FigureMaker) -> Figure:
         formula = f"{numbers[0] * numbers[1]:,.0f} of {numbers[1]:,.0f} tokens"
     tone = "text"
     if not isinstance(usage, Missing):
-        if usage >= view.levels.kv_warn:
-            tone = "warn"
-        if usage >= max(view.levels.kv_warn, view.levels.kv_critical):
+        if usage >= view.levels.kv_critical:
             tone = "critical"
+        elif usage >= view.levels.kv_warn:
+            tone = "warn"
     return figures(glossary.KV_CACHE.name, "kv_usage_ratio", values.percent, formula=formula, tone=tone)
 
 

@@ -55,8 +55,7 @@ _BANDWIDTH_BASES: Final = {
     ),
     BandwidthSource.NONE: ("", ""),
 }
-"""Basis of the bandwidth, and what it means."""
-
+"""Source of the bandwidth -> its basis, and how it is to be read."""
 
 _CAUSES: Final = {
     "hw_thermal_slowdown": "heat (hardware): check cooling and airflow",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.efficiency.quantiles import ttft_exceeds_e2e
 from gpumon.readings.flat import value_of
@@ -10,7 +10,7 @@ from gpumon.readings.format import left, right, short
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import Entry, Explainer, ReadyLine, Section, Sentence, Why
+from gpumon.tui.detail.blocks import REMARK_INDENT, Entry, Explainer, ReadyLine, Section, Sentence, Why
 from gpumon.tui.detail.values import figure_text, known_numbers
 from gpumon.tui.line import Piece
 from gpumon.tui.view import View
@@ -25,8 +25,23 @@ _GOAL_SETTINGS: Final = {"ttft_s": "ttft_p95_ms", "itl_s": "itl_p95_ms", "e2e_s"
 """Field of a latency -> setting of its goal in `[goals]`."""
 _COARSE_BUCKET: Final = 0.5
 """Width of a bucket as a share of its quantile from which on the bucket is called coarse."""
-_REMARK_INDENT: Final = 4
-"""Cells before the buckets and the metric of a latency."""
+
+
+class _Latency(NamedTuple):
+    """A latency of an engine, with its name on the page."""
+
+    name: str
+    field: str
+    quantiles: Quantiles
+
+
+class _Quantile(NamedTuple):
+    """One quantile, with the bounds of the bucket that it fell in."""
+
+    name: str
+    value: Reading
+    low: Reading
+    high: Reading
 
 
 def latency_sections(
@@ -36,16 +51,16 @@ def latency_sections(
 
     A latency among the fields `without` has no row where it is missing.
     """
-    rows = _latency_rows(engine, without | _OPTIONAL_LATENCIES)
-    if not rows:
+    latencies = _listed_latencies(engine, without | _OPTIONAL_LATENCIES)
+    if not latencies:
         return []
     titles = "".join(right(title, _LATENCY_CELLS) for title in ("mean", "p50", "p95", "p99"))
     entries: list[Entry] = [ReadyLine(((" " * (2 + _LATENCY_NAME_CELLS) + titles, "muted"),))]
     missing: list[tuple[str, Why]] = []
-    for name, field, quantiles in rows:
-        entries += _latency_entries(engine, view, name, field, quantiles)
-        for part, value in _missing_parts(quantiles):
-            missing.append((f"{name} {part}".rstrip(), explain(value, field)))
+    for latency in latencies:
+        entries += _latency_entries(latency, engine, view)
+        for part, reason in _missing_parts(latency.quantiles):
+            missing.append((f"{latency.name} {part}".rstrip(), explain(reason, latency.field)))
     entries.append(
         Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
     )
@@ -55,30 +70,30 @@ def latency_sections(
                 "TTFT above E2E: E2E is of requests that ended, TTFT of later ones, which wait longer and end later"
             )
         )
-    if any(_is_coarse(quantiles) for _, _, quantiles in rows):
+    if any(_is_coarse(latency.quantiles) for latency in latencies):
         entries.append(Sentence("coarse buckets: quantiles can be off by 50 % and more"))
     return [Section("latencies", entries, missing=missing)]
 
 
-def _latency_rows(engine: Engine, without: frozenset[str]) -> list[tuple[str, str, Quantiles]]:
-    """Name, field and quantiles of each latency, but those of fields that are `without` and missing."""
-    rows = []
+def _listed_latencies(engine: Engine, without: frozenset[str]) -> list[_Latency]:
+    """The latencies that have a row: all but those of the fields `without` that are missing."""
+    listed = []
     for name, field in _LATENCIES:
         quantiles: Quantiles = value_of(engine, field)
         if field not in without or not _is_all_missing(quantiles):
-            rows.append((name, field, quantiles))
-    return rows
+            listed.append(_Latency(name, field, quantiles))
+    return listed
 
 
-def _latency_entries(engine: Engine, view: View, name: str, field: str, quantiles: Quantiles) -> list[Entry]:
+def _latency_entries(latency: _Latency, engine: Engine, view: View) -> list[Entry]:
     """One latency: its row, then its buckets and its metric."""
-    entries: list[Entry] = [_latency_line(name, quantiles, _goal_s(view, field))]
-    buckets = _buckets_text(quantiles)
+    entries: list[Entry] = [_latency_line(latency, _goal_s(view, latency.field))]
+    buckets = _buckets_text(latency.quantiles)
     if buckets:
-        entries.append(Sentence(f"buckets {buckets}", indent=_REMARK_INDENT))
-    source = engine.sources.get(field, "")
+        entries.append(Sentence(f"buckets {buckets}", indent=REMARK_INDENT))
+    source = engine.sources.get(latency.field, "")
     if source:
-        entries.append(Sentence(source, indent=_REMARK_INDENT))
+        entries.append(Sentence(source, indent=REMARK_INDENT))
     return entries
 
 
@@ -99,9 +114,9 @@ def _missing_parts(quantiles: Quantiles) -> list[tuple[str, Missing]]:
     missing = []
     if isinstance(quantiles.mean, Missing):
         missing.append(("mean", quantiles.mean))
-    for name, value, _, _ in _quantile_parts(quantiles):
-        if isinstance(value, Missing):
-            missing.append((name, value))
+    for quantile in _shown_quantiles(quantiles):
+        if isinstance(quantile.value, Missing):
+            missing.append((quantile.name, quantile.value))
     return missing
 
 
@@ -111,25 +126,26 @@ def _is_all_missing(quantiles: Quantiles) -> bool:
     return all(isinstance(reading, Missing) for reading in readings)
 
 
-def _latency_line(name: str, quantiles: Quantiles, goal_s: float | None) -> ReadyLine:
+def _latency_line(latency: _Latency, goal_s: float | None) -> ReadyLine:
     """Name, mean and quantiles of a latency; its goal, which is one of the p95, behind them."""
-    pieces: list[Piece] = [("  " + left(name, _LATENCY_NAME_CELLS), "muted"), _latency_cell(quantiles.mean)]
-    for part, value, _, high in _quantile_parts(quantiles):
-        goal_of_part_s = None
-        if part == "p95":
-            goal_of_part_s = goal_s
-        pieces.append(_latency_cell(value, high, quantiles.first_bound_s, goal_of_part_s))
+    quantiles = latency.quantiles
+    pieces: list[Piece] = [("  " + left(latency.name, _LATENCY_NAME_CELLS), "muted"), _latency_cell(quantiles.mean)]
+    for quantile in _shown_quantiles(quantiles):
+        quantile_goal_s = None
+        if quantile.name == "p95":
+            quantile_goal_s = goal_s
+        pieces.append(_latency_cell(quantile.value, quantile.high, quantiles.first_bound_s, quantile_goal_s))
     if goal_s is not None:
         pieces.append((f"  goal {figure_text(values.seconds(goal_s))}", "muted"))
     return ReadyLine(tuple(pieces))
 
 
-def _quantile_parts(quantiles: Quantiles) -> tuple[tuple[str, Reading, Reading, Reading], ...]:
-    """Name and value of each quantile, and the bounds of the bucket that it fell in."""
+def _shown_quantiles(quantiles: Quantiles) -> tuple[_Quantile, ...]:
+    """The quantiles of a latency, each with the bucket that it fell in."""
     return (
-        ("p50", quantiles.p50, quantiles.p50_low, quantiles.p50_high),
-        ("p95", quantiles.p95, quantiles.p95_low, quantiles.p95_high),
-        ("p99", quantiles.p99, quantiles.p99_low, quantiles.p99_high),
+        _Quantile("p50", quantiles.p50, quantiles.p50_low, quantiles.p50_high),
+        _Quantile("p95", quantiles.p95, quantiles.p95_low, quantiles.p95_high),
+        _Quantile("p99", quantiles.p99, quantiles.p99_low, quantiles.p99_high),
     )
 
 
@@ -161,10 +177,10 @@ def _is_last_bucket(high: Reading) -> bool:
 def _buckets_text(quantiles: Quantiles) -> str:
     """Between which bounds each quantile lies: `p50 10–25 ms · p95 50–75 ms`."""
     texts = []
-    for name, value, low, high in _quantile_parts(quantiles):
-        bounds = bucket_text(low, high)
-        if bounds and not isinstance(value, Missing):
-            texts.append(f"{name} {bounds}")
+    for quantile in _shown_quantiles(quantiles):
+        bounds = bucket_text(quantile.low, quantile.high)
+        if bounds and not isinstance(quantile.value, Missing):
+            texts.append(f"{quantile.name} {bounds}")
     return " · ".join(texts)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from gpumon.readings import glossary
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Replicas, Snapshot
 from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import served, values
-from gpumon.tui.detail.blocks import DERIVED, Entry, Fact, FigureMaker, Section, Sentence
+from gpumon.tui.detail.blocks import DERIVED, REMARK_INDENT, Entry, Fact, FigureMaker, Section, Sentence
 from gpumon.tui.detail.costs import engine_cost_section
 from gpumon.tui.detail.latencies import latency_sections
 from gpumon.tui.detail.state import engine_word
@@ -18,9 +16,6 @@ from gpumon.tui.detail.why import Subject, make_explainer
 from gpumon.tui.replica_rows import as_engine, mapped_note
 from gpumon.tui.table import spans
 from gpumon.tui.view import View
-
-_REMARK_INDENT: Final = 4
-"""Cells before a remark on the line above it."""
 
 
 def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section]:
@@ -81,5 +76,5 @@ def _replica_entries(engine: Engine, snapshot: Snapshot) -> list[Entry]:
     parts = [part for part in (text, gpus) if part]
     entries: list[Entry] = [Fact(engine.name, " · ".join(parts) or NO_FIGURES)]
     for evidence in engine.deviates:
-        entries.append(Sentence(f"! {evidence_text(evidence)}", "warn", indent=_REMARK_INDENT))
+        entries.append(Sentence(f"! {evidence_text(evidence)}", "warn", indent=REMARK_INDENT))
     return entries

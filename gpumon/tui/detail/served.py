@@ -274,14 +274,14 @@ def phase_sections(engine: Engine) -> list[Section]:
     e2e_s = phases.e2e_s
     if isinstance(e2e_s, Missing) or e2e_s <= 0.0:
         return []
-    parts: list[tuple[str, str, float]] = []
+    known_phases: list[tuple[str, str, float]] = []
     for name, tone, field in _PHASES:
         seconds: Reading = getattr(phases, field)
         if not isinstance(seconds, Missing) and seconds > 0.0:
-            parts.append((name, tone, seconds))
-    bar = _bar_pieces([(tone, seconds / e2e_s) for _, tone, seconds in parts])
+            known_phases.append((name, tone, seconds))
+    bar = _bar_pieces([(tone, seconds / e2e_s) for _, tone, seconds in known_phases])
     entries: list[Entry] = [ReadyLine((("  ", "muted"), *bar))]
-    for place, (name, tone, seconds) in enumerate(parts):
+    for place, (name, tone, seconds) in enumerate(known_phases):
         mark = (f"  {_BAR_GLYPHS[place % len(_BAR_GLYPHS)]} ", tone)
         share = f"{seconds / e2e_s * 100.0:5.1f} %"
         figures = right(figure_text(values.seconds(seconds)), 11) + right(share, 9)

@@ -20,7 +20,7 @@ _POLL_S: Final = 1.0
 
 
 class FollowedReading(Protocol):
-    """What was read of a log up to now, as every such page needs it."""
+    """A log as far as it was read, as every such page needs it."""
 
     @property
     def fault(self) -> str:
