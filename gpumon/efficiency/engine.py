@@ -121,25 +121,30 @@ class EngineView:
         why_blank = self._why_blank(reading, age_s)
         made_of = (why_blank, peaks, indices, since)
         if self._engine is None or reading is not self._reading or made_of != self._made_of:
-            self._rates = None
-            self._engine = known_engine(reading, self.track, indices, since)
+            engine = known_engine(reading, self.track, indices, since)
             if why_blank is not None:
-                self._engine = engine_without_figures(self._engine, why_blank)
+                self._rates = None
+                self._engine = engine_without_figures(engine, why_blank)
             else:
                 split = layout(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
                 self._rates = rates_of(reading, self.track, split)
-                self._engine = _with_figures(self._engine, reading, self.track, self._rates, split, peaks)
-                self._engine = msgspec.structs.replace(
-                    self._engine,
-                    backends=self.backends.shown(),
-                    goodput=self._goodput(self._rates),
-                    served=served_figures(reading, self.track),
-                )
+                self._engine = self._engine_with_figures(engine, reading, self._rates, split, peaks)
             self._reading = reading
             self._made_of = made_of
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
         return _with_power(self._engine, self._rates, age_s, power_w), self._rates
+
+    def _engine_with_figures(
+        self, engine: Engine, reading: EngineReading, rates: Rates, split: Layout, peaks: Sequence[Peak]
+    ) -> Engine:
+        """An engine that answers, with the figures of its windows, its backends and what it has served."""
+        return msgspec.structs.replace(
+            _with_figures(engine, reading, self.track, rates, split, peaks),
+            backends=self.backends.shown(),
+            goodput=self._goodput(rates),
+            served=served_figures(reading, self.track),
+        )
 
     def _goodput(self, rates: Rates) -> Goodput:
         """Shares of the answers within the goals; none for engines that generate no tokens, but those of a router."""
@@ -470,25 +475,27 @@ def _engine_flops(reading: EngineReading, rates: Rates) -> _Flops:
         return _unknown_flops(unknown)
     prefill = _prefill_flops(llm, rates)
     if DIFFUSION in reading.info:
-        return _Flops(prefill, DENOISES, plus(prefill, DENOISES), DENOISES)
+        return _Flops(prefill=prefill, decode=DENOISES, total=plus(prefill, DENOISES), per_token=DENOISES)
     per_token = rates.context
     if not isinstance(per_token, Missing):
         per_token = flops.decode_flops_per_token(llm, per_token)
     decode = _decode_flops(rates, per_token)
-    return _Flops(prefill, decode, plus(prefill, decode), per_token)
+    return _Flops(prefill=prefill, decode=decode, total=plus(prefill, decode), per_token=per_token)
 
 
 def _flops_without_decode(reading: EngineReading, rates: Rates) -> _Flops:
     """FLOP/s of an engine that generates no tokens: it trains, encodes, or does neither."""
     no_decode = WITHOUT_DECODE[rates.service]
     if rates.service is Service.TRAINING:
-        return _Flops(no_decode, no_decode, _training_flops(reading, rates), no_decode)
+        trained = _training_flops(reading, rates)
+        return _Flops(prefill=no_decode, decode=no_decode, total=trained, per_token=no_decode)
     if rates.service is Service.ENCODING:
         prefill: Reading = no_model(reading)
         if reading.llm is not None:
             prefill = _prefill_flops(reading.llm, rates)
-        return _Flops(prefill, no_decode, prefill, no_decode)
-    return _Flops(no_decode, no_decode, no_formula(reading, rates.service), no_decode)
+        return _Flops(prefill=prefill, decode=no_decode, total=prefill, per_token=no_decode)
+    unmodelled = no_formula(reading, rates.service)
+    return _Flops(prefill=no_decode, decode=no_decode, total=unmodelled, per_token=no_decode)
 
 
 def _training_flops(reading: EngineReading, rates: Rates) -> Reading:
@@ -567,15 +574,16 @@ def _engine_bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
         return _unknown_bytes(decode)
     single = traffic.single_stream_bytes_per_s(llm, decode)
     if decode == 0.0:
-        return _Bytes(decode, decode, single)
+        return _Bytes(weights=decode, moved=decode, single_stream=single)
     steps_per_s = rates.shown.steps_per_s
     if isinstance(steps_per_s, Missing):
-        return _Bytes(steps_per_s, steps_per_s, single)
+        return _Bytes(weights=steps_per_s, moved=steps_per_s, single_stream=single)
     if steps_per_s <= 0.0:
-        return _Bytes(Missing(Reason.IDLE), Missing(Reason.IDLE), single)
+        idle = Missing(Reason.IDLE)
+        return _Bytes(weights=idle, moved=idle, single_stream=single)
     weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, rates.spread)
     if isinstance(rates.context, Missing):
-        return _Bytes(weights, Missing(Reason.NO_CONTEXT), single)
+        return _Bytes(weights=weights, moved=Missing(Reason.NO_CONTEXT), single_stream=single)
     moved = traffic.step_bytes_per_s(
         llm,
         steps_per_s,
@@ -586,7 +594,7 @@ def _engine_bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
         kv_precision=kv_precision(reading),
         spread=rates.spread,
     )
-    return _Bytes(weights, moved, single)
+    return _Bytes(weights=weights, moved=moved, single_stream=single)
 
 
 def _gpu_bytes(part: GpuPart, whole: _Bytes) -> _Bytes:
@@ -596,7 +604,7 @@ def _gpu_bytes(part: GpuPart, whole: _Bytes) -> _Bytes:
     moved = whole.moved
     if not isinstance(moved, Missing):
         moved = plus(weights, kv)
-    return _Bytes(weights, moved, scaled(whole.single_stream, part.weights))
+    return _Bytes(weights=weights, moved=moved, single_stream=scaled(whole.single_stream, part.weights))
 
 
 def kv_precision(reading: EngineReading) -> Precision | None:
@@ -678,36 +686,37 @@ def _own_estimate(reading: EngineReading, track: Track, rates: Rates, split: Lay
     """
     if not (track.counts(q.OWN_FLOPS) or track.counts(q.OWN_READ_BYTES)):
         return OwnEstimate()
-
-    def estimate(window: CounterWindow, counter: str) -> Reading:
-        counted = track.counted(counter)
-        rank_rates = window.rank_rates(counter)
-        if counted is None:
-            return NOT_EXPOSED
-        if counted == 0.0:
-            if track.counted(q.DECODE_TOKENS):
-                return OWN_OFF
-            return Missing(Reason.IDLE)
-        if not split.gpus:
-            return Missing(Reason.NO_GPU)
-        if rank_rates:
-            return sum(rank_rates) / len(rank_rates) * split.gpus
-        return track.why_no_rate_yet
-
     # Wrappers pass the counters on under a prefix of their own.
     by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
     flops_window = track.window(max(rates.prefill.length_s, track.short.length_s))
-    flops_per_s = estimate(flops_window, q.OWN_FLOPS)
+    flops_per_s = _own_rate(track, flops_window, q.OWN_FLOPS, split.gpus)
     read: Reading = OWN_PER_TOKEN
     if not by_sglang:
-        read = estimate(track.short, q.OWN_READ_BYTES)
+        read = _own_rate(track, track.short, q.OWN_READ_BYTES, split.gpus)
     return OwnEstimate(
         flops_per_s=flops_per_s,
         read_bytes_per_s=read,
-        write_bytes_per_s=estimate(track.short, q.OWN_WRITE_BYTES),
+        write_bytes_per_s=_own_rate(track, track.short, q.OWN_WRITE_BYTES, split.gpus),
         flops_ratio=divide(flops_per_s, ours.flops_per_s, Missing(Reason.IDLE)),
         read_bytes_ratio=divide(read, ours.bytes_per_s, Missing(Reason.IDLE)),
     )
+
+
+def _own_rate(track: Track, window: CounterWindow, counter: str, gpus: int) -> Reading:
+    """Rate of a counter of the engine's own estimate over a window, for all its GPUs (0: not known how many)."""
+    counted = track.counted(counter)
+    if counted is None:
+        return NOT_EXPOSED
+    if counted == 0.0 and track.counted(q.DECODE_TOKENS):
+        return OWN_OFF
+    if counted == 0.0:
+        return Missing(Reason.IDLE)
+    if not gpus:
+        return Missing(Reason.NO_GPU)
+    rank_rates = window.rank_rates(counter)
+    if rank_rates:
+        return sum(rank_rates) / len(rank_rates) * gpus
+    return track.why_no_rate_yet
 
 
 def _share(formula: Callable[[float, float, float], float], part: Reading, whole: Reading) -> Reading:
@@ -717,7 +726,7 @@ def _share(formula: Callable[[float, float, float], float], part: Reading, whole
     if isinstance(whole, Missing):
         return whole
     if whole > 0:
-        return formula(part, 1, whole)  # one GPU that has the peak of all
+        return formula(part, 1, whole)  # as if it were one GPU with the peak of all
     return Missing(Reason.UNKNOWN_GPU)
 
 

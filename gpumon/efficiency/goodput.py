@@ -8,11 +8,11 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.tracks import RATE_S, Track
+from gpumon.efficiency.tracks import RATE_S, CounterWindow, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, HistogramReading
 from gpumon.readings.goals import ASSUMED_ITL_S, ASSUMED_TTFT_S, Goals
-from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Goodput, WithinGoal
 
 _BOUND_TOLERANCE: Final = 1e-9
@@ -22,8 +22,8 @@ _WITH_MEAN_ITL: Final = frozenset({EngineKind.TGI, EngineKind.TENSORRT_LLM})
 _OTHER_GOALS: Final = Missing(Reason.NOT_SUPPORTED, "the engines have other goals")
 _IDLE: Final = Missing(Reason.IDLE)
 _NO_TOKEN: Final = Missing(Reason.IDLE, "no token comes while requests run or wait: they may all be late")
-_TOKEN_COUNTERS: Final = (q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED)
-"""Counters of which one moves while an engine works."""
+_PROMPT_COUNTERS: Final = (q.PREFILL_COMPUTED, q.PREFILL_CACHED)
+"""Counters that move while an engine computes prompts."""
 _FULL_WINDOW: Final = 0.8
 """Share of a window's length that the polls have to cover: they come a second late now and then."""
 NO_GOAL: Final = Missing(Reason.NOT_GIVEN, "[goals] has no such goal")
@@ -84,15 +84,19 @@ def _stands_still(track: Track, seconds: float) -> bool:
     window = track.short
     if seconds > window.seconds:
         window = track.window(seconds)
-    if window.length_s < _FULL_WINDOW * seconds or window.rate(q.DECODE_TOKENS) != 0.0:
+    if window.length_s < _FULL_WINDOW * seconds or _counts_tokens(window):
         return False
-    for counter in _TOKEN_COUNTERS:
-        rate = window.rate(counter)
-        if not isinstance(rate, Missing) and rate > 0.0:
-            return False
-    running = window.samples(q.RUNNING)
-    waiting = window.samples(q.WAITING)
-    return (bool(running) and min(running) > 0.0) or (bool(waiting) and min(waiting) > 0.0)
+    for requests in (window.samples(q.RUNNING), window.samples(q.WAITING)):
+        if requests and min(requests) > 0.0:
+            return True
+    return False
+
+
+def _counts_tokens(window: CounterWindow) -> bool:
+    """Whether an engine has counted a token in a window; True also where that is not known of generated ones."""
+    if window.rate(q.DECODE_TOKENS) != 0.0:
+        return True
+    return any(number(window.rate(counter)) for counter in _PROMPT_COUNTERS)
 
 
 def no_goodput(why: Missing) -> Goodput:

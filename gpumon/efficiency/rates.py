@@ -119,7 +119,7 @@ def layout(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
         together = 1
     else:
         together = max(dp, reading.dp)
-    return Layout(gpus, tp, reading.pp, dp, together, attention_alone)
+    return Layout(gpus=gpus, tp=tp, pp=reading.pp, dp=dp, together=together, attention_alone=attention_alone)
 
 
 def _adds_ranks_up(reading: EngineReading, shown_ranks: int, gpus: int) -> bool:
@@ -207,15 +207,11 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
         batch=_batch(reading, service, decode, steps_per_s, per_step),
         decode_mean_tokens_per_s=_decode_mean(track, service),
     )
-    first_tokens = prefill.sum_and_count(q.TTFT)
-    prompts: Reading = NOT_EXPOSED
-    if first_tokens is not None:
-        prompts = first_tokens.observations / prefill.length_s
     return Rates(
         shown=shown,
         service=service,
         decode_tick=decode_tick,
-        prompts=prompts,
+        prompts=_first_tokens_per_s(prefill),
         spread=_weight_sharing(rank_steps.by_rank, split),
         context=context_tokens,
         prompt_length=prompt_length(track, prefill, context_tokens),
@@ -224,6 +220,14 @@ def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
         advances=_advances(rates),
         sources=sources,
     )
+
+
+def _first_tokens_per_s(window: CounterWindow) -> Reading:
+    """Requests per second that got their first token, by the histogram of TTFT."""
+    first_tokens = window.sum_and_count(q.TTFT)
+    if first_tokens is None:
+        return NOT_EXPOSED
+    return first_tokens.observations / window.length_s
 
 
 def _weight_sharing(by_rank: list[float] | Missing, split: Layout) -> WeightSharing:
@@ -270,26 +274,30 @@ def rate_of(
     if moves is not None and moves is not Advance.END:
         if steady:
             window = _steadier_window(track, counter, window)
-        return AmountPerSecond(window.rate(counter), moves, _source_text(_COUNTER_SOURCES[moves], metric, window))
+        source = _source_text(_COUNTER_SOURCES[moves], metric, window)
+        return AmountPerSecond(window.rate(counter), moves, source)
+    samples: list[float] = []
     if gauge:
         samples = track.short.samples(gauge)
-    else:
-        samples = []
     if samples:
-        if reading.advance.get(gauge) is Advance.DERIVED:
-            advance = Advance.DERIVED
-        else:
-            advance = Advance.SAMPLED
-        if _has_rested(track, counter):
-            per_s = 0.0
-        else:
-            per_s = sum(samples) / len(samples)
-        return AmountPerSecond(
-            per_s, advance, _source_text(_GAUGE_SOURCES[advance], reading.live.get(gauge, ""), track.short)
-        )
+        return _rate_by_gauge(reading, track, counter, gauge, samples)
     if moves is None:
         return AmountPerSecond(NOT_EXPOSED, source=metric)
     return AmountPerSecond(NOT_LIVE, moves, _source_text(_COUNTER_SOURCES[moves], metric, window))
+
+
+def _rate_by_gauge(
+    reading: EngineReading, track: Track, counter: str, gauge: str, samples: list[float]
+) -> AmountPerSecond:
+    """The mean of the samples of the engine's own gauge of a rate; 0 where its counter says that it has rested."""
+    advance = Advance.SAMPLED
+    if reading.advance.get(gauge) is Advance.DERIVED:
+        advance = Advance.DERIVED
+    per_s = 0.0
+    if not _has_rested(track, counter):
+        per_s = sum(samples) / len(samples)
+    source = _source_text(_GAUGE_SOURCES[advance], reading.live.get(gauge, ""), track.short)
+    return AmountPerSecond(per_s, advance, source)
 
 
 def _steadier_window(track: Track, counter: str, window: CounterWindow) -> CounterWindow:

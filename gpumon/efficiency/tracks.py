@@ -438,13 +438,14 @@ class Track:
         started = reading.started_wall_s
         if not started:
             return False
-        same = [abs(started - earlier) <= START_TOLERANCE_S for earlier in self._started]
-        self.several_servers = self.several_servers or (any(same) and not same[-1])
-        if not any(same):
+        is_same = [abs(started - earlier) <= START_TOLERANCE_S for earlier in self._started]
+        self.several_servers = self.several_servers or (any(is_same) and not is_same[-1])
+        if not any(is_same):
             self._started.append(started)
-        elif not same[-1]:
-            self._started.rotate(-1 - same.index(True))
-        return bool(same) and not same[-1]
+        elif not is_same[-1]:
+            # The process that answered becomes the newest, which is the last one.
+            self._started.rotate(-1 - is_same.index(True))
+        return bool(is_same) and not is_same[-1]
 
     def _is_back(self, reading: EngineReading) -> bool:
         """Whether the counter is back at its old value: one answer lacked some series, so this is not growth."""

@@ -107,9 +107,7 @@ def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> l
 def compute(case: Case) -> Finding | None:
     """Rule: the arithmetic of an engine's GPUs is at its limit, by their tensor cores or by MFU."""
     engine = case.served()
-    if engine is None or not arithmetic_is_full(case, case.activity()) or not case.has_work():
-        return None
-    if _had_long_prompt(case):
+    if engine is None or _had_long_prompt(case) or not _is_full_of_work(case):
         return None
     suffers = bool(case.waiting_mean() or case.late_latencies())
     activity, others = case.own_activity(urgent=suffers)
@@ -135,6 +133,11 @@ def compute(case: Case) -> Finding | None:
     if suffers:
         return with_roomy_replicas(case, finding._replace(level=Level.WARN), "running")
     return with_roomy_replicas(case, finding, "")
+
+
+def _is_full_of_work(case: Case) -> bool:
+    """Whether the arithmetic of its GPUs is full while it has work: it may be another program's otherwise."""
+    return arithmetic_is_full(case, case.activity()) and case.has_work()
 
 
 def _prefill_share(case: Case) -> float | None:

@@ -9,7 +9,7 @@ from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
-from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Verdict
+from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Verdict
 from gpumon.triage.samples import KEPT_S, Recent
 from gpumon.triage.signals import Case, Finding, action, finite, params
 
@@ -138,14 +138,9 @@ def degraded(case: Case) -> Finding | None:
     if not faults:
         return None
     worst = min(faults, key=_fault_order)
-    faulty_gpus = float(len(faults))
-    parameters = params(
-        gpu=f"gpu {worst.gpu.index}", fault=worst.verdict.cause, of=float(len(case.gpus)), bad=faulty_gpus
-    )
-    for name in ("clock_hz", "clock_max_hz", "xid"):
-        if name in worst.verdict.parameters:
-            parameters[name] = worst.verdict.parameters[name]
+    parameters = _fault_parameters(case, worst, number_of_faults=len(faults))
     if worst.verdict.code is Limit.THROTTLED and engine.hardware.tp == len(case.gpus) > 1:
+        # One group of tensor parallelism: the others end each layer with it.
         parameters |= params(waits="for_it")
     level = Level.WARN
     if worst.verdict.level is Level.CRITICAL and case.suffers(engine):
@@ -166,6 +161,20 @@ class _GpuFault(NamedTuple):
 
     gpu: Gpu
     verdict: Verdict
+
+
+def _fault_parameters(case: Case, worst: _GpuFault, *, number_of_faults: int) -> Parameters:
+    """Parameters of the sentence on an engine's worst GPU, with the figures that its own verdict has."""
+    parameters = params(
+        gpu=f"gpu {worst.gpu.index}",
+        fault=worst.verdict.cause,
+        of=float(len(case.gpus)),
+        bad=float(number_of_faults),
+    )
+    for name in ("clock_hz", "clock_max_hz", "xid"):
+        if name in worst.verdict.parameters:
+            parameters[name] = worst.verdict.parameters[name]
+    return parameters
 
 
 def _gpu_faults(case: Case) -> list[_GpuFault]:

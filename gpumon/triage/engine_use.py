@@ -79,7 +79,7 @@ def idle_s(case: Case) -> float | None:
 
 
 def _judged_s(case: Case) -> float:
-    """Seconds over which use is judged: as the config says, and no longer than samples are kept."""
+    """Seconds over which use is judged: `under_used_s` of the config, and no longer than samples are kept."""
     return min(case.thresholds.under_used_s, KEPT_S)
 
 
@@ -163,21 +163,21 @@ def under_used(case: Case) -> Finding | None:
 
 def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     """The finding on an engine without requests: for how long, and the GPUs that it keeps from others."""
-    count = _gpus_to_free(case, engine)
+    freed_gpus = _gpus_to_free(case, engine)
     evidence = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)]
     cost = None
     price = _price_per_hour(case, engine)
-    if count and price is not None:
-        cost = price * count
-        evidence.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(count))))
+    if freed_gpus and price is not None:
+        cost = price * freed_gpus
+        evidence.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(freed_gpus))))
     parameters = params(
-        seconds=quiet_s, gpus=float(count) or None, cost=cost, restarted=min(case.restarts_s, default=None)
+        seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=min(case.restarts_s, default=None)
     )
-    if count:
+    if freed_gpus:
         stop = action("send_traffic_or_stop", frees="gpus")
     else:
         stop = action("send_traffic_or_stop", frees="memory")
-    fixes = with_savings([stop], count, price)
+    fixes = with_savings([stop], freed_gpus, price)
     if case.recent.last("running") is not None:
         confidence = Confidence.HIGH
     else:
@@ -350,7 +350,7 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
         return None
     first, _ = low_used[0]
     if first.key != engine.key:  # all of them find the same: the first names it
-        return _Fewer(0, here, action("see_replica", replica=first.name))
+        return _Fewer(needed=0, here=here, action=action("see_replica", replica=first.name))
     count = float(len(siblings))
     stop = action("stop_instances", stop=count - instances_needed, instances=count, seconds=_judged_s(case))
     return _Fewer(needed, here, stop)
@@ -430,26 +430,26 @@ def _on_smaller_instance(case: Case, engine: Engine, running: float) -> _Fewer |
     return _Fewer(needed, here, Action("fewer_gpus", split | params(seconds=_judged_s(case))))
 
 
-def _gpus_needed(case: Case, engine: Engine, running: float, weights: float = 1.0) -> int | None:
+def _gpus_needed(case: Case, engine: Engine, running: float, weights_ratio: float = 1.0) -> int | None:
     """GPUs that one instance needs: halved as long as memory and the chips allow; None where its use is not known.
 
-    `weights` is the size of the weights beside that of now.
+    `weights_ratio` is the size of the weights beside that of now.
     """
     here = len(case.gpus)
     mfu = case.mean("mfu_ratio")
     mbu = case.mean("mbu_ratio")
     if mfu is None or mbu is None:
         return None
-    if weights < 1.0:
+    if weights_ratio < 1.0:
         weight_reads = finite(engine.efficiency.weight_bytes_per_s)
         reads = finite(engine.efficiency.bytes_per_s)
         if weight_reads is None or not reads:
             return None
-        mbu *= 1.0 - min(weight_reads / reads, 1.0) * (1.0 - weights)
+        mbu *= 1.0 - min(weight_reads / reads, 1.0) * (1.0 - weights_ratio)
     needed = here
     while needed and needed % 2 == 0:
         half = needed // 2
-        if not fits(case, engine, half, running, weights) or max(mfu, mbu) * here / half > _MOST_SHARE:
+        if not fits(case, engine, half, running, weights_ratio) or max(mfu, mbu) * here / half > _MOST_SHARE:
             break
         needed = half
     return needed
@@ -567,12 +567,12 @@ def _finding_with_requests(case: Case, engine: Engine, restarted: Parameters) ->
     running = engine.load.running
     if isinstance(running, Missing) and running.reason in PASSING:
         return None
-    verdict = _under_evaluation(case, engine, restarted)
-    if verdict is None:
-        verdict = _healthy_finding(case, engine, activity, restarted)
-    if verdict is None:
+    finding = _under_evaluation(case, engine, restarted)
+    if finding is None:
+        finding = _healthy_finding(case, engine, activity, restarted)
+    if finding is None:
         return None
-    return with_replica_comparison(case, verdict)
+    return with_replica_comparison(case, finding)
 
 
 def _healthy_level(restarted: Parameters) -> Level:
@@ -680,7 +680,7 @@ class _Distance(NamedTuple):
 
 
 def _headroom_factor(value: float, limit: float) -> float:
-    """`most / value`, and at least 1: a verdict that nothing holds it back does not tell it to slow down."""
+    """`limit / value`, and at least 1: a verdict that nothing holds it back does not tell it to slow down."""
     return min(max(limit / value, 1.0), MOST_HEADROOM)
 
 
@@ -746,8 +746,8 @@ def _clock(case: Case) -> float:
         clock = case.gpu_mean(gpu, "sm_clock_hz")
         most = finite(gpu.sm_clock_max_hz)
         busy = finite(gpu.busy_ratio)
-        held = any(reason in CLOCK_REASONS for reason in gpu.throttle)
-        if clock and most and (held or (busy or 0.0) >= case.thresholds.loaded_ratio):
+        is_held = any(reason in CLOCK_REASONS for reason in gpu.throttle)
+        if clock and most and (is_held or (busy or 0.0) >= case.thresholds.loaded_ratio):
             shares.append(clock / most)
     return min(shares)
 

@@ -114,14 +114,14 @@ class _Cause(NamedTuple):
 
 
 _CAUSES: Final = (
-    _Cause(Limit.HOST_DISK, "io_pressure", "disk", Confidence.HIGH),
-    _Cause(Limit.HOST_DISK, "iowait", "disk", Confidence.HIGH),
-    _Cause(Limit.HOST_CPU, "cpu", "cpu", Confidence.HIGH),
-    _Cause(Limit.HOST_CPU, "cpu_pressure", "cpu", Confidence.MEDIUM),
-    _Cause(Limit.HOST_DISK, "disk_busy", "disk", Confidence.MEDIUM),
+    _Cause(Limit.HOST_DISK, quantity="io_pressure", part="disk", confidence=Confidence.HIGH),
+    _Cause(Limit.HOST_DISK, quantity="iowait", part="disk", confidence=Confidence.HIGH),
+    _Cause(Limit.HOST_CPU, quantity="cpu", part="cpu", confidence=Confidence.HIGH),
+    _Cause(Limit.HOST_CPU, quantity="cpu_pressure", part="cpu", confidence=Confidence.MEDIUM),
+    _Cause(Limit.HOST_DISK, quantity="disk_busy", part="disk", confidence=Confidence.MEDIUM),
     # Which core is not known: it may be another program's, so that it is never more than a hint.
-    _Cause(Limit.HOST_CPU, "busiest_core", "core", Confidence.LOW),
-    _Cause(Limit.HOST_NETWORK, "network_received", "network", Confidence.LOW),
+    _Cause(Limit.HOST_CPU, quantity="busiest_core", part="core", confidence=Confidence.LOW),
+    _Cause(Limit.HOST_NETWORK, quantity="network_received", part="network", confidence=Confidence.LOW),
 )
 """The most telling first."""
 
@@ -155,7 +155,7 @@ def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhy
     upper = values[int(0.9 * (len(values) - 1))]
     if upper < limits.starved_upper_ratio or values[0] >= upper / 2.0:
         return None
-    drops = _drops(samples, upper / 2.0)
+    drops = _times_of_drops(samples, upper / 2.0)
     if len(drops) < max(2.0, limits.starved_drops):
         return None
     gaps = [after - before for before, after in pairwise(drops)]
@@ -168,7 +168,7 @@ def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhy
     return Rhythm(period_s, len(drops), upper, fmean(lower_values))
 
 
-def _drops(samples: Sequence[tuple[float, float]], half: float) -> list[float]:
+def _times_of_drops(samples: Sequence[tuple[float, float]], half: float) -> list[float]:
     """Times at which the busy share fell below half of its upper level."""
     drops = []
     for (_, before), (now_s, now) in pairwise(samples):
@@ -225,7 +225,7 @@ class _Waits(NamedTuple):
 
 def _waits_of_gpus(case: Case) -> _Waits | None:
     """The waits of the GPUs; None where they hardly wait, or have no work."""
-    busy = _low_busy(case)
+    busy = _busy_with_waits(case)
     if busy is None:
         return None
     pending = _pending_work(case)
@@ -247,19 +247,19 @@ def _finding_on_waits(case: Case, waits: _Waits) -> Finding | None:
     return _finding_by_host(case, parameters, (busy, waits.pending), is_even=waits.rhythm is not None)
 
 
-def _low_busy(case: Case) -> float | None:
+def _busy_with_waits(case: Case) -> float | None:
     """Mean busy share of the GPUs, where drops could have cost something and nothing else explains them."""
     if Limit.HUNG in case.found_limits or not case.gpus or case.recent.seconds < _LEAST_S:
         return None
     if case.kind is Kind.GPU and case.engines:
         return None
-    busy = mean_known(_busy(case, gpu) for gpu in case.gpus)
+    busy = mean_known(_busy_mean(case, gpu) for gpu in case.gpus)
     if busy is None or busy >= NEARLY_ALWAYS_BUSY:
         return None
     return busy
 
 
-def _busy(case: Case, gpu: Gpu) -> float | None:
+def _busy_mean(case: Case, gpu: Gpu) -> float | None:
     """Mean busy share of a GPU in the last minute."""
     return finite(case.recents[gpu.uuid].mean("busy_ratio", MINUTE_S))
 
@@ -268,23 +268,23 @@ def _finding_by_host(
     case: Case, parameters: Parameters, evidence_of_waits: tuple[Evidence, ...], *, is_even: bool
 ) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
-    figures = _figures_of_host(case)
+    figures = _host_evidence_by_quantity(case)
     other_host = _other_host(case)
     if other_host or not figures.keys() & {"cpu", "busiest_core", "iowait"}:
         return unsure((Signal("host_load", parameters=params(host=other_host)),), evidence_of_waits)
     spins = _spins(case)
     evidence = (*evidence_of_waits, *figures.values())
-    cause = _cause(figures, spins=spins)
+    cause = _first_cause(figures, spins=spins)
     if cause is not None:
         pending_kind = "requests"
         if _trains(case):
             pending_kind = "steps"
         value = number(figures[cause.quantity].value)
         waits = params(pending=pending_kind, part=cause.quantity, value=value)
-        return _waits_for(case, cause, parameters | waits, evidence, is_even=is_even)
+        return _explained_finding(case, cause, parameters | waits, evidence, is_even=is_even)
     if not is_even or case.kind is Kind.GPU:
         return None
-    return _waits_for_unknown(case, evidence, spins=spins)
+    return _unexplained_finding(case, evidence, spins=spins)
 
 
 def _other_host(case: Case) -> str:
@@ -295,7 +295,7 @@ def _other_host(case: Case) -> str:
     return ""
 
 
-def _waits_for_unknown(case: Case, evidence: tuple[Evidence, ...], *, spins: bool) -> Finding:
+def _unexplained_finding(case: Case, evidence: tuple[Evidence, ...], *, spins: bool) -> Finding:
     """The finding on GPUs that wait in a rhythm, where nothing of their host is over its threshold."""
     parameters: Parameters = {}
     if spins:
@@ -307,12 +307,12 @@ def _waits_for_unknown(case: Case, evidence: tuple[Evidence, ...], *, spins: boo
     return unsure((Signal("input_wait", parameters=parameters),), evidence, actions=(profile,))
 
 
-def _figures_of_host(case: Case) -> dict[str, Evidence]:
+def _host_evidence_by_quantity(case: Case) -> dict[str, Evidence]:
     """The host's figures by quantity; empty where nothing is known of it."""
     host = case.recents.get("")
     if host is None:
         return {}
-    return {evidence.quantity: evidence for evidence in _figures(host, case.thresholds)}
+    return {evidence.quantity: evidence for evidence in _host_evidence(host, case.thresholds)}
 
 
 def _trains(case: Case) -> bool:
@@ -320,7 +320,7 @@ def _trains(case: Case) -> bool:
     return case.engine is None or case.engine.phase is Phase.TRAINING
 
 
-def _cause(figures: Mapping[str, Evidence], *, spins: bool) -> _Cause | None:
+def _first_cause(figures: Mapping[str, Evidence], *, spins: bool) -> _Cause | None:
     """The first cause whose figure is over its threshold. A core that an engine spins on is none."""
     for cause in _CAUSES:
         if spins and cause.part == "core":
@@ -339,7 +339,7 @@ def _is_over(evidence: Evidence | None) -> bool:
     return value is not None and limit is not None and value > limit
 
 
-def _waits_for(
+def _explained_finding(
     case: Case, cause: _Cause, parameters: Parameters, evidence: tuple[Evidence, ...], *, is_even: bool
 ) -> Finding:
     """The finding on GPUs that wait for a part of their host."""
@@ -464,7 +464,7 @@ def _requests_evidence(case: Case) -> Evidence | None:
     return case.evidence("running_always", "running", min(running), "running", most=max(running))
 
 
-def _figures(host: Recent, limits: Thresholds) -> Iterator[Evidence]:
+def _host_evidence(host: Recent, limits: Thresholds) -> Iterator[Evidence]:
     """The host's figures of the last minute beside their thresholds."""
     for figure in _FIGURES:
         value = finite(host.mean(figure.field, MINUTE_S))
@@ -521,7 +521,7 @@ def cpu_saturated(case: Case) -> Finding | None:
     pressure = _mean(case, "cpu_pressure_ratio")
     if cpu is None or cpu < limits.cpu_high_ratio or (pressure is not None and pressure < limits.cpu_pressure_ratio):
         return None
-    evidence = _figures_named(case, ("cpu", "cpu_pressure"))
+    evidence = _evidence_named(case, ("cpu", "cpu_pressure"))
     if pressure is None:
         confidence = Confidence.MEDIUM
     else:
@@ -565,16 +565,16 @@ def _training_waits(case: Case) -> bool:
             trained.update(reading.gpus)
     for gpu in case.gpus:
         if gpu.uuid in trained:
-            busy = _busy(case, gpu)
+            busy = _busy_mean(case, gpu)
             if busy is not None and busy < NEARLY_ALWAYS_BUSY:
                 return True
     return False
 
 
-def _figures_named(case: Case, quantities: Collection[str]) -> tuple[Evidence, ...]:
+def _evidence_named(case: Case, quantities: Collection[str]) -> tuple[Evidence, ...]:
     """Some of the host's figures beside their thresholds."""
     named = []
-    for evidence in _figures(case.recent, case.thresholds):
+    for evidence in _host_evidence(case.recent, case.thresholds):
         if evidence.quantity in quantities:
             named.append(evidence)
     return tuple(named)
@@ -587,7 +587,7 @@ def disk_waits(case: Case) -> Finding | None:
     disk = _mean(case, "disk_busy_ratio")
     if pressure is None or pressure < limits.io_pressure_ratio or (disk is not None and disk < limits.disk_busy_ratio):
         return None
-    evidence = _figures_named(case, ("io_pressure", "iowait", "disk_busy"))
+    evidence = _evidence_named(case, ("io_pressure", "iowait", "disk_busy"))
     fixes = (action("find_reader"),)
     parameters = params(pressure=pressure)
     return Finding(
@@ -632,10 +632,9 @@ def host_memory_full(case: Case) -> Finding | None:
         )
     fix = action("less_host_memory")
     if not is_full:
-        cause = "host_memory_waits"
         return Finding(
             code=Limit.MEMORY_FULL,
-            cause=cause,
+            cause="host_memory_waits",
             parameters=parameters,
             evidence=evidence,
             actions=(fix,),

@@ -350,7 +350,7 @@ class Case(NamedTuple):
         return recent is not None and recent.last("running") is not None and not recent.mean("running", NOW_S)
 
     def own_activity(self, *, urgent: bool) -> tuple[GpuActivity, str]:
-        """Activity of its GPUs that is its own, and the name of another that shares them.
+        """Activity of its GPUs that is its own, and the name of another that shares them (empty: nobody does).
 
         Beside others MFU and MBU are its own; the GPUs' activity stands in where one of them is not known, or where
         it is `urgent` to know what its GPUs are full of.
@@ -379,9 +379,11 @@ class Case(NamedTuple):
         if _is_read_along(engine):
             itl_default = limits.late_itl_s
         late = [
-            *self._late_evidence("ttft_p95", "ttft_s", latency.ttft_s, goals.ttft_s, limits.late_ttft_s),
-            *self._late_evidence("itl_p95", "itl_s", latency.itl_s, goals.itl_s, itl_default),
-            *self._late_evidence("e2e_p95", "e2e_s", latency.e2e_s, goals.e2e_s, None),
+            *self._late_evidence(
+                "ttft_p95", "ttft_s", latency.ttft_s, goal_s=goals.ttft_s, default_s=limits.late_ttft_s
+            ),
+            *self._late_evidence("itl_p95", "itl_s", latency.itl_s, goal_s=goals.itl_s, default_s=itl_default),
+            *self._late_evidence("e2e_p95", "e2e_s", latency.e2e_s, goal_s=goals.e2e_s, default_s=None),
         ]
         queued_s = finite(latency.queue_s.mean)
         if not late and queued_s is not None and queued_s > limits.late_queue_s:
@@ -809,12 +811,12 @@ def missing_limit_signals(engine: Engine, activity: GpuActivity) -> tuple[Signal
     """Signals of limits that an engine does not give, the most telling first."""
     load = engine.load
     signals = (
-        *(missing_compute(engine, activity), missing_bandwidth(engine, activity)),
-        *(missing_signal("running", load.running), missing_signal("waiting", load.waiting)),
-        *(
-            missing_signal("kv_usage", load.kv_usage_ratio),
-            missing_signal("preemptions", engine.rates.preemptions_per_s),
-        ),
+        missing_compute(engine, activity),
+        missing_bandwidth(engine, activity),
+        missing_signal("running", load.running),
+        missing_signal("waiting", load.waiting),
+        missing_signal("kv_usage", load.kv_usage_ratio),
+        missing_signal("preemptions", engine.rates.preemptions_per_s),
         missing_signal("queue_time", engine.latency.queue_s.mean),
     )
     return present_signals(signals)
