@@ -645,7 +645,7 @@ class _Sparks:
         """The figures whose histories have room behind the columns, and the grid of each."""
         if "gpus.history" in pane.view.hidden or pane.shift or pane.snapshot is None:
             return (), _NO_GRID
-        room = width - TABLE.used(width, pane.view) - 1
+        room = width - TABLE.cells_used(width, pane.view) - 1
         number, time_grid = _grid_for(room, pane.view.config.screen.span_s)
         if not number:
             return (), time_grid

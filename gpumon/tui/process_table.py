@@ -162,7 +162,7 @@ _BASE: Final = drawn_columns(map(_column_of_running, PROCESS_COLUMNS.base), _DRA
 _EXTRA: Final = drawn_columns(map(_column_of_running, PROCESS_COLUMNS.extra), _DRAWN)
 """Columns that a wider screen adds, in this order, before the command."""
 
-TABLE: Final = Table(PROCESS_COLUMNS.pane, _BASE, _EXTRA, drops=("user", "gpus"), least=_LEAST_COMMAND_CELLS)
+TABLE: Final = Table(PROCESS_COLUMNS.pane, _BASE, _EXTRA, drops=("user", "gpus"), room_behind=_LEAST_COMMAND_CELLS)
 
 
 def process_head(width: int, view: View, shift: int = 0) -> Row:

@@ -55,7 +55,7 @@ class Column(msgspec.Struct, Generic[T], frozen=True):
     """Its forms on wider screens: the least width of the screen and the form, the widest screen first; None: another
     column shows the same there."""
 
-    def on(self, width: int) -> Column[T] | None:
+    def form_on(self, width: int) -> Column[T] | None:
         """Its form on a screen of `width` cells; None where it has none."""
         for least, form in self.wider:
             if width >= least:
@@ -87,7 +87,7 @@ class ScrolledTable(Protocol):
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
         """How far the columns can be scrolled."""
 
-    def beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
+    def number_beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
         """Number of columns that have no room behind those that are shown."""
 
     def head(self, width: int, view: View, shift: int = 0) -> Row:
@@ -105,30 +105,30 @@ class Table(Generic[T]):
         more: Sequence[Column[T]] = (),
         *,
         drops: Sequence[str] = (),
-        least: int = 0,
-        behind: int = 0,
+        room_behind: int = 0,
+        room_behind_shifted: int = 0,
     ) -> None:
-        """`drops`: columns that a narrower screen does without, first to last. `least`: cells that stay free for what
-        the pane adds behind the columns; `behind`: the same while they are scrolled."""
+        """`drops`: columns that a narrower screen does without, first to last. `room_behind`: cells that stay free for
+        what the pane adds behind the columns; `room_behind_shifted`: the same while they are scrolled."""
         self.pane = pane
         self.all = (*base, *more)
         self._base = len(base)
         """Number of the columns, at the begin of `all`, that every screen of 80 cells shows."""
         self._drops = drops
-        self._least = least
-        self._behind = behind
+        self._room_behind = room_behind
+        self._room_behind_shifted = room_behind_shifted
         # What is the same from one frame to the next, by width of the screen, hidden columns, shift and units.
         self._columns_of: dict[object, tuple[Column[T], ...]] = {}
         self._head_of: dict[object, Row] = {}
         self._beyond_of: dict[object, int] = {}
         self._width_of: dict[object, int] = {}
 
-    def forms(self, width: int) -> tuple[Column[T], ...]:
+    def forms_on(self, width: int) -> tuple[Column[T], ...]:
         """All columns that a screen of `width` cells may show, in their forms there. The first ones have a form on
         every screen, so that they stay the first."""
         forms = []
         for column in self.all:
-            form = column.on(width)
+            form = column.form_on(width)
             if form is not None:
                 forms.append(form)
         return tuple(forms)
@@ -151,7 +151,7 @@ class Table(Generic[T]):
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
         """How far the columns can be scrolled: until the last one is in view; 0 where all are."""
-        all_columns = self._without_hidden(self.forms(width), hidden)
+        all_columns = self._without_hidden(self.forms_on(width), hidden)
         if len(self.columns(width, hidden)) == len(all_columns):
             return 0
         scrolling = self._scrolling_columns(width, hidden)
@@ -161,27 +161,28 @@ class Table(Generic[T]):
                 return shift
         return most
 
-    def beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
+    def number_beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
         """Number of columns that have no room behind those that are shown."""
         key = (width, hidden, shift)
         number = self._beyond_of.get(key)
         if number is None:
             shown = self.columns(width, hidden, shift)
-            behind = self._scrolling_columns(width, hidden)[shift:]
-            number = _remember(self._beyond_of, key, sum(column not in shown for column in behind))
+            scrolling = self._scrolling_columns(width, hidden)[shift:]
+            number = sum(column not in shown for column in scrolling)
+            _remember(self._beyond_of, key, number)
         return number
 
     def _scrolling_columns(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         """The columns that scroll, in their order; those that a narrow screen does without come last."""
         shown = self.columns(width, hidden)
-        scrolling = [column for column in self.forms(width) if not column.fixed and not self.hides(column, hidden)]
+        scrolling = [column for column in self.forms_on(width) if not column.fixed and not self.hides(column, hidden)]
         return sorted(scrolling, key=lambda column: column.name in self._drops and column not in shown)
 
     def _columns_shifted(self, width: int, hidden: frozenset[str], shift: int) -> list[Column[T]]:
         """The columns that identify a row, and of the others those from number `shift` on that fit."""
-        forms = self.forms(width)
+        forms = self.forms_on(width)
         shown = [column for column in forms if column.fixed]
-        room = width - self._behind - _width_of(shown)
+        room = width - self._room_behind_shifted - _width_of(shown)
         for column in self._scrolling_columns(width, hidden)[shift:]:
             room -= column.width
             if room < 0:
@@ -192,9 +193,9 @@ class Table(Generic[T]):
     def _columns_that_fit(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
         """The columns that every screen shows, without those for which this one is too narrow; if it has them all,
         also as many of the others as fit."""
-        forms = self.forms(width)
+        forms = self.forms_on(width)
         base = self._without_hidden(forms[: self._base], hidden)
-        base_that_fits = self._without_dropped(base, width - self._least)
+        base_that_fits = self._without_dropped(base, width - self._room_behind)
         if len(base_that_fits) < len(base):
             return base_that_fits
         room = width - _width_of(base)
@@ -222,13 +223,14 @@ class Table(Generic[T]):
                 return column.name
         return ""
 
-    def used(self, width: int, view: View, shift: int = 0) -> int:
+    def cells_used(self, width: int, view: View, shift: int = 0) -> int:
         """Cells that the columns take."""
         key = (width, view.hidden, shift)
-        used = self._width_of.get(key)
-        if used is None:
-            used = _remember(self._width_of, key, _width_of(self.columns(width, view.hidden, shift)))
-        return used
+        cells_of_columns = self._width_of.get(key)
+        if cells_of_columns is None:
+            cells_of_columns = _width_of(self.columns(width, view.hidden, shift))
+            _remember(self._width_of, key, cells_of_columns)
+        return cells_of_columns
 
     def head(self, width: int, view: View, shift: int = 0) -> Row:
         """The header on a screen of `width` cells; `shift`: so many columns are scrolled out on the left."""

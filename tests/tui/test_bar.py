@@ -107,7 +107,7 @@ def test_the_bar_grows_with_the_screen_and_takes_no_column_s_place(width: int, c
     columns = gpu_table.TABLE.columns(width, frozenset())
     busy = next(column for column in columns if column.name == "busy")
     assert busy.width == cells + 5
-    assert gpu_table.TABLE.used(width, PLAIN) <= width
+    assert gpu_table.TABLE.cells_used(width, PLAIN) <= width
 
 
 @each_row("table", [gpu_table.TABLE])

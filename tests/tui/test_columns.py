@@ -109,16 +109,16 @@ def test_the_fixed_order_of_what_a_wider_screen_adds() -> None:
 def test_columns_scroll_sideways_until_the_last_one_is_in_view(table: Table[Any], width: int) -> None:
     hidden: frozenset[str] = frozenset()
     most = table.most_shift(width, hidden)
-    assert (most == 0) == (table.columns(width, hidden) == table.forms(width))
+    assert (most == 0) == (table.columns(width, hidden) == table.forms_on(width))
     fixed = {column for column in table.all if column.fixed}
     seen_: set[object] = set()
     for shift in range(most + 1):
         shown = table.columns(width, hidden, shift)
         assert fixed <= set(shown)
-        assert table.used(width, PLAIN, shift) <= width
-        assert cells(text(table.head(width, PLAIN, shift))) == table.used(width, PLAIN, shift)
+        assert table.cells_used(width, PLAIN, shift) <= width
+        assert cells(text(table.head(width, PLAIN, shift))) == table.cells_used(width, PLAIN, shift)
         seen_ |= set(shown)
-    assert seen_ == set(table.forms(width)), "each can be seen"
+    assert seen_ == set(table.forms_on(width)), "each can be seen"
 
 
 @each_row("table", TABLES)
@@ -126,22 +126,22 @@ def test_columns_scroll_sideways_until_the_last_one_is_in_view(table: Table[Any]
 def test_columns_beyond_the_edge_are_counted(table: Table[Any], width: int) -> None:
     hidden: frozenset[str] = frozenset()
     shown = table.columns(width, hidden)
-    assert table.beyond(width, hidden) == len(table.forms(width)) - len(shown)
+    assert table.number_beyond(width, hidden) == len(table.forms_on(width)) - len(shown)
     most = table.most_shift(width, hidden)
-    assert table.beyond(width, hidden, most) == 0
-    left = [table.beyond(width, hidden, shift) for shift in range(most + 1)]
+    assert table.number_beyond(width, hidden, most) == 0
+    left = [table.number_beyond(width, hidden, shift) for shift in range(most + 1)]
     assert left == sorted(left, reverse=True)
 
 
 async def test_the_rule_says_how_many_columns_have_no_room_and_which_keys_show_them() -> None:
     async with running("live", 120, 40) as (app, pilot):
         gpus, engines = (next(line for line in text_of(app) if line.startswith(f"─{key}─")) for key in "12")
-        number = gpu_table.TABLE.beyond(120, frozenset())
+        number = gpu_table.TABLE.number_beyond(120, frozenset())
         assert f"+{number} columns: Right" in gpus
         assert re.search(r"\+\d+ columns: keys 2 Right", engines)
         await pilot.press("right")
         gpus = next(line for line in text_of(app) if line.startswith("─1─"))
-        assert f"+{gpu_table.TABLE.beyond(120, frozenset(), 1)} column" in gpus
+        assert f"+{gpu_table.TABLE.number_beyond(120, frozenset(), 1)} column" in gpus
         await pilot.press(*["right"] * 40)
         gpus = next(line for line in text_of(app) if line.startswith("─1─"))
         assert not re.search(r"\+\d+ column", gpus)
@@ -232,7 +232,7 @@ def runnings(draw: st.DrawFn) -> process_table.RunningProcess:
 
 def check(table: Table[Any], row: Row, head: Row, width: int, view: View, plain: bool) -> None:
     """Every column has its cells, and the line on the screen its width."""
-    used = table.used(width, view)
+    used = table.cells_used(width, view)
     assert used <= width
     assert cells(text(row)) >= used
     assert cells(text(head)) >= used
@@ -249,7 +249,7 @@ WIDTHS = st.integers(60, 300)
 def test_every_row_of_a_gpu_has_its_width(gpu: Gpu, width: int, view: View, plain: bool) -> None:
     row = gpu_row(gpu, width, view)
     check(gpu_table.TABLE, row, gpu_table.TABLE.head(width, view), width, view, plain)
-    assert cells(text(row)) == cells(text(gpu_table.TABLE.head(width, view))) == gpu_table.TABLE.used(width, view)
+    assert cells(text(row)) == cells(text(gpu_table.TABLE.head(width, view))) == gpu_table.TABLE.cells_used(width, view)
 
 
 @given(engines(), WIDTHS, VIEWS, st.booleans())
@@ -259,7 +259,11 @@ def test_every_row_of_an_engine_has_its_width(engine: Engine, width: int, view: 
         assert isinstance(engine.load.running, Missing)
         return
     check(engine_table.TABLE, row, engine_table.TABLE.head(width, view), width, view, plain)
-    assert cells(text(row)) == cells(text(engine_table.TABLE.head(width, view))) == engine_table.TABLE.used(width, view)
+    assert (
+        cells(text(row))
+        == cells(text(engine_table.TABLE.head(width, view)))
+        == engine_table.TABLE.cells_used(width, view)
+    )
 
 
 @given(runnings(), WIDTHS, VIEWS, st.booleans())
@@ -268,7 +272,7 @@ def test_every_row_of_a_process_has_its_width(
 ) -> None:
     row = process_table.process_row(running, width, view)
     check(process_table.TABLE, row, process_table.process_head(width, view), width, view, plain)
-    assert cells(text(row)) == process_table.TABLE.used(width, view) + cells(row[-1][0])
+    assert cells(text(row)) == process_table.TABLE.cells_used(width, view) + cells(row[-1][0])
 
 
 @given(st.sampled_from(TABLES), WIDTHS, HIDDEN)

@@ -54,8 +54,6 @@ behind the figure."""
 
 _Values = Mapping[str, list[float]]
 """The buckets of each series, oldest first."""
-Texts = Mapping[str, str]
-"""The figure of each series as text."""
 LevelsByCurve = Mapping[str, LevelBounds]
 """The levels of figures, by their keys in `levels.LEVEL_BOUNDS`."""
 
@@ -83,7 +81,7 @@ class _Plan(msgspec.Struct, frozen=True):
     """Whether the last line is the time axis."""
 
 
-def _divide(number: int, width: int, height: int, least: int, across: int, *, axis: bool) -> _Plan:
+def _plan_charts(number: int, width: int, height: int, least: int, across: int, *, axis: bool) -> _Plan:
     """Divide `height` lines of `width` cells among a number of charts of at least `least` lines each. `across`: so many
     side by side; 0: as many as fit. `axis`: whether there may be a time axis."""
     may_have_axis = axis and height > 1
@@ -130,7 +128,7 @@ class Charts:
         self._history = history
         self._levels = style.levels
         self._glyphs = style.glyphs
-        plan = _divide(len(charts), width, height, least, across, axis=axis)
+        plan = _plan_charts(len(charts), width, height, least, across, axis=axis)
         self._sparks = plan.sparks
         self._across = plan.across
         self._has_axis = plan.axis
@@ -139,6 +137,7 @@ class Charts:
         self.first = _first_in_view(plan, len(charts), cursor=cursor, first=first)
         """Number of charts that are left out before the first in view."""
         self.shown = charts[self.first : self.first + len(plan.heights) * plan.across]
+        """The charts in view."""
         self.left_out = len(charts) - len(self.shown)
         """Number of charts that are left out, before and behind those in view."""
         self._room = width // plan.across
@@ -179,7 +178,7 @@ class Charts:
         newest = (self.grid.newest(now_s) + 1) * self._per_cell - 1
         self._begun = math.floor(now_s * self._per_cell / self.grid.column_s)
         self._ahead = self._columns_ahead(now_s)
-        values = self._values(newest, now_s)
+        values = self._values_of_series(newest, now_s)
         figures.texts_at(now_s, self._curves)
         rows: list[Row] = []
         for row, height in enumerate(self._heights):
@@ -187,12 +186,12 @@ class Charts:
             for place in range(row * self._across, min((row + 1) * self._across, len(self.shown))):
                 chosen = self.first + place == marked
                 if self._sparks:
-                    lines[0] += self._spark(self.shown[place].curves[0], values, figures, chosen=chosen)
+                    lines[0] += self._spark_pieces(self.shown[place].curves[0], values, figures, chosen=chosen)
                 else:
                     self._draw_area(lines, self._plots[place], values, figures, newest, marked=chosen)
             rows += [tuple(line) for line in lines]
         if self._has_axis:
-            return [*rows, self._axis(now_s, edge)]
+            return [*rows, self._axis_row(now_s, edge)]
         return rows
 
     def _columns_ahead(self, now_s: float) -> int:
@@ -203,7 +202,7 @@ class Charts:
         columns = math.floor(first_s / self.grid.column_s) - oldest
         return max(0, min(self.grid.columns - self.grid.step, columns))
 
-    def _values(self, newest: int, now_s: float) -> dict[str, list[float]]:
+    def _values_of_series(self, newest: int, now_s: float) -> dict[str, list[float]]:
         """The buckets of each series up to number `newest`, without those before the history begins."""
         values_before = self._ahead * self._per_cell
         return {key: series.values(newest, now_s)[values_before:] for key, series in self._series.items()}
@@ -213,10 +212,11 @@ class Charts:
     ) -> None:
         """Add one chart to the lines of its row: its legend to the first, its curves to the others."""
         plot.mean = figures.means.get(plot.chart.curves[0].key)
-        lines[0] += self._legend(plot, values, figures, newest, marked=marked)
+        lines[0] += self._legend_pieces(plot, values, figures, newest, marked=marked)
         ahead = self._ahead * self._per_cell
-        for line, drawn in zip(lines[1:], plot.lines(values, len(lines) - 1, newest, ahead), strict=True):
-            line += [(" " * self._pad, "text"), *drawn, (" ", "text")]
+        curve_lines = plot.lines(values, len(lines) - 1, newest, ahead)
+        for line, curve_line in zip(lines[1:], curve_lines, strict=True):
+            line += [(" " * self._pad, "text"), *curve_line, (" ", "text")]
 
     def chart_at(self, x: int, y: int) -> int | None:
         """The place of the chart at a cell, among all charts; None where there is none."""
@@ -229,7 +229,9 @@ class Charts:
             y -= height
         return None
 
-    def _legend(self, plot: _Plot, values: _Values, figures: CurveTexts, newest: int, *, marked: bool) -> list[Piece]:
+    def _legend_pieces(
+        self, plot: _Plot, values: _Values, figures: CurveTexts, newest: int, *, marked: bool
+    ) -> list[Piece]:
         """The line above a chart: names and figures on the left, the scale on the right, between them what else has
         room."""
         chart = plot.chart
@@ -239,22 +241,22 @@ class Charts:
         if legend_inputs == plot.legend_inputs and not has_extremes:  # the inputs do not have what extremes are of
             return plot.legend
         plot.legend_inputs = legend_inputs
-        pieces = self._names(chart, texts, marked=marked)
+        pieces = self._name_pieces(chart, texts, marked=marked)
         scale = f"0-{chart.scale(plot.top)}"
         room = self._room - 1 - cells_of(pieces)
         if room < cells(scale):
             scale = ""
         room -= cells(scale)
-        between = _note_of(plot, figures)
+        between = _note_between(plot, figures)
         if has_extremes:
             between = self._extremes_text(chart.curves[0], values[chart.curves[0].key], newest) or between
         if cells(between) + 2 > room:
             between = ""
         pieces += [(between, "hint"), (" " * max(0, room - cells(between)), "text"), (scale, "hint"), (" ", "text")]
-        plot.legend = _fitting(pieces, self._room)
+        plot.legend = _cut_to_width(pieces, self._room)
         return plot.legend
 
-    def _names(self, chart: Chart, texts: Sequence[Piece], *, marked: bool) -> list[Piece]:
+    def _name_pieces(self, chart: Chart, texts: Sequence[Piece], *, marked: bool) -> list[Piece]:
         """Keys, names and figures of the curves, from the top down."""
         cells_with_names = 0
         for curve, (text, _) in zip(chart.curves, texts, strict=True):
@@ -281,7 +283,7 @@ class Charts:
         """The newest figure of a curve in the tone of its level, with a mark if it is not calm."""
         text = figures.texts[curve.key]
         level = self._levels.get(curve.level)
-        if level is None or not figures.values[curve.key] >= level.warm:
+        if level is None or not figures.values[curve.key] >= level.warm:  # a gap (NaN) is not high
             return text, "text"
         tone = tone_of_level(figures.values[curve.key], level, "text")
         if tone == HOT_CURVE:  # a tone of curves; this is text
@@ -291,8 +293,8 @@ class Charts:
     def _extremes_text(self, curve: ChartCurve, values: Sequence[float], newest: int) -> str:
         """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
         oldest = newest + 1 - len(values)
-        begun = values[: self._begun + 1 - oldest]
-        known = [value for value in begun if not math.isnan(value)]  # without gaps
+        begun = values[: self._begun + 1 - oldest]  # without those whose time has not come
+        known = [value for value in begun if not math.isnan(value)]  # and without gaps
         if not known:
             return ""
         bucket_s = self.grid.column_s / self._per_cell
@@ -301,8 +303,8 @@ class Charts:
         mean = curve.text_of(sum(known) / len(known))
         return f"lowest {curve.text_of(min(known))} · mean {mean} · highest {curve.text_of(highest)} at {when}"
 
-    def _spark(self, curve: ChartCurve, values: _Values, figures: CurveTexts, *, chosen: bool) -> list[Piece]:
-        """Name, figure and curve. The coverage of a sum (`3 of 4`), if that is not of all, stands over its oldest
+    def _spark_pieces(self, curve: ChartCurve, values: _Values, figures: CurveTexts, *, chosen: bool) -> list[Piece]:
+        """Name, figure and curve. The coverage of a sum (`of 3/4`), if that is not of all, stands over its oldest
         columns."""
         buckets = values[curve.key]
         top = 1.0  # all of it, for shares
@@ -329,7 +331,7 @@ class Charts:
             (" " * (self._ahead + 1), "text"),
         ]
 
-    def _axis(self, now_s: float, edge: str) -> Row:
+    def _axis_row(self, now_s: float, edge: str) -> Row:
         """The last line: how long ago, under each chart of a row, and a glyph where something happened."""
         if self._ahead:  # the right edge is in the future: the time of day is written
             pieces = clock_labels(self.grid, self._first_column(now_s))
@@ -502,7 +504,7 @@ def _level_of(chart: Chart, levels: LevelsByCurve) -> LevelBounds | None:
     return levels.get(chart.curves[0].level)
 
 
-def _note_of(plot: _Plot, figures: CurveTexts) -> str:
+def _note_between(plot: _Plot, figures: CurveTexts) -> str:
     """The threshold of a chart, else the basis of its means."""
     if plot.has_rule:
         return plot.rule_text()
@@ -543,7 +545,7 @@ def _join_tones(characters: Sequence[Piece]) -> list[Piece]:
     return pieces
 
 
-def _fitting(pieces: Sequence[Piece], width: int) -> list[Piece]:
+def _cut_to_width(pieces: Sequence[Piece], width: int) -> list[Piece]:
     """The pieces in exactly `width` cells."""
     pieces_that_fit: list[Piece] = []
     room = width

@@ -342,8 +342,8 @@ def _table(kind: str, width: int, sort: str, *, has_prices: bool) -> Table[Fleet
         (*base, *of_sort),
         more,
         drops=_dropped_columns(kind, sorted_by),
-        least=LEAST_VERDICT,
-        behind=LEAST_VERDICT,
+        room_behind=LEAST_VERDICT,
+        room_behind_shifted=LEAST_VERDICT,
     )
 
 

@@ -255,7 +255,7 @@ class RowsPane(ListPane[FleetRow]):
         if item.troubled >= max(1, len(item.hosts)):  # no host of it is OK
             tone = "muted"
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
-        room = width - self.table.used(width, self.view, self.shift)
+        room = width - self.table.cells_used(width, self.view, self.shift)
         wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
         return (*pieces, *state_or_verdict(item, wall_s, room))
 

@@ -36,8 +36,12 @@ class RunCommand(Protocol):
 
 def _toggle_pause(screen: MonitorScreen[S]) -> None:
     """Freeze the display, or let it go on; there is nothing to freeze before the first snapshot."""
-    if screen.shown is not None:
-        screen.travel.freeze(not screen.travel.paused)
+    if screen.shown is None:
+        return
+    if screen.travel.paused:
+        screen.travel.go_on()
+    else:
+        screen.travel.freeze()
 
 
 def move(lines: int, screen: MonitorScreen[S]) -> None:

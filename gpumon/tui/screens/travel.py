@@ -32,6 +32,8 @@ _FAR_S: Final = 2.0
 apart, or two."""
 _MOST_SCOPE: Final = 40
 """Characters of the name of what a notice is about."""
+_MOST_FILE: Final = 60
+"""Characters of the name of a recording."""
 _MOST_TEXT: Final = 200
 """Characters of a text in a notice."""
 _SAME_SPEED: Final = 1e-9
@@ -320,10 +322,10 @@ class TimeTravel(Generic[S]):
         span = self.past.span()
         shown = self._screen.shown
         ended = shown is not None and span is not None and shown.wall_s >= span[1] - _SAME_MOMENT_S
-        return Playing(clean(playback.file, 60), playback.speed, ended)
+        return Playing(file=clean(playback.file, _MOST_FILE), speed=playback.speed, ended=ended)
 
     def step_frames(self, frames: int) -> None:
-        """One frame back (-1) or forth (1)."""
+        """Go so many frames back (below 0) or forth."""
         frame_s = self.past.frame_s
         if frame_s is None:
             self.ask_for(AskedMoment(Way.FRAMES, frames))
@@ -331,7 +333,7 @@ class TimeTravel(Generic[S]):
             self.ask_for(AskedMoment(Way.SECONDS, frames * frame_s))
 
     def go_to_change(self, step: int) -> None:
-        """To the next (1) or the previous (-1) moment at which something happened."""
+        """Go to the next (1) or the previous (-1) moment at which something happened."""
         host = self.past.searched_host()
         if host.why_none:
             self._screen.say(host.why_none)
@@ -352,7 +354,7 @@ class TimeTravel(Generic[S]):
         elif self._screen.playback is not None:
             self.ask_for(AskedMoment(Way.NEWEST, 1.0))
         else:
-            self.freeze(False)
+            self.go_on()
 
     def go_to_time(self, text: str) -> None:
         """Go to a time as a person writes it: `03:10`, `-2h`."""
@@ -362,12 +364,13 @@ class TimeTravel(Generic[S]):
         if span is None or why:
             screen.say(why or "nothing is kept yet")
             return
+        first_s, last_s = span
         try:
             self.ask_for(AskedMoment(Way.TIME, moment_of(text, span)))
         except ValueError as wrong:
             screen.say(str(wrong))
         except OutsideError:
-            notice = f"{text} is not kept here: {clock(span[0])} to {clock(span[1])} is"
+            notice = f"{text} is not kept here: {clock(first_s)} to {clock(last_s)} is"
             if not self.past.slow:
                 notice += f"; a recording may have it: gpumon replay --at {text}"
             screen.say(notice)
@@ -384,27 +387,39 @@ class TimeTravel(Generic[S]):
         self._screen.show_keys()
         return True
 
-    def freeze(self, paused: bool) -> None:
-        """Freeze what is shown (True), or go on (False): with the newest, or in a recording from what is shown."""
+    def freeze(self) -> None:
+        """Freeze what is shown."""
+        self._set_paused(paused=True)
+        self._aim_s = None
+        if self._screen.playback is not None:
+            self._screen.playback.pause()
+        self._show_paused()
+
+    def go_on(self) -> None:
+        """Go on with the newest snapshot, or in a recording from what is shown."""
         screen = self._screen
+        self._set_paused(paused=False)
+        self._returns += 1
+        self._waiting.clear()
+        self.asked_s = None
+        self.seeking = False
+        screen.drop_work(_WORK_GROUP)
+        if screen.playback is not None and screen.shown is not None:
+            screen.playback.go_on(screen.shown.wall_s)
+        elif screen.latest is not None:
+            self.show_live(screen.latest)
+        self._show_paused()
+
+    def _set_paused(self, *, paused: bool) -> None:
+        """Note, for all panes, whether the display is frozen; at first as if the user had asked for it."""
         self.paused = paused
-        for pane in screen.panes.values():
+        for pane in self._screen.panes.values():
             pane.paused = paused
         self._frozen_to_travel = False
-        if paused:
-            self._aim_s = None
-            if screen.playback is not None:
-                screen.playback.pause()
-        else:
-            self._returns += 1
-            self._waiting.clear()
-            self.asked_s = None
-            self.seeking = False
-            screen.drop_work(_WORK_GROUP)
-            if screen.playback is not None and screen.shown is not None:
-                screen.playback.go_on(screen.shown.wall_s)
-            elif screen.latest is not None:
-                self.show_live(screen.latest)
+
+    def _show_paused(self) -> None:
+        """Paint all that says whether the display is frozen."""
+        screen = self._screen
         for pane in screen.panes.values():
             pane.update()  # its rule names other keys now
         screen.show_status()
@@ -412,10 +427,11 @@ class TimeTravel(Generic[S]):
         screen.show_keys()
 
     def leave_past(self) -> bool:
-        """Live again from a moment that the user went to; returns whether one was shown. A recording is never live."""
+        """Show what is live again, after a moment that the user went to; returns whether one was shown. A recording is
+        never live."""
         if self.moment is None or self._screen.playback is not None:
             return False
-        self.freeze(False)
+        self.go_on()
         return True
 
     def show_live(self, snapshot: S) -> None:
@@ -475,7 +491,7 @@ class TimeTravel(Generic[S]):
             if goes_forth and screen.playback is None:  # there is nothing after what is live
                 screen.say(f"this is live: {screen.view.keymap.first('time.back')} goes back")
                 return
-            self.freeze(True)
+            self.freeze()
             self._frozen_to_travel = True
         self._add(ask)
         if self._waiting and not self.seeking:
@@ -501,7 +517,7 @@ class TimeTravel(Generic[S]):
         if shown is not None and wall_s < shown.wall_s:
             self.ask_for(AskedMoment(Way.SECONDS, wall_s - shown.wall_s))
         else:
-            self.freeze(True)
+            self.freeze()
 
     async def _seek(self) -> None:
         """Go to the moments that were asked for, one after the other, until none is left."""
@@ -523,7 +539,7 @@ class TimeTravel(Generic[S]):
             self.asked_s = None
             self.seeking = False
             if not arrived and self._frozen_to_travel and self._screen.playback is None:
-                self.freeze(False)
+                self.go_on()
             self._frozen_to_travel = False
             self._screen.show_title()
 

@@ -358,7 +358,7 @@ class ListPane(Pane, Generic[T]):
         table = self.columns()
         if table is None or not self.listed_items():
             return []
-        number = table.beyond(self.size.width, self.view.hidden, self.shift)
+        number = table.number_beyond(self.size.width, self.view.hidden, self.shift)
         if not number:
             return []
         if self.paused:

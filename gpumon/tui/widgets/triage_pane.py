@@ -82,7 +82,7 @@ class TriageLines(NamedTuple):
     quiet: int = 0
     """For evidence, events and what is healthy, where there is plenty."""
     urgent: int = 0
-    """Rows of `loud` that come before the charts: as many as the worst level needs, whatever the texts are."""
+    """Lines of `loud` that come before the charts: as many as the worst level needs, whatever the texts are."""
 
 
 class _ItemsInputs(NamedTuple):
