@@ -14,47 +14,53 @@ from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, actions_text
 from gpumon.tui import line
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
 
-_STATES: Final[dict[HostState, tuple[str, str]]] = {
-    state: (f"{LEVEL_MARKS[level].glyph} {state.name}", LEVEL_MARKS[level].tone)
-    for state, level in STATE_LEVELS.items()
-}
-"""State of a host of which nothing new is known -> its word and tone."""
 _BRIEF_ROOM: Final = 24
 """Cells of a verdict below which it is its name alone: a part of its sentence would say nothing."""
-_BRIEF_STATES: Final = {HostState.UNREACHABLE: "✗ NO ANSWER"}
+_BRIEF_STATES: Final = {HostState.UNREACHABLE: "NO ANSWER"}
 """Shorter words of states, for a narrow verdict."""
 _HEAD_CELLS: Final = 11
 """Cells of a verdict's glyph and name before its sentence."""
 
 
-def _state_of(row: FleetRow, now_s: float) -> line.Piece | None:
-    """The state of a row of which nothing new is known, with the time since when: `✗ STALE 2m`. None where something is
-    known of one of its hosts, and where a verdict on it is more urgent."""
-    if row.state not in _STATES or row.troubled < len(row.hosts):
+class _State(NamedTuple):
+    """The state of a row of which nothing new is known."""
+
+    glyph: str
+    tone: str
+    words: str
+    """The state, and the time since when: `STALE 2m`."""
+
+
+def _state_of(row: FleetRow, now_s: float) -> _State | None:
+    """The state of a row; None where one of its hosts answers, and where a verdict on it is more urgent."""
+    if row.state not in STATE_LEVELS or row.troubled < len(row.hosts):
         return None
     # A verdict on a host that is gone is no news any more.
     has_news = row.state is not HostState.GONE
     if has_news and row.level is not None and URGENCY[row.level] < URGENCY[STATE_LEVELS[row.state]]:
         return None
-    word, tone = _STATES[row.state]
+    words = row.state.name
     seen_s = max((host.seen_wall_s for host in row.parts.hosts), default=0.0)
     silent_s = now_s - seen_s
     if silent_s >= 1.0:
-        word = f"{word} {age(silent_s)}"
-    return word, tone
+        words = f"{words} {age(silent_s)}"
+    state_mark = LEVEL_MARKS[STATE_LEVELS[row.state]]
+    return _State(state_mark.glyph, state_mark.tone, words)
 
 
 def state_or_verdict(row: FleetRow, now_s: float, room: int) -> line.Row:
-    """The state of a row in `room` cells, else its worst verdict; where room is short, its name."""
+    """The state of a row in `room` cells, else its worst verdict: a sentence, or its name alone where room is short.
+
+    `now_s`: the Unix time to which it is counted how long a host has not answered.
+    """
     brief = room < _BRIEF_ROOM
     state = _state_of(row, now_s)
     if state is not None:
-        word, tone = state
         if brief:
-            text = _brief_state(row, word, room)
+            text = _brief_state(row, state, room)
         else:
-            text = f"{word}{_fault_text(row)}"
-        return ((" " + cut(text, room - 1), tone),)
+            text = f"{state.glyph} {state.words}{_fault_text(row)}"
+        return ((" " + cut(text, room - 1), state.tone),)
     verdict = row.worst
     unanswered = _unanswered(row, brief=brief)
     if unanswered and (verdict is None or verdict.level not in URGENT):
@@ -72,11 +78,12 @@ def state_or_verdict(row: FleetRow, now_s: float, room: int) -> line.Row:
     return ((" " + left(head, _HEAD_CELLS), tone), (" " + text, text_tone))
 
 
-def _brief_state(row: FleetRow, word: str, room: int) -> str:
-    """The word of a state, or a shorter one where that would be cut."""
-    if cells(word) < room:
-        return word
-    return _BRIEF_STATES.get(row.state, word)
+def _brief_state(row: FleetRow, state: _State, room: int) -> str:
+    """The words of a state, or shorter ones where these would be cut."""
+    text = f"{state.glyph} {state.words}"
+    if cells(text) < room or row.state not in _BRIEF_STATES:
+        return text
+    return f"{state.glyph} {_BRIEF_STATES[row.state]}"
 
 
 def _unanswered(row: FleetRow, *, brief: bool) -> str:
@@ -84,7 +91,7 @@ def _unanswered(row: FleetRow, *, brief: bool) -> str:
     if row.silent:
         if brief:
             return f"! {row.silent} silent"
-        return _silent_text(row)
+        return f"! {_silent_text(row)}"
     if row.exporters_down:
         return "! exporter down"
     return ""
@@ -118,17 +125,15 @@ NO_SENTENCE: Final = RowSentence("", "text", "")
 def row_sentence(row: FleetRow, now_s: float) -> RowSentence:
     """The state of a row, else its engines that do not answer, else its worst verdict or its notice.
 
-    `now_s`: the Unix time to which it is counted how long a host has not answered.
+    `now_s`: the same as for `state_or_verdict`.
     """
     name = clean(row.name, 60)
     state = _state_of(row, now_s)
     verdict = row.worst
     if state is not None:
-        state_text, tone = state
-        glyph, _, words = state_text.partition(" ")
-        return RowSentence(glyph, tone, f"{name}: {words}{_fault_text(row)}")
+        return RowSentence(state.glyph, state.tone, f"{name}: {state.words}{_fault_text(row)}")
     if row.silent and (verdict is None or verdict.level not in URGENT):
-        return RowSentence("!", "warn", f"{name}: {_silent_text(row).removeprefix('! ')}")
+        return RowSentence("!", "warn", f"{name}: {_silent_text(row)}")
     if verdict is None and row.verdict:
         return RowSentence("", "text", f"{name}: {clean(row.verdict, 400)}")
     if verdict is None:
@@ -149,7 +154,7 @@ def _silent_text(row: FleetRow) -> str:
     why = ""
     if first.engine.fault:
         why = f": {where}{clean(first.engine.name, 40)}: {clean(first.engine.fault, 200)}"
-    return f"! {row.silent} silent{why}"
+    return f"{row.silent} silent{why}"
 
 
 def _fault_text(row: FleetRow) -> str:
