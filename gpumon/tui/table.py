@@ -120,8 +120,8 @@ class Table(Generic[T]):
         # What is the same from one frame to the next, by width of the screen, hidden columns, shift and units.
         self._columns_of: dict[object, tuple[Column[T], ...]] = {}
         self._head_of: dict[object, Row] = {}
-        self._beyond_of: dict[object, int] = {}
-        self._width_of: dict[object, int] = {}
+        self._number_beyond_of: dict[object, int] = {}
+        self._cells_used_of: dict[object, int] = {}
 
     def forms_on(self, width: int) -> tuple[Column[T], ...]:
         """All columns that a screen of `width` cells may show, in their forms there. The first ones have a form on
@@ -146,7 +146,8 @@ class Table(Generic[T]):
                 columns_shown = self._columns_shifted(width, hidden, shift)
             else:
                 columns_shown = self._columns_that_fit(width, hidden)
-            columns = _remember(self._columns_of, key, tuple(columns_shown))
+            columns = tuple(columns_shown)
+            _remember(self._columns_of, key, columns)
         return columns
 
     def most_shift(self, width: int, hidden: frozenset[str]) -> int:
@@ -164,12 +165,12 @@ class Table(Generic[T]):
     def number_beyond(self, width: int, hidden: frozenset[str], shift: int = 0) -> int:
         """Number of columns that have no room behind those that are shown."""
         key = (width, hidden, shift)
-        number = self._beyond_of.get(key)
+        number = self._number_beyond_of.get(key)
         if number is None:
             shown = self.columns(width, hidden, shift)
             scrolling = self._scrolling_columns(width, hidden)[shift:]
             number = sum(column not in shown for column in scrolling)
-            _remember(self._beyond_of, key, number)
+            _remember(self._number_beyond_of, key, number)
         return number
 
     def _scrolling_columns(self, width: int, hidden: frozenset[str]) -> list[Column[T]]:
@@ -226,10 +227,10 @@ class Table(Generic[T]):
     def cells_used(self, width: int, view: View, shift: int = 0) -> int:
         """Cells that the columns take."""
         key = (width, view.hidden, shift)
-        cells_of_columns = self._width_of.get(key)
+        cells_of_columns = self._cells_used_of.get(key)
         if cells_of_columns is None:
             cells_of_columns = _width_of(self.columns(width, view.hidden, shift))
-            _remember(self._width_of, key, cells_of_columns)
+            _remember(self._cells_used_of, key, cells_of_columns)
         return cells_of_columns
 
     def head(self, width: int, view: View, shift: int = 0) -> Row:
@@ -243,7 +244,8 @@ class Table(Generic[T]):
                     pieces += column.head(view)
                 else:
                     pieces += column.head
-            header = _remember(self._head_of, key, tuple(pieces))
+            header = tuple(pieces)
+            _remember(self._head_of, key, header)
         return header
 
     def row(
@@ -282,12 +284,11 @@ def _first_that_fit(columns: Iterable[Column[T]], room: int) -> list[Column[T]]:
     return that_fit
 
 
-def _remember(memory: dict[object, V], key: object, value: V) -> V:
-    """Remember a value under its key, and return it; a full memory is emptied before."""
+def _remember(memory: dict[object, V], key: object, value: V) -> None:
+    """Remember a value under its key; a full memory is emptied before."""
     if len(memory) >= _MOST_REMEMBERED:
         memory.clear()
     memory[key] = value
-    return value
 
 
 def figures_column(

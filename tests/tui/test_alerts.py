@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import RaisedAlert
-from gpumon.tui.screens.host import rung_alerts
+from gpumon.tui.screens.host import ringing_alerts
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
@@ -63,9 +63,9 @@ async def test_an_alert_marks_the_title_and_the_mark_goes_with_it() -> None:
 
 def test_only_what_rings_is_rung_and_again_when_it_is_raised_again() -> None:
     first, again = raised("hot", bell=True), replace(raised("hot", bell=True), since="2025-10-09T09:00:00Z")
-    assert rung_alerts(shot(first, raised("quiet"))) == {("hot", "gpu 3", SINCE)}
-    assert rung_alerts(shot(again)) - rung_alerts(shot(first)) == rung_alerts(shot(again))
-    assert rung_alerts(shot(first)) - rung_alerts(shot(first, raised("hot", "gpu 4", bell=True))) == set()
+    assert ringing_alerts(shot(first, raised("quiet"))) == {("hot", "gpu 3", SINCE)}
+    assert ringing_alerts(shot(again)) - ringing_alerts(shot(first)) == ringing_alerts(shot(again))
+    assert ringing_alerts(shot(first)) - ringing_alerts(shot(first, raised("hot", "gpu 4", bell=True))) == set()
 
 
 def test_the_bell_is_rung_once_by_what_stays_raised(tmp_path: Path) -> None:

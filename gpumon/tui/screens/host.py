@@ -199,9 +199,9 @@ class HostBody:
         themselves they look only at what is new."""
         if screen.view.marked is not None:
             screen.view.marked.take(now)
-        alerts = rung_alerts(now)
+        alerts = ringing_alerts(now)
         if before is not None:
-            alerts -= rung_alerts(before)
+            alerts -= ringing_alerts(before)
         if alerts:
             screen.app.bell()
         if self._filling() is not self.history.filling:
@@ -697,13 +697,13 @@ def _go_to(name: str, screen: HostScreen) -> None:
     go_to_pane(screen, name)
 
 
-def rung_alerts(snapshot: Snapshot) -> set[tuple[str, str, str]]:
+def ringing_alerts(snapshot: Snapshot) -> set[tuple[str, str, str]]:
     """Alerts that ring the bell, by name, scope, and since when: one that is raised again is another one."""
-    rung = set()
+    ringing = set()
     for alert in snapshot.alerts:
         if alert.bell:
-            rung.add((alert.name, alert.scope, alert.since))
-    return rung
+            ringing.add((alert.name, alert.scope, alert.since))
+    return ringing
 
 
 def _counts(snapshot: Snapshot | None, width: int, triage: TriagePane) -> Counts:
