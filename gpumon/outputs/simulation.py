@@ -19,6 +19,8 @@ _LABEL_CELLS: Final = 12
 _QUEUE_COLUMNS: Final = 10
 """Columns of the queue over time."""
 _NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
+_WHOLE_FROM: Final = 99.95
+"""From there on a figure has no decimals: it is rounded to 100 at least."""
 _LONGEST_TEXT: Final = 400
 """Characters of a text from a file or an engine."""
 
@@ -39,27 +41,28 @@ def _simulation_lines(answer: Simulation, width: int) -> Iterator[str]:
     if answer.problem:
         yield from wrapped(f"{name}: not simulated: {clean(answer.problem, _LONGEST_TEXT)}", width, "", INDENT)
         return
-    yield from wrapped(f"{name}: {_replicas(answer)}", width, "", INDENT)
+    yield from wrapped(f"{name}: {_replicas_text(answer)}", width, "", INDENT)
     yield from _fact_line("arrivals", f"{answer.arrivals}, seed {answer.seed}", width)
-    yield from _fact_line("engine", _engine(answer), width)
+    yield from _fact_line("engine", _limits_text(answer), width)
     for figures in answer.figures:
-        for line in table(_latencies(answer, figures), width - len(INDENT)):
+        for line in table(_latency_columns(answer, figures), width - len(INDENT)):
             yield INDENT + line
-        yield from _fact_line("goals", _goals(answer, figures), width)
-        yield from _fact_line("served", _served(figures), width)
+        yield from _fact_line("goals", _goals_text(answer, figures), width)
+        yield from _fact_line("served", _served_text(figures), width)
         yield from _fact_line("GPU-hours", f"{figures.gpu_hours:.3g}", width)
         if figures.queue:
-            for line in table(list(_queue(figures.queue)), width - len(INDENT)):
+            for line in table(list(_queue_columns(figures.queue)), width - len(INDENT)):
                 yield INDENT + line
     for note in answer.notes:
         yield from _fact_line("note", clean(note, _LONGEST_TEXT), width)
 
 
 def _fact_line(label: str, text: str, width: int) -> Iterator[str]:
+    """A fact in lines of at most `width` cells."""
     return labelled(label, text, width, room=_LABEL_CELLS)
 
 
-def _replicas(answer: Simulation) -> str:
+def _replicas_text(answer: Simulation) -> str:
     """Number, split and GPUs of the replicas, and their router."""
     if answer.gpu:
         gpus = f"{answer.gpus} x {clean(answer.gpu, 40)}"
@@ -74,7 +77,7 @@ def _replicas(answer: Simulation) -> str:
     return f"{counted(answer.replicas, 'replica')} of TP {answer.tp}{stages} on {gpus}{router}"
 
 
-def _engine(answer: Simulation) -> str:
+def _limits_text(answer: Simulation) -> str:
     """Limits of one engine: requests, tokens of a step, KV cache."""
     return (
         f"max_num_seqs {answer.max_num_seqs:,}, max_num_batched_tokens {answer.max_num_batched_tokens:,}, "
@@ -82,21 +85,22 @@ def _engine(answer: Simulation) -> str:
     )
 
 
-def _latencies(answer: Simulation, figures: Figures) -> list[PrintedColumn]:
+def _latency_columns(answer: Simulation, figures: Figures) -> list[PrintedColumn]:
     """A row per latency; the formulas' means stand beside them."""
     spreads = (figures.ttft_s, figures.itl_s, figures.tpot_s, figures.e2e_s)
     goals = (answer.goal_ttft_s, answer.goal_itl_s, _NO_GOAL, answer.goal_e2e_s)
     # The formulas know one time per token, which stands beside both ITL and TPOT.
     means = (answer.formula.ttft_s, answer.formula.itl_s, answer.formula.itl_s, answer.formula.e2e_s)
     columns = [_row_names("TTFT", "ITL", "TPOT", "E2E")]
-    for part in ("mean", "p50", "p95", "p99"):
-        columns.append(_time_column(part, [getattr(spread, part) for spread in spreads]))
+    for statistic in ("mean", "p50", "p95", "p99"):
+        columns.append(_time_column(statistic, [getattr(spread, statistic) for spread in spreads]))
     columns.append(_time_column("goal p95", goals))
     columns.append(_time_column("formula mean", means))
     return columns
 
 
 def _time_column(title: str, values: Sequence[Reading]) -> PrintedColumn:
+    """A column of times in seconds."""
     return PrintedColumn(title, list(map(seconds_text, values)), right=True)
 
 
@@ -105,7 +109,7 @@ def _row_names(*names: str) -> PrintedColumn:
     return PrintedColumn("", [f"{name:<{_LABEL_CELLS - 2}}" for name in names])
 
 
-def _goals(answer: Simulation, figures: Figures) -> str:
+def _goals_text(answer: Simulation, figures: Figures) -> str:
     """Whether the goals are held, and the goodput."""
     goals = (answer.goal_ttft_s, answer.goal_itl_s, answer.goal_e2e_s)
     if all(isinstance(goal, Missing) for goal in goals):
@@ -123,7 +127,7 @@ def _goals(answer: Simulation, figures: Figures) -> str:
     return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {goodput}"
 
 
-def _served(figures: Figures) -> str:
+def _served_text(figures: Figures) -> str:
     """Requests and tokens that were served, cached, preempted and refused."""
     parts = [
         f"{figures.requests:,.0f} requests in {figures.seconds:,.0f} s",
@@ -139,7 +143,7 @@ def _served(figures: Figures) -> str:
     return ", ".join(parts)
 
 
-def _queue(points: Sequence[QueuePoint]) -> Iterator[PrintedColumn]:
+def _queue_columns(points: Sequence[QueuePoint]) -> Iterator[PrintedColumn]:
     """Waiting and running requests at ten moments."""
     yield _row_names("waiting", "running")
     step = max(1, len(points) // _QUEUE_COLUMNS)
@@ -152,6 +156,6 @@ def _number_text(value: Reading) -> str:
     """A number without decimals above 100, else in three digits."""
     if isinstance(value, Missing):
         return NONE
-    if value >= 99.95:
+    if value >= _WHOLE_FROM:
         return f"{value:,.0f}"
     return f"{value:.3g}"

@@ -6,7 +6,7 @@ import csv
 import functools
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from gpumon.sizing.answer import Answer, Compared, GpuSlot, PlacedServer, Worklo
 _SCHEMA: Final = 2
 """Version of this contract; it changes when a field changes its meaning or goes away."""
 _LAYOUT: Final = "Equal servers and equal GPUs are told once, with how many there are."
+"""Sentence of the schema on `layout`, which is not the field of `Packed`."""
 
 
 class SameGpus(msgspec.Struct, frozen=True):
@@ -51,40 +52,53 @@ class SameServers(msgspec.Struct, frozen=True):
 
 def group_servers(layout: Sequence[PlacedServer], workloads: Sequence[WorkloadPlan]) -> tuple[SameServers, ...]:
     """The servers of a layout, alike ones once, in the order of the layout."""
-    order = {}
+    ranks = {}
     for number, workload in enumerate(workloads):
         size_bytes = 0.0
         if not isinstance(workload.memory_bytes, Missing):
             size_bytes = workload.memory_bytes
-        order[number] = (-size_bytes, number)
-    groups: dict[tuple[int, tuple[tuple[int, tuple[int, ...], int], ...]], SameServers] = {}
+        ranks[number] = (-size_bytes, number)
+    same_servers: dict[tuple[object, ...], SameServers] = {}
     for server in layout:
-        filled = tuple(_group_gpus(server.gpus, order))
-        key = server.shape, tuple((same.gpus, same.workloads, same.times) for same in filled)
+        filled = tuple(_group_gpus(server.gpus, ranks))
+        # Memory and busy shares follow from the workloads, but for the last digits.
+        content = tuple((same.gpus, same.workloads, same.times) for same in filled)
+        key = (server.shape, content)
         times = 1
-        if key in groups:
-            times = groups[key].times + 1
-        groups[key] = SameServers(times, server.shape, len(server.gpus), filled)
-    return tuple(groups.values())
+        if key in same_servers:
+            times = same_servers[key].times + 1
+        same_servers[key] = SameServers(times, server.shape, gpus=len(server.gpus), filled=filled)
+    return tuple(same_servers.values())
 
 
-def _group_gpus(slots: Sequence[GpuSlot], order: dict[int, tuple[float, int]]) -> Iterator[SameGpus]:
-    """The GPUs of a server, alike ones once: single GPUs, and groups of GPUs that hold one instance together."""
+def _group_gpus(slots: Sequence[GpuSlot], ranks: Mapping[int, tuple[float, int]]) -> Iterator[SameGpus]:
+    """The GPUs of a server, alike ones once: single GPUs, and groups of GPUs that hold one instance together.
+
+    Groups of many GPUs come first, free GPUs last. `ranks`: index of a workload -> its rank among the workloads of a
+    GPU.
+    """
     groups: dict[object, list[GpuSlot]] = {}
     for number, slot in enumerate(slots):
         group: tuple[object, ...] = ("group", slot.group, slot.workloads)
         if slot.group < 0:
             group = ("gpu", number)
         groups.setdefault(group, []).append(slot)
-    same: dict[tuple[int, tuple[int, ...]], SameGpus] = {}
+    same_gpus: dict[tuple[int, tuple[int, ...]], SameGpus] = {}
     for members in groups.values():
         first = members[0]
-        key = len(members), tuple(sorted(first.workloads, key=lambda number: order.get(number, (0.0, number))))
+        workloads = tuple(sorted(first.workloads, key=lambda number: ranks.get(number, (0.0, number))))
+        key = (len(members), workloads)
         times = 1
-        if key in same:
-            times = same[key].times + 1
-        same[key] = SameGpus(times, *key, first.memory_bytes, first.busy_ratio)
-    yield from sorted(same.values(), key=lambda gpus: (not gpus.workloads, -gpus.gpus))
+        if key in same_gpus:
+            times = same_gpus[key].times + 1
+        same_gpus[key] = SameGpus(
+            times,
+            gpus=len(members),
+            workloads=workloads,
+            memory_bytes=first.memory_bytes,
+            busy_ratio=first.busy_ratio,
+        )
+    yield from sorted(same_gpus.values(), key=lambda same: (not same.workloads, -same.gpus))
 
 
 def encode(answer: Answer) -> bytes:
@@ -135,7 +149,7 @@ def csv_table(answer: Answer) -> str:
         fields = {**_fields(answer.totals_without), "problem": f"without {', '.join(answer.without)}"}
         rows.append({"row": "total_without", "name": answer.name, **fields})
     for compared in answer.compared:
-        rows.append(_compared(compared))
+        rows.append(_compared_row(compared))
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\r\n")
     writer.writerow(PLAN_COLUMNS)
@@ -144,26 +158,26 @@ def csv_table(answer: Answer) -> str:
     return stream.getvalue()
 
 
-def _compared(row: Compared) -> dict[str, Any]:
+def _compared_row(compared: Compared) -> dict[str, Any]:
     """The row of a compared type of GPU; of a single workload with its TP, limit, latencies and source, too."""
-    if len(row.workloads) == 1 and not row.problem:
-        plan = _fields(row.workloads[0])
-    else:
-        plan = {}
-    if row.as_planned:
-        name = f"{row.gpu} (as planned)"
-    else:
-        name = row.gpu
-    return {**plan, "row": "compared", "name": name, **_fields(row.totals), "problem": row.problem}
+    plan_fields: dict[str, Any] = {}
+    if len(compared.workloads) == 1 and not compared.problem:
+        plan_fields = _fields(compared.workloads[0])
+    name = compared.gpu
+    if compared.as_planned:
+        name = f"{compared.gpu} (as planned)"
+    # Totals are behind the plan, whose fields of the same names they replace.
+    totals = _fields(compared.totals)
+    return {**plan_fields, "row": "compared", "name": name, **totals, "problem": compared.problem}
 
 
 def _fields(figures: msgspec.Struct) -> dict[str, Any]:
     """The fields of a plan or of totals by name, with those of its band and its pools as columns of their own."""
     fields = {name: getattr(figures, name) for name in figures.__struct_fields__}
-    split = fields.get("disaggregated")
-    if split is not None:
-        fields["disaggregated_gpus"] = split.gpus
-        fields["disaggregated_saving_ratio"] = split.saving_ratio
+    disaggregated = fields.get("disaggregated")
+    if disaggregated is not None:
+        fields["disaggregated_gpus"] = disaggregated.gpus
+        fields["disaggregated_saving_ratio"] = disaggregated.saving_ratio
     band = fields.get("band")
     if band:
         fields |= {"band_below": -band.low, "band_above": band.high, "band_rows": band.rows}

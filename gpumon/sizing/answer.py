@@ -10,7 +10,9 @@ from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.sizing.accuracy import NO_BAND, Band
 
 NOT_KNOWN = Missing(Reason.NOT_EXPOSED)
+"""A figure that nothing tells."""
 NOT_GIVEN = Missing(Reason.NOT_GIVEN)
+"""A figure that follows from something that nobody gave."""
 
 
 class Source(str, Enum):
@@ -61,9 +63,9 @@ class Degraded(msgspec.Struct, frozen=True):
     """One instance, or one server, is gone and the rest carries its load."""
 
     lost: str
-    """instance or server."""
+    """The thing that is gone: `instance` or `server`."""
     instances: int
-    """Left."""
+    """Instances that are left."""
     running: Reading = NOT_KNOWN
     """Requests in flight of each that is left."""
     itl_s: Reading = NOT_KNOWN
@@ -100,7 +102,7 @@ class PoolPlan(msgspec.Struct, frozen=True):
     tp: int
     dp: int
     requests_per_s: Reading = NOT_GIVEN
-    """Requests that one instance is planned with."""
+    """Requests per second that one instance is planned with."""
     running: Reading = NOT_GIVEN
     """Requests in flight that a decode instance is planned with."""
 
@@ -111,13 +113,13 @@ class DisaggregatedPlan(msgspec.Struct, frozen=True):
     prefill: PoolPlan | None = None
     decode: PoolPlan | None = None
     gpus: Reading = NOT_GIVEN
-    """Both pools, spares included."""
+    """GPUs of both pools, spares included."""
     aggregated_gpus: Reading = NOT_GIVEN
     """The plan beside it, on GPUs of the same type."""
     saving_ratio: Reading = NOT_GIVEN
     """Share of these GPUs that the pools need less; negative: more."""
     requests_per_s: Reading = NOT_GIVEN
-    """At the target."""
+    """Requests per second at the target."""
     tokens_per_s_per_gpu: Reading = NOT_GIVEN
     """Output tokens per second that the pools carry as planned, for each of their GPUs without spares."""
     aggregated_tokens_per_s_per_gpu: Reading = NOT_GIVEN
@@ -172,7 +174,7 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     """The bound that holds first (`LimitKind`), empty where there is none."""
     next_limit: str
     limits: tuple[Limit, ...]
-    """All, the first to hold first."""
+    """All limits, the one that holds first in front."""
     source: Source
     band: Band
     """Errors of the ITL that the capacity stands on; both sides 0 where it was typed or is not known."""
@@ -183,21 +185,21 @@ class WorkloadPlan(msgspec.Struct, frozen=True):
     pp: int
     spares: int
     memory_bytes: Reading
-    """One instance."""
+    """Memory of one instance."""
     memory_source: str
     """seen, typed, table, model (weights, KV cache and overhead), or rule (2.1 GB per 1e9 parameters)."""
     busy_ratio: Reading
     running: Reading
     """Requests in flight of each instance at the target."""
     itl_s: Reading
-    """Mean, at that point."""
+    """Mean at that load."""
     ttft_s: Reading
     e2e_s: Reading
     tokens_per_s: Reading
     """Output tokens of all its instances at the target."""
     requests_per_s: Reading
     power_w: Reading
-    """All its instances, of their GPUs alone."""
+    """Watts of the GPUs of all its instances."""
     power_source: str = ""
     """typed, seen, or limit (the board's limit: at most that much)."""
     degraded: tuple[Degraded, ...] = ()
@@ -238,7 +240,7 @@ class GpuSlot(msgspec.Struct, frozen=True):
 
     workloads: tuple[int, ...] = ()
     memory_bytes: float = 0.0
-    """Taken."""
+    """Memory that the instances take."""
     busy_ratio: float = 0.0
     group: int = -1
     """Instance over several GPUs: GPUs of one server with the same number belong together."""
@@ -257,7 +259,7 @@ class GpuCount(msgspec.Struct, frozen=True):
 
     gpu: str
     gpus: int
-    """With at least one instance."""
+    """GPUs with at least one instance."""
     servers: int
     """Spare servers included."""
 
@@ -267,7 +269,7 @@ class Packed(msgspec.Struct, frozen=True):
 
     instances: Reading
     gpus: Reading
-    """With at least one instance."""
+    """GPUs with at least one instance."""
     servers: Reading
     """Spare servers included."""
     memory_bytes: Reading
@@ -319,9 +321,9 @@ class Have(msgspec.Struct, frozen=True):
 
     gpus: int
     gpu: str
-    """Type, empty where there are several or none."""
+    """Type of these GPUs; empty where there are several or none."""
     short_gpus: Reading
-    """Needed but not here; negative: to spare."""
+    """GPUs that are needed but not here; negative: GPUs to spare."""
     saving_per_hour: Reading
     """Money that the same traffic would not need."""
     text: str

@@ -81,7 +81,7 @@ class Simulation(msgspec.Struct, frozen=True):
     missed: tuple[str, ...]
     """Latencies whose p95 is beyond its goal: TTFT, ITL, E2E."""
     figures: tuple[Figures, ...]
-    """One; none where there is a problem."""
+    """Figures of the simulation: one entry, or none where there is a problem."""
     formula: Formula
     notes: tuple[str, ...] = ()
     problem: str = ""
