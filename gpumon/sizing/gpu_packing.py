@@ -139,7 +139,8 @@ def _whole_parts(kinds: Sequence[SlotKind], counts: Mapping[int, int], relaxed: 
         return whole_gpus
     # Rounded, so that of shares that differ by rounding alone the content with more kinds is taken.
     largest = max(range(len(shares)), key=lambda column: (round(shares[column], 6), len(columns[column])))
-    return [(_fill_up(kinds, _sort_by_size(kinds, counts, _SIZE_ORDERS[0]), columns[largest]), 1)]
+    by_sum_of_sizes = _sort_by_size(kinds, counts, _SIZE_ORDERS[0])
+    return [(_fill_up(kinds, by_sum_of_sizes, columns[largest]), 1)]
 
 
 def _sort_by_size(

@@ -205,7 +205,7 @@ def _workload_plans(
     return tuple(plans)
 
 
-def _named(server: Server, catalogues: Catalogues) -> Server:
+def _with_catalogue_name(server: Server, catalogues: Catalogues) -> Server:
     """The server with the catalogue's own name of its GPU, which prices and GPUs that are here are looked up by."""
     return msgspec.structs.replace(server, gpu=catalogues.gpu_name(server.gpu))
 
@@ -216,12 +216,13 @@ def with_server(scenario: Scenario, catalogues: Catalogues) -> Scenario:
     Where it names no server one with eight GPUs is assumed, of the type that its first measured workload ran on.
     """
     if scenario.server:
-        named = tuple(_named(server, catalogues) for server in scenario.server)
+        named = tuple(_with_catalogue_name(server, catalogues) for server in scenario.server)
         return msgspec.structs.replace(scenario, server=named)
     for workload in scenario.workload:
         seen = catalogues.profile_of(workload)
         if seen is not None and seen.gpu:
-            return msgspec.structs.replace(scenario, server=(_named(Server(seen.gpu), catalogues),))
+            assumed = _with_catalogue_name(Server(seen.gpu), catalogues)
+            return msgspec.structs.replace(scenario, server=(assumed,))
     return scenario
 
 
