@@ -443,13 +443,13 @@ def _prefill_span(track: Track) -> PrefillSpan:
     window = track.window(max(track.long.seconds, track.keep_s))
     ttft_s = min(longest(window.histogram(q.TTFT)), MOST_KEPT_S)
     if not any(window.samples(q.WAITING)):
-        return PrefillSpan(ttft_s, ttft_s)
+        return PrefillSpan(least_s=ttft_s, smooth_s=ttft_s)
     smooth_s = min(ttft_s, track.long.seconds)
     prefills = window.histogram(q.PREFILL_TIME)
     if prefills is None or prefills.count <= 0:
-        return PrefillSpan(smooth_s, smooth_s)
+        return PrefillSpan(least_s=smooth_s, smooth_s=smooth_s)
     prefill_s = min(longest(prefills), MOST_KEPT_S)
-    return PrefillSpan(prefill_s, max(prefill_s, smooth_s))
+    return PrefillSpan(least_s=prefill_s, smooth_s=max(prefill_s, smooth_s))
 
 
 def _decode_mean(track: Track, service: Service) -> Reading:
@@ -479,32 +479,31 @@ def per_step_of(per_s: Reading, decode: Reading, steps_per_s: Reading) -> Readin
 
 
 def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
-    """Field -> source, for figures that are no plain rates."""
+    """Field of `Engine` -> source, for figures that are no plain rates: the best source that the engine has."""
     live = reading.live
-    drafted = ""
-    if {q.ACCEPTED_TOKENS, q.DRAFTS} <= live.keys():
-        drafted = f"all tokens / those not accepted, at most 1 + {live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTS]}"
-    sampled = "no sign of speculation"
+    per_step = "no sign of speculation"
     if q.MEAN_ACCEPTED in live:
-        sampled = f"mean of {live[q.MEAN_ACCEPTED]}"
-    rate = ""
+        per_step = f"mean of {live[q.MEAN_ACCEPTED]}"
+    if {q.ACCEPTED_TOKENS, q.DRAFTS} <= live.keys():
+        per_step = f"all tokens / those not accepted, at most 1 + {live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTS]}"
+    decode_mean = ""
     if q.DECODE_RATE in live:
-        rate = f"{live[q.DECODE_RATE]}, mean of its samples of the last 10 min at most"
-    accepted = ""
+        decode_mean = f"{live[q.DECODE_RATE]}, mean of its samples of the last 10 min at most"
+    acceptance_source = ""
     if q.ACCEPTANCE in live:
-        accepted = f"mean of {live[q.ACCEPTANCE]}"
+        acceptance_source = f"mean of {live[q.ACCEPTANCE]}"
     if {q.ACCEPTED_TOKENS, q.DRAFTED_TOKENS} <= live.keys():
-        accepted = f"{live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTED_TOKENS]}"
-    gaps = ""
+        acceptance_source = f"{live[q.ACCEPTED_TOKENS]} / {live[q.DRAFTED_TOKENS]}"
+    itl_mean = ""
     if q.ITL in live:
-        gaps = f"{live[q.ITL]} sum / count over {track.short.length_s:.0f} s"
-    if gaps and gaps_are_steps(reading):
-        gaps += ", / tokens per step and sequence"
+        itl_mean = f"{live[q.ITL]} sum / count over {track.short.length_s:.0f} s"
+    if itl_mean and gaps_are_steps(reading):
+        itl_mean += ", / tokens per step and sequence"
     return {
-        "tokens_per_step": drafted or sampled,
-        "acceptance_ratio": accepted,
-        "decode_mean_tokens_per_s": rate,
-        "itl_mean_s": gaps,
+        "tokens_per_step": per_step,
+        "acceptance_ratio": acceptance_source,
+        "decode_mean_tokens_per_s": decode_mean,
+        "itl_mean_s": itl_mean,
     }
 
 
@@ -523,12 +522,14 @@ def step_rates(
     running requests."""
     if not track.short.points:
         return StepRates(track.why_no_rate_yet)
-    over = f"{reading.live.get(q.STEPS, 'step counter')} over {track.short.length_s:.0f} s"
+    source = f"{reading.live.get(q.STEPS, 'step counter')} over {track.short.length_s:.0f} s"
     moves = track.moves(q.STEPS)
     if reading.exact_steps:
-        return StepRates(track.short.rank_rates(q.STEPS) or NOT_EXPOSED, over, moves)
+        by_counter = track.short.rank_rates(q.STEPS) or NOT_EXPOSED
+        return StepRates(by_counter, source, moves)
     if moves is Advance.DERIVED:
-        return StepRates(track.short.rank_rates(q.STEPS) or track.why_no_rate_yet, f"estimated: {over}", moves)
+        by_derived_counter = track.short.rank_rates(q.STEPS) or track.why_no_rate_yet
+        return StepRates(by_derived_counter, f"estimated: {source}", moves)
     return _estimated_step_rates(reading, track, split, tokens_per_step, decode)
 
 
@@ -652,13 +653,11 @@ def acceptance(track: Track) -> Reading:
     """Share of the draft tokens that were accepted: from the counters, else the mean of the engine's own gauge."""
     if not track.counts(q.DRAFTED_TOKENS):
         samples = track.short.samples(q.ACCEPTANCE)
-        if track.points:
-            ranks = len(track.points[-1].ranks)
-        else:
-            ranks = 1
-        if samples:
-            return sum(samples) / len(samples) / ranks
-        return NOT_EXPOSED
+        if not samples:
+            return NOT_EXPOSED
+        # A sample is the sum over the ranks.
+        ranks = len(track.points[-1].ranks)
+        return sum(samples) / len(samples) / ranks
     drafted = track.short.rate(q.DRAFTED_TOKENS)
     return divide(track.short.rate(q.ACCEPTED_TOKENS), drafted, _IDLE)
 
@@ -729,7 +728,7 @@ def stepped_rate(track: Track, counter: str) -> Reading:
         if now_s - first_s < MOST_KEPT_S - 2 * track.cadence_s:
             return track.why_no_rate_yet
         return (last - first) / (now_s - first_s)
-    end_s = jumps[-1][0]
+    end_s, _ = jumps[-1]
     span_s = max(WHOLE_STEPS_S, _LEAST_POLLS * track.cadence_s)
     start_s, start = _begin_of_rate(jumps, end_s, span_s)
     if end_s - start_s < _LEAST_POLLS * track.cadence_s:

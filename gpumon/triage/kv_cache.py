@@ -125,8 +125,8 @@ def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preempti
     fits = kv_requests(engine)
     tokens = running_request_tokens(engine)
     if fits is not None and tokens is not None:
-        held = params(tokens=tokens)
-        evidence.append(Evidence("kv_holds", fits, source="KV pool / tokens of a running request", parameters=held))
+        source = "KV pool / tokens of a running request"
+        evidence.append(Evidence("kv_holds", fits, source=source, parameters=params(tokens=tokens)))
     return evidence
 
 

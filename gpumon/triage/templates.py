@@ -40,7 +40,7 @@ def filled_sentence(table: Mapping[str, str], code: str, parameters: Parameters,
 
 def _percent(value: float) -> str:
     """`41 %`, `<1 %`."""
-    if 0.0 < value < 0.005:
+    if 0.0 < value < 0.005:  # what would round to 0 %
         return "<1 %"
     return f"{round(min(value, 99.0) * 100.0)} %"
 
@@ -48,6 +48,7 @@ def _percent(value: float) -> str:
 def requests(value: float) -> str:
     """A mean number of requests: `24`, `3.4`."""
     value = min(value, 1e9)
+    # From what rounds to 10.0 on, and where the decimal would be 0, there is none.
     if value >= 9.95 or abs(value - round(value)) < 0.05:
         return f"{value:.0f}"
     return f"{value:.1f}"
@@ -63,9 +64,9 @@ def _tokens(value: float) -> str:
 
 def _latency(value: float) -> str:
     """`40 ms`, `1.2 s`."""
-    if value < 0.00995:
+    if value < 0.00995:  # below what rounds to 10 ms
         return f"{value * 1e3:.1f} ms"
-    if value < 0.9995:
+    if value < 0.9995:  # below what rounds to 1,000 ms
         return f"{value * 1e3:.0f} ms"
     return f"{min(value, 1e6):.3g} s"
 
@@ -217,7 +218,7 @@ def _host_figure(code: str, value: float | str) -> str:
 def parse_template(template: str) -> list[TemplatePart]:
     """The parts of a template. Brackets that are not of the language are written as they are: `[[model]]`, `[dcgm]`."""
     plain = template
-    if "[[endpoint" in template:
+    if "[[endpoint" in template:  # in the place of these brackets stand characters that no sentence has
         plain = template.replace("[[", "\x01").replace("]]", "\x02")
     parser = _Parser()
     end = 0
