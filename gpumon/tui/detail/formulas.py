@@ -69,15 +69,15 @@ def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
 def _mfu_formula(engine: Engine, peak: str) -> str:
     """FLOP/s of prefill and decode, or of both together, / the peak; empty where one of these is not known."""
     efficiency = engine.efficiency
-    done = formula_text("{}", (efficiency.flops_per_s, values.flop_rate))
-    if not done or not peak:
+    all_flops = formula_text("{}", (efficiency.flops_per_s, values.flop_rate))
+    if not all_flops or not peak:
         return ""
     parts = formula_text(
         "(prefill {} + decode {})",
         (efficiency.prefill_flops_per_s, values.flop_rate),
         (efficiency.decode_flops_per_s, values.flop_rate),
     )
-    return f"{parts or done} / ({peak})"
+    return f"{parts or all_flops} / ({peak})"
 
 
 def _flops_of_token_formula(engine: Engine) -> str:
@@ -132,14 +132,14 @@ def mbu_section(engine: Engine, service: Service, figures: FigureMaker) -> Secti
 def _mbu_formula(engine: Engine, peak: str) -> str:
     """Bytes of weights and of the KV cache, / the peak; empty where one of these is not known."""
     efficiency = engine.efficiency
-    done = formula_text(
+    bytes_read = formula_text(
         "(weights {} + KV {})",
         (efficiency.weight_bytes_per_s, values.traffic),
         (efficiency.kv_bytes_per_s, values.traffic),
     )
-    if not done or not peak:
+    if not bytes_read or not peak:
         return ""
-    return f"{done} / ({peak})"
+    return f"{bytes_read} / ({peak})"
 
 
 def _peak_formula(engine: Engine, peak: Reading, write: values.Write, note: str = "") -> str:

@@ -38,6 +38,10 @@ from gpumon.tui.view import View
 
 _MOST_PROCESSES: Final = 32
 """Processes that have a line."""
+_PID_CELLS: Final = 12
+_SIZE_CELLS: Final = 11
+_SM_SHARE_CELLS: Final = 5
+"""Cells of pid, VRAM and share of the SMs in the line of a process."""
 _LONGEST_COMMAND: Final = 60
 """Characters of a command inside a sentence."""
 _WORK_OF_PHASE: Final = {Phase.INFERENCE: "engine", Phase.TRAINING: "training"}
@@ -341,14 +345,10 @@ def _process_line(process: Process, write: values.Write) -> ReadyLine:
         size = short(vram)
     else:
         size = figure_text(write(vram))
-    share = sm_share(process.sm_ratio, 5)
-    return ReadyLine(
-        (
-            (f"  {left(f'pid {process.pid}', 12)}", "muted"),
-            (f"{right(size, 11)} {right(share, 5)} SM  ", "text"),
-            (clean(_process_name(process)), "text"),
-        )
-    )
+    share = sm_share(process.sm_ratio, _SM_SHARE_CELLS)
+    pid = left(f"pid {process.pid}", _PID_CELLS)
+    figures = f"{right(size, _SIZE_CELLS)} {right(share, _SM_SHARE_CELLS)} SM  "
+    return ReadyLine(((f"  {pid}", "muted"), (figures, "text"), (clean(_process_name(process)), "text")))
 
 
 def _process_name(process: Process) -> str:
@@ -364,9 +364,8 @@ def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     of_limit = ""
     watts = known_numbers(gpu.power_w, gpu.power_limit_w)
     if watts is not None and watts[1] > 0.0:
-        share = figure_text(values.percent(watts[0] / watts[1])).replace(
-            "%!", "%"
-        )  # short peaks above the limit are normal
+        # No mark above 100 %: short peaks above the limit are normal.
+        share = figure_text(values.percent(watts[0] / watts[1])).replace("%!", "%")
         of_limit = f"{share} of the limit"
     tone = "text"
     if not isinstance(gpu.temperature_c, Missing):

@@ -28,6 +28,9 @@ _LENGTH_CELLS: Final = 15
 _BAR_GLYPHS: Final = "█▓▒░▚"
 """Glyphs of the parts of a bar, which tell them apart without colours."""
 _BAR_CELLS: Final = 50
+_TIME_CELLS: Final = 11
+_SHARE_CELLS: Final = 9
+"""Cells of the time of a phase, and of its share of the whole."""
 _OUTCOMES: Final = (
     ("ended", "ended"),
     ("stop", "stopped"),
@@ -284,7 +287,7 @@ def phase_sections(engine: Engine) -> list[Section]:
     for place, (name, tone, seconds) in enumerate(known_phases):
         mark = (f"  {_BAR_GLYPHS[place % len(_BAR_GLYPHS)]} ", tone)
         share = f"{seconds / e2e_s * 100.0:5.1f} %"
-        figures = right(figure_text(values.seconds(seconds)), 11) + right(share, 9)
+        figures = right(figure_text(values.seconds(seconds)), _TIME_CELLS) + right(share, _SHARE_CELLS)
         entries.append(ReadyLine((mark, (left(name, _NAME_CELLS), "muted"), (figures, "text"))))
     if isinstance(phases.prefill_s, Missing) and not isinstance(phases.decode_s, Missing):
         entries.append(Sentence(_NO_PREFILL_NOTE))
