@@ -19,7 +19,7 @@ _KEPT_S: Final = 4 * 3600.0
 _SAME_FACTOR: Final = 1.5
 """Mean lengths within this factor are one mix."""
 _STEADY_AFTER: Final = 20
-"""Windows after which a mix's mean lengths move by no more than a twentieth of the difference."""
+"""Windows, or histograms of lengths, from which on a mean moves by a twentieth of the difference to the next one."""
 _ROUNDING_TOKENS: Final = 16.0
 """Added to the computed tokens of two prompts before these are compared: a prefix cache hits whole blocks, so that a
 few tokens more or less say nothing."""
