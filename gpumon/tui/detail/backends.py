@@ -23,7 +23,7 @@ _URL_INDENT: Final = 4
 _NOT_READY: Final = "gets no requests"
 """Meaning of a backend that is not ready."""
 _NOT_READY_OF_KIND: Final = {EngineKind.LITELLM: "its last request failed"}
-"""The same for kinds of front ends that send requests to such a backend all the same."""
+"""Meaning of a backend that is not ready, for kinds of front ends that send requests to it all the same."""
 _REMARKS: Final = {
     EngineKind.VLLM_STACK: "running requests are left out: this router goes on counting those that were cut off",
 }

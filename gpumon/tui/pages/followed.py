@@ -17,6 +17,8 @@ from gpumon.tui.widgets.pane import Pane
 
 _POLL_S: Final = 1.0
 """Seconds between two looks at what was added."""
+_LEAST_PLACE_CELLS: Final = 8
+"""Cells that the place of a log gets however narrow the screen is."""
 
 
 class FollowedReading(Protocol):
@@ -144,8 +146,9 @@ class FollowedPage(Pane, Generic[ReadT]):
         return True
 
 
-def place_row(place: str, remark: str, room: int) -> Row:
-    """The place of a log, cut at its beginning to `room` cells, and a remark behind it."""
+def place_row(place: str, remark: str, width: int) -> Row:
+    """The place of a log, cut at its beginning where it is too long, and a remark behind it."""
+    room = max(_LEAST_PLACE_CELLS, width - cells(remark) - 3)  # blanks: one before the place, two before the remark
     if cells(place) > room:
         place = f"…{place[1 - room :]}"  # the end of a path says most
     return ((f" {place}", "strong"), (f"  {remark}", "muted"))

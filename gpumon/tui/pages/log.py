@@ -81,8 +81,7 @@ class LogPage(FollowedPage[LogView]):
         """Place of the log, and a note on what is masked in it."""
         if self._shown is None or not self._shown.place:
             return ()
-        room = max(_LEAST_TEXT_CELLS, width - cells(_MASKED_NOTE) - 3)
-        return (place_row(self._shown.place, _MASKED_NOTE, room),)
+        return (place_row(self._shown.place, _MASKED_NOTE, width),)
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
         """All lines, the longer ones over several rows; or why there are none."""

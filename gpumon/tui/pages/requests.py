@@ -24,8 +24,6 @@ _IPV6_CELLS: Final = 39
 _IPV6_WIDTH: Final = 110
 """Cells of a screen from which the column of clients has room for IPv6 addresses."""
 _LEAST_PATH_CELLS: Final = 12
-_LEAST_PLACE_CELLS: Final = 8
-"""Cells that the place of the log gets however narrow the screen is."""
 _NO_VALUE: Final = "–"
 _NO_STATUS: Final = "no status"
 _NO_TIME: Final = "no time"
@@ -116,8 +114,7 @@ class RequestsPage(FollowedPage[RequestView]):
         shown = self._shown
         if shown is None or not shown.place:
             return ()
-        room = max(_LEAST_PLACE_CELLS, width - cells(_PRIVACY_NOTE) - 3)
-        rows = [place_row(shown.place, _PRIVACY_NOTE, room)]
+        rows = [place_row(shown.place, _PRIVACY_NOTE, width)]
         if shown.lines:
             rows.append(_counts_row(shown, width))
         if shown.counts:
