@@ -34,10 +34,14 @@ class Instance(NamedTuple):
     workload: Workload
     """With the goals of the scenario where it has none of its own."""
     server: Server | None = None
+    """The server that it is planned on."""
     gpu: GpuSpec | None = None
     llm: LlmSpec | None = None
+    """Dimensions of its model, at its precisions."""
     seen: Observed | None = None
+    """The profile of its workload."""
     gpus: int = 0
+    """All of them: TP x PP x DP."""
     tp: int = 0
     pp: int = 0
     dp: int = 1
@@ -45,8 +49,11 @@ class Instance(NamedTuple):
     tps: tuple[int, ...] = ()
     """Tensor-parallel sizes that hold it, inside one NVLink domain; empty where they are not known."""
     prompt_tokens: float | None = None
+    """Mean per request, cached ones included."""
     answer_tokens: float | None = None
+    """Mean per request."""
     hit_ratio: float = 0.0
+    """Share of the prompt tokens that come from the prefix cache."""
     tokens_in_flight: TokensInFlight | None = None
     """Distribution of the tokens that a request in flight holds; None where that of the lengths is not known."""
     speculation: Speculation = NO_SPECULATION
@@ -57,15 +64,21 @@ class Instance(NamedTuple):
     pool_shift_ratio: float | None = None
     """Share of a GPU's memory by which the measured KV pool differs from the formula; None: it was not measured."""
     curve: Curve | None = None
+    """Its ITL over the sequences that run."""
     fitted: Fitted | None = None
+    """The fit of this very server, if there is one."""
     source: Source = Source.NONE
+    """Source of the curve, or of a typed capacity."""
     band: Band = NO_BAND
     """Errors of its ITL."""
     first: FirstToken = FirstToken()
     """Its TTFT."""
     prefill_tokens_per_s: float | None = None
+    """Prompt tokens per second that it computes at most: typed, or by the roofline."""
     itl_tail: Tail = Tail()
+    """p95 / mean of its ITL."""
     ttft_tail: Tail = Tail()
+    """p95 / mean of its TTFT."""
     notes: tuple[str, ...] = ()
     problem: str = ""
 

@@ -62,19 +62,11 @@ def parallelism_of(
     pp = workload.pp or _measured_pp(seen, dp)
     measured_tp = _measured_tp(seen, pp, dp)
     fitting: tuple[int, ...] | str = ()
-    # A typed memory or capacity is the user's word for what an instance holds.
-    if llm is not None and workload.memory_gb is None and workload.capacity_per_instance is None:
-        model = _ModelOnServer(
-            llm=llm,
-            gpu_memory_bytes=gpu.memory_bytes,
-            domain=min(server.nvlink_gpus or server.gpus, server.gpus),
-            usable_ratio=scenario.usable_memory_ratio,
-            pp=pp,
-            startup=memory.startup_of(gpu, engine_to_size(workload, seen)),
-        )
+    model = _model_on_server(workload, seen, llm, gpu, server, scenario, pp)
+    if model is not None:
         fitting = _fitting_tps(model, _pool_to_hold(seen, measured_tp), context_tokens, dp)
         if workload.tp:
-            _check_even(llm, workload.tp, measured_tp)
+            _check_even(model.llm, workload.tp, measured_tp)
     if workload.tp:
         tp = workload.tp
     else:
@@ -83,6 +75,24 @@ def parallelism_of(
     if isinstance(fitting, str):
         return Parallelism(tp, pp, ())
     return Parallelism(tp, pp, fitting)
+
+
+def _model_on_server(
+    workload: Workload, seen: Observed | None, llm: LlmSpec | None, gpu: GpuSpec, server: Server, scenario: Scenario,
+    pp: int,
+) -> _ModelOnServer | None:  # fmt: skip
+    """The model of a workload on a server; None where its dimensions are not known, or a typed memory or capacity is
+    the user's word for what an instance holds."""
+    if llm is None or workload.memory_gb is not None or workload.capacity_per_instance is not None:
+        return None
+    return _ModelOnServer(
+        llm=llm,
+        gpu_memory_bytes=gpu.memory_bytes,
+        domain=min(server.nvlink_gpus or server.gpus, server.gpus),
+        usable_ratio=scenario.usable_memory_ratio,
+        pp=pp,
+        startup=memory.startup_of(gpu, engine_to_size(workload, seen)),
+    )
 
 
 def _fitting_tps(

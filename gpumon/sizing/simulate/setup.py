@@ -95,30 +95,32 @@ def _latency_notes(instance: Instance) -> Iterator[str]:
 
 
 def step_terms(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency | None = None) -> StepTime:
-    """Terms of a step whose mean is the curve at the lengths of the setting.
+    """Terms of a step whose mean is the curve at the lengths of the setting. `reached`: default `REACHED`.
 
     The slope of a curve is the sum of what each sequence decodes, the KV cache that it reads, and its share of the
     prompts. It is split as the roofline's slope is: each part is as far from the roofline as the whole.
     """
     efficiency = reached or REACHED
     mix = setting.mix
-    parts = step_cost(setting)
     speculation = setting.speculation
-    computed_s = step_cost(msgspec.structs.replace(setting, speculation=NO_SPECULATION)).prefill_s
-    new_per_token = mix.new_tokens / mix.answer_tokens
-    verified = speculation.verified / speculation.per_step
-    prompt_link_s = parts.link_s * new_per_token / (verified + new_per_token)
-    prompts_s = computed_s / efficiency.prefill + prompt_link_s / efficiency.link
+    # All of these are for one output token.
+    parts = step_cost(setting)
+    without_speculation = step_cost(msgspec.structs.replace(setting, speculation=NO_SPECULATION))
+    prompt_compute_s = without_speculation.prefill_s
+    verified_compute_s = parts.prefill_s - prompt_compute_s  # tokens of speculation
+    prompt_tokens = mix.new_tokens / mix.answer_tokens
+    verified_tokens = speculation.verified / speculation.per_step
+    prompt_link_s = parts.link_s * prompt_tokens / (verified_tokens + prompt_tokens)
+    prompts_s = prompt_compute_s / efficiency.prefill + prompt_link_s / efficiency.link
     kv_s = parts.kv_s / efficiency.kv
-    verified_s = parts.prefill_s - computed_s  # tokens of speculation
-    token_s = verified_s / efficiency.prefill + (parts.link_s - prompt_link_s) / efficiency.link
+    token_s = verified_compute_s / efficiency.prefill + (parts.link_s - prompt_link_s) / efficiency.link
     whole_s = prompts_s + kv_s + token_s
     scale = 1.0
     if whole_s > 0.0:
         scale = curve.slope_s / whole_s
     prompt_token_s = 0.0
-    if new_per_token > 0.0:
-        prompt_token_s = prompts_s * scale / new_per_token
+    if prompt_tokens > 0.0:
+        prompt_token_s = prompts_s * scale / prompt_tokens
     cost = StepTime(
         base_s=curve.base_s,
         sequence_s=token_s * scale,

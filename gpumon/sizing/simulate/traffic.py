@@ -66,7 +66,7 @@ class RecordedTraffic(NamedTuple):
 
 
 class _LengthDraw(NamedTuple):
-    """What is known of lengths."""
+    """A draw of lengths, and its source."""
 
     draw: Draw | None = None
     """None: nothing."""
