@@ -56,7 +56,7 @@ def _cost_entries(thing: Gpu | Engine, figures: FigureMaker, token_prices: list[
         unused_s = thing.costs.unused_s
     hours = divide(unused_s, HOUR_S)
     product = ""
-    if isinstance(thing, Gpu) or not is_sums(thing):  # sums over replicas of several prices are no such product
+    if isinstance(thing, Gpu) or not is_sums(thing):  # hours and prices of replicas are sums: their product is no cost
         product = formula_text("{} x {}", (hourly, values.money_per_hour), (hours, values.hours))
     return [
         figures("per hour", "cost_per_hour", values.money_per_hour, DERIVED),

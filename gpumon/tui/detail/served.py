@@ -347,7 +347,7 @@ def sections_since_mark(
 ) -> list[Section]:
     """An engine's figures since the user's mark; no section without a mark.
 
-    There is none either in a recording or a past before the mark: its totals count from another start.
+    There is none either at a moment before the mark, nor at one of the past whose counts have another start.
     """
     if marked is None or snapshot.counted_since or snapshot.wall_s < marked.wall_s:
         return []
