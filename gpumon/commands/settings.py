@@ -115,9 +115,9 @@ def _overrides(chosen: argparse.Namespace) -> list[Override]:
     from gpumon.config.environment import from_text
 
     overrides = []
-    given = vars(chosen)
+    values = vars(chosen)
     for setting in _SETTING_OPTIONS:
-        value = given.get(setting.name)
+        value = values.get(setting.name)
         if value is None or value is False:  # the option is not there, or a switch that was not given
             continue
         if setting.switch_value is not None:

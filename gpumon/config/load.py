@@ -73,12 +73,12 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
 
 def _config_path(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
     """The config file's path (None: no home is known), and whether it was asked for by name. Raises ConfigError."""
-    named = file or environ.get("GPUMON_CONFIG", "")
-    if named:
-        if "://" in named:
+    file_name = file or environ.get("GPUMON_CONFIG", "")
+    if file_name:
+        if "://" in file_name:
             origin = "--config" if file else "GPUMON_CONFIG"
             raise ConfigError(f"{origin}: must be a file, not a URL")
-        return Path(named), True
+        return Path(file_name), True
     base = environ.get("XDG_CONFIG_HOME", "")
     home = environ.get("HOME", "")
     if not base.startswith("/"):

@@ -202,14 +202,14 @@ def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
     _check_reserved(stems)
     _check_distinct(stems)
     stored = _names_on_disk(place)
-    taken = []
+    taken_names = []
     for stem in stems:
         if stem.casefold() in stored:
-            taken.append(stored[stem.casefold()])
-    if taken and not replace:
-        raise ConfigError(_taken_text(taken))
+            taken_names.append(stored[stem.casefold()])
+    if taken_names and not replace:
+        raise ConfigError(_taken_text(taken_names))
     other_case = []
-    for name in taken:
+    for name in taken_names:
         if name not in stems:
             other_case.append(name)
     if other_case:

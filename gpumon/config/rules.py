@@ -142,10 +142,10 @@ def _webhook_faults(table: Webhook) -> Faults:
 
 def _webhook_url_faults(table: Webhook) -> Faults:
     """Faults of the settings that a webhook's URL is taken from."""
-    given = [key for key in ("url", "url_env", "url_file") if getattr(table, key)]
-    if len(given) > 1:
-        yield given[1], "give one: url, url_env or url_file"
-    if not given and table.kind != "pagerduty":
+    keys_given = [key for key in ("url", "url_env", "url_file") if getattr(table, key)]
+    if len(keys_given) > 1:
+        yield keys_given[1], "give one: url, url_env or url_file"
+    if not keys_given and table.kind != "pagerduty":
         yield "kind", "needs one of url_file, url_env and url beside it"
     if table.kind == "slack" and table.url:
         yield (

@@ -190,16 +190,16 @@ def sync_folder(path: Path) -> None:
 @contextlib.contextmanager
 def new_file_beside(path: Path) -> Iterator[tuple[int, Path]]:
     """Descriptor and path of a new file beside `path`, with its mode and owner; it is removed unless it was moved."""
-    new = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    new_path = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    descriptor = os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
             with contextlib.suppress(PermissionError):
                 os.fchown(descriptor, status.st_uid, status.st_gid)
             os.fchmod(descriptor, stat.S_IMODE(status.st_mode))
-        yield descriptor, new
+        yield descriptor, new_path
     finally:
         os.close(descriptor)
         with contextlib.suppress(FileNotFoundError):
-            new.unlink()
+            new_path.unlink()

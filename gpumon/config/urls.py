@@ -29,14 +29,14 @@ def url_problem(url: str) -> str:
     if "://" not in url:
         return "needs http:// or https:// in front (host:port alone means http://host:port)"
     try:
-        split = urlsplit(url)
-        port = split.port
+        parts = urlsplit(url)
+        port = parts.port
     except ValueError:
         return "is no URL: its host or port is malformed (host:port, port 1 to 65535, IPv6 in brackets)"
     checks = (
-        (split.scheme.lower() not in _PORTS, "must begin with http:// or https://"),
-        ("@" in split.netloc, "must hold no user or password: use api_key_env or api_key_file"),
-        (not split.hostname, "has no host name"),
+        (parts.scheme.lower() not in _PORTS, "must begin with http:// or https://"),
+        ("@" in parts.netloc, "must hold no user or password: use api_key_env or api_key_file"),
+        (not parts.hostname, "has no host name"),
         (port == 0, "has port 0; a port is 1 to 65535"),
         ("?" in url, "must have no query (?...): a key belongs in api_key_env or api_key_file"),
         ("#" in url, "must have no fragment (#...)"),
@@ -52,10 +52,10 @@ def server_of_url(url: str) -> str:
 
     `url` must have no `url_problem`. A final `/metrics` is no part of it.
     """
-    split = urlsplit(with_scheme(url))
-    scheme = split.scheme.lower()
-    path = split.path.rstrip("/").removesuffix("/metrics").rstrip("/")
-    return f"{scheme}://{split.hostname}:{split.port or _PORTS[scheme]}{path}"
+    url_parts = urlsplit(with_scheme(url))
+    scheme = url_parts.scheme.lower()
+    path = url_parts.path.rstrip("/").removesuffix("/metrics").rstrip("/")
+    return f"{scheme}://{url_parts.hostname}:{url_parts.port or _PORTS[scheme]}{path}"
 
 
 def without_secrets(text: str) -> str:

@@ -92,28 +92,28 @@ class Parts(NamedTuple):
 def sum_of(values: Iterable[float]) -> Reading:
     """The sum of numbers; missing where it is infinite or no number, as with figures that cannot be true."""
     try:
-        added = fsum(values)
+        total = fsum(values)
     except (OverflowError, ValueError):
         return _NO_SUM
-    if isfinite(added):
-        return added
+    if isfinite(total):
+        return total
     return _NO_SUM
 
 
 def mean_of_known_gpus(figures: Sequence[Reading]) -> Known:
     """The mean of one figure over the GPUs of which it is known."""
-    known = _numbers(figures)
-    if not known:
+    numbers = _numbers(figures)
+    if not numbers:
         return Known(_common_reason(figures), 0, len(figures))
-    return Known(_quotient(sum_of(known), float(len(known))), len(known), len(figures))
+    return Known(_quotient(sum_of(numbers), float(len(numbers))), len(numbers), len(figures))
 
 
 def sum_of_known_gpus(figures: Sequence[Reading]) -> Known:
     """The sum of one figure over the GPUs of which it is known."""
-    known = _numbers(figures)
-    if not known:
+    numbers = _numbers(figures)
+    if not numbers:
         return Known(_common_reason(figures), 0, len(figures))
-    return Known(sum_of(known), len(known), len(figures))
+    return Known(sum_of(numbers), len(numbers), len(figures))
 
 
 def ratio_of_sums(parts: Sequence[Reading], wholes: Sequence[Reading]) -> Known:
@@ -150,19 +150,19 @@ def sum_known_figures(figures: Sequence[Reading]) -> Reading:
 
 def most_known(figures: Sequence[Reading]) -> Reading:
     """The largest of what is known; where nothing is, the most common reason."""
-    known = _numbers(figures)
-    if known:
-        return max(known)
+    numbers = _numbers(figures)
+    if numbers:
+        return max(numbers)
     return _common_reason(figures, otherwise=NOT_EXPOSED)
 
 
 def _numbers(figures: Iterable[Reading]) -> list[float]:
     """The figures that are numbers."""
-    known = []
+    numbers = []
     for figure in figures:
         if not isinstance(figure, Missing):
-            known.append(figure)
-    return known
+            numbers.append(figure)
+    return numbers
 
 
 def _quotient(dividend: Reading, divisor: float) -> Reading:
@@ -246,11 +246,11 @@ def _own_share(row_engine: RowEngine, engines_per_gpu: Mapping[tuple[str, int], 
 def least_within_goal(shares: Iterable[WithinGoal]) -> Reading:
     """The least share of what several engines served that kept its goal; engines that observe no such latency are left
     out."""
-    known = []
+    counted_shares = []
     for share in shares:
         if not isinstance(share.count, Missing):
-            known.append(share)
-    return share_of_all(known).low_ratio
+            counted_shares.append(share)
+    return share_of_all(counted_shares).low_ratio
 
 
 def least_within_itl_goal(goodputs: Sequence[Goodput]) -> Reading:
@@ -284,12 +284,12 @@ def p95_over_engines(engines: Sequence[RowEngine], field: str, window: str) -> R
         return RowLatency(NOT_EXPOSED)
     if len(latencies) == 1:
         return RowLatency(latencies[0])
-    merged = None
+    all_requests = None
     if all_have_buckets:
-        merged = merge_common(windows)
-    if merged is None:
+        all_requests = merge_common(windows)
+    if all_requests is None:
         return RowLatency(most_known(latencies), WORST)
     how = ONE
     if len(windows) > 1:
         how = MERGED
-    return RowLatency(quantiles(merged).p95, how)
+    return RowLatency(quantiles(all_requests).p95, how)

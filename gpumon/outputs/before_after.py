@@ -138,12 +138,12 @@ def span_text(span: ComparedSpan) -> str:
     """`2026-11-22 03:05:00 to 03:10:00 UTC (5 min)`, with what is known of it where that is not all."""
     begin = local_time(span.begin)
     end = local_time(span.end)
-    known = ""
+    coverage = ""
     if not span.moments:
-        known = ", nothing is recorded"
+        coverage = ", nothing is recorded"
     elif span.covered_s < _COVERED_SHARE * span.seconds - _COVERED_MARGIN_S:
-        known = f", {period(span.covered_s)} of it recorded"
-    return f"{begin:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} {end.tzname() or ''} ({period(span.seconds)}{known})"
+        coverage = f", {period(span.covered_s)} of it recorded"
+    return f"{begin:%Y-%m-%d %H:%M:%S} to {end:%H:%M:%S} {end.tzname() or ''} ({period(span.seconds)}{coverage})"
 
 
 def _title_of(thing: ThingChange) -> str:

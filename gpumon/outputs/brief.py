@@ -259,10 +259,10 @@ def name_together(names: Sequence[str]) -> str:
             gpus.append(int(gpu[1]))
     if 1 < len(gpus) == len(names):
         return f"GPUs {human.spans(gpus)}"
-    shown = ", ".join(names[:MOST_NAMES])
+    first_names = ", ".join(names[:MOST_NAMES])
     if len(names) > MOST_NAMES:
-        return f"{shown} and {len(names) - MOST_NAMES} more"
-    return shown
+        return f"{first_names} and {len(names) - MOST_NAMES} more"
+    return first_names
 
 
 def window_advice(snapshot: Snapshot, window_s: float, cadence_s: float) -> str:

@@ -67,9 +67,9 @@ def report(period: FleetPeriod, width: int = 100) -> str:
         lines += ["", *table(_group_columns(period), width)]
     if period.wasters:
         lines += ["", "most unused", *table(_waster_columns(period), width)]
-    shown = period.incidents[:_MOST_SHOWN]
-    if shown:
-        lines += ["", "incidents", *table(_incident_columns(shown), width)]
+    shown_incidents = period.incidents[:_MOST_SHOWN]
+    if shown_incidents:
+        lines += ["", "incidents", *table(_incident_columns(shown_incidents), width)]
         lines += _more_incidents(period)
     limits = list(_left_out_lines(period))
     if limits:
@@ -89,9 +89,9 @@ def markdown(period: FleetPeriod) -> str:
     lines += ["", f"### By {md.safe(clean(period.by, 60))}", "", *md.markdown_table(_group_columns(period))]
     if period.wasters:
         lines += ["", "### Most unused", "", *md.markdown_table(_waster_columns(period))]
-    shown = period.incidents[:_MOST_SHOWN]
-    if shown:
-        lines += ["", "### Incidents", "", *md.markdown_table(_incident_columns(shown))]
+    shown_incidents = period.incidents[:_MOST_SHOWN]
+    if shown_incidents:
+        lines += ["", "### Incidents", "", *md.markdown_table(_incident_columns(shown_incidents))]
         for text in _more_incidents(period):
             lines += ["", text]
     limits = list(_left_out_lines(period))
@@ -169,13 +169,13 @@ def _known_share(group: GroupPeriod, known_s: float) -> str:
 def _use_text(group: GroupPeriod, name: str) -> str:
     """`MFU 31%`, with the share of the GPU-hours for which it is known; `name`: busy, mfu or mbu."""
     ratio: Reading = getattr(group, f"{name}_ratio")
-    shown = name
+    label = name
     if name != "busy":
-        shown = name.upper()
+        label = name.upper()
     text = FORMAT_BY_UNIT["ratio"](ratio)
     if text == NONE:
-        return f"{shown} {text}"
-    return f"{shown} {text}{_known_share(group, getattr(group, f'{name}_known_s'))}"
+        return f"{label} {text}"
+    return f"{label} {text}{_known_share(group, getattr(group, f'{name}_known_s'))}"
 
 
 def _cost_text(group: GroupPeriod) -> str:
@@ -308,12 +308,12 @@ def _waster_columns(period: FleetPeriod) -> list[PrintedColumn]:
     where = [_WASTER_HOST_COLUMN]
     if by != "host":
         where.append(group)
-    shown = period.wasters[:_MOST_SHOWN]
+    wasters = period.wasters[:_MOST_SHOWN]
     return [
-        *columns_of(shown, where),
-        *columns_of(shown, _WASTER_COLUMNS),
-        *with_figures(columns_of(shown, (_WASTER_COST_COLUMN,))),
-        *columns_of(shown, (_WASTER_MODELS_COLUMN,)),
+        *columns_of(wasters, where),
+        *columns_of(wasters, _WASTER_COLUMNS),
+        *with_figures(columns_of(wasters, (_WASTER_COST_COLUMN,))),
+        *columns_of(wasters, (_WASTER_MODELS_COLUMN,)),
     ]
 
 
@@ -400,10 +400,10 @@ def _unplaced_lines(period: FleetPeriod) -> Iterator[str]:
 
 def _name_list(names: Sequence[str]) -> str:
     """Names with commas between, and how many more there are."""
-    shown = [clean(name, 60) for name in names[:_MOST_SHOWN]]
+    shown_names = [clean(name, 60) for name in names[:_MOST_SHOWN]]
     if len(names) > _MOST_SHOWN:
-        shown.append(f"and {len(names) - _MOST_SHOWN} more")
-    return ", ".join(shown)
+        shown_names.append(f"and {len(names) - _MOST_SHOWN} more")
+    return ", ".join(shown_names)
 
 
 if __name__ == "__main__":

@@ -245,11 +245,11 @@ class HttpServer:
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; returns whether the connection goes on."""
         async with timeout(_IDLE_S):
-            first = await reader.readexactly(1)
+            first_byte = await reader.readexactly(1)
         try:
             async with timeout(HEAD_S):
-                rest = await reader.readuntil(b"\r\n\r\n")
-            request = _parse_request(first + rest)
+                rest_of_head = await reader.readuntil(b"\r\n\r\n")
+            request = _parse_request(first_byte + rest_of_head)
             method = request.method
             keep_alive = request.keep_alive
             answer = self._respond(request)

@@ -316,8 +316,8 @@ _INCIDENT_COLUMNS: Final[tuple[ColumnSpec[Incident], ...]] = (
 
 def duration_text(seconds: float) -> str:
     """`14 s`, `3 min 5 s`, `2 h 4 min`, `3 d 2 h`."""
-    whole = round(seconds)
-    parts = ((whole // 86400, "d"), (whole // 3600 % 24, "h"), (whole // 60 % 60, "min"), (whole % 60, "s"))
+    whole_s = round(seconds)
+    parts = ((whole_s // 86400, "d"), (whole_s // 3600 % 24, "h"), (whole_s // 60 % 60, "min"), (whole_s % 60, "s"))
     words = []
     for amount, unit in parts:
         if amount:

@@ -66,10 +66,10 @@ def _vram_text(gpu: Gpu) -> str:
 def _bandwidth_text(gpu: Gpu) -> str:
     """Memory bandwidth of a GPU, with the signs of its source."""
     before, after = _BANDWIDTH_SIGNS[gpu.bandwidth_source]
-    shown = FORMAT_BY_UNIT["bytes_per_s"](gpu.bandwidth_bytes_per_s)
-    if shown == NONE:
+    text = FORMAT_BY_UNIT["bytes_per_s"](gpu.bandwidth_bytes_per_s)
+    if text == NONE:
         return NONE
-    return before + shown + after
+    return before + text + after
 
 
 def _reading_column(word: str, width: int, field: str, unit: str) -> _Column:
@@ -127,9 +127,9 @@ def _lines(snapshot: Snapshot) -> Iterator[str]:
     """A line per GPU, engine, model, verdict, event and fault."""
     width = _name_width(snapshot.engines)
     for gpu in snapshot.gpus:
-        shown = with_clearer_reasons(gpu, snapshot.engines)
+        clear_gpu = with_clearer_reasons(gpu, snapshot.engines)
         head = _line_head("gpu", str(gpu.index), width, gpu.state.value)
-        yield f"{head} {_columns_text(_GPU_COLUMNS, shown)}  {_gpu_end(shown)}"
+        yield f"{head} {_columns_text(_GPU_COLUMNS, clear_gpu)}  {_gpu_end(clear_gpu)}"
     for engine in snapshot.engines:
         head = _line_head("engine", as_word(engine.name), width, engine.state.value)
         yield f"{head} {_columns_text(_ENGINE_COLUMNS, engine)}  {_engine_end(engine)}"

@@ -287,10 +287,10 @@ def _escape_unprintable(character: str) -> str:
 
 def duration(seconds: float) -> str:
     """Seconds as PromQL writes them, to the millisecond: `90s`, `1500ms`."""
-    whole = round(seconds * 1000)
-    if whole % 1000 == 0:
-        return f"{whole // 1000}s"
-    return f"{whole}ms"
+    milliseconds = round(seconds * 1000)
+    if milliseconds % 1000 == 0:
+        return f"{milliseconds // 1000}s"
+    return f"{milliseconds}ms"
 
 
 def promql_number(value: float) -> str:

@@ -87,14 +87,14 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     engines = engine_labels(served)
     verdicts = list(_distinct(snapshot.verdicts, _verdict_key))
     models = list(_distinct(snapshot.replicas, lambda replicas: _label_value(replicas.model)))
-    counted: dict[str, Sequence[object]] = {
+    things_by_kind: dict[str, Sequence[object]] = {
         "gpus": gpus,
         "engines": served,
         "verdicts": verdicts,
         "models": models,
         "alerts": snapshot.alerts,
     }
-    for what, things in counted.items():
+    for what, things in things_by_kind.items():
         yield _sample("left_out", {"what": what}, max(0, len(things) - MOST_EXPORTED[what]))
     for gpu in gpus[: MOST_EXPORTED["gpus"]]:
         yield from _gpu_samples(gpu)
@@ -113,16 +113,16 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
 def engine_labels(engines: Sequence[Engine]) -> dict[str, str]:
     """Name -> label of each engine: cut, and still unlike every other."""
     labels: dict[str, str] = {}
-    given: set[str] = set()
+    used_labels: set[str] = set()
     for engine in engines:
         if engine.name in labels:
             continue
         label = _label_value(engine.name)
         number = 1
-        while label in given:
+        while label in used_labels:
             number += 1
             label = f"{_label_value(engine.name, MOST_LABEL - 6)} ({number})"
-        given.add(label)
+        used_labels.add(label)
         labels[engine.name] = label
     return labels
 

@@ -55,10 +55,10 @@ def _struct_schema(kind: type[msgspec.Struct], definitions: dict[str, Any]) -> d
     docs = docs_of(kind)
     properties = {}
     for key, (name, field) in fields.items():
-        printed = _type_schema(field.type, definitions)
+        type_schema = _type_schema(field.type, definitions)
         if key in ABSENT_FIELDS:
-            printed = {"anyOf": [printed, {"type": "null"}]}
-        properties[key] = {**printed, **description(docs.get(name, ""))}
+            type_schema = {"anyOf": [type_schema, {"type": "null"}]}
+        properties[key] = {**type_schema, **description(docs.get(name, ""))}
     for key in RENDERED.get(kind, {}):
         properties[key] = dict(_PLAIN_TYPES[str])
     readings = []

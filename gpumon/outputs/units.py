@@ -26,21 +26,21 @@ def _with_unit(unit: str, formatted: Callable[[Reading], str]) -> Callable[[Read
     def text(value: Reading) -> str:
         if isinstance(value, Missing):
             return NONE
-        shown = formatted(value)
-        if shown in (NONE, human.DASH):
+        written = formatted(value)
+        if written in (NONE, human.DASH):
             return NONE
-        return shown + unit
+        return written + unit
 
     return text
 
 
 def latency_text(latency: Quantiles) -> str:
     """The p95; `~` the mean where there is no quantile, `<` where it fell in the first bucket."""
-    shown = human.quantile(latency)
-    is_mean = shown.startswith("~")
-    if (isinstance(latency.p95, Missing) and not is_mean) or shown == human.DASH:
+    text = human.quantile(latency)
+    is_mean = text.startswith("~")
+    if (isinstance(latency.p95, Missing) and not is_mean) or text == human.DASH:
         return NONE
-    return shown
+    return text
 
 
 def _binary_bytes(value: Reading) -> str:

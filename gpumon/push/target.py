@@ -116,25 +116,25 @@ def _parse_address(url: str, *, is_secret: bool) -> EndpointUrl:
     if is_secret:
         where = "the URL that url_file or url_env holds"
     try:
-        split = urlsplit(url)
-        port = split.port
+        url_parts = urlsplit(url)
+        port = url_parts.port
     except ValueError:
         raise UnreadableSecretError(f"{where} is malformed: its host or port is none") from None
-    if split.scheme not in _PORTS or not split.hostname:
+    if url_parts.scheme not in _PORTS or not url_parts.hostname:
         raise UnreadableSecretError(f"{where} must begin with http:// or https:// and a host name")
-    if "@" in split.netloc:
+    if "@" in url_parts.netloc:
         raise UnreadableSecretError(f"{where} must hold no user or password: use api_key_env or api_key_file")
-    base = f"{split.scheme}://{split.netloc}"
-    return EndpointUrl(base, url, split.hostname, port or _PORTS[split.scheme])
+    base = f"{url_parts.scheme}://{url_parts.netloc}"
+    return EndpointUrl(base, url, url_parts.hostname, port or _PORTS[url_parts.scheme])
 
 
 def _secret_parts(url: str) -> list[str]:
     """The parts of a secret URL that may not be shown: the whole, its host, and the long parts of path and query."""
-    split = urlsplit(url)
+    url_parts = urlsplit(url)
     parts = [url]
-    if split.hostname:
-        parts += [split.netloc, split.hostname]
-    for part in (split.path, split.query, *split.path.split("/"), *split.query.split("&")):
+    if url_parts.hostname:
+        parts += [url_parts.netloc, url_parts.hostname]
+    for part in (url_parts.path, url_parts.query, *url_parts.path.split("/"), *url_parts.query.split("&")):
         if len(part) >= _LEAST_SECRET_CHARACTERS:
             parts.append(part)
     return parts

@@ -148,7 +148,7 @@ def with_unique_names(readings: Iterable[EngineReading]) -> tuple[EngineReading,
     if len(counts) == len(engines):
         return engines
     used_names = {name for name, count in counts.items() if count == 1}
-    named = []
+    engines_with_names = []
     for engine in engines:
         if counts[engine.name] > 1:
             unnumbered = _name_with_place(engine)
@@ -159,8 +159,8 @@ def with_unique_names(readings: Iterable[EngineReading]) -> tuple[EngineReading,
                 name = f"{unnumbered} ({number})"
             used_names.add(name)
             engine = msgspec.structs.replace(engine, name=name)
-        named.append(engine)
-    return tuple(named)
+        engines_with_names.append(engine)
+    return tuple(engines_with_names)
 
 
 def _rename_faults(

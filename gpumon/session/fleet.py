@@ -33,11 +33,11 @@ class FleetSession(Session[FleetSnapshot]):
         if self._config.host:
             return ""
         try:
-            split = urlsplit(with_scheme(self._config.prometheus.url))
-            port = split.port
+            url_parts = urlsplit(with_scheme(self._config.prometheus.url))
+            port = url_parts.port
         except ValueError:
             return without_secrets(self._config.prometheus.url)
-        host = split.hostname or ""
+        host = url_parts.hostname or ""
         if port:
             return f"{host}:{port}"
         return host

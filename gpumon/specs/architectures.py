@@ -386,9 +386,9 @@ def _kinds_of_flags(flags: Iterable[object], kind: str) -> list[str]:
 
 def _llama4(fields: Fields, layers: int) -> Sequence[str]:
     """Llama 4: `no_rope_layers` are 1 for a layer with chunks; else every fourth layer sees everything."""
-    listed = fields.items("no_rope_layers")
-    if listed:
-        return _kinds_of_flags(listed, CHUNK)
+    flags = fields.items("no_rope_layers")
+    if flags:
+        return _kinds_of_flags(flags, CHUNK)
     return _last_of_each("no_rope_layer_interval", 4, rest=CHUNK)(fields, layers)
 
 
@@ -410,11 +410,11 @@ def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
 
 def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
     """GPT-Neo: `attention_layers` lists `local` and `global`."""
-    listed = fields.items("attention_layers")
-    if listed is None:
+    words = fields.items("attention_layers")
+    if words is None:
         raise fields.error("attention_layers", "is missing")
     kinds = []
-    for word in listed:
+    for word in words:
         if word == "local":
             kinds.append(_WINDOW)
         else:
@@ -424,9 +424,9 @@ def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
 
 def _mimo(fields: Fields, layers: int) -> Sequence[str]:
     """MiMo-V2: `hybrid_layer_pattern` is 1 for a window; else the first and every sixth layer see everything."""
-    listed = fields.items("hybrid_layer_pattern")
-    if listed is not None:
-        return _kinds_of_flags(listed, _WINDOW)
+    flags = fields.items("hybrid_layer_pattern")
+    if flags is not None:
+        return _kinds_of_flags(flags, _WINDOW)
     kinds = []
     for layer in range(layers):
         if layer == 0 or (layer + 1) % 6 == 0:
@@ -464,11 +464,11 @@ def _cycle(*names: str) -> Pattern:
 
 def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
     """MiniMax-01 and M1: `attn_type_list` is 1 for full attention, 0 for lightning."""
-    listed = fields.items("attn_type_list")
-    if listed is None:
+    numbers = fields.items("attn_type_list")
+    if numbers is None:
         raise fields.error("layer_types", "and attn_type_list are missing")
     kinds = []
-    for number in listed:
+    for number in numbers:
         if number == 1:
             kinds.append(_FULL)
         else:
@@ -485,11 +485,11 @@ def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
 
 def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
     """MiniMax-M3: `sparse_attention_freq` is 1 for a layer with an indexer."""
-    listed = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
-    if listed is None:
+    flags = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
+    if flags is None:
         return [_FULL] * layers
     kinds = []
-    for is_sparse in listed:
+    for is_sparse in flags:
         if is_sparse:
             kinds.append(SPARSE)
         else:
@@ -517,10 +517,10 @@ def _kimi(fields: Fields, layers: int) -> Sequence[str]:
 def _groups(fields: Fields, layers: int) -> Sequence[str]:
     """Ling and Ring: the last layer of each group sees everything, and what makes no whole group."""
     size = fields.integer("layer_group_size")
-    whole = layers // size * size
+    layers_in_groups = layers // size * size
     kinds = []
     for layer in range(layers):
-        if (layer + 1) % size == 0 or layer >= whole:
+        if (layer + 1) % size == 0 or layer >= layers_in_groups:
             kinds.append(_FULL)
         else:
             kinds.append(_STATE)
@@ -585,26 +585,26 @@ def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
 
 def _indexed(fields: Fields, layers: int) -> Sequence[str]:
     """Which layers have an indexer of their own; the others use the choice of the one before (GLM-5.2)."""
-    listed = fields.items("indexer_types")
+    words = fields.items("indexer_types")
     pattern = fields.raw("index_topk_pattern")
-    if listed is None and isinstance(pattern, str):
-        listed = []
+    if words is None and isinstance(pattern, str):
+        words = []
         for letter in pattern:
             if letter == "S":
-                listed.append("shared")
+                words.append("shared")
             else:
-                listed.append("full")
-    if listed is None:
+                words.append("full")
+    if words is None:
         step = fields.integer("index_topk_freq", default=1)
         offset = fields.integer("index_skip_topk_offset", default=2, low=0)
-        listed = []
+        words = []
         for layer in range(layers):
             if max(layer - offset + 1, 0) % step:
-                listed.append("shared")
+                words.append("shared")
             else:
-                listed.append("full")
+                words.append("full")
     kinds = []
-    for word in listed:
+    for word in words:
         if word == "full":
             kinds.append(SPARSE)
         else:

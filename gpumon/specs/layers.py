@@ -489,7 +489,7 @@ class Compressed(msgspec.Struct, frozen=True):
         if not self.sparse:
             params[ATTENTION] += compressor
             return Block(params, (nearby, compressed))
-        chosen = msgspec.structs.replace(compressed, reach=Reach.TOP, limit=fields.integer("index_topk"))
+        picked_entries = msgspec.structs.replace(compressed, reach=Reach.TOP, limit=fields.integer("index_topk"))
         params[ATTENTION] += 2 * compressor  # entries overlap: each is made of two halves
         index_heads = fields.integer("index_n_heads")
         index_dim = fields.integer("index_head_dim")
@@ -497,7 +497,7 @@ class Compressed(msgspec.Struct, frozen=True):
         index_compressor = 2 * 2 * hidden * index_dim
         head_weights = hidden * index_heads
         params[INDEXER] = float(index_queries + index_compressor + head_weights)
-        return Block(params, (nearby, chosen, _index_keys(fields, stride)))
+        return Block(params, (nearby, picked_entries, _index_keys(fields, stride)))
 
 
 def _hyper_connections(fields: Fields) -> float:
@@ -799,9 +799,9 @@ class Experts(msgspec.Struct, frozen=True):
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         experts = expert_count(fields)
-        chosen = fields.integer(*_TOP_K_FIELDS, high=experts)
+        experts_per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
         identities = _optional_size(fields, _IDENTITIES)
-        per_token = _computing_experts(fields, chosen, experts, identities)
+        per_token = _computing_experts(fields, experts_per_token, experts, identities)
         size = fields.integer(*self.sizes)
         # Nemotron 3 and others: experts work in a narrower space, with a projection into it and one out of it.
         latent = _optional_size(fields, "moe_latent_size") or _optional_size(fields, "routed_expert_hidden_size")
@@ -825,14 +825,16 @@ class Experts(msgspec.Struct, frozen=True):
         return expert_size * fields.integer(*_SHARED_COUNTS, default=self.shared, low=0)
 
 
-def _computing_experts(fields: Fields, chosen: int, experts: int, identities: int) -> int:
-    """How many of the `chosen` experts of a token compute something: its router is trained to keep that mean.
+def _computing_experts(fields: Fields, experts_per_token: int, experts: int, identities: int) -> int:
+    """How many of a token's experts (`experts_per_token`) compute something: its router is trained to keep that mean.
 
     LongCat-Flash (arXiv 2509.01322): 8 of 12, as many as 512 of 768 experts are. A mean: a token may meet all or none.
     """
-    whole, rest = divmod(chosen * experts, experts + identities)
+    whole, rest = divmod(experts_per_token * experts, experts + identities)
     if rest:
-        raise fields.refusal(_IDENTITIES, f"{identities} leaves no whole number of the {chosen} experts of a token")
+        raise fields.refusal(
+            _IDENTITIES, f"{identities} leaves no whole number of the {experts_per_token} experts of a token"
+        )
     return whole
 
 

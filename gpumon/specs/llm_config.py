@@ -248,12 +248,12 @@ def _count_blocks(fields: Fields, architecture: Architecture, layers: Sequence[L
     overrides = []
     for layer in range(len(layers)):
         overrides.append(_fields_of_layer(fields, architecture, layer, tables.get(str(layer or ""))))
-    counted: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
+    layer_counts: Counter[tuple[str, tuple[tuple[str, int], ...]]] = Counter()
     for names, layer_fields in zip(layers, overrides, strict=True):
         for name in names:
-            counted[name, layer_fields] += 1
+            layer_counts[name, layer_fields] += 1
     blocks: dict[_BuiltBlock, int] = {}
-    for (name, layer_fields), count in counted.items():
+    for (name, layer_fields), count in layer_counts.items():
         block: Block = architecture.blocks[name](fields.with_first(dict(layer_fields)))
         built = _BuiltBlock(
             name=name,

@@ -110,17 +110,17 @@ def weight_format(
         fields = Fields(config, where="quantization_config")
         read_method = _reader_of_method(fields)
         weights = read_method(fields)
-        named = [*_targeted_modules(fields), *_modules_of_table(fields)]
+        named_storage = [*_targeted_modules(fields), *_modules_of_table(fields)]
         ignored = fields.items(*_IGNORED_LISTS) or []
         if expert_format:
             experts = _format_of_word(fields, "expert_dtype", expert_format)
             if weights.storage_of(EXPERTS).precision is Precision.FP8:
                 # Activations are quantised for the whole checkpoint: FP8 x FP4 in DeepGEMM's kernels.
                 experts = experts._replace(activations=Precision.FP8)
-            named.append((EXPERTS, experts))
+            named_storage.append((EXPERTS, experts))
     except ValueError as error:
         raise RefusedError(str(error), getattr(error, "key", "")) from None
-    parts = _with_named_modules(dict(weights.parts), named, base, layers)
+    parts = _with_named_modules(dict(weights.parts), named_storage, base, layers)
     wide = WeightStorage(base, BYTES_PER_ELEMENT[base])
     for part, share in _shares_of_parts([str(pattern) for pattern in ignored], layers).items():
         if part in parts:

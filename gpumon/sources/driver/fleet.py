@@ -175,7 +175,7 @@ class _Slot:
         self._now_s = 0.0
         """Moment of the question (monotonic)."""
         self._pcie = Pcie.OFF
-        """What the question asks about PCIe traffic."""
+        """Part of the question that is about PCIe traffic."""
         self._is_ended = False
         """Whether the thread is to end, as soon as it is not reading."""
 
