@@ -37,7 +37,7 @@ from gpumon.specs.llm import Reach
 T = TypeVar("T")
 
 _LEAST_ITL_RATIO: Final = 0.5
-"""Share of the time to read the weights at the peak bandwidth that no ITL is below (sizing fact sheet, 1.4)."""
+"""Share of the time to read the weights at the peak bandwidth that no ITL is below."""
 _LEAST_BUCKETS: Final = {Origin.LIVE: 5, Origin.SWEEP: 3, Origin.TABLE: 3}
 """Load levels that a fit needs: those of a running engine are noisier than those of a load test."""
 _COMPUTED: Final = "aiconfigurator"

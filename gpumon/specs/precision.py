@@ -29,4 +29,4 @@ BYTES_PER_ELEMENT: dict[Precision, float] = {
     Precision.NVFP4: 0.5625,
 }
 """Bytes of one stored weight, scales included: INT4 in groups of 128 (2-byte scale and zero point), MXFP4 one byte
-per 32, NVFP4 one byte per 16 (sizing fact sheet, memory: 4.25 and 4.5 bit)."""
+per 32, NVFP4 one byte per 16: 4.25 and 4.5 bit."""
