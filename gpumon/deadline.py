@@ -20,6 +20,9 @@ __all__ = ["result_within", "timeout"]
 
 Result = TypeVar("Result")
 
+_CLEANUP_S = 0.1
+"""Most seconds that cancelled work has for closing what it opened; a limit, as the work may lose its cancellation."""
+
 
 async def result_within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
     """The result of the work, or its error. Raises TimeoutError if it takes longer.
@@ -35,7 +38,8 @@ async def result_within(seconds: float, work: Coroutine[Any, Any, Result]) -> Re
             raise asyncio.TimeoutError
         return task.result()
     finally:
-        task.cancel()
+        if task.cancel():
+            await asyncio.wait({task}, timeout=_CLEANUP_S)
 
 
 def _mark_retrieved(task: asyncio.Task[Any]) -> None:

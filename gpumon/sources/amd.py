@@ -85,7 +85,7 @@ def _gauge(field: str, call: str, *args: str, key: str = "", scale: float = 1.0)
 
 
 _CURRENT = "AmdSmiTemperatureMetric.CURRENT"
-_ECC = {"ecc_corrected": ("correctable_count", 1.0), "ecc_uncorrected": ("uncorrectable_count", 1.0)}
+_ECC_FIELDS = {"ecc_corrected": ("correctable_count", 1.0), "ecc_uncorrected": ("uncorrectable_count", 1.0)}
 _TICK_GAUGES = (
     _Gauge("gpu_activity", (), {"busy_ratio": ("gfx_activity", 0.01), "memory_busy_ratio": ("umc_activity", 0.01)}),
     _Gauge("gpu_vram_usage", (), {f"vram_{what}_bytes": (f"vram_{what}", 2.0**20) for what in ("used", "total")}),
@@ -103,7 +103,7 @@ _MINUTE_GAUGES = (
     _Gauge(
         "power_cap_info", (), {"power_limit_w": ("power_cap", 1e-6), "power_default_w": ("default_power_cap", 1e-6)}
     ),
-    _Gauge("gpu_total_ecc_count", (), _ECC),
+    _Gauge("gpu_total_ecc_count", (), _ECC_FIELDS),
 )
 """Read once a minute."""
 _VIOLATIONS = {
@@ -142,7 +142,7 @@ class AmdGpu:
         self._names = ProcessNames()
         self._energy = EnergyCheck()
         self._sent = GrowthRate()
-        """Bytes over its XGMI links."""
+        """Bytes that it has sent over its XGMI links; the next are those that it has received."""
         self._received = GrowthRate()
         self._values: dict[str, Any] = {"name": ""}
         """Its market name, and fields of a GpuReading, each as it was read last."""

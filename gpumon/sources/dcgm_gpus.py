@@ -13,12 +13,12 @@ from gpumon.sources.dcgm_page import MOST_GPUS, NOT_ON_PAGE, DcgmPage, GpuIdenti
 
 EXPORTER_S: Final = 30.0
 """Seconds between two measurements of a dcgm-exporter whose interval nobody changed (30 000 ms)."""
-_GAPS: Final = 5
+_MOST_GAPS: Final = 5
 """Newest intervals between two changes that are remembered: the upper quartile of five is the second largest."""
-_IDLE: Final = 0.001
-"""Activity below this share may well stay the same for minutes."""
+_IDLE_RATIO: Final = 0.001
+"""Activity below which a GPU is idle: it may well stay the same for minutes."""
 STALE_GPU_S: Final = 600.0
-"""A GPU that is not on the page any more is shown as stale for so long."""
+"""Seconds for which a GPU is shown as stale that is not on the page any more."""
 _MOST_XIDS: Final = 16
 """Newest Xid errors of a GPU that are remembered."""
 
@@ -31,14 +31,17 @@ class ChangePace:
     """
 
     def __init__(self, shortest_s: float) -> None:
+        """`shortest_s`: seconds between two looks; changes cannot be seen to come faster."""
         self.changed_s = 0.0
+        """Moment of the last change (monotonic)."""
         self._shortest_s = shortest_s
         self._values: object = None
-        self._gaps: deque[float] = deque(maxlen=_GAPS)
-        self._dated = False
-        """Whether the moment of the last change is known to one look."""
-        self._unbroken = False
-        """Whether the look before this one got an answer."""
+        """The values at the last look."""
+        self._gaps: deque[float] = deque(maxlen=_MOST_GAPS)
+        self._is_dated = False
+        """Whether the last change came between two looks in a row, so that its moment is known."""
+        self._has_answer = False
+        """Whether the last look got an answer."""
 
     @property
     def interval_s(self) -> float:
@@ -54,19 +57,19 @@ class ChangePace:
         return max(self._shortest_s, upper_quartile_s)
 
     def see(self, values: object, now_s: float) -> None:
-        """Note the values of an answer at `now_s` (monotonic), and whether they have changed."""
+        """Note the values of an answer at `now_s` (monotonic): where they have changed, that is a change."""
         if values != self._values:
-            if self._dated:
+            if self._is_dated:
                 self._gaps.append(now_s - self.changed_s)
-            self._dated = self._unbroken  # only a change since the answer before this one has a known moment
+            self._is_dated = self._has_answer  # a look without an answer in between could have seen it earlier
             self._values = values
             self.changed_s = now_s
-        self._unbroken = True
+        self._has_answer = True
 
     def miss(self) -> None:
         """Note that there was no answer: a change in the meantime goes unseen."""
-        self._dated = False
-        self._unbroken = False
+        self._is_dated = False
+        self._has_answer = False
 
 
 class ExporterGpus:
@@ -76,15 +79,15 @@ class ExporterGpus:
         """`shortest_s`: seconds between two looks."""
         self._shortest_s = shortest_s
         self._hosts: dict[str, ChangePace] = {}
-        """By host: how its whole part of the page changes."""
-        self._active: dict[str, ChangePace] = {}
-        """By UUID: how the profiling figures of a GPU change."""
+        """Host -> how its whole part of the page changes."""
+        self._profiling: dict[str, ChangePace] = {}
+        """UUID -> how the profiling figures of that GPU change."""
         self._readings: dict[str, GpuReading] = {}
-        """By UUID, in the order of the pages."""
+        """UUID -> the newest reading, in the order of `_order`."""
         self._seen_s: dict[str, float] = {}
-        """By UUID: monotonic time of the last page that had the GPU."""
+        """UUID -> monotonic time of the last page that had that GPU."""
         self._xid: dict[str, float] = {}
-        """By UUID: code of the last Xid error on the last page; 0 for none."""
+        """UUID -> code of the last Xid error on the last page; 0 for none."""
 
     @property
     def readings(self) -> tuple[GpuReading, ...]:
@@ -97,7 +100,10 @@ class ExporterGpus:
             pace.miss()
 
     def follow(self, page: DcgmPage, now_s: float, wall_s: float) -> None:
-        """Date the page's figures by what has changed, and make the readings. `wall_s` is Unix time, for Xid errors."""
+        """Date the page's figures by what has changed, and make the readings of its GPUs.
+
+        `now_s` is monotonic time, `wall_s` Unix time, for Xid errors.
+        """
         hosts: dict[str, list[Mapping[str, Reading]]] = {}
         for key, figures in page.gpus.items():
             hosts.setdefault(key.host, []).append(figures.values)
@@ -121,7 +127,7 @@ class ExporterGpus:
         if len(remembered) > MOST_GPUS:
             remembered = dict(fresh)
         self._readings = dict(sorted(remembered.items(), key=_order))
-        for memory in (self._seen_s, self._xid, self._active):
+        for memory in (self._seen_s, self._xid, self._profiling):
             for uuid in memory.keys() - remembered.keys():
                 del memory[uuid]
         for host in self._hosts.keys() - {gpu.host for gpu in remembered.values()}:
@@ -131,13 +137,13 @@ class ExporterGpus:
         """The reading of one GPU or slice, with the moments that its figures stand for."""
         figures = page.gpus[key]
         host = self._hosts[key.host]
-        pace = self._active.setdefault(uuid, ChangePace(self._shortest_s))
+        pace = self._profiling.setdefault(uuid, ChangePace(self._shortest_s))
         pace.see({field: figures.values[field] for field in PROFILED if field in figures.values}, now_s)
         fields = gpu_fields(page, key)
         measured = _measured_profiling(fields)
         # An idle GPU shows the same activity at each measurement. Of a busy one whose activity stands still while the
         # rest of the page changes, the profiling figures are old.
-        is_idle = all((number(fields[field]) or 0.0) < _IDLE for field in RATIOS)
+        is_idle = all((number(fields[field]) or 0.0) < _IDLE_RATIO for field in RATIOS)
         active_s = pace.changed_s
         if is_idle:
             active_s = host.changed_s

@@ -18,12 +18,15 @@ from gpumon.specs.gguf import GgufHeader, Tensor
 
 MAGIC: Final = b"GGUF"
 MOST_HEADER_BYTES: Final = 48 * 1024 * 1024
-"""The longest vocabularies take some 16 MB (Llama 4: 202,000 tokens and 440,000 merges)."""
+"""Bytes of all headers of a model that are read.
+
+The longest vocabularies take some 16 MB (Llama 4: 202,000 tokens and 440,000 merges)."""
 _MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 """Memory for the values and tensors of one model: a large one needs 1 MB."""
 _VALUE_BYTES = 40
+"""Bytes of memory that a value takes, about."""
 _TENSOR_BYTES = 400
-"""Bytes of memory that a number and a tensor take, about."""
+"""Bytes of memory that a tensor takes, about."""
 _MOST_PARTS: Final = 256
 """Files of one split model."""
 _MOST_KEYS = 100_000
@@ -39,15 +42,17 @@ _MOST_DIMENSIONS = 8
 _MOST_LENGTH = 1 << 40
 """Length of a tensor in one dimension."""
 _MOST_DEPTH = 4
-"""Arrays inside of arrays."""
+"""Levels of arrays inside of arrays."""
 _CHUNK_BYTES = 1024 * 1024
 """Read from a file at once."""
 _PART = re.compile(r"-(?P<part>\d{5})-of-(?P<parts>\d{5})(?=\.gguf$)")
 _SCALARS: Final = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 """Number of a GGUF value type -> its form in `struct`; 4 is uint32, 10 is uint64."""
+_UINT32 = 4
+_UINT64 = 10
 _TEXT = 8
 _ARRAY = 9
-"""Numbers of the types text and array."""
+"""Numbers of GGUF value types."""
 _TOO_LONG: Final = object()
 """A value that is too long to keep."""
 
@@ -86,7 +91,7 @@ def _read_header(path: Path, allowance: _Allowance, reader: ReadingUser | None, 
         cursor = _Cursor(file, path.name, allowance)
         if cursor.take(4) != MAGIC:
             raise ValueError(f"{path.name}: is no GGUF file")
-        version = cursor.read_scalar(4)
+        version = cursor.read_scalar(_UINT32)
         if version not in (2, 3):
             raise ValueError(f"{path.name}: is GGUF version {version}; 2 and 3 are read (little endian)")
         tensors = cursor.read_count(_MOST_TENSORS, "tensors")
@@ -94,7 +99,7 @@ def _read_header(path: Path, allowance: _Allowance, reader: ReadingUser | None, 
         metadata: dict[str, object] = {}
         for _ in range(keys):
             key = cursor.read_text()
-            value = cursor.read_value(int(cursor.read_scalar(4)))
+            value = cursor.read_value(int(cursor.read_scalar(_UINT32)))
             if key is not None and value is not _TOO_LONG:
                 metadata[key] = value
         return GgufHeader(metadata, tuple(_read_tensor(cursor) for _ in range(tensors)))
@@ -103,13 +108,13 @@ def _read_header(path: Path, allowance: _Allowance, reader: ReadingUser | None, 
 def _read_tensor(cursor: _Cursor) -> Tensor:
     """One row of the tensor table."""
     name = cursor.read_text() or ""
-    dimensions = int(cursor.read_scalar(4))
+    dimensions = int(cursor.read_scalar(_UINT32))
     if not 1 <= dimensions <= _MOST_DIMENSIONS:
         raise cursor.error(f"tensor {name[:80]!a} has {dimensions} dimensions")
-    shape = tuple(int(cursor.read_scalar(10)) for _ in range(dimensions))
+    shape = tuple(int(cursor.read_scalar(_UINT64)) for _ in range(dimensions))
     if not all(0 < length < _MOST_LENGTH for length in shape):
         raise cursor.error(f"tensor {name[:80]!a} has shape {shape}")
-    kind = int(cursor.read_scalar(4))
+    kind = int(cursor.read_scalar(_UINT32))
     cursor.skip(8)  # where its weights begin
     cursor.account(_TENSOR_BYTES)
     return Tensor(name, shape, kind)
@@ -123,7 +128,9 @@ class _Cursor:
         self._name = name
         self._allowance = allowance
         self._chunk = b""
+        """The bytes that were read last."""
         self._position = 0
+        """Position of the next byte in the chunk."""
 
     def error(self, problem: str) -> ValueError:
         """The error of a problem with this file."""
@@ -171,14 +178,14 @@ class _Cursor:
 
     def read_count(self, most: int, plural: str) -> int:
         """The next number, a count of things."""
-        number = int(self.read_scalar(10))
+        number = int(self.read_scalar(_UINT64))
         if number > most:
             raise self.error(f"has {number} {plural}, more than {most}")
         return number
 
     def read_text(self) -> str | None:
         """The next text; None for one that is too long to keep."""
-        length = int(self.read_scalar(10))
+        length = int(self.read_scalar(_UINT64))
         if length > MOST_HEADER_BYTES:
             raise self.error(f"has a text of {length} bytes")
         if length > _MOST_TEXT_BYTES:
@@ -202,8 +209,8 @@ class _Cursor:
 
     def _read_array(self, depth: int) -> object:
         """The next array as a list; `_TOO_LONG` for one that is too long to keep."""
-        kind = int(self.read_scalar(4))
-        length = int(self.read_scalar(10))
+        kind = int(self.read_scalar(_UINT32))
+        length = int(self.read_scalar(_UINT64))
         if length > MOST_HEADER_BYTES or depth >= _MOST_DEPTH:
             raise self.error(f"has an array of {length} elements at depth {depth}")
         if length <= _MOST_ELEMENTS:
@@ -232,7 +239,7 @@ class _Cursor:
                 count -= 1
             self._position = position
             if count:  # the next text goes beyond the chunk
-                length = int(self.read_scalar(10))
+                length = int(self.read_scalar(_UINT64))
                 if length > MOST_HEADER_BYTES:
                     raise self.error(f"has a text of {length} bytes")
                 self.skip(length)

@@ -38,12 +38,17 @@ class ProcMeter:
         self._busy: tuple[float, float] | None = None
         """Busy and total seconds of all cores at the last call."""
         self._own: deque[tuple[float, float]] = deque()
-        """(monotonic time, CPU seconds of gpumon so far)."""
+        """Monotonic time, and CPU seconds of gpumon by then, of the last `window_s`."""
         self._own_pids: tuple[int, ...] = ()
+        """The processes that these are of."""
         self._workers: dict[int, psutil.Process] = {}
+        """Pid -> a worker of gpumon's."""
         self._pss: Reading = WARMING_UP
+        """Own memory, as it was read last."""
         self._pss_asked_s = float("-inf")
+        """When the last look at the own memory began (monotonic)."""
         self._pss_look: Future[Reading] | None = None
+        """The look that is under way."""
 
     def read(self, pids: tuple[int, ...]) -> HostReading:
         """The machine since the last call; gpumon and its children `pids` over the last seconds, and their memory."""
@@ -78,7 +83,10 @@ class ProcMeter:
         return min(1.0, max(0.0, (self._busy[0] - before[0]) / (total_s - before[1])))
 
     def _own_ratio(self, pids: tuple[int, ...]) -> Reading:
-        """Own CPU, as a share of one core. A worker that is replaced takes its counter along: a new window begins."""
+        """CPU of gpumon's processes over the last `window_s`, as a share of one core.
+
+        A worker that is replaced takes its counter along: a new window begins.
+        """
         now_s = time.monotonic()
         if pids != self._own_pids:
             self._own.clear()

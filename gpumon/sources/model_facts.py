@@ -34,17 +34,20 @@ NO_ROW: Final = "no row of this name"
 _SHOWN_CHARS = 300
 """Characters of a fault or name that are shown."""
 _MOST_PROBLEMS = 4
-"""Files or rows that could not be used and are named."""
+"""Problems with files or rows that a text names."""
 TURN_S: Final = 10.0
 """Seconds after which the reading of a file is taken to hang: others are read beside it from then on."""
 _TURN: Final = threading.Lock()
+"""Held while the files of a model are read."""
 
 
 class Looked(NamedTuple):
     """One place where a model's facts were looked for, and the result."""
 
     place: str
+    """config, files, engine or catalogue."""
     found: str
+    """Source of the spec, or why there is none, in words."""
 
 
 class ModelLookUp(NamedTuple):
@@ -237,29 +240,28 @@ def from_entry(model: Model, name: str) -> LlmSpec:
 
 
 def _attention(model: Model, kv_heads: int, head_dim: int) -> tuple[Attention, ...]:
-    """Layers that see everything, and those with a window. Of MLA, values are as wide as keys without their rope part
-    (DeepSeek's relation)."""
-    full = model.layers - model.window_layers
-    windowed = model.window_layers
-    layers_by_reach = []
-    for layers, reach, limit in ((full, Reach.FULL, 0), (windowed, Reach.WINDOW, model.window)):
+    """Attention of the layers that see everything, and of those with a window, as far as there are such layers.
+
+    Of MLA, values are as wide as keys without their rope part (DeepSeek's relation).
+    """
+    full_layers = model.layers - model.window_layers
+    attentions = []
+    for layers, reach, limit in ((full_layers, Reach.FULL, 0), (model.window_layers, Reach.WINDOW, model.window)):
+        if not layers:
+            continue
         if model.kv_lora_rank:
-            key = head_dim + model.rope_dim
-            look = latent_attention(
-                layers, model.heads, model.kv_lora_rank, model.rope_dim, key, head_dim, reach, limit
+            key_dim = head_dim + model.rope_dim
+            attention = latent_attention(
+                layers, model.heads, model.kv_lora_rank, model.rope_dim, key_dim, head_dim, reach, limit
             )
         else:
-            look = grouped_attention(layers, model.heads, kv_heads, head_dim, reach, limit)
-        layers_by_reach.append(look)
-    result = []
-    for attention in layers_by_reach:
-        if attention.layers:
-            result.append(attention)
-    return tuple(result)
+            attention = grouped_attention(layers, model.heads, kv_heads, head_dim, reach, limit)
+        attentions.append(attention)
+    return tuple(attentions)
 
 
 def _expert_params(model: Model, total: float, active: float) -> float:
-    """Parameters of one expert: the experts that are not used per token make up all less the active parameters."""
+    """Parameters of one expert: what is not active are the experts that a token does not use. Raises ValueError."""
     if not model.experts:
         return 0.0
     if model.active_params_b is None:
@@ -292,7 +294,10 @@ def _check_entry(model: Model, total: float, active: float, table: float) -> Non
 def _from_files(
     names: Sequence[str], model_id: str, views: Sequence[FileSystemView], hints: Mapping[str, str], looked: list[Looked]
 ) -> LlmSpec | None:
-    """The first of these names whose `config.json` or GGUF file can be read."""
+    """The spec by the first `config.json` or GGUF file of these names that can be read; None where none can.
+
+    Raises RefusedError where a file is the model's own and cannot be used.
+    """
     tried = set()
     for place, view, read in _candidate_files(names, model_id, views, hints):
         if (place, view.reader) in tried:
@@ -330,7 +335,7 @@ def _candidate_files(
 
 @contextmanager
 def _in_turn() -> Iterator[None]:
-    """One model's files after the other's, so that the memory which they take is that of one."""
+    """Wait until no other model's files are read, at most `TURN_S`: they take the memory of one model then."""
     has_turn = _TURN.acquire(timeout=TURN_S)
     try:
         yield
@@ -424,7 +429,8 @@ class OwnModels(Mapping[str, LlmSpec]):
     def __init__(self, served: Mapping[str, LlmSpec], entries: Sequence[Model]) -> None:
         self._served = dict(served)
         self._entries = tuple(entries)
-        self._found: dict[str, LlmSpec | None] = {}
+        self._looked_up: dict[str, LlmSpec | None] = {}
+        """Name -> the spec by a `[[model]]` entry; None: there is none."""
 
     def __getitem__(self, model: str) -> LlmSpec:
         spec = self._served.get(model) or self._configured(model)
@@ -433,16 +439,16 @@ class OwnModels(Mapping[str, LlmSpec]):
         return spec
 
     def _configured(self, model: str) -> LlmSpec | None:
-        """An entry that contradicts itself says so where its engine is shown; here it is none."""
-        if model not in self._found:
+        """The spec by a `[[model]]` entry; None where none matches, or the one that does contradicts itself."""
+        if model not in self._looked_up:
             try:
-                self._found[model] = configured(model, self._entries)
+                self._looked_up[model] = configured(model, self._entries)
             except ValueError:
-                self._found[model] = None
-        return self._found[model]
+                self._looked_up[model] = None
+        return self._looked_up[model]
 
     def __iter__(self) -> Iterator[str]:
-        """Names that are known: of globs there is none."""
+        """The names that are known, without those that only a glob would match."""
         named = (entry.match for entry in self._entries if not set(entry.match) & set("*?["))
         return iter(dict.fromkeys((*self._served, *named)))
 

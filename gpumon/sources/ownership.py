@@ -14,46 +14,49 @@ from gpumon.sources.family import ProcessFamily, all_pids, user_name
 from gpumon.sources.held_gpus import HeldGpus
 from gpumon.sources.sockets import Listener, LocalAddress, Locator, listening, reached, socket_holders
 
-_AGAIN_S = 10.0
+_SEARCH_AGAIN_S = 10.0
 """Seconds before the holder of a socket that nobody was seen to hold is looked for again."""
 SET_GPUS = "set gpus = [..] for this endpoint in the config"
 OWNED = "process"
+"""How GPUs are known that an engine's processes hold, as in `EngineReading.gpus_source`."""
 
 
-class _Verdict(NamedTuple):
-    """GPU processes that belong to an endpoint, and what to say where they hold no GPU."""
+class _Owner(NamedTuple):
+    """GPU processes that belong to an endpoint."""
 
     pids: frozenset[int]
     text: str
+    """Why it is on no GPU, where these processes hold none."""
     server: int = 0
     """The process that listens; 0: not known."""
 
 
-_NOT_LOOKED: Final = _Verdict(frozenset(), "")
+_NOT_LOOKED: Final = _Owner(frozenset(), "")
 
 
 class Ownership:
     """Answers from what was found last: `look` belongs into a thread, as sockets and /proc can be slow or hang."""
 
     def __init__(self) -> None:
-        self._verdicts: dict[str, _Verdict] = {}
-        """By URL, from the last look."""
-        self._told: dict[str, _Verdict] = {}
-        """By URL, from one who knows better: it counts before the look."""
+        self._seen_owners: dict[str, _Owner] = {}
+        """URL -> what the last look found."""
+        self._told_owners: dict[str, _Owner] = {}
+        """URL -> what discovery told (`tell`): it knows better than the look."""
         self._locate = Locator()
         self._held: dict[str, HeldGpus] = {}
-        """By URL: the GPUs on which the endpoint's processes were seen last."""
+        """URL -> the GPUs on which the endpoint's processes were seen last."""
         self._holders: dict[LocalAddress, tuple[tuple[Listener, ...], frozenset[int], float]] = {}
+        """Address -> its sockets when it was looked at last, their holders, and the moment of that look (monotonic)."""
 
     def tell(self, url: str, pids: frozenset[int]) -> None:
-        """The GPU processes of the server at `url`, from one who knows better; none: they are looked for again."""
-        self._told.pop(url, None)
+        """Note the GPU processes of the server at `url`, as discovery knows them; none: they are looked for again."""
+        self._told_owners.pop(url, None)
         if pids:
-            self._told[url] = _Verdict(pids, "its processes are on no GPU right now")
+            self._told_owners[url] = _Owner(pids, "its processes are on no GPU right now")
 
     def forget(self, url: str) -> None:
-        """Nobody asks for the server at `url` any more."""
-        for memory in (self._told, self._held, self._verdicts):
+        """Forget the server at `url`: nobody asks for it any more."""
+        for memory in (self._told_owners, self._held, self._seen_owners):
             memory.pop(url, None)
 
     def gpus_of(self, url: str, gpus: tuple[GpuReading, ...]) -> tuple[tuple[str, ...], str]:
@@ -61,46 +64,45 @@ class Ownership:
 
         The reason is empty until the first look is done.
         """
-        verdict = self._told.get(url) or self._verdicts.get(url) or _NOT_LOOKED
+        owner = self._told_owners.get(url) or self._seen_owners.get(url) or _NOT_LOOKED
         before = self._held.get(url)
         if before is None:
-            if not verdict.pids:
-                return (), verdict.text
+            if not owner.pids:
+                return (), owner.text
             before = HeldGpus()
-        held = before.follow(verdict.pids, verdict.server, gpus, _is_alive)
+        held = before.follow(owner.pids, owner.server, gpus, _is_alive)
         self._held[url] = held
         if held.by_gpu:
             return tuple(held.by_gpu), OWNED
-        return (), held.left_text or verdict.text
+        return (), held.left_text or owner.text
 
     def pids_of(self, url: str) -> frozenset[int]:
         """The GPU processes of the server at `url`, as far as they are known by now. Never waits."""
-        verdict = self._told.get(url) or self._verdicts.get(url)
-        if verdict is None:
+        owner = self._told_owners.get(url) or self._seen_owners.get(url)
+        if owner is None:
             return frozenset()
-        return verdict.pids
+        return owner.pids
 
     def look(self, urls: Iterable[str], family: ProcessFamily) -> None:
         """Find the GPU processes of the servers at these URLs, in the family of all of them."""
-        table = listening()
         on_port: dict[int, list[Listener]] = {}
-        for listener in table:
+        for listener in listening():
             on_port.setdefault(listener.port, []).append(listener)
-        self._verdicts = {url: self._verdict_of(url, family, on_port) for url in urls}
+        self._seen_owners = {url: self._find_owner(url, family, on_port) for url in urls}
 
-    def _verdict_of(self, url: str, family: ProcessFamily, on_port: Mapping[int, list[Listener]]) -> _Verdict:
+    def _find_owner(self, url: str, family: ProcessFamily, on_port: Mapping[int, list[Listener]]) -> _Owner:
         """The GPU processes of the server at a URL, or why there are none."""
         place = self._locate(url)
         if isinstance(place, str):
-            return _Verdict(frozenset(), place)
+            return _Owner(frozenset(), place)
         sockets = reached(place, on_port.get(place.port, ()))
         if not sockets:
             text = f"no process of this host listens on port {place.port}: it may be in a container; {SET_GPUS}"
-            return _Verdict(frozenset(), text)
+            return _Owner(frozenset(), text)
         pids = self._holders_of(place, sockets, family)
         if not pids:
-            return _Verdict(frozenset(), _hidden_text(place.port, sockets))
-        return _Verdict(family.gpu_processes_of(pids), _no_gpu_text(place.port, min(pids)), min(pids))
+            return _Owner(frozenset(), _hidden_text(place.port, sockets))
+        return _Owner(family.gpu_processes_of(pids), _no_gpu_text(place.port, min(pids)), min(pids))
 
     def _holders_of(self, place: LocalAddress, sockets: tuple[Listener, ...], family: ProcessFamily) -> frozenset[int]:
         """Processes that hold the sockets.
@@ -109,7 +111,7 @@ class Ownership:
         socket may be on its way from one process to another), or at once where all of them have ended.
         """
         last_sockets, pids, looked_s = self._holders.get(place, ((), frozenset(), 0.0))
-        is_due = not pids and time.monotonic() - looked_s >= _AGAIN_S
+        is_due = not pids and time.monotonic() - looked_s >= _SEARCH_AGAIN_S
         have_ended = bool(pids) and not any(map(_is_alive, pids))
         if last_sockets != sockets or is_due or have_ended:
             inodes = [listener.inode for listener in sockets]
@@ -119,6 +121,7 @@ class Ownership:
 
 
 def _is_alive(pid: int) -> bool:
+    """Whether there is a process of that pid."""
     return Path(f"/proc/{pid}").exists()
 
 

@@ -24,6 +24,9 @@ HANG_UP_S: Final = 1.0
 _END_S: Final = 2.0
 """Longest wait for ssh's last words once its output has ended: what it started may keep stderr open for long, and
 asyncio waits for that, too."""
+_LAST_LINES: Final = 3
+_LAST_CHARACTERS: Final = 300
+"""Lines and characters of stderr that are shown."""
 MOST_STDERR_BYTES: Final = 4096
 """Bytes kept of what ssh, and the program on the host, wrote to stderr last."""
 
@@ -64,13 +67,13 @@ class SshConnection:
 
     @property
     def last_words(self) -> str:
-        """The end of what was written to stderr, as one line."""
+        """The last lines that were written to stderr, as one line; without ssh's own warnings."""
         lines = []
         for raw_line in re.split(r"[\r\n]+", self._stderr.decode("utf-8", "replace")):
             line = raw_line.strip()
             if line and not line.startswith(("Warning: Permanently added", "@@@")):
                 lines.append(line)
-        return clean(" ".join(lines[-3:]), 300)
+        return clean(" ".join(lines[-_LAST_LINES:]), _LAST_CHARACTERS)
 
     async def ended(self) -> None:
         """Wait until it has ended and all was read that it said."""
@@ -96,21 +99,23 @@ class SshConnection:
             await asyncio.sleep(0.01)
 
     async def _keep_stderr(self) -> None:
+        """Read stderr to its end, and keep its last bytes."""
         assert self._process.stderr is not None
         while part := await self._process.stderr.read(4096):
             self._stderr += part
             del self._stderr[:-MOST_STDERR_BYTES]
 
     async def _wait(self) -> None:
+        """Wait until the process and its pipes have ended."""
         await self._process.wait()
 
 
-async def connect(address: str, words: str, *, writes: bool = False) -> SshConnection:
-    """Run `words` in the shell of a host. `writes`: something is sent to its input. Raises FileNotFoundError."""
+async def connect(address: str, command: str, *, writes: bool = False) -> SshConnection:
+    """Run a command in the shell of a host. `writes`: something is sent to its input. Raises FileNotFoundError."""
     stdin = asyncio.subprocess.DEVNULL
     if writes:
         stdin = asyncio.subprocess.PIPE
-    return await _start((*_OPTIONS, "--", address, words), stdin, stdout=asyncio.subprocess.PIPE)
+    return await _start((*_OPTIONS, "--", address, command), stdin, stdout=asyncio.subprocess.PIPE)
 
 
 async def carry(address: str, target: str, channel: socket.socket) -> SshConnection:

@@ -17,7 +17,7 @@ from gpumon.sources.api_key import SENT_UNVERIFIED, recipient
 from gpumon.sources.sockets import (
     PeerState,
     TcpConnection,
-    _asked_end,
+    _netlink_end,
     _printed_end,
     _reversed,
     connection_of,
@@ -43,7 +43,7 @@ def test_both_ends_are_those_of_proc(bound: str, to: str) -> None:
         for accepted in (False, True):
             other = server.accept()[0] if accepted else None
             for end in (connection, _reversed(connection)):
-                asked = _asked_end(end)
+                asked = _netlink_end(end)
                 assert asked is not None
                 assert asked == _printed_end(end)
             state = PeerState.OWNED if accepted else PeerState.WAITING
@@ -52,7 +52,7 @@ def test_both_ends_are_those_of_proc(bound: str, to: str) -> None:
                 assert peer_of(connection).uid == os.geteuid()
                 other.close()
         assert peer_of(connection).state is PeerState.ENDED
-        assert _asked_end(connection._replace(local_port=1)) is None
+        assert _netlink_end(connection._replace(local_port=1)) is None
 
 
 HIDDEN = """

@@ -15,11 +15,13 @@ from gpumon.sources.guest.shell import Shell, ShellError, first_lines
 from gpumon.sources.prometheus.models import Models
 
 HOST_LOOK_S: Final = 2.0
-"""Least seconds between two calls of nvidia-smi: one takes up to a second of a core on eight GPUs."""
+"""Shortest time between two calls of nvidia-smi: one takes up to a second of a core on eight GPUs."""
 PROCESSES_S: Final = 10.0
+"""Seconds between two looks at the processes on the GPUs."""
 _NOT_FOUND: Final = 127
+"""Exit code of a shell that does not find a program."""
 MOST_TRIES: Final = 12
-"""Columns that an old nvidia-smi may refuse, one an answer."""
+"""Calls of nvidia-smi for one answer: an old one refuses the columns that it does not know, one at a time."""
 
 
 class Readings(msgspec.Struct, frozen=True, array_like=True):
@@ -38,7 +40,9 @@ class BareHost:
         self._wall = wall
         self._columns = smi.SMI_COLUMNS
         self._look = processes.GuestLook((), {}, ())
+        """The last look at its processes."""
         self._looked_s = float("-inf")
+        """When that was taken (monotonic)."""
 
     async def read(self) -> Readings:
         """The host now."""

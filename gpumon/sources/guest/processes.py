@@ -14,6 +14,7 @@ from gpumon.sources.guest.smi import memory_bytes
 from gpumon.sources.sockets import Listener, on_port, printed_listener
 
 _ROOT: Final = 0
+"""User id of root."""
 _MOST_ANCESTORS: Final = 32
 """Ancestors of a process that are looked at: its list comes from outside, and may have a loop."""
 _MOST_ENGINES: Final = 64
@@ -26,6 +27,7 @@ _UNKNOWN_UID: Final = -1
 _SEPARATOR: Final = "\x1f"
 """Stands between arguments instead of the NUL of /proc/PID/cmdline."""
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "[::1]"}
+"""Version of IP -> loopback, as a URL has it."""
 
 
 class GuestProcess(NamedTuple):
@@ -103,8 +105,11 @@ class GuestLook(NamedTuple):
         return tuple(servers)
 
     def _server_of(self, pid: int) -> tuple[GuestProcess, Launch] | None:
-        """The server that a process on a GPU works for: the outermost of it and its ancestors that was started as one,
-        unless that only hands requests on."""
+        """The server that a process on a GPU works for; None where none is known.
+
+        It is the outermost of the process and its ancestors that was started as a server, unless that only hands
+        requests on to the innermost.
+        """
         servers: list[tuple[GuestProcess, Launch]] = []
         process = self.processes.get(pid)
         for _ in range(_MOST_ANCESTORS):
@@ -144,7 +149,7 @@ class GuestLook(NamedTuple):
 
 
 def parse_look(lines: Sequence[str]) -> GuestLook:
-    """Parse an answer to `processes`; lines that are none of it are left out."""
+    """The look that an answer to the request `processes` tells; lines that are none of it are left out."""
     apps: list[App] = []
     processes: dict[int, GuestProcess] = {}
     listeners: list[Listener] = []

@@ -20,6 +20,7 @@ _PATIENCE_S = 5.0
 """Longest wait for gpumon to end when it is asked to; then it is killed."""
 _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
+"""Option of prctl(2): the signal that a process gets when its parent ends."""
 COMMAND = ("-m", "gpumon", "watch", "--json", "--fleet")
 
 
@@ -38,12 +39,12 @@ def main(folder: str, size: int) -> int:
 
 
 def _end(number: int, _: "types.FrameType | None") -> NoReturn:
-    """Leave by way of all `finally`."""
+    """Leave at a signal, by way of all `finally`."""
     sys.exit(128 + number)
 
 
 def _read(size: int) -> bytes:
-    """The archive."""
+    """The archive of so many bytes, from standard input; leaves where that ends before."""
     archive = b""
     while len(archive) < size:
         part = os.read(0, min(size - len(archive), 1 << 20))

@@ -18,15 +18,20 @@ from gpumon.sources.guest.wheels import PythonThere
 from gpumon.sources.ssh import SshConnection, connect
 
 FIRST_ANSWER_S: Final = 60.0
-"""Login, the shell's start-up files, and the start of up to six Pythons on a busy host."""
+"""Longest wait for the first answer: login, start-up files of the shell, and up to six Pythons on a busy host."""
 _ANSWER_S: Final = 120.0
-"""nvidia-smi opens the driver at every call: up to 90 s on eight GPUs without persistence mode."""
+"""Longest wait for any further answer: nvidia-smi opens the driver at every call, which takes up to 90 s on eight GPUs
+without persistence mode."""
 _MOST_LINES: Final = 20_000
 """Lines of one answer."""
 MOST_PYTHONS: Final = 16
+"""Pythons of one host that are looked at."""
 _PYTHON: Final = re.compile(r"gpumon-python python3(\.[0-9]{1,2})? ")
+"""Begin of a line that tells of a Python."""
 _END: Final = b"gpumon-end "
+"""Begin of the line behind an answer; the exit code follows."""
 _PROGRAMS: Final = {"FACTS": "facts.py", "RUNNER": "runner.py"}
+"""Variable of `host.sh` -> the program that it holds."""
 
 
 class ShellError(Exception):
@@ -95,6 +100,7 @@ class Shell:
         raise ShellError(self.connection.last_words or "its shell ended")
 
     async def _readline(self) -> bytes:
+        """The next line; empty at the end. Raises ShellError for one that is too long."""
         try:
             return await self.connection.readline()
         except ValueError:

@@ -29,6 +29,8 @@ MOST_MESSAGES: Final = 20_000
 """Messages of the kernel that are looked through."""
 TOGETHER_S: Final = 120.0
 """Seconds before an engine's last answer from which on kernel messages are looked through."""
+_MOST_MESSAGE_BYTES: Final = 8192
+"""Bytes of one message of the kernel that are read."""
 _PROPERTIES: Final = (
     *("ActiveState", "SubState", "Result", "ExecMainPID", "ExecMainCode", "ExecMainStatus"),
     "ExecMainExitTimestampMonotonic",
@@ -36,9 +38,11 @@ _PROPERTIES: Final = (
 _EXITED: Final = "1"
 """CLD_EXITED of waitid(2), as systemd's ExecMainCode."""
 _KILLED: Final = frozenset({"2", "3"})
-"""CLD_KILLED and CLD_DUMPED."""
+"""CLD_KILLED and CLD_DUMPED of waitid(2), as systemd's ExecMainCode."""
 _ENDED_STATES: Final = frozenset({"inactive", "failed", "deactivating"})
+"""ActiveState of a unit whose main process has ended or is being ended."""
 _OOM: Final = re.compile(r"[Kk]illed process (\d+) ")
+"""The kernel's words for a process that it killed for want of memory."""
 _CONTAINER: Final = re.compile(r"[0-9a-f]{12,64}")
 _TERM: Final = 128 + signal.SIGTERM
 """Exit code of a container whose process ended by the SIGTERM of `docker stop`."""
@@ -46,21 +50,22 @@ _KERNEL_LOG: Final = ("journalctl", "-k", "-q", "--no-pager", "-o", "cat", "-n",
 _RUNTIMES: Final = ("docker", "podman")
 
 RunProgram = Callable[[Sequence[str]], str]
+"""Runs a command and returns its output, as `program_output` does."""
 
 
-def cause_of(served: KnownEngine) -> Cause:
+def cause_of(record: KnownEngine) -> Cause:
     """How the process of an engine ended. Blocks for a few seconds at most: for a thread."""
     for pause_s in (*PAUSES_S, 0.0):
-        cause = look_up_cause(served, program_output)
-        if cause.code or not (served.origin.unit or served.origin.container):
+        cause = look_up_cause(record, program_output)
+        if cause.code or not (record.origin.unit or record.origin.container):
             return cause
         time.sleep(pause_s)
     return NO_CAUSE
 
 
-def look_up_cause(served: KnownEngine, ask: RunProgram) -> Cause:
-    """The cause of an engine's end, with `ask` to run the commands."""
-    origin = served.origin
+def look_up_cause(record: KnownEngine, ask: RunProgram) -> Cause:
+    """The cause of an engine's end, with `ask` to run the commands; `NO_CAUSE` where nothing tells it."""
+    origin = record.origin
     cause = NO_CAUSE
     if origin.container:
         cause = cause_by_container(origin, ask)
@@ -69,7 +74,7 @@ def look_up_cause(served: KnownEngine, ask: RunProgram) -> Cause:
     if cause.code in ("oom", "stopped"):
         return cause
     # An OOM kill may look like any other SIGKILL to systemd and to runtimes: the kernel knows better.
-    killed = cause_by_kernel_log(origin, served.served_wall_s, ask)
+    killed = cause_by_kernel_log(origin, record.served_wall_s, ask)
     if killed is not NO_CAUSE:
         return killed._replace(wall_s=cause.wall_s)
     if cause.code:
@@ -174,7 +179,7 @@ def kernel_messages(since_boot_s: float) -> str:
     try:
         for _ in range(MOST_MESSAGES):
             try:
-                message = os.read(buffer, 8192).decode("utf-8", "replace")
+                message = os.read(buffer, _MOST_MESSAGE_BYTES).decode("utf-8", "replace")
             except BlockingIOError:
                 break
             except OSError:

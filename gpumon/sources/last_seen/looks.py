@@ -40,14 +40,17 @@ Servers = Callable[[], "tuple[RunningServer, ...] | None"]
 
 
 class ServerLooks:
-    """Processes of engines, as far as they are known. All calls but `finish` return at once: /proc is read in a
-    thread."""
+    """Processes of engines, as far as they are known.
+
+    All calls but `finish` return at once: /proc is read in a thread.
+    """
 
     def __init__(
         self, servers: Servers | None, simulated: Callable[[], Around] | None = None, look_s: float = SERVER_LOOK_S
     ) -> None:
-        """`servers` is discovery's; None: processes are not looked at. `simulated` tells what is known of processes
-        that do not exist.
+        """`servers` is discovery's; None: processes are not looked at.
+
+        `simulated` tells what is known of the simulated processes of the demo.
         """
         self._servers = servers
         self._simulated = simulated
@@ -57,10 +60,11 @@ class ServerLooks:
         self._looked_s = float("-inf")
         """When the last look began (monotonic)."""
         self._origins: Mapping[ProcessId, EngineOrigin] = {}
+        """The three of `ProcessLook`, by the last look that is over."""
         self._ended_ids: frozenset[ProcessId] = frozenset()
         self._uses: Mapping[ProcessId, Use] = {}
         self._around = Around()
-        """The surroundings as the last tick got them."""
+        """The answer of `around` at the last tick."""
 
     def begin(self, watched: Iterable[EngineOrigin]) -> None:
         """Begin a look, also at whether those `watched` live, unless one is under way."""
@@ -89,7 +93,9 @@ class ServerLooks:
         if self._simulated is not None:
             return self._simulated()
         self._take()
-        running = None if self._servers is None else self._servers()
+        running = None
+        if self._servers is not None:
+            running = self._servers()
         servers: dict[str, EngineOrigin] = {}
         listening: set[str] = set()
         passing: set[str] = set()

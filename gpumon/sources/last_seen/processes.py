@@ -47,7 +47,9 @@ class ProcessLook(NamedTuple):
     origins: Mapping[ProcessId, EngineOrigin]
     """Servers that were asked for, with where they run."""
     ended: frozenset[ProcessId]
+    """Processes that were asked for and are gone."""
     uses: Mapping[ProcessId, Use]
+    """Resources that servers which start have used so far."""
 
 
 def look_at_processes(
@@ -56,11 +58,10 @@ def look_at_processes(
     watched: Iterable[EngineOrigin],
     starting: Iterable[ProcessId],
 ) -> ProcessLook:
-    """Look at processes: where servers run, which processes have ended, what starting servers do. For a thread, as
-    /proc can be slow.
+    """Look at processes: where servers run, which processes have ended, what starting servers do.
 
-    `servers`: those that run as far as is known, each with its processes on GPUs; those of `known_origins` are not read
-    again. `watched`: processes of which it is asked, too, whether they live.
+    For a thread, as /proc can be slow. `servers`: those that run as far as is known, each with its processes on GPUs;
+    those of `known_origins` are not read again. `watched`: processes of which it is asked, too, whether they live.
     """
     origins = {}
     for server_id, (server, gpu_pids) in servers.items():

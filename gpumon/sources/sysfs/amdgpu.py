@@ -42,8 +42,11 @@ _CLOCKS: Final = {"sm_clock_hz": "sm_clock_max_hz", "memory_clock_hz": "memory_c
 _BOOSTS: Final = Missing(Reason.INVALID, "the clock was above the highest level that the driver lists (pp_dpm_sclk)")
 """RX 9070 XT: levels up to 1000 MHz are listed, and it boosts to 2970."""
 _LEVEL: Final = re.compile(r"(?m)^\S+: (\d+)Mhz")
+"""A line of a list of clocks (`pp_dpm_*`): MHz of one level."""
 _COUNT: Final = re.compile(r"(?m)^(ue|ce): (\d+)$")
+"""A line of an error count: its kind and its number."""
 _ERRORS: Final = {"ue": "ecc_uncorrected", "ce": "ecc_corrected"}
+"""Kind of an error in such a line -> its field."""
 _MOST_BRIDGES: Final = 2
 """PCIe bridges on a card, between its slot and its GPU."""
 _NAMES: Final = {
@@ -126,6 +129,7 @@ class AmdgpuGpu(SysfsGpu):
         self._values |= self._ecc()
 
     def _read_slow(self, now_s: float) -> None:  # noqa: ARG002 - the signature of a card
+        """Read the link of the card's slot."""
         self._values |= self._link(self._slot_device())
 
     def _read_tick(self) -> None:

@@ -26,20 +26,23 @@ NODES: Final = ("/dev/dri/render", "/dev/dri/card")
 HOST_NAMESPACE: Final = "pid:[4026531836]"
 """Link of the first pid namespace (PROC_PID_INIT_INO of include/linux/proc_ns.h): a container sees its own alone."""
 ALL_S: Final = 60.0
-"""Between two looks at the open files of all processes: /proc has a link for each."""
+"""Seconds between two looks at the open files of all processes: /proc has a link for each."""
 YOUNG_S: Final = 60.0
-"""A process is looked at each time for so long after it was first seen: an engine opens its GPU after its imports."""
+"""Seconds for which a new process is looked at each time: an engine opens its GPU only after its imports."""
 _MOST_FILES: Final = 65536
 """Open files that one look reads the links of."""
-_MEMORY: Final = (
+_MEMORY_KEYS: Final = (
     re.compile(r"drm-resident-(?:vram|local)\d*"),
     re.compile(r"drm-memory-(?:vram|local)\d*"),
     re.compile(r"drm-total-(?:vram|local)\d*"),
 )
 """Keys of memory on the card, best first; a card with several tiles has one for each."""
 _UNITS: Final = {"": 1.0, "B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-_TIME: Final = re.compile(r"drm-engine-(?!capacity-)(\S+)")
-_CYCLES: Final = re.compile(r"drm-cycles-(\S+)")
+"""Unit of an amount -> its bytes."""
+_TIME_KEY: Final = re.compile(r"drm-engine-(?!capacity-)(\S+)")
+"""Key of an engine's time, with the name of the engine."""
+_CYCLES_KEY: Final = re.compile(r"drm-cycles-(\S+)")
+"""Key of an engine's cycles, with the name of the engine."""
 
 
 class ClientUsage(NamedTuple):
@@ -119,7 +122,7 @@ class FdinfoClients:
         """(slot, client id, engine) -> its counters at the last look."""
 
     def look(self, now_s: float, every_s: float) -> OpenProcesses:
-        """The newest look, at most `every_s` old."""
+        """The newest look; a new one where it is `every_s` old."""
         with self._lock:
             if now_s - self._look.at_s >= every_s:
                 self._look = self._look_again(now_s)
@@ -244,7 +247,7 @@ def _read_client(path: Path) -> _Client | None:
 
 def _memory_bytes(values: dict[str, str]) -> Reading:
     """Memory on the card, by the best key that there is."""
-    for pattern in _MEMORY:
+    for pattern in _MEMORY_KEYS:
         amounts = [_amount_bytes(value) for key, value in values.items() if pattern.fullmatch(key)]
         known = [amount for amount in amounts if amount is not None]
         if known:
@@ -264,8 +267,8 @@ def _amount_bytes(text: str) -> float | None:
 def _engine_works(values: dict[str, str]) -> Iterator[_EngineWork]:
     """Counters of each engine: a time in ns (amdgpu, i915), or cycles (xe)."""
     for key, value in values.items():
-        time_key = _TIME.fullmatch(key)
-        cycles_key = _CYCLES.fullmatch(key)
+        time_key = _TIME_KEY.fullmatch(key)
+        cycles_key = _CYCLES_KEY.fullmatch(key)
         spent = value.partition(" ")[0]
         if not spent.isdecimal():
             continue
@@ -302,7 +305,7 @@ def _busy_share(before: _WorkSeen | None, after: _WorkSeen) -> Reading:
 
 
 def _sum_known(first: Reading, second: Reading) -> Reading:
-    """Sum; one that is missing is left out."""
+    """The sum of two figures; one that is missing is left out."""
     if isinstance(first, Missing):
         return second
     if isinstance(second, Missing):
@@ -318,7 +321,7 @@ def _at_most_all(share: Reading) -> Reading:
 
 
 def _largest_known(first: Reading, second: Reading) -> Reading:
-    """The larger one; one that is missing is left out."""
+    """The larger of two figures; one that is missing is left out."""
     if isinstance(first, Missing):
         return second
     if isinstance(second, Missing):

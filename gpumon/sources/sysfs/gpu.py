@@ -213,18 +213,19 @@ class SysfsGpu:
 
 
 def _largest_first(process: GpuProcess) -> tuple[float, int]:
+    """Sorts processes by their memory, those of unknown memory last, and then by pid."""
     if isinstance(process.vram_bytes, Missing):
         return 0.0, process.pid
     return -process.vram_bytes, process.pid
 
 
-def listed_name(file: Path, wanted: str) -> str:
-    """Text behind the line of a file that begins with `wanted`; empty where there is none."""
+def listed_name(file: Path, line_start: str) -> str:
+    """The rest of the first line of a file that begins so (in small letters); empty where there is none."""
     try:
         with file.open(encoding="utf-8", errors="replace") as lines:
             for line in lines:
-                if line.casefold().startswith(wanted):
-                    return clean(line[len(wanted) :].strip(), 80)
+                if line.casefold().startswith(line_start):
+                    return clean(line[len(line_start) :].strip(), 80)
     except OSError:
         pass
     return ""

@@ -49,8 +49,10 @@ _HIDDEN: Final = Missing(
 )
 _NO_PCIE: Final = Missing(Reason.NOT_SUPPORTED, "the kernel counts no PCIe traffic of this GPU")
 _NO_LINK: Final = Missing(Reason.NOT_SUPPORTED, "the kernel tells the link of the card's own switch only")
-_IDS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
+_ID_LISTS: Final = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
+"""Files with the names of PCI devices, below the root."""
 _VENDOR: Final = "8086"
+"""Intel's number as a PCI vendor."""
 _IN_BRACKETS: Final = re.compile(r"\[([^]]+)\]")
 _NAMES: Final = {
     0x0BD5: "Intel Data Center GPU Max 1550",
@@ -63,6 +65,7 @@ _NAMES: Final = {
     0xE20B: "Intel Arc B580",
     0xE20C: "Intel Arc B570",
 }
+"""PCI device -> market name, for containers, which often lack pci.ids."""
 
 
 class IdleState:
@@ -86,7 +89,7 @@ class IdleState:
         return 1.0 - min(1.0, idle_ratio)
 
     def forget(self) -> None:
-        """It slept: its counter stood still meanwhile."""
+        """Forget the last reading: the counter stood still while the GPU slept."""
         self._rate.forget()
 
 
@@ -103,25 +106,29 @@ class IntelGpu(SysfsGpu):
         self, index: int, uuid: str, card: Card, timings: Timings, trace: list[str], clients: FdinfoClients, root: Path
     ) -> None:
         super().__init__(index, uuid, card, timings, trace, clients, root)
-        self._idle = [IdleState(file) for file in _idle_files(card)]
-        (self._clock, self._top_clock) = _clock_gauges(card)
+        self._idle_states = [IdleState(file) for file in _idle_files(card)]
+        self._clock, self._top_clock = _clock_gauges(card)
         self._energy_file = ""
+        """File of the energy counter, relative to the card's folder; empty until one was seen to move."""
         self._power = GrowthRate()
         self._last_energy_j: Reading = NOT_SUPPORTED
 
     def _market_name(self) -> str:
+        """The name of the card by its id: known here, or in a list of the system."""
         card = self._card
         if card.device_id in _NAMES:
             return _NAMES[card.device_id]
         return _listed_name(self._root, card.device_id) or f"Intel GPU {_VENDOR}:{card.device_id:04x}"
 
     def _read_minute(self) -> None:
+        """Read what changes seldom."""
         self._values["power_limit_w"] = self._limit("max")
         self._values["power_default_w"] = self._limit("rated_max")
         self._values["vram_total_bytes"] = self._memory_bytes()
         self._gauges((self._top_clock,))
 
     def _read_slow(self, now_s: float) -> None:
+        """Read the memory in use: the kernel counts it per process."""
         self._values["vram_used_bytes"] = self._used_bytes(now_s)
 
     def _read_tick(self) -> None:
@@ -140,10 +147,11 @@ class IntelGpu(SysfsGpu):
         self._values["power_w"] = self._power.update(energy_j, time.monotonic())
 
     def _sleep(self) -> None:
+        """Forget what rates are made of: counters stand still while the card sleeps."""
         super()._sleep()
         self._power.forget()
-        for idle in self._idle:
-            idle.forget()
+        for idle_state in self._idle_states:
+            idle_state.forget()
 
     def _sensor(self, channel: str) -> Reading:
         """Temperature of a channel in degrees; NOT_SUPPORTED without a channel."""
@@ -154,9 +162,9 @@ class IntelGpu(SysfsGpu):
     def _busy_ratio(self) -> Reading:
         """Busy share of the busiest GT; those for media are not among them."""
         busiest: Reading = NOT_SUPPORTED
-        for idle in self._idle:
-            idle_ms = self._number(idle.file)
-            busy = idle.busy_ratio(idle_ms, time.monotonic())
+        for idle_state in self._idle_states:
+            idle_ms = self._number(idle_state.file)
+            busy = idle_state.busy_ratio(idle_ms, time.monotonic())
             if isinstance(busiest, Missing):
                 busiest = busy
             elif not isinstance(busy, Missing):
@@ -182,7 +190,7 @@ class IntelGpu(SysfsGpu):
         return energy_j
 
     def _limit(self, kind: str) -> Reading:
-        """A power limit of the card, else of its package; 0 is none."""
+        """A power limit of the card in W, else of its package; `kind`: `max` or `rated_max`. The kernel's 0 is none."""
         limit_w: Reading = NOT_SUPPORTED
         for label in ("power card", "power pkg", "power1"):
             channel = self._card.hwmon.channel(label)
@@ -278,7 +286,7 @@ def _clock_gauges(card: Card) -> tuple[SysfsGauge, SysfsGauge]:
 
 def _listed_name(root: Path, device_id: int) -> str:
     """Market name in pci.ids: the words in brackets behind the chip's, `Battlemage G21 [Arc B580]`."""
-    for path in _IDS:
+    for path in _ID_LISTS:
         for line in _devices_of_vendor(root / path):
             listed_id, _, name = line.strip().partition("  ")
             if listed_id.casefold() == f"{device_id:04x}":
