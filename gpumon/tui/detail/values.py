@@ -27,6 +27,7 @@ _LEAST_PREFIXED: Final = 1e-9
 NUMBER_CELLS: Final = 9
 """Cells that a number takes at most."""
 NO_FIGURES: Final = "no figures yet"
+"""Stands for a `load_text` that is empty."""
 _MOST_DECIMALS: Final = 6
 """Decimals of the smallest number that is written without a prefix."""
 
@@ -212,6 +213,7 @@ class ShownTime(NamedTuple):
     """A time on the local clock, as a person reads it."""
 
     clock: str
+    """`14:05:09`, or `26 Nov 14:05` for a time at least a day ago."""
     ago_s: float
     """How long before the shown moment that was; 0 for a time after it."""
 
