@@ -287,19 +287,21 @@ def _first_token_of(bare: Instance, fitted_line: TtftLine | None, formula: TtftL
     if line is None or formula is None or fitted_line is None:
         return estimated_first_token(line, bare.setting, engine)
     usual = _usual_running(seen)
-    moved = fitted_line.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
-    return _rescaled_first_token(bare, moved, measured_first_token(formula, seen.points, bare.setting, engine), engine)
+    rescaled = fitted_line.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
+    return _rescaled_first_token(
+        bare, rescaled, measured_first_token(formula, seen.points, bare.setting, engine), engine
+    )
 
 
-def _rescaled_first_token(bare: Instance, moved: TtftLine, own: FirstToken, engine: str) -> FirstToken:
+def _rescaled_first_token(bare: Instance, rescaled: TtftLine, own: FirstToken, engine: str) -> FirstToken:
     """TTFT of a line that was re-scaled from the measured server, whose TTFT is `own`.
 
     It decides about a goal if the lengths alone differ.
     """
     if not bare.alike or not own.decides or bare.setting is None:
-        return estimated_first_token(moved, bare.setting, engine, "re-scaled from what was measured elsewhere")
+        return estimated_first_token(rescaled, bare.setting, engine, "re-scaled from what was measured elsewhere")
     band = own.band.union(band_of("mix", 1, bool(bare.setting.llm.experts)))
-    return FirstToken(moved, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
+    return FirstToken(rescaled, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
 
 
 def _first_token_by_typed_rate(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:

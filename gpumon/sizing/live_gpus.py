@@ -107,9 +107,9 @@ def _plannable_gpus(snapshot: Snapshot, notes: list[str]) -> list[Gpu]:
             texts[f"{_gpu_name(gpu)}: left out ({reason})"] += 1
             continue
         gpus.append(gpu)
-        held = _holder_text(gpu, unplaced_hosts)
-        if held:
-            texts[held] += 1
+        holder_text = _holder_text(gpu, unplaced_hosts)
+        if holder_text:
+            texts[holder_text] += 1
     notes += first_few(_with_counts(texts), "GPUs or hosts")
     return gpus
 

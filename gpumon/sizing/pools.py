@@ -255,14 +255,14 @@ class _Filling:
         """Shapes of a pool that have servers left -> how many; 0: as many as it takes."""
         free_servers: dict[int, int] = {}
         for shape in pool.shapes:
-            most = self._split.most_servers[shape]
+            allowed = self._split.most_servers[shape]
             count = self._scenario.server[shape].count
-            if count and (most is None or count < most):
-                most = count
-            if most is None:
+            if count and (allowed is None or count < allowed):
+                allowed = count
+            if allowed is None:
                 free_servers[shape] = 0
-            elif most > self._used_servers[shape]:
-                free_servers[shape] = most - self._used_servers[shape]
+            elif allowed > self._used_servers[shape]:
+                free_servers[shape] = allowed - self._used_servers[shape]
         return free_servers
 
     def result(self, catalogues: Catalogues) -> PackedPools:

@@ -96,15 +96,15 @@ def running_of(parts: Sequence[WorkloadPart], lost: Sequence[int]) -> list[float
     Over several types of GPU each instance carries the same share of the load that it is planned with. Infinite where
     the rest cannot serve the target.
     """
-    left = [part.instances - lost_count for part, lost_count in zip(parts, lost, strict=True)]
+    counts = [part.instances - lost_count for part, lost_count in zip(parts, lost, strict=True)]
     if len(parts) == 1:
-        return [parts[0].demand.running_per_instance(left[0])]
+        return [parts[0].demand.running_per_instance(counts[0])]
     target = parts[0].demand.workload.target
 
     def served_at(share: float) -> float:
         """Part of the target that is served with so large a share of the planned loads."""
         amounts = []
-        for part, count in zip(parts, left, strict=True):
+        for part, count in zip(parts, counts, strict=True):
             if count:
                 amounts.append(count * part.demand.target_served(share * part.demand.planned_running))
         return sum(amounts)
@@ -149,8 +149,8 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
 
     The load is that of the type of GPU that is farthest beyond its room; latencies are those of the slowest type.
     """
-    left = sum(part.instances for part in parts) - sum(lost)
-    if left < 1:
+    instances_left = sum(part.instances for part in parts) - sum(lost)
+    if instances_left < 1:
         return Degraded(fault, 0, text="no replica left, requests fail until it is back")
     loads = _loads_after(parts, lost)
     worst = max(loads, key=lambda load: load.in_flight / _room(load.demand))
@@ -158,7 +158,7 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
     # Past its capacity a rate only grows the queue: more in flight would run faster, but do not fit.
     is_rate = worst.demand.workload.target_kind == "requests_per_s"
     if math.isinf(worst.in_flight) or (queues and is_rate):
-        return Degraded(fault, left, text="the rest cannot serve this rate: the queue grows without end")
+        return Degraded(fault, instances_left, text="the rest cannot serve this rate: the queue grows without end")
     # Requests that wait slow down no token, so that the ITL is that of those for which there is room.
     running = []
     for load in loads:
@@ -168,7 +168,7 @@ def _after_fault(parts: Sequence[WorkloadPart], fault: str, lost: Sequence[int])
         ttft_p95_s = _slowest(Instance.ttft_p95_s, loads)
     return Degraded(
         fault,
-        left,
+        instances_left,
         worst.in_flight,
         text=_degraded_text(loads, worst),
         itl_s=_slowest(Instance.itl_s, running),
