@@ -447,16 +447,16 @@ class Replica:
 
     def _steps_with_room(self, most: int) -> int:
         """Decode steps after the next one for which there are blocks, at most `most`. May drop prefixes."""
-        left = self._free_blocks
+        blocks_left = self._free_blocks
         first = self._decode_step + 1
         for further in range(most):
-            left -= self._sequences_by_residue[(first + further) % BLOCK]
-            if left < 0:
-                self._make_room(self._free_blocks - left)
+            blocks_left -= self._sequences_by_residue[(first + further) % BLOCK]
+            if blocks_left < 0:
+                self._make_room(self._free_blocks - blocks_left)
                 due = self._blocks_due(first, further + 1)
                 if self._free_blocks < due:
                     return further
-                left = self._free_blocks - due
+                blocks_left = self._free_blocks - due
         return most
 
     def _blocks_due(self, first: int, steps: int) -> int:
