@@ -85,8 +85,8 @@ class TerminalDriver(LinuxDriver):
         self.redraw = app.refresh
         self.stopped = False
         """Whether the terminal was restored for a stop."""
-        self._exit = _ExitEvent(self.fileno)
-        self.exit_event = self._exit  # as Textual has it
+        self._wakeable_exit = _ExitEvent(self.fileno)
+        self.exit_event = self._wakeable_exit  # as Textual has it
         signal.signal(signal.SIGCONT, self._come_back)
 
     def start_application_mode(self) -> None:
@@ -117,7 +117,7 @@ class TerminalDriver(LinuxDriver):
 
     def run_input_thread(self) -> None:
         """Read keys until the end; bytes that are no text are dropped, and a hang-up ends the screen."""
-        self._exit.waiting_thread = threading.get_ident()
+        self._wakeable_exit.waiting_thread = threading.get_ident()
         while not self.exit_event.is_set() and self._read_keys():
             pass
 
