@@ -160,7 +160,7 @@ async def _sum_up_host(
     source: FleetSource, name: str, span: tuple[float, float], work: ReportWork, sums: HostSums
 ) -> None:
     """Take all looks at a host into its sums. Raises ApiFault."""
-    from gpumon.efficiency.tracks import GAP
+    from gpumon.efficiency.tracks import GAP_INTERVALS
     from gpumon.fleet.period import HostLook
     from gpumon.fleet.pipeline import HostPipeline
     from gpumon.fleet.snapshot import HostShown
@@ -183,7 +183,7 @@ async def _sum_up_host(
                 own_gpumon=frame.exported_snapshot is not None,
                 owners=frame.owners,
             )
-            sums.take(HostLook(at_s, shown, frame.engines, frame.gpus, GAP * frame.interval_s))
+            sums.take(HostLook(at_s, shown, frame.engines, frame.gpus, GAP_INTERVALS * frame.interval_s))
 
 
 def _check_label(period: FleetPeriod, grouping: ReportGrouping) -> None:

@@ -77,7 +77,7 @@ def _failures_per_s(figures: RankReading, track: Track, requests: Reading) -> Re
 
     A front end writes the count of a backend with its first failure: until then it is 0, if other backends have one.
     """
-    if q.FAILURES not in figures.counters and track.counts(q.FAILURES) and not isinstance(requests, Missing):
+    if q.FAILURES not in figures.counters and track.has_counter(q.FAILURES) and not isinstance(requests, Missing):
         return 0.0
     return track.short.rank_rate(figures.rank, q.FAILURES)
 

@@ -206,7 +206,7 @@ def minute(reading: EngineReading, name: str, gpus: float | None, track: Track) 
     kv_usage = _gauge_mean(window, q.KV_USAGE)
     if kv_usage is not None:
         kv_usage /= max(1, len(track.points[-1].ranks))
-    if track.moves(q.DECODE_TOKENS) in (None, Advance.END):
+    if track.advance_of(q.DECODE_TOKENS) in (None, Advance.END):
         # There is no counter, or one that moves when requests end and says little about a minute.
         decode = _gauge_mean(window, q.DECODE_RATE)
     else:

@@ -11,7 +11,7 @@ from gpumon.efficiency.faults import is_free
 from gpumon.efficiency.gpu import GpuTrack
 from gpumon.efficiency.ratio import divide, plus, times
 from gpumon.efficiency.service import engines_in_sums
-from gpumon.efficiency.tracks import GAP
+from gpumon.efficiency.tracks import GAP_INTERVALS
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.missing import (
     NOT_EXPOSED,
@@ -116,8 +116,8 @@ class CostLedger:
         self._elapsed_s = 0.0
         if self._last_s is not None:
             elapsed_s = frame.monotonic_s - self._last_s
-            # A pause of GAP ticks that were left out lies between two ticks that are GAP + 1 intervals apart.
-            if 0.0 < elapsed_s <= (GAP + 1) * frame.interval_s:
+            # With GAP_INTERVALS ticks left out, the two around them are GAP_INTERVALS + 1 intervals apart.
+            if 0.0 < elapsed_s <= (GAP_INTERVALS + 1) * frame.interval_s:
                 self._elapsed_s = elapsed_s
         self._last_s = frame.monotonic_s
         self._per_kwh = self._prices.per_kwh_at(frame.wall_s)

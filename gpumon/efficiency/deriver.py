@@ -184,7 +184,7 @@ class Deriver:
         answers = rates is not None and not engine.asleep
         decode_rate = engine.rates.decode_tokens_per_s
         if rates is not None:
-            decode_rate = rates.decode_tick
+            decode_rate = rates.newest_decode
         return Member(reading, engine, track, answers), decode_rate
 
     def _derive_gpus(

@@ -16,10 +16,10 @@ from gpumon.efficiency.checks import figures_uneven_by_rank, rank_loads
 from gpumon.efficiency.goodput import derive_goodput, no_goodput
 from gpumon.efficiency.lengths import all_pool_tokens, answer_mean, length_steps, prompt_mean
 from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
-from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
+from gpumon.efficiency.peaks import Peak, flops_peak_of, is_format_assumed
 from gpumon.efficiency.provenance import Spans, engine_sources
 from gpumon.efficiency.quantiles import ENOUGH, no_quantiles, quantiles
-from gpumon.efficiency.rates import Layout, Rates, layout, per_step_of, rates_of, tokens_per_gap
+from gpumon.efficiency.rates import Layout, Rates, layout_of, per_step_of, rates_of, tokens_per_gap
 from gpumon.efficiency.ratio import divide, minus, plus
 from gpumon.efficiency.served import no_served, seen_load, served_figures
 from gpumon.efficiency.service import (
@@ -35,7 +35,7 @@ from gpumon.efficiency.service import (
     service_of,
 )
 from gpumon.efficiency.since_start import since_start
-from gpumon.efficiency.tracks import GAP, CounterWindow, Track
+from gpumon.efficiency.tracks import GAP_INTERVALS, CounterWindow, Track
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import (
     DIFFUSION,
@@ -71,7 +71,8 @@ TRANSIENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.HTTP_ERROR, E
 SHORTEST_STALE_S: Final = 3.0
 """An engine that is polled more often than it can answer is not stale for that."""
 EVERY_GAP: Final = 0.5
-"""Gaps over tokens, below which the histogram lacks some gaps. It is below 1 by itself: first tokens have no gap."""
+"""Gaps over tokens, below which the histogram lacks some gaps. Even with all gaps it is below 1: first tokens have no
+gap."""
 _HITS_COUNTED_TWICE: Final = Missing(
     Reason.INVALID, "prefix hits exceed the prompts: the engine counts waiting requests again"
 )
@@ -93,11 +94,13 @@ class EngineView:
         self.backends = BackendsView()
         self._goals = goals
         self._reading: EngineReading | None = None
-        self._made_of: object = None
+        self._inputs: object = None
         """Inputs beside the reading from which the engine was derived; it is derived anew once one of both is
         another."""
         self._engine: Engine | None = None
+        """The engine as it was derived last, without its age and power."""
         self._rates: Rates | None = None
+        """Its rates; None while it has no figures."""
 
     def derive(
         self,
@@ -119,28 +122,28 @@ class EngineView:
         else:
             age_s = 0.0
         why_blank = self._why_blank(reading, age_s)
-        made_of = (why_blank, peaks, indices, since)
-        if self._engine is None or reading is not self._reading or made_of != self._made_of:
+        inputs = (why_blank, peaks, indices, since)
+        if self._engine is None or reading is not self._reading or inputs != self._inputs:
             engine = known_engine(reading, self.track, indices, since)
             if why_blank is not None:
                 self._rates = None
                 self._engine = engine_without_figures(engine, why_blank)
             else:
-                split = layout(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
-                self._rates = rates_of(reading, self.track, split)
-                self._engine = self._engine_with_figures(engine, reading, self._rates, split, peaks)
+                layout = layout_of(reading, len(self.track.points[-1].ranks), max(len(indices), reading.gpu_count))
+                self._rates = rates_of(reading, self.track, layout)
+                self._engine = self._engine_with_figures(engine, reading, self._rates, layout, peaks)
             self._reading = reading
-            self._made_of = made_of
+            self._inputs = inputs
         if self._rates is None:
             return msgspec.structs.replace(self._engine, age_s=age_s), None
         return _with_power(self._engine, self._rates, age_s, power_w), self._rates
 
     def _engine_with_figures(
-        self, engine: Engine, reading: EngineReading, rates: Rates, split: Layout, peaks: Sequence[Peak]
+        self, engine: Engine, reading: EngineReading, rates: Rates, layout: Layout, peaks: Sequence[Peak]
     ) -> Engine:
         """An engine that answers, with the figures of its windows, its backends and what it has served."""
         return msgspec.structs.replace(
-            _with_figures(engine, reading, self.track, rates, split, peaks),
+            _with_figures(engine, reading, self.track, rates, layout, peaks),
             backends=self.backends.shown(),
             goodput=self._goodput(rates),
             served=served_figures(reading, self.track),
@@ -155,7 +158,7 @@ class EngineView:
 
     def _why_blank(self, reading: EngineReading, age_s: float) -> Missing | None:
         """Why an engine whose last good answer is so old has no figures; None where it has them."""
-        longest_s = max(GAP * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
+        longest_s = max(GAP_INTERVALS * reading.interval_s, SHORTEST_STALE_S) + reading.latency_s
         if reading.state not in TRANSIENT and reading.state is not EndpointState.OK:
             return Missing(Reason.UNREACHABLE)
         if age_s > longest_s:
@@ -281,11 +284,11 @@ def _figures_of(kind: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 def _with_figures(
-    engine: Engine, reading: EngineReading, track: Track, rates: Rates, split: Layout, peaks: Sequence[Peak]
+    engine: Engine, reading: EngineReading, track: Track, rates: Rates, layout: Layout, peaks: Sequence[Peak]
 ) -> Engine:
     """An engine that answers, with all figures of its windows."""
     replace = msgspec.structs.replace
-    efficiency = _efficiency(reading, rates, split.tp, peaks)
+    efficiency = _efficiency(reading, rates, layout.tp, peaks)
     loads = rank_loads(track)
     kv_bytes: Reading = no_model(reading)
     if rates.service is not Service.GENERATION:
@@ -304,12 +307,12 @@ def _with_figures(
         rank_loads=loads,
         uneven=figures_uneven_by_rank(loads, track),
         asleep=asleep,
-        hardware=replace(engine.hardware, tp=split.tp, pp=split.pp, ranks=split.dp),
+        hardware=replace(engine.hardware, tp=layout.tp, pp=layout.pp, ranks=layout.dp),
         dimensions=replace(engine.dimensions, kv_bytes_per_token=kv_bytes),
         load=_load(reading, track, rates),
         rates=rates.shown,
         latency=_latency(reading, track, rates),
-        efficiency=replace(efficiency, own=_own_estimate(reading, track, rates, split, efficiency)),
+        efficiency=replace(efficiency, own=_own_estimate(reading, track, rates, layout, efficiency)),
     )
 
 
@@ -341,7 +344,7 @@ def _load(reading: EngineReading, track: Track, rates: Rates) -> Load:
         running_mean=running_mean,
         kv_usage_ratio=_kv_usage(track, rates.service),
         kv_pool_tokens=all_pool_tokens(reading, track),
-        context_tokens=rates.context,
+        context_tokens=rates.context_tokens,
         prompt_tokens_mean=prompt_mean(track),
         answer_tokens_mean=answer_mean(track),
         cached_ratio=_cached_ratio(reading, track),
@@ -393,7 +396,7 @@ def _decoding_mean(reading: EngineReading, track: Track, rates: Rates) -> float 
     generated = number(rates.shown.decode_tokens_per_s)
     if gaps is None or generated is None:
         return None
-    tokens_of_gaps = gaps.observations * tokens_per_gap(reading, rates.per_step)
+    tokens_of_gaps = gaps.observations * tokens_per_gap(reading, rates.tokens_per_step)
     if tokens_of_gaps < EVERY_GAP * generated * track.short.length_s:
         return None
     return gaps.total / track.short.length_s
@@ -416,8 +419,8 @@ def _cached_ratio(reading: EngineReading, track: Track) -> Reading:
     computed = track.long.rate(q.PREFILL_COMPUTED)
     if isinstance(computed, Missing):
         return computed
-    cached_at_end = track.moves(q.PREFILL_CACHED) is Advance.END
-    computed_at_end = track.moves(q.PREFILL_COMPUTED) is Advance.END
+    cached_at_end = track.advance_of(q.PREFILL_CACHED) is Advance.END
+    computed_at_end = track.advance_of(q.PREFILL_COMPUTED) is Advance.END
     ended = number(track.long.rate(q.REQUESTS)) or 0.0
     if cached_at_end is not computed_at_end and ended * track.long.length_s < ENOUGH:
         return Missing(Reason.FEW, "cached and computed tokens are counted at different moments of a request")
@@ -431,7 +434,7 @@ def _latency(reading: EngineReading, track: Track, rates: Rates) -> Latency:
     """
     gap_s = track.short.mean(q.ITL)
     if not isinstance(gap_s, Missing):
-        gap_s /= tokens_per_gap(reading, rates.per_step)
+        gap_s /= tokens_per_gap(reading, rates.tokens_per_step)
     return Latency(
         ttft_s=_quantiles(track, q.TTFT),
         itl_s=_quantiles(track, q.ITL),
@@ -476,7 +479,7 @@ def _engine_flops(reading: EngineReading, rates: Rates) -> _Flops:
     prefill = _prefill_flops(llm, rates)
     if DIFFUSION in reading.info:
         return _Flops(prefill=prefill, decode=DENOISES, total=plus(prefill, DENOISES), per_token=DENOISES)
-    per_token = rates.context
+    per_token = rates.context_tokens
     if not isinstance(per_token, Missing):
         per_token = flops.decode_flops_per_token(llm, per_token)
     decode = _decode_flops(rates, per_token)
@@ -494,8 +497,8 @@ def _flops_without_decode(reading: EngineReading, rates: Rates) -> _Flops:
         if reading.llm is not None:
             prefill = _prefill_flops(reading.llm, rates)
         return _Flops(prefill=prefill, decode=no_decode, total=prefill, per_token=no_decode)
-    unmodelled = no_formula(reading, rates.service)
-    return _Flops(prefill=no_decode, decode=no_decode, total=unmodelled, per_token=no_decode)
+    no_total = no_formula(reading, rates.service)
+    return _Flops(prefill=no_decode, decode=no_decode, total=no_total, per_token=no_decode)
 
 
 def _training_flops(reading: EngineReading, rates: Rates) -> Reading:
@@ -518,7 +521,7 @@ def _decode_flops(rates: Rates, per_token: Reading) -> Reading:
         return decode
     if isinstance(per_token, Missing):
         return Missing(Reason.NO_CONTEXT)
-    first_tokens = number(rates.prompts) or 0.0
+    first_tokens = number(rates.first_tokens_per_s) or 0.0
     if first_tokens <= decode:
         return (decode - first_tokens) * per_token
     return decode * per_token
@@ -529,16 +532,16 @@ def _prefill_flops(llm: LlmSpec, rates: Rates) -> Reading:
     computed = rates.shown.prefill_tokens_per_s
     if isinstance(computed, Missing) or computed == 0.0:
         return computed
-    if isinstance(rates.prompt_length, Missing):
+    if isinstance(rates.prompt_tokens, Missing):
         return Missing(Reason.NO_CONTEXT)
     if rates.service is Service.ENCODING:
-        return computed * flops.prefill_flops_per_token(llm, rates.prompt_length)
+        return computed * flops.prefill_flops_per_token(llm, rates.prompt_tokens)
     cached = number(rates.shown.cached_tokens_per_s) or 0.0
     cached_share = cached / (cached + computed)
-    cached_tokens = rates.prompt_length * cached_share
-    new_tokens = rates.prompt_length * (1 - cached_share)
+    cached_tokens = rates.prompt_tokens * cached_share
+    new_tokens = rates.prompt_tokens * (1 - cached_share)
     per_token = flops.prefill_flops_per_token(llm, new_tokens, cached_tokens)
-    head_per_s = (number(rates.prompts) or 0.0) * flops.head_flops(llm)
+    head_per_s = (number(rates.first_tokens_per_s) or 0.0) * flops.head_flops(llm)
     return computed * per_token + head_per_s
 
 
@@ -562,8 +565,8 @@ def _engine_bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
     known."""
     llm = reading.llm
     if rates.service is not Service.GENERATION:
-        unmodelled = no_formula(reading, rates.service)
-        return _unknown_bytes(unmodelled)
+        no_bytes = no_formula(reading, rates.service)
+        return _unknown_bytes(no_bytes)
     if llm is None:
         unknown = no_model(reading)
         return _unknown_bytes(unknown)
@@ -581,18 +584,18 @@ def _engine_bytes(reading: EngineReading, rates: Rates, tp: int) -> _Bytes:
     if steps_per_s <= 0.0:
         idle = Missing(Reason.IDLE)
         return _Bytes(weights=idle, moved=idle, single_stream=single)
-    weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, rates.spread)
-    if isinstance(rates.context, Missing):
+    weights = traffic.weight_bytes_per_s(llm, steps_per_s, decode, rates.weight_sharing)
+    if isinstance(rates.context_tokens, Missing):
         return _Bytes(weights=weights, moved=Missing(Reason.NO_CONTEXT), single_stream=single)
     moved = traffic.step_bytes_per_s(
         llm,
         steps_per_s,
         decode,
-        rates.context,
-        tokens_per_step=rates.per_step,
+        rates.context_tokens,
+        tokens_per_step=rates.tokens_per_step,
         tp=max(tp, 1),
         kv_precision=kv_precision(reading),
-        spread=rates.spread,
+        spread=rates.weight_sharing,
     )
     return _Bytes(weights=weights, moved=moved, single_stream=single)
 
@@ -618,15 +621,17 @@ def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[P
     """FLOPs and bytes, and their shares of the peaks of the engine's GPUs."""
     work = _engine_flops(reading, rates)
     part = gpu_part(reading, max(tp, 0) * max(reading.pp, 1))
-    read = _gpu_bytes(part, _engine_bytes(reading, rates, tp))
+    on_gpus = _gpu_bytes(part, _engine_bytes(reading, rates, tp))
     flops_peak, precision = _flops_peak(reading, peaks)
     if peaks:
         bandwidth = plus(*(peak.bandwidth_bytes_per_s for peak in peaks))
-        mfu_prefill = _share(ratio.mfu, scaled(work.prefill, part.arithmetic), flops_peak)
-        mfu_decode = _share(ratio.mfu, scaled(work.decode, part.arithmetic), flops_peak)
-        mfu = _mfu(reading, rates, scaled(work.total, part.arithmetic), flops_peak)
-        mbu = _share(ratio.mbu, read.moved, bandwidth)
-        mbu_single = _share(ratio.mbu, read.single_stream, bandwidth)
+        shares = _Shares(
+            mfu_prefill=_share(ratio.mfu, scaled(work.prefill, part.arithmetic), flops_peak),
+            mfu_decode=_share(ratio.mfu, scaled(work.decode, part.arithmetic), flops_peak),
+            mfu=_mfu(reading, rates, scaled(work.total, part.arithmetic), flops_peak),
+            mbu=_share(ratio.mbu, on_gpus.moved, bandwidth),
+            mbu_single_stream=_share(ratio.mbu, on_gpus.single_stream, bandwidth),
+        )
     else:
         bandwidth = Missing(Reason.NO_GPU)
         # What can never be worked out is a better reason than a GPU that is not known.
@@ -634,31 +639,43 @@ def _efficiency(reading: EngineReading, rates: Rates, tp: int, peaks: Sequence[P
         no_arithmetic = no_flops(reading)
         if no_arithmetic is not None:
             why = no_arithmetic
-        mfu_prefill = why
-        mfu_decode = why
-        mfu = why
-        mbu = why
-        mbu_single = why
+        shares = _unknown_shares(why)
     return Efficiency(
-        mfu_prefill_ratio=mfu_prefill,
-        mfu_decode_ratio=mfu_decode,
-        mfu_ratio=mfu,
-        mbu_ratio=mbu,
-        mbu_single_stream_ratio=mbu_single,
+        mfu_prefill_ratio=shares.mfu_prefill,
+        mfu_decode_ratio=shares.mfu_decode,
+        mfu_ratio=shares.mfu,
+        mbu_ratio=shares.mbu,
+        mbu_single_stream_ratio=shares.mbu_single_stream,
         flops_per_s=work.total,
         prefill_flops_per_s=work.prefill,
         decode_flops_per_s=work.decode,
         flops_per_decode_token=work.per_token,
         peak_flops_per_s=flops_peak,
-        peak_unverified=any(peak.unverified or assumes(peak, reading) for peak in peaks),
+        peak_unverified=any(peak.unverified or is_format_assumed(peak, reading) for peak in peaks),
         precision=precision,
-        bytes_per_s=read.moved,
-        weight_bytes=per_step_of(read.weights, rates.shown.decode_tokens_per_s, rates.shown.steps_per_s),
-        weight_bytes_per_s=read.weights,
-        kv_bytes_per_s=minus(read.moved, read.weights),
+        bytes_per_s=on_gpus.moved,
+        weight_bytes=per_step_of(on_gpus.weights, rates.shown.decode_tokens_per_s, rates.shown.steps_per_s),
+        weight_bytes_per_s=on_gpus.weights,
+        kv_bytes_per_s=minus(on_gpus.moved, on_gpus.weights),
         peak_bandwidth_bytes_per_s=bandwidth,
         bandwidth_peak_unverified=any(peak.bandwidth_unverified for peak in peaks),
     )
+
+
+class _Shares(msgspec.Struct, frozen=True):
+    """Shares of the peaks of an engine's GPUs."""
+
+    mfu_prefill: Reading
+    mfu_decode: Reading
+    mfu: Reading
+    mbu: Reading
+    mbu_single_stream: Reading
+    """MBU by the textbook's form, which holds for one stream."""
+
+
+def _unknown_shares(why: Reading) -> _Shares:
+    """One reason for all of an engine's shares of the peaks."""
+    return _Shares(mfu_prefill=why, mfu_decode=why, mfu=why, mbu=why, mbu_single_stream=why)
 
 
 def _mfu(reading: EngineReading, rates: Rates, flops_per_s: Reading, flops_peak: Reading) -> Reading:
@@ -672,42 +689,42 @@ def _mfu(reading: EngineReading, rates: Rates, flops_per_s: Reading, flops_peak:
     params = max(0.0, reading.llm.matmul_params - reading.llm.head_params)
     prefill = number(rates.shown.prefill_tokens_per_s) or 0.0
     decode = number(rates.shown.decode_tokens_per_s) or 0.0
-    least = (prefill + decode) * 2.0 * params
-    if least > (number(flops_peak) or math.inf):
+    least_flops_per_s = (prefill + decode) * 2.0 * params
+    if least_flops_per_s > (number(flops_peak) or math.inf):
         return IMPOSSIBLE
     return mfu
 
 
-def _own_estimate(reading: EngineReading, track: Track, rates: Rates, split: Layout, ours: Efficiency) -> OwnEstimate:
+def _own_estimate(reading: EngineReading, track: Track, rates: Rates, layout: Layout, ours: Efficiency) -> OwnEstimate:
     """Estimate of vLLM and SGLang themselves, over all GPUs, beside `ours`; docs/accuracy.md says why they differ.
 
     Both count per GPU of a rank: the mean over the ranks x GPUs is all of them. FLOPs are over the window of the
     prefill, as gpumon's are.
     """
-    if not (track.counts(q.OWN_FLOPS) or track.counts(q.OWN_READ_BYTES)):
+    if not (track.has_counter(q.OWN_FLOPS) or track.has_counter(q.OWN_READ_BYTES)):
         return OwnEstimate()
     # Wrappers pass the counters on under a prefix of their own.
     by_sglang = "sglang" in f"{reading.live.get(q.OWN_FLOPS, '')} {reading.kind.value}"
-    flops_window = track.window(max(rates.prefill.length_s, track.short.length_s))
-    flops_per_s = _own_rate(track, flops_window, q.OWN_FLOPS, split.gpus)
-    read: Reading = OWN_PER_TOKEN
+    flops_window = track.window(max(rates.prefill_window.length_s, track.short.length_s))
+    flops_per_s = _own_rate(track, flops_window, q.OWN_FLOPS, layout.gpus)
+    read_bytes: Reading = OWN_PER_TOKEN
     if not by_sglang:
-        read = _own_rate(track, track.short, q.OWN_READ_BYTES, split.gpus)
+        read_bytes = _own_rate(track, track.short, q.OWN_READ_BYTES, layout.gpus)
     return OwnEstimate(
         flops_per_s=flops_per_s,
-        read_bytes_per_s=read,
-        write_bytes_per_s=_own_rate(track, track.short, q.OWN_WRITE_BYTES, split.gpus),
+        read_bytes_per_s=read_bytes,
+        write_bytes_per_s=_own_rate(track, track.short, q.OWN_WRITE_BYTES, layout.gpus),
         flops_ratio=divide(flops_per_s, ours.flops_per_s, Missing(Reason.IDLE)),
-        read_bytes_ratio=divide(read, ours.bytes_per_s, Missing(Reason.IDLE)),
+        read_bytes_ratio=divide(read_bytes, ours.bytes_per_s, Missing(Reason.IDLE)),
     )
 
 
 def _own_rate(track: Track, window: CounterWindow, counter: str, gpus: int) -> Reading:
     """Rate of a counter of the engine's own estimate over a window, for all its GPUs (0: not known how many)."""
-    counted = track.counted(counter)
+    counted = track.newest_count(counter)
     if counted is None:
         return NOT_EXPOSED
-    if counted == 0.0 and track.counted(q.DECODE_TOKENS):
+    if counted == 0.0 and track.newest_count(q.DECODE_TOKENS):
         return OWN_OFF
     if counted == 0.0:
         return Missing(Reason.IDLE)
@@ -755,7 +772,7 @@ def _sources(
         formulas = rates.service
     spans = Spans(
         rate=_whole_s(track.short),
-        prefill=_whole_s(rates.prefill),
+        prefill=_whole_s(rates.prefill_window),
         quantile=_whole_s(track.long),
         minutes=_whole_s(track.minutes),
     )
@@ -783,7 +800,7 @@ def _peak_sources(reading: EngineReading, peaks: Sequence[Peak]) -> tuple[str, s
         bandwidth_sources.append(peak.bandwidth_source)
         if peak.spec is not None:
             flops_sources.append(peak.spec.source)
-        is_assumed = is_assumed or assumes(peak, reading)
+        is_assumed = is_assumed or is_format_assumed(peak, reading)
     if is_assumed:
         flops_sources.append(_ASSUMED_FORMAT)
     return _join_different(flops_sources), _join_different(bandwidth_sources)
@@ -797,6 +814,7 @@ def _join_different(texts: Iterable[str]) -> str:
 def _model_source(reading: EngineReading) -> str:
     """Source of the model's dimensions and the parts that they leave out; or what is missing, in one line."""
     if reading.llm is None:
+        # The text goes on with how to add the model, in lines that `gpumon doctor` prints.
         why = reading.info.get("model_missing", "").split("\n")[0].split(". Add to")[0]
         if why:
             return f"{why}: `gpumon doctor` prints the config lines to add"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.rates import layout, rates_of
+from gpumon.efficiency.rates import layout_of, rates_of
 from gpumon.efficiency.service import FRONTENDS, Service
 from gpumon.efficiency.tracks import Track
 from gpumon.readings import quantities as q
@@ -179,14 +179,14 @@ def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
     track = Track()
     if reading.llm is None or not track.add(reading, 0.0):
         return
-    split = layout(reading, len(track.points[-1].ranks), max(len(reading.gpus), reading.gpu_count))
-    rates = rates_of(reading, track, split)
+    layout = layout_of(reading, len(track.points[-1].ranks), max(len(reading.gpus), reading.gpu_count))
+    rates = rates_of(reading, track, layout)
     if rates.service is not Service.GENERATION:
         return
     no_decode = _lack_of_rate(reading.kind, "decode", rates.shown.decode_tokens_per_s)
     no_prefill = _lack_of_rate(reading.kind, "prefill", rates.shown.prefill_tokens_per_s)
     no_steps = _lack_of_rate(reading.kind, "steps", rates.shown.steps_per_s)
-    no_context = _lack_of_context(reading, rates.context)
+    no_context = _lack_of_context(reading, rates.context_tokens)
     no_mfu = no_prefill or no_decode or no_context
     if no_mfu is not None:
         yield "MFU", no_mfu

@@ -79,7 +79,7 @@ def derive_goodput(track: Track, goals: Goals) -> Goodput:
 
 def _stands_still(track: Track, seconds: float) -> bool:
     """Whether requests have run or waited in the last `seconds` without a break, and no token was counted."""
-    if track.moves(q.DECODE_TOKENS) is not Advance.LIVE:
+    if track.advance_of(q.DECODE_TOKENS) is not Advance.LIVE:
         return False
     window = track.short
     if seconds > window.seconds:

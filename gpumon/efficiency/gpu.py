@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.efficiency.peaks import Peak, assumes, flops_peak_of
+from gpumon.efficiency.peaks import Peak, flops_peak_of, is_format_assumed
 from gpumon.efficiency.provenance import (
     MEMORY_OF_HOST,
     MEMORY_V1,
@@ -21,7 +21,7 @@ from gpumon.efficiency.provenance import (
     gpu_sources,
 )
 from gpumon.efficiency.ratio import busy, divide, plus
-from gpumon.efficiency.tracks import GAP, RATE_S
+from gpumon.efficiency.tracks import GAP_INTERVALS, RATE_S
 from gpumon.readings.dcgm import DCGM
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, GpuProcess, GpuReading, GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, Reason
@@ -120,7 +120,10 @@ class GpuTrack:
         """Readings without a gap; the first is `window_s` old or older and only dates the second."""
 
     def take(self, reading: GpuReading, frame: Frame, window_s: float) -> None:
-        """Take in a frame's reading. One older than `GAP` intervals has no figures, whatever state the GPU was in."""
+        """Take in a frame's reading.
+
+        One older than `GAP_INTERVALS` intervals has no figures, whatever state the GPU was in.
+        """
         interval_s = frame.interval_s
         if reading.source == DCGM:
             interval_s = max(interval_s, reading.activity_interval_s)
@@ -130,7 +133,7 @@ class GpuTrack:
         self.reading = reading
         self.state = reading.state
         self.read_s = max(0.0, frame.monotonic_s - reading.monotonic_s)
-        if self.why_blank is None and self.read_s > GAP * interval_s:
+        if self.why_blank is None and self.read_s > GAP_INTERVALS * interval_s:
             self.why_blank = Missing(Reason.STALE)
             if self.state is GpuState.OK:
                 self.state = GpuState.STALE
@@ -143,7 +146,7 @@ class GpuTrack:
                 longest_s = max(window_s, MOST_WINDOW_S)
             else:
                 longest_s = window_s
-            self.add(reading, (GAP + 1) * interval_s, longest_s)
+            self.add(reading, (GAP_INTERVALS + 1) * interval_s, longest_s)
 
     def add(self, reading: GpuReading, longest_s: float, window_s: float = RATE_S) -> None:
         """Take in one reading; a pause longer than `longest_s` counts as missing time, not as busy or idle.
@@ -345,7 +348,7 @@ def without_old(frame: Frame) -> Frame:
     """
 
     def stands_still(gpu: GpuReading) -> bool:
-        longest_s = GAP * max(gpu.activity_interval_s, frame.interval_s)
+        longest_s = GAP_INTERVALS * max(gpu.activity_interval_s, frame.interval_s)
         return bool(gpu.from_dcgm) and frame.monotonic_s - gpu.activity_monotonic_s > longest_s
 
     if not any(map(stands_still, frame.gpus)):
@@ -397,7 +400,7 @@ def derive_gpu(
         bandwidth_peak_bytes_per_s=peak.bandwidth_bytes_per_s,
         bandwidth_peak_unverified=peak.bandwidth_unverified,
         peak_source=peak.source,
-        peak_unverified=peak.unverified or any(assumes(peak, engine) for engine in engine_readings),
+        peak_unverified=peak.unverified or any(is_format_assumed(peak, engine) for engine in engine_readings),
         gpu_type=gpu_type,
         mfu_ratio=_sum_of_engines(track, engines, "mfu_ratio", why_no_engine),
         mbu_ratio=mbu_ratio,

@@ -68,7 +68,7 @@ def _prompt_counters(track: Track) -> tuple[str, ...]:
     One that moves at a request's end has the tokens of others than those that get their first token then.
     """
     for names in ((q.PROMPT_TOKENS,), (q.PREFILL_COMPUTED, q.PREFILL_CACHED)):
-        if all(track.moves(name) not in (None, Advance.END) for name in names):
+        if all(track.advance_of(name) not in (None, Advance.END) for name in names):
             return names
     return ()
 
@@ -147,7 +147,7 @@ def _per_request(track: Track, counter: str) -> Reading:
     count = ended * track.long.length_s
     if count <= 0.0:
         return _IDLE
-    is_counted_at_end = track.moves(counter) is Advance.END
+    is_counted_at_end = track.advance_of(counter) is Advance.END
     if is_counted_at_end or count >= ENOUGH:
         return tokens / ended
     return Missing(Reason.FEW)

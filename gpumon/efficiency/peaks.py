@@ -17,29 +17,36 @@ from gpumon.specs.precision import Precision
 _MOST_CACHED: Final = 64
 """Kinds of GPUs whose peaks are kept."""
 _PRECISIONS: Final = {precision.value: precision for precision in Precision}
+"""Name of a number format, as the feed of a training run has it -> the format."""
 
 
 class Peak(msgspec.Struct, frozen=True):
     """Peaks of one GPU."""
 
     spec: GpuSpec | None
+    """The catalogue's entry, which has the FLOP/s peaks; None for a GPU that is not in it."""
     bandwidth_bytes_per_s: Reading
     source: str
+    """Sources of both peaks, that of the bandwidth last."""
     unverified: bool = False
     """The FLOP/s peaks are derived, or stand in the catalogue on one source only."""
     bandwidth_unverified: bool = False
 
     @property
     def bandwidth_source(self) -> str:
-        """The part of `source` that tells where the bandwidth comes from."""
+        """The part of `source` that tells where the bandwidth comes from (`specs.gpus.bandwidth_peak` begins it with
+        `bandwidth: `); all of it where both come from one place."""
         return self.source.rpartition("bandwidth: ")[2]
 
 
 def gpu_facts(reading: GpuReading) -> GpuFacts:
     """Facts in a reading that a GPU's peaks depend on; memory that is the host's tells nothing."""
+    vram_bytes = None
+    if not reading.vram_shared:
+        vram_bytes = number(reading.vram_total_bytes)
     return GpuFacts(
         reading.name,
-        number(reading.vram_total_bytes) if not reading.vram_shared else None,
+        vram_bytes,
         number(reading.sm_count),
         number(reading.sm_clock_max_hz),
         number(reading.memory_clock_max_hz),
@@ -51,17 +58,17 @@ def gpu_facts(reading: GpuReading) -> GpuFacts:
 
 
 class Peaks:
-    """Peaks of a catalogue's GPUs."""
+    """Peaks of GPUs by a catalogue and by what their drivers tell."""
 
     def __init__(self, catalogue: GpuCatalogue) -> None:
         self._catalogue = catalogue
         self._by_gpu_facts: dict[GpuFacts, Peak] = {}
-        """Peaks of the GPUs so far: they are asked at each tick of each GPU."""
+        """Peaks of the kinds of GPUs seen so far: they are asked for at each tick of each GPU."""
 
     def of_gpu(self, reading: GpuReading) -> Peak:
         """Peaks of a GPU by what its driver tells; under MIG a slice's share is not known."""
         if reading.mig or reading.parent_uuid:
-            return Peak(None, Missing(Reason.UNDER_MIG), "")
+            return Peak(spec=None, bandwidth_bytes_per_s=Missing(Reason.UNDER_MIG), source="")
         facts = gpu_facts(reading)
         if facts not in self._by_gpu_facts:
             if len(self._by_gpu_facts) > _MOST_CACHED:
@@ -70,14 +77,21 @@ class Peaks:
         return self._by_gpu_facts[facts]
 
     def _peak_of(self, facts: GpuFacts) -> Peak:
-        """Peaks by the catalogue and by what the driver says."""
+        """Peaks by the catalogue, and the bandwidth by the driver where it tells one."""
         spec = self._catalogue.match(facts)
         bandwidth, bandwidth_source = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
         if spec is None:
-            return Peak(None, bandwidth, bandwidth_source)
+            return Peak(spec=None, bandwidth_bytes_per_s=bandwidth, source=bandwidth_source)
         source = "; ".join(text for text in (spec.source, bandwidth_source) if text)
-        clocked = facts.bandwidth_bytes_per_s is not None
-        return Peak(spec, bandwidth, source, not spec.verified, not spec.verified and not clocked)
+        # Worked out from this GPU's own clock and bus, or told by its driver: not taken from the catalogue.
+        is_bandwidth_told = facts.bandwidth_bytes_per_s is not None
+        return Peak(
+            spec=spec,
+            bandwidth_bytes_per_s=bandwidth,
+            source=source,
+            unverified=not spec.verified,
+            bandwidth_unverified=not spec.verified and not is_bandwidth_told,
+        )
 
     def of_remote(self, reading: EngineReading) -> list[Peak]:
         """Peaks of an engine of which the type and the number of its GPUs are known, and not which these are."""
@@ -88,7 +102,14 @@ class Peaks:
         except ValueError:
             return []
         bandwidth: Reading = spec.bandwidth_bytes_per_s or Missing(Reason.UNKNOWN_GPU)
-        return [Peak(spec, bandwidth, spec.source, not spec.verified, not spec.verified)] * reading.gpu_count
+        peak = Peak(
+            spec=spec,
+            bandwidth_bytes_per_s=bandwidth,
+            source=spec.source,
+            unverified=not spec.verified,
+            bandwidth_unverified=not spec.verified,
+        )
+        return [peak] * reading.gpu_count
 
 
 def flops_peak_of(peak: Peak, reading: EngineReading) -> tuple[Reading, str]:
@@ -96,21 +117,23 @@ def flops_peak_of(peak: Peak, reading: EngineReading) -> tuple[Reading, str]:
     unknown = no_flops(reading)
     if unknown is not None:
         return unknown, ""
-    best = None
+    peak_and_format = None
     if peak.spec is not None and reading.training is not None:
         precision = _PRECISIONS.get(reading.training.precision)
         if precision is not None:
-            best = flops.training_peak(peak.spec, precision)
+            peak_and_format = flops.training_peak(peak.spec, precision)
     elif peak.spec is not None and reading.llm is not None:
-        best = flops.compute_peak(peak.spec, reading.llm)
-    if best is not None:
-        return best[0], best[1].value
+        peak_and_format = flops.compute_peak(peak.spec, reading.llm)
+    if peak_and_format is not None:
+        flops_per_s, precision = peak_and_format
+        return flops_per_s, precision.value
+    # The reason is that of the bandwidth: the GPU is under MIG, or not in the catalogue.
     if peak.spec is None and isinstance(peak.bandwidth_bytes_per_s, Missing):
         return peak.bandwidth_bytes_per_s, ""
     return Missing(Reason.UNKNOWN_GPU), ""
 
 
-def assumes(peak: Peak, reading: EngineReading) -> bool:
+def is_format_assumed(peak: Peak, reading: EngineReading) -> bool:
     """Whether the format of this engine's arithmetic on the GPU, and so its peak, is an assumption."""
     if reading.training is not None or reading.llm is None or peak.spec is None:
         return False

@@ -20,7 +20,6 @@ from gpumon.specs.precision import BYTES_PER_ELEMENT, Precision
 _FAR_TOKENS: Final = 2.0**20
 """Tokens in context over which the part per token is measured: a power of two, so that nothing is rounded."""
 
-
 AmountAtContext = Callable[[LlmSpec, float], float]
 """FLOPs or bytes of one token with so many tokens in context."""
 
@@ -34,17 +33,19 @@ class Constant(NamedTuple):
 
 
 def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
-    """Constants of a model on engines of `gpus` GPUs each, those of a rank one tensor-parallel group.
+    """Constants of a model on engines of `gpus` GPUs each.
 
-    Without bytes of its weights, their constants are left out, and what is made of them is absent.
+    The GPUs of one data-parallel rank are one tensor-parallel group. Without bytes of its weights, their constants
+    are left out, and what is made of them is absent.
     """
     decode = _split_by_context(llm, decode_flops_per_token)
     prefill = _split_by_context(llm, lambda spec, tokens: prefill_flops_per_token(spec, 0.0, tokens))
-    width = BYTES_PER_ELEMENT[Precision.BF16]
+    # The bytes of a BF16 cache give its elements; a formula multiplies them with the engine's own bytes of an element.
+    element_bytes = BYTES_PER_ELEMENT[Precision.BF16]
     kv = _split_by_context(llm, lambda spec, tokens: kv_read_bytes(spec, tokens, 1, Precision.BF16))
-    missed = 1.0
+    missed_experts_ratio = 1.0
     if llm.experts:
-        missed -= llm.experts_per_token / llm.experts
+        missed_experts_ratio -= llm.experts_per_token / llm.experts
     constants = [
         _constant("decode_flops_per_token", decode.fixed, "2 x parameters multiplied per token"),
         _constant(
@@ -57,20 +58,27 @@ def model_constants(llm: LlmSpec, gpus: int) -> tuple[Constant, ...]:
         ),
         _constant("prefill_flops_per_window_position", prefill.per_window_position, "the same of the window layers"),
         _constant("prompt_flops", head_flops(llm), "the LM head, once per prompt"),
-        _constant("window_tokens", float(_window(llm)), "tokens that a window layer sees"),
-        _constant("kv_elements_per_full_position", kv.per_position / width, "KV read per token in context, one copy"),
-        _constant("kv_elements_per_window_position", kv.per_window_position / width, "the same of the window layers"),
+        _constant("window_tokens", float(_window_tokens(llm)), "tokens that a window layer sees"),
+        _constant(
+            "kv_elements_per_full_position", kv.per_position / element_bytes, "KV read per token in context, one copy"
+        ),
+        _constant(
+            "kv_elements_per_window_position", kv.per_window_position / element_bytes, "the same of the window layers"
+        ),
+        # The rules multiply it with the GPUs of a rank, at least to 1: GPUs beyond the KV heads read what others read.
         _constant("kv_copies_per_gpu", 1.0 / max(1, llm.kv_heads), "by each GPU of a rank"),
         _constant("kv_element_bytes", BYTES_PER_ELEMENT[llm.kv_precision], "where the engine names no FP8 cache"),
         _constant("state_bytes_per_token", kv.fixed, "state of linear layers, read and written"),
         _constant("engine_gpus", float(gpus), "GPUs of one engine"),
     ]
     if llm.read_bytes > 0.0:
-        experts = llm.experts * llm.expert_read_bytes
+        expert_bytes = llm.experts * llm.expert_read_bytes
         constants += [
             _constant("weight_bytes", llm.read_bytes, "all matmul weights, every expert included"),
-            _constant("expert_bytes", experts, "the experts' part of them"),
-            _constant("expert_missed_ratio", missed, "1 - k/E: share of the experts that one token misses"),
+            _constant("expert_bytes", expert_bytes, "the experts' part of them"),
+            _constant(
+                "expert_missed_ratio", missed_experts_ratio, "1 - k/E: share of the experts that one token misses"
+            ),
         ]
     return tuple(constants)
 
@@ -129,7 +137,7 @@ def _split_by_context(llm: LlmSpec, amount: AmountAtContext) -> _ContextParts:
     PromQL has one limit per model: that of the layers which cost most in it. Others are taken as if the context were
     beyond their limit.
     """
-    window_tokens = _window(llm)
+    window_tokens = _window_tokens(llm)
     whole = []
     limited = []
     others = []
@@ -150,7 +158,7 @@ def _split_by_context(llm: LlmSpec, amount: AmountAtContext) -> _ContextParts:
     return _ContextParts(fixed, per_position, window / window_tokens)
 
 
-def _window(llm: LlmSpec) -> int:
+def _window_tokens(llm: LlmSpec) -> int:
     """The limit in tokens of the layers that cost most in it; 0: nothing is limited."""
     costs: dict[int, float] = {}
     for attention in llm.attention:
@@ -165,7 +173,7 @@ class Weight(NamedTuple):
     """Part that one observation above a bound of a histogram has in the sums of lengths and of their squares."""
 
     le: str
-    """Bound as `le` without `.0`; "0": of all observations, the others: of those above the bound."""
+    """Bound as `le` without `.0`. "0" weighs all observations, any other bound those above it."""
     first: float
     """Part of the sum of lengths, in tokens."""
     second: float
@@ -175,8 +183,9 @@ class Weight(NamedTuple):
 def bucket_weights(bounds: tuple[float, ...]) -> tuple[Weight, ...]:
     """Weights that make the first two moments of a cumulative histogram from how many observations lie above a bound.
 
-    Each bucket's mid-point is that of the bucket below and what it is higher. What is above the last bound of a page
-    counts with the mid-point of the bucket that would follow.
+    The sum of all lengths is the first mid-point x all observations, and for each bound how much the mid-point above it
+    is higher than the one below x the observations above it. What is above the last bound of a page counts with the
+    mid-point of the bucket that would follow.
     """
     middles = []
     for low, high in zip((0.0, *bounds), (*bounds, 2.0 * bounds[-1]), strict=True):

@@ -49,6 +49,7 @@ _WEAKEST_LAST: Final = tuple(Advance(name) for name in ("live", "prompt", "deriv
 """When a counter moves, from what gives the best rate of now to what gives none."""
 
 NOT_LIVE: Final = Missing(Reason.NOT_LIVE)
+"""Reason of a rate whose counter moves when a request ends, so that there is no rate of now."""
 _IDLE: Final = Missing(Reason.IDLE)
 _COUNTER_SOURCES: Final = {
     Advance.LIVE: "{metric} over {span_s} s",
@@ -57,10 +58,12 @@ _COUNTER_SOURCES: Final = {
     Advance.SAMPLED: "sampled: {metric}, over {span_s} s",
     Advance.END: "{metric}: counted when a request ends, so there is no rate of now",
 }
+"""When a counter moves -> the text of the source of its rate."""
 _GAUGE_SOURCES: Final = {
     Advance.DERIVED: "worked out: {metric}, mean of {span_s} s",
     Advance.SAMPLED: "sampled: {metric}, mean of {span_s} s",
 }
+"""The same for a gauge that is a rate by itself."""
 COARSE_TOKENS: Final = 100.0
 """Tokens in a window below which one more or less is more than 1 % of its rate."""
 _SOURCE_BY_GAPS: Final = "estimated: duty / mean ITL, per rank"
@@ -90,14 +93,14 @@ class Layout(msgspec.Struct, frozen=True):
     """Pipeline stages of one rank."""
     dp: int
     """Data-parallel ranks, at least 1."""
-    together: int = 1
+    expert_ranks: int = 1
     """Data-parallel ranks, those of other pages included, that have the experts of a MoE once together; 1: each has
     all of them."""
     attention_alone: bool = False
     """The ranks share the tensor-parallel GPUs: all layers but the attention lie on the GPUs of all of them."""
 
 
-def layout(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
+def layout_of(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
     """The sizes of an engine with `gpus` GPUs (0: not known) whose page shows `shown_ranks` data-parallel ranks.
 
     What the server or its command line says holds. Without it: GPUs / ranks / stages. Where the ranks share the
@@ -116,10 +119,10 @@ def layout(reading: EngineReading, shown_ranks: int, gpus: int) -> Layout:
         tp = _even_share(gpus, dp * stages)
     attention_alone = dp > 1 and (shares_gpus or reading.info.get(DP_ATTENTION) == "yes")
     if _are_replicas(reading, attention_alone):
-        together = 1
+        expert_ranks = 1
     else:
-        together = max(dp, reading.dp)
-    return Layout(gpus=gpus, tp=tp, pp=reading.pp, dp=dp, together=together, attention_alone=attention_alone)
+        expert_ranks = max(dp, reading.dp)
+    return Layout(gpus=gpus, tp=tp, pp=reading.pp, dp=dp, expert_ranks=expert_ranks, attention_alone=attention_alone)
 
 
 def _adds_ranks_up(reading: EngineReading, shown_ranks: int, gpus: int) -> bool:
@@ -137,7 +140,7 @@ def _even_share(gpus: int, groups: int) -> int:
 
 
 def _are_replicas(reading: EngineReading, attention_alone: bool) -> bool:
-    """Whether data-parallel ranks have all weights each: those of Ray, and those of SGLang unless their attention
+    """Whether each of the data-parallel ranks has all weights: those of Ray, and those of SGLang unless their attention
     alone is data-parallel."""
     if reading.kind is EngineKind.RAY:
         return True
@@ -149,77 +152,78 @@ class Rates(msgspec.Struct, frozen=True):
 
     shown: EngineRates
     service: Service
-    decode_tick: Reading
-    """Decode rate between the two newest polls, for charts."""
-    prompts: Reading
+    newest_decode: Reading
+    """Generated tokens/s between the two newest polls, for charts."""
+    first_tokens_per_s: Reading
     """Requests per second that got their first token."""
-    spread: WeightSharing
+    weight_sharing: WeightSharing
     """How its ranks share the weights that a step reads."""
-    context: Reading
+    context_tokens: Reading
     """Mean tokens in context of a running sequence."""
-    prompt_length: Reading
-    """Size-biased mean prompt, cached tokens included."""
-    per_step: float
+    prompt_tokens: Reading
+    """Size-biased mean length of a prompt in tokens, cached ones included."""
+    tokens_per_step: float
     """Tokens per step and sequence: 1 without speculation, and where that is not known."""
-    prefill: CounterWindow
-    """Window of the prefill rate."""
+    prefill_window: CounterWindow
     advances: dict[str, str]
-    """Field of `Engine` -> when what it stands on moves."""
+    """Field of `Engine` -> value of the `Advance` of the series behind it."""
     sources: dict[str, str]
-    """Field of `Engine` -> where it is read, for those whose source depends on how that moves."""
+    """Field of `Engine` -> where it is read, for those whose source depends on that."""
 
 
-def rates_of(reading: EngineReading, track: Track, split: Layout) -> Rates:
+def rates_of(reading: EngineReading, track: Track, layout: Layout) -> Rates:
     """The rates of one engine over its windows."""
     service = service_of(reading)
-    without_decode = WITHOUT_DECODE.get(service)
-    prefill, is_long_enough = _prefill_window(reading, track)
-    rates = _rates_but_steps(reading, track, service, prefill)
+    prefill_window, is_long_enough = _prefill_window(reading, track)
+    rates = _rates_but_steps(reading, track, service, prefill_window)
     if not is_long_enough and rates["prefill_tokens_per_s"].advance is Advance.PROMPT:
         rates["prefill_tokens_per_s"] = rates["prefill_tokens_per_s"]._replace(per_s=track.why_no_rate_yet)
     decode = rates["decode_tokens_per_s"].per_s
-    tokens_per_step = _tokens_per_step(track, decode)
-    per_step = number(tokens_per_step) or 1.0
-    rank_steps = step_rates(reading, track, split, per_step, decode)
-    if isinstance(rank_steps.by_rank, Missing):
-        steps_per_s: Reading = rank_steps.by_rank
-    else:
-        steps_per_s = sum(rank_steps.by_rank)
-    rates["steps_per_s"] = AmountPerSecond(steps_per_s, rank_steps.advance, rank_steps.source)
-    sources = {}
-    for field, rate in rates.items():
-        if rate.source:
-            sources[field] = rate.source
+    shown_per_step = _tokens_per_step(track, decode)
+    tokens_per_step = number(shown_per_step) or 1.0
+    rank_steps = step_rates(reading, track, layout, tokens_per_step, decode)
+    rates["steps_per_s"] = _steps_of_all_ranks(rank_steps)
+    sources = {field: rate.source for field, rate in rates.items() if rate.source}
+    without_decode = WITHOUT_DECODE.get(service)
     if without_decode is None:
         acceptance_ratio = acceptance(track)
         context_tokens, sources["context_tokens"] = context(reading, track)
-        decode_tick = newest_rate(track, q.DECODE_TOKENS, q.DECODE_RATE)
+        newest_decode = newest_rate(track, q.DECODE_TOKENS, q.DECODE_RATE)
         sources |= _other_sources(reading, track)
     else:
-        tokens_per_step = without_decode
+        shown_per_step = without_decode
         acceptance_ratio = without_decode
         context_tokens = without_decode
-        decode_tick = decode
+        newest_decode = decode
     shown = EngineRates(
         **{field: rate.per_s for field, rate in rates.items()},
-        tokens_per_step=tokens_per_step,
+        tokens_per_step=shown_per_step,
         acceptance_ratio=acceptance_ratio,
-        batch=_batch(reading, service, decode, steps_per_s, per_step),
+        batch=_batch(reading, service, decode, rates["steps_per_s"].per_s, tokens_per_step),
         decode_mean_tokens_per_s=_decode_mean(track, service),
     )
     return Rates(
         shown=shown,
         service=service,
-        decode_tick=decode_tick,
-        prompts=_first_tokens_per_s(prefill),
-        spread=_weight_sharing(rank_steps.by_rank, split),
-        context=context_tokens,
-        prompt_length=prompt_length(track, prefill, context_tokens),
-        per_step=per_step,
-        prefill=prefill,
+        newest_decode=newest_decode,
+        first_tokens_per_s=_first_tokens_per_s(prefill_window),
+        weight_sharing=_weight_sharing(rank_steps.by_rank, layout),
+        context_tokens=context_tokens,
+        prompt_tokens=prompt_length(track, prefill_window, context_tokens),
+        tokens_per_step=tokens_per_step,
+        prefill_window=prefill_window,
         advances=_advances(rates),
         sources=sources,
     )
+
+
+def _steps_of_all_ranks(rank_steps: StepRates) -> AmountPerSecond:
+    """Steps per second of all ranks together."""
+    if isinstance(rank_steps.by_rank, Missing):
+        per_s: Reading = rank_steps.by_rank
+    else:
+        per_s = sum(rank_steps.by_rank)
+    return AmountPerSecond(per_s, rank_steps.advance, rank_steps.source)
 
 
 def _first_tokens_per_s(window: CounterWindow) -> Reading:
@@ -230,17 +234,17 @@ def _first_tokens_per_s(window: CounterWindow) -> Reading:
     return first_tokens.observations / window.length_s
 
 
-def _weight_sharing(by_rank: list[float] | Missing, split: Layout) -> WeightSharing:
+def _weight_sharing(by_rank: list[float] | Missing, layout: Layout) -> WeightSharing:
     """How ranks with so many steps per second share the weights that a step reads."""
     group_steps_per_s = 0.0
     if not isinstance(by_rank, Missing):
         # Ranks that share experts step together, at the pace of the one that makes most steps; others each read theirs.
-        if split.together > 1:
+        if layout.expert_ranks > 1:
             group_steps_per_s = max(by_rank, default=0.0)
         else:
             group_steps_per_s = sum(by_rank)
-    peers = max(1.0, split.together / split.dp)
-    return WeightSharing(group_steps_per_s, peers=peers, attention_alone=split.attention_alone)
+    peers = max(1.0, layout.expert_ranks / layout.dp)
+    return WeightSharing(group_steps_per_s, peers=peers, attention_alone=layout.attention_alone)
 
 
 class AmountPerSecond(NamedTuple):
@@ -269,21 +273,21 @@ def rate_of(
     of now. The engine's gauge does, as the mean of its samples.
     """
     window = window or track.short
-    moves = track.moves(counter)
+    advance = track.advance_of(counter)
     metric = reading.live.get(counter, "")
-    if moves is not None and moves is not Advance.END:
+    if advance is not None and advance is not Advance.END:
         if steady:
             window = _steadier_window(track, counter, window)
-        source = _source_text(_COUNTER_SOURCES[moves], metric, window)
-        return AmountPerSecond(window.rate(counter), moves, source)
+        source = _source_text(_COUNTER_SOURCES[advance], metric, window)
+        return AmountPerSecond(window.rate(counter), advance, source)
     samples: list[float] = []
     if gauge:
         samples = track.short.samples(gauge)
     if samples:
         return _rate_by_gauge(reading, track, counter, gauge, samples)
-    if moves is None:
+    if advance is None:
         return AmountPerSecond(NOT_EXPOSED, source=metric)
-    return AmountPerSecond(NOT_LIVE, moves, _source_text(_COUNTER_SOURCES[moves], metric, window))
+    return AmountPerSecond(NOT_LIVE, advance, _source_text(_COUNTER_SOURCES[advance], metric, window))
 
 
 def _rate_by_gauge(
@@ -329,12 +333,12 @@ def _has_rested(track: Track, counter: str) -> bool:
 
 def newest_rate(track: Track, counter: str, gauge: str) -> Reading:
     """The rate between the two newest polls, for charts."""
-    moves = track.moves(counter)
+    advance = track.advance_of(counter)
     window = track.window(0.0)
-    if moves is not None and moves is not Advance.END:
+    if advance is not None and advance is not Advance.END:
         return window.rate(counter)
     samples = window.samples(gauge)
-    if not samples and moves is None:
+    if not samples and advance is None:
         return NOT_EXPOSED
     if not samples:
         return NOT_LIVE
@@ -345,11 +349,11 @@ def newest_rate(track: Track, counter: str, gauge: str) -> Reading:
 
 def rank_decode(track: Track, rank: str) -> Reading:
     """Tokens/s that one rank generated over the window of the rates, from the series that the whole is from."""
-    moves = track.moves(q.DECODE_TOKENS)
-    if moves is not None and moves is not Advance.END:
+    advance = track.advance_of(q.DECODE_TOKENS)
+    if advance is not None and advance is not Advance.END:
         return track.short.rank_rate(rank, q.DECODE_TOKENS)
     samples = track.short.rank_samples(rank, q.DECODE_RATE)
-    if not samples and moves is None:
+    if not samples and advance is None:
         return NOT_EXPOSED
     if not samples:
         return NOT_LIVE
@@ -358,16 +362,15 @@ def rank_decode(track: Track, rank: str) -> Reading:
 
 def _advances(rates: dict[str, AmountPerSecond]) -> dict[str, str]:
     """When each rate moves, and each figure that is made of them."""
-    moves = {}
-    advances = {}
+    by_rate: dict[str, Advance] = {}
     for field, rate in rates.items():
         if rate.advance is not None:
-            moves[field] = rate.advance
-            advances[field] = rate.advance.value
-    for field, parts in _RATES_OF_FIGURES.items():
-        moves_of_parts = [moves[part] for part in parts if part in moves]
-        if moves_of_parts:
-            advances[field] = max(moves_of_parts, key=_WEAKEST_LAST.index).value
+            by_rate[field] = rate.advance
+    advances = {field: advance.value for field, advance in by_rate.items()}
+    for figure, parts in _RATES_OF_FIGURES.items():
+        of_parts = [by_rate[part] for part in parts if part in by_rate]
+        if of_parts:
+            advances[figure] = max(of_parts, key=_WEAKEST_LAST.index).value
     return advances
 
 
@@ -377,13 +380,13 @@ def _rates_but_steps(
     """Every rate but that of the steps, by field of `EngineRates`."""
     rates = {}
     for field, quantity in _COUNTER_OF_RATE.items():
-        if quantity in reading.live or track.counts(quantity):
+        if quantity in reading.live or track.has_counter(quantity):
             rates[field] = rate_of(reading, track, quantity)
-    off = None
+    why_no_tokens = None
     if TOKENS_OFF in reading.info:
-        off = Missing(Reason.OFF, reading.info[TOKENS_OFF])
-    no_prefill = WITHOUT_PREFILL.get(service, off)
-    no_decode = WITHOUT_DECODE.get(service, off)
+        why_no_tokens = Missing(Reason.OFF, reading.info[TOKENS_OFF])
+    no_prefill = WITHOUT_PREFILL.get(service, why_no_tokens)
+    no_decode = WITHOUT_DECODE.get(service, why_no_tokens)
     if no_prefill is None:
         rates["prefill_tokens_per_s"] = rate_of(reading, track, q.PREFILL_COMPUTED, q.PREFILL_RATE, prefill)
         rates["cached_tokens_per_s"] = rate_of(reading, track, q.PREFILL_CACHED, window=prefill)
@@ -403,53 +406,54 @@ def _rates_but_steps(
 
 
 def _prefill_window(reading: EngineReading, track: Track) -> tuple[CounterWindow, bool]:
-    """Window of computed prefill, and whether the polls go back far enough for it.
+    """Window of computed prefill, and whether the polls go back far enough for it; the track keeps as many from now on.
 
     An engine that books a whole prompt at its first token (vLLM) needs a window as long as the longest prefill in it;
     until it is, there is no rate. The longest, not the mean: one prompt of 128k among short ones would else read as
     more than the GPUs can compute. Prefill that is counted as it is computed has the window of the other rates.
     """
-    if track.moves(q.PREFILL_COMPUTED) is not Advance.PROMPT:
+    if track.advance_of(q.PREFILL_COMPUTED) is not Advance.PROMPT:
         track.keep_s = track.long.seconds
         if reading.phase is Phase.TRAINING:
             track.keep_s = MOST_KEPT_S  # a step may take minutes
         return track.short, True
-    span = _prefill_span(track)
-    window = track.window(max(track.short.seconds, span.smooth_s))
-    if window.length_s < span.smooth_s:
+    lengths = _prefill_window_lengths(track)
+    window = track.window(max(track.short.seconds, lengths.wanted_s))
+    if window.length_s < lengths.wanted_s:
+        # A window ends at whole polls: this one began half a poll too late.
         window = track.window(window.seconds + track.cadence_s)
     track.keep_s = max(track.long.seconds, window.seconds)
     # Whoever begins to watch in the middle of a long prefill sees no token of it: that is no rate of 0.
     has_counted = any(track.totals.values()) or not any(track.short.samples(q.RUNNING))
-    return window, window.length_s >= span.least_s and has_counted
+    return window, window.length_s >= lengths.least_s and has_counted
 
 
-class PrefillSpan(msgspec.Struct, frozen=True):
-    """Seconds of the window of prefill that is booked at the first token."""
+class PrefillWindowLengths(msgspec.Struct, frozen=True):
+    """Lengths of the window of prefill that is booked at the first token."""
 
     least_s: float
     """Length below which there is no rate."""
-    smooth_s: float
-    """Length once there are polls for it."""
+    wanted_s: float
+    """Length once there are polls for it: a longer window is smoother."""
 
 
-def _prefill_span(track: Track) -> PrefillSpan:
-    """The longest prefill of the last minutes.
+def _prefill_window_lengths(track: Track) -> PrefillWindowLengths:
+    """How long the window of the prefill rate has to be: as long as the longest prefill of the last minutes took.
 
     Without a queue that is the longest TTFT. With one, most of a TTFT is waiting: the prefill time of the requests that
     ended tells what is needed. Requests that still run may have had longer ones, so the window grows to their TTFT, up
-    to that of the quantiles. Where no prefill time is told, this is needed, too.
+    to that of the quantiles. An engine without a histogram of prefill times needs this length.
     """
     window = track.window(max(track.long.seconds, track.keep_s))
     ttft_s = min(longest(window.histogram(q.TTFT)), MOST_KEPT_S)
     if not any(window.samples(q.WAITING)):
-        return PrefillSpan(least_s=ttft_s, smooth_s=ttft_s)
-    smooth_s = min(ttft_s, track.long.seconds)
+        return PrefillWindowLengths(least_s=ttft_s, wanted_s=ttft_s)
+    wanted_s = min(ttft_s, track.long.seconds)
     prefills = window.histogram(q.PREFILL_TIME)
     if prefills is None or prefills.count <= 0:
-        return PrefillSpan(least_s=smooth_s, smooth_s=smooth_s)
+        return PrefillWindowLengths(least_s=wanted_s, wanted_s=wanted_s)
     prefill_s = min(longest(prefills), MOST_KEPT_S)
-    return PrefillSpan(least_s=prefill_s, smooth_s=max(prefill_s, smooth_s))
+    return PrefillWindowLengths(least_s=prefill_s, wanted_s=max(prefill_s, wanted_s))
 
 
 def _decode_mean(track: Track, service: Service) -> Reading:
@@ -458,10 +462,10 @@ def _decode_mean(track: Track, service: Service) -> Reading:
         return WITHOUT_DECODE[service]
     if track.several_servers:
         return Missing(Reason.RESET)
-    moves = track.moves(q.DECODE_TOKENS)
-    if moves is None and not track.window(0.0).samples(q.DECODE_RATE):
+    advance = track.advance_of(q.DECODE_TOKENS)
+    if advance is None and not track.window(0.0).samples(q.DECODE_RATE):
         return NOT_EXPOSED
-    return track.mean.per_s(at_end=moves is Advance.END)
+    return track.mean.per_s(at_end=advance is Advance.END)
 
 
 def _batch(reading: EngineReading, service: Service, decode: Reading, steps_per_s: Reading, per_step: float) -> Reading:
@@ -479,7 +483,10 @@ def per_step_of(per_s: Reading, decode: Reading, steps_per_s: Reading) -> Readin
 
 
 def _other_sources(reading: EngineReading, track: Track) -> dict[str, str]:
-    """Field of `Engine` -> source, for figures that are no plain rates: the best source that the engine has."""
+    """Field of `Engine` -> source, for figures that are no plain rates: the best source that the engine has.
+
+    Each is first the one of the engine's own gauge, and then that of its counters where it has them, which is better.
+    """
     live = reading.live
     per_step = "no sign of speculation"
     if q.MEAN_ACCEPTED in live:
@@ -516,31 +523,31 @@ class StepRates(msgspec.Struct, frozen=True):
 
 
 def step_rates(
-    reading: EngineReading, track: Track, split: Layout, tokens_per_step: float, decode: Reading
+    reading: EngineReading, track: Track, layout: Layout, tokens_per_step: float, decode: Reading
 ) -> StepRates:
     """Steps per second by the best of four: an exact counter, one that is worked out, duty / mean ITL, tokens/s /
     running requests."""
     if not track.short.points:
         return StepRates(track.why_no_rate_yet)
     source = f"{reading.live.get(q.STEPS, 'step counter')} over {track.short.length_s:.0f} s"
-    moves = track.moves(q.STEPS)
+    advance = track.advance_of(q.STEPS)
     if reading.exact_steps:
         by_counter = track.short.rank_rates(q.STEPS) or NOT_EXPOSED
-        return StepRates(by_counter, source, moves)
-    if moves is Advance.DERIVED:
+        return StepRates(by_counter, source, advance)
+    if advance is Advance.DERIVED:
         by_derived_counter = track.short.rank_rates(q.STEPS) or track.why_no_rate_yet
-        return StepRates(by_derived_counter, f"estimated: {source}", moves)
-    return _estimated_step_rates(reading, track, split, tokens_per_step, decode)
+        return StepRates(by_derived_counter, f"estimated: {source}", advance)
+    return _estimated_step_rates(reading, track, layout, tokens_per_step, decode)
 
 
 def _estimated_step_rates(
-    reading: EngineReading, track: Track, split: Layout, tokens_per_step: float, decode: Reading
+    reading: EngineReading, track: Track, layout: Layout, tokens_per_step: float, decode: Reading
 ) -> StepRates:
     """Steps by duty / mean ITL, else by tokens/s / running requests."""
-    by_gaps = _steps_by_gaps(reading, track, split, tokens_per_step)
+    by_gaps = _steps_by_gaps(reading, track, layout, tokens_per_step)
     if by_gaps:
         return StepRates(by_gaps, _SOURCE_BY_GAPS, Advance.DERIVED)
-    by_tokens = _steps_by_tokens(track, split, tokens_per_step)
+    by_tokens = _steps_by_tokens(track, layout, tokens_per_step)
     if by_gaps is not None and (decode == 0.0 or isinstance(by_tokens, Missing)):
         return StepRates(_IDLE, _SOURCE_BY_GAPS, Advance.DERIVED)
     if isinstance(by_tokens, Missing):
@@ -548,7 +555,7 @@ def _estimated_step_rates(
     return StepRates(by_tokens, _SOURCE_BY_TOKENS, Advance.DERIVED)
 
 
-def _steps_by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_per_step: float) -> list[float] | None:
+def _steps_by_gaps(reading: EngineReading, track: Track, layout: Layout, tokens_per_step: float) -> list[float] | None:
     """Steps/s of each rank that had a gap; None where there is no ITL or no gauge of what runs."""
     per_s: list[float] = []
     steps_per_gap = tokens_per_gap(reading, tokens_per_step) / tokens_per_step
@@ -559,11 +566,12 @@ def _steps_by_gaps(reading: EngineReading, track: Track, split: Layout, tokens_p
             return None
         duty = sum(value > 0 for value in running) / len(running)
         if not isinstance(gap_s, Missing) and gap_s > 0:
-            per_s += _for_each_rank(split, track, duty * steps_per_gap / gap_s * _batches_in_pipeline(split, running))
+            steps_per_s = duty * steps_per_gap / gap_s * _batches_in_pipeline(layout, running)
+            per_s += _for_each_rank(layout, track, steps_per_s)
     return per_s
 
 
-def _steps_by_tokens(track: Track, split: Layout, tokens_per_step: float) -> list[float] | Missing:
+def _steps_by_tokens(track: Track, layout: Layout, tokens_per_step: float) -> list[float] | Missing:
     """Tokens/s over the requests that ran while any did: a share of them was in its prefill, so it is the least."""
     per_s: list[float] = []
     for rank in track.points[-1].ranks:
@@ -577,10 +585,10 @@ def _steps_by_tokens(track: Track, split: Layout, tokens_per_step: float) -> lis
                 return Missing(Reason.FEW, "no poll met a running request")
             return NOT_EXPOSED
         if batch:
-            steps_per_s = decode * _batches_in_pipeline(split, running) / (batch * tokens_per_step)
+            steps_per_s = decode * _batches_in_pipeline(layout, running) / (batch * tokens_per_step)
         else:
             steps_per_s = 0.0
-        per_s += _for_each_rank(split, track, steps_per_s)
+        per_s += _for_each_rank(layout, track, steps_per_s)
     return per_s
 
 
@@ -595,25 +603,25 @@ def _mean_while_busy(running: list[float]) -> float | None:
     return None
 
 
-def _batches_in_pipeline(split: Layout, running: list[float]) -> float:
+def _batches_in_pipeline(layout: Layout, running: list[float]) -> float:
     """Batches that a pipeline works on at once: one for each stage, as far as there are requests for that."""
-    if split.pp > 1:
-        return min(float(split.pp), max(1.0, _mean_while_busy(running) or 1.0))
+    if layout.pp > 1:
+        return min(float(layout.pp), max(1.0, _mean_while_busy(running) or 1.0))
     return 1.0
 
 
-def _for_each_rank(split: Layout, track: Track, steps_per_s: float) -> list[float]:
+def _for_each_rank(layout: Layout, track: Track, steps_per_s: float) -> list[float]:
     """One rank's steps for each rank that it stands for: a page may add the ranks up."""
-    return [steps_per_s] * max(1, split.dp // len(track.points[-1].ranks))
+    return [steps_per_s] * max(1, layout.dp // len(track.points[-1].ranks))
 
 
 def _tokens_per_step(track: Track, decode: Reading) -> Reading:
     """Tokens per step and sequence: from the counters of drafts, else the engine's own gauge, else 1."""
-    if not track.counts(q.DRAFTS):
+    if not track.has_counter(q.DRAFTS):
         return _sampled_tokens_per_step(track)
     drafts = track.short.rate(q.DRAFTS)
     accepted = number(track.short.rate(q.ACCEPTED_TOKENS)) or 0.0
-    if not track.counted(q.DRAFTS):
+    if not track.newest_count(q.DRAFTS):
         return 1.0
     if isinstance(drafts, Missing):
         return drafts
@@ -646,12 +654,12 @@ def _sampled_tokens_per_step(track: Track) -> Reading:
 
 def _are_live(track: Track, *counters: str) -> bool:
     """Whether all these counters move with each token."""
-    return all(track.moves(counter) is Advance.LIVE for counter in counters)
+    return all(track.advance_of(counter) is Advance.LIVE for counter in counters)
 
 
 def acceptance(track: Track) -> Reading:
     """Share of the draft tokens that were accepted: from the counters, else the mean of the engine's own gauge."""
-    if not track.counts(q.DRAFTED_TOKENS):
+    if not track.has_counter(q.DRAFTED_TOKENS):
         samples = track.short.samples(q.ACCEPTANCE)
         if not samples:
             return NOT_EXPOSED
@@ -701,13 +709,20 @@ def _scaled_rate(rate: AmountPerSecond, factor: float, note: str) -> AmountPerSe
 
 def _training_rate(reading: EngineReading, track: Track, counter: str, gauge: str) -> AmountPerSecond:
     """The rate of a training run: between whole steps where its counter moves with them, else as any other."""
-    moves = track.moves(counter)
-    if moves is None or moves is Advance.END:
+    advance = track.advance_of(counter)
+    if advance is None or advance is Advance.END:
         return rate_of(reading, track, counter, gauge)
     source = ""
     if reading.live.get(counter):
         source = f"{reading.live[counter]} between whole steps"
-    return AmountPerSecond(stepped_rate(track, counter), moves, source)
+    return AmountPerSecond(stepped_rate(track, counter), advance, source)
+
+
+class _CounterSample(NamedTuple):
+    """A counter of all ranks at one poll."""
+
+    monotonic_s: float
+    value: float
 
 
 def stepped_rate(track: Track, counter: str) -> Reading:
@@ -716,58 +731,63 @@ def stepped_rate(track: Track, counter: str) -> Reading:
     From one jump to another, so that it is neither 0 within a step nor a spike after it. The newest jump is the end,
     until the next one is overdue: then it is now, and the rate of a run that hangs falls to 0 within ten minutes.
     """
-    totals = _totals(track, counter)
-    if len(totals) < 2:
-        if track.counts(counter):
+    samples = _counter_samples(track, counter)
+    if len(samples) < 2:
+        if track.has_counter(counter):
             return track.why_no_rate_yet
         return NOT_EXPOSED
-    first_s, first = totals[0]
-    now_s, last = totals[-1]
-    jumps = _jumps(totals)
+    first = samples[0]
+    newest = samples[-1]
+    watched_s = newest.monotonic_s - first.monotonic_s
+    jumps = _jumps(samples)
     if len(jumps) < 2:
-        if now_s - first_s < MOST_KEPT_S - 2 * track.cadence_s:
+        # Polls are thrown away at `MOST_KEPT_S`, so the kept ones are up to two of them shorter.
+        if watched_s < MOST_KEPT_S - 2 * track.cadence_s:
             return track.why_no_rate_yet
-        return (last - first) / (now_s - first_s)
-    end_s, _ = jumps[-1]
-    span_s = max(WHOLE_STEPS_S, _LEAST_POLLS * track.cadence_s)
-    start_s, start = _begin_of_rate(jumps, end_s, span_s)
-    if end_s - start_s < _LEAST_POLLS * track.cadence_s:
+        return (newest.value - first.value) / watched_s
+    end_s = jumps[-1].monotonic_s
+    start = _begin_of_rate(jumps, max(WHOLE_STEPS_S, _LEAST_POLLS * track.cadence_s))
+    if end_s - start.monotonic_s < _LEAST_POLLS * track.cadence_s:
         return track.why_no_rate_yet
-    if now_s - end_s > OVERDUE * max(_longest_step_s(jumps, start_s), track.cadence_s):
-        end_s = now_s
-    return max(0.0, last - start) / (end_s - start_s)
+    if newest.monotonic_s - end_s > OVERDUE * max(_longest_step_s(jumps, start.monotonic_s), track.cadence_s):
+        end_s = newest.monotonic_s
+    return max(0.0, newest.value - start.value) / (end_s - start.monotonic_s)
 
 
-def _totals(track: Track, counter: str) -> list[tuple[float, float]]:
-    """(Time, value) of a counter at the polls that have the ranks of the newest one: a rank that joins is no step."""
+def _counter_samples(track: Track, counter: str) -> list[_CounterSample]:
+    """A counter at the polls that have the ranks of the newest one: a rank that joins is no step."""
     if not track.points:
         return []
     ranks = track.points[-1].ranks.keys()
-    totals = []
+    samples = []
     for point in track.points:
         total = point.total(counter)
         if point.ranks.keys() == ranks and total is not None:
-            totals.append((point.monotonic_s, total))
-    return totals
+            samples.append(_CounterSample(point.monotonic_s, total))
+    return samples
 
 
-def _jumps(totals: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """(Time, value) of a counter at the polls at which it had grown."""
+def _jumps(samples: list[_CounterSample]) -> list[_CounterSample]:
+    """The samples at which a counter had grown."""
     jumps = []
-    for before, after in pairwise(totals):
-        if after[1] > before[1]:
+    for before, after in pairwise(samples):
+        if after.value > before.value:
             jumps.append(after)
     return jumps
 
 
-def _begin_of_rate(jumps: list[tuple[float, float]], end_s: float, span_s: float) -> tuple[float, float]:
-    """The newest jump that is at least `span_s` older than `end_s`, else the first of all."""
+def _begin_of_rate(jumps: list[_CounterSample], span_s: float) -> _CounterSample:
+    """The newest jump that is at least `span_s` older than the last one, else the first of all."""
     for jump in reversed(jumps):
-        if end_s - jump[0] >= span_s:
+        if jumps[-1].monotonic_s - jump.monotonic_s >= span_s:
             return jump
     return jumps[0]
 
 
-def _longest_step_s(jumps: list[tuple[float, float]], start_s: float) -> float:
+def _longest_step_s(jumps: list[_CounterSample], start_s: float) -> float:
     """Longest time between two jumps from `start_s` on."""
-    return max(after[0] - before[0] for before, after in pairwise(jumps) if before[0] >= start_s)
+    steps_s = []
+    for before, after in pairwise(jumps):
+        if before.monotonic_s >= start_s:
+            steps_s.append(after.monotonic_s - before.monotonic_s)
+    return max(steps_s)

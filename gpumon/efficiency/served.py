@@ -104,7 +104,7 @@ def _outcomes_since_start(track: Track) -> Outcomes:
         return Outcomes()
     counts: dict[str, Reading] = {}
     for field, counter in _OUTCOME_COUNTERS.items():
-        counted = track.counted(counter)
+        counted = track.newest_count(counter)
         if counted is not None:
             counts[field] = float(counted)
     return Outcomes(**counts)

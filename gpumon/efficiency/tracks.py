@@ -17,23 +17,24 @@ from gpumon.readings.missing import NOT_EXPOSED, WARMING_UP, Missing, Reading, R
 RATE_S: Final = 10.0
 """Window of the shown rates, where readings come often enough for it."""
 QUANTILE_S: Final = 60.0
-"""Window of the latency quantiles, likewise."""
+"""Window of the latency quantiles, where readings come often enough for it."""
 MINUTES_S: Final = 120.0
-"""Window of shares of requests, likewise, as few requests end in one minute. All frames of a little more than that are
-derived before a moment of the past (`history.derivation.DENSE_S`), so that its shares are what they were."""
+"""Window of shares of requests, where readings come often enough for it, as few requests end in one minute. All frames
+of a little more than that are derived before a moment of the past (`history.derivation.DENSE_S`), so that its shares
+are what they were."""
 MINUTES_MARK_S: Final = 10.0
-"""Polls that are kept for that window alone: one in each multiple of so many seconds: the same ones whenever
-the watching began."""
+"""One poll in each span of so many seconds is kept for that window alone. The spans begin at multiples of it, so that
+the same polls are kept whenever the watching began."""
 LEAST_INTERVALS: Final = 2.0
 """A window holds at least so many intervals between readings: it grows with them."""
 MOST_KEPT_S: Final = 600.0
-"""Longest window that a long prompt asks for."""
-GAP: Final = 3.0
+"""Longest window that a long prompt asks for, and for which polls are kept."""
+GAP_INTERVALS: Final = 3.0
 """A pause of more than this many intervals starts the windows over."""
 _LEAST_GAP_S: Final = 3.0
-"""Shortest pause that starts the windows over: an engine that is polled more often may take a second for one answer."""
+"""Shortest pause that starts the windows over, however often an engine is polled: one answer may take a second."""
 RANK_GONE_S: Final = 10.0
-"""A rank that no answer held for this long is gone."""
+"""A rank that no answer held for this long is gone, if that are more than `GAP_INTERVALS` polls."""
 START_TOLERANCE_S: Final = 1.0
 """Start times of one process differ by so much: pages have them rounded, or from the age of the process."""
 RESTARTED_BELOW: Final = 0.5
@@ -63,6 +64,12 @@ def window_for(shortest_s: float, cadence_s: float) -> float:
     """Length (s) of a window over readings that come every `cadence_s` seconds: longer than `shortest_s` if few
     come."""
     return max(shortest_s, LEAST_INTERVALS * cadence_s)
+
+
+def _forgotten_after_s(cadence_s: float) -> float:
+    """Seconds after which an answer says nothing about the next one: a rank that it had is gone, a model that it lacked
+    may have counted meanwhile, and counters that fell do not come back."""
+    return max(GAP_INTERVALS * cadence_s, RANK_GONE_S)
 
 
 class PollPoint(NamedTuple):
@@ -113,18 +120,23 @@ class CounterWindow:
         newest_s = 0.0
         if points:
             newest_s = points[-1].monotonic_s
+        # The time alone sorts before any point of that time: bisect finds the first point at or after it.
         self.inside = points[bisect_left(points, (newest_s - seconds,)) :]
-        """The polls of the last `seconds`, oldest first."""
+        """The polls of the last `seconds`, oldest first: those of the samples of gauges."""
         self.points: list[PollPoint] = []
-        """The polls from the one that begins it to the newest; none where there are fewer than two."""
+        """The polls from the one that begins it to the newest, between which counters grow; none where there are fewer
+        than two."""
         self.length_s = seconds
         """Its true length; the length that was asked for where there are fewer than two polls."""
         if len(points) > 1:
+            # Polls do not come to the moment: one that is half an interval too old begins the window, too.
             slack_s = (newest_s - points[-2].monotonic_s) / 2
-            self.points = points[min(bisect_left(points, (newest_s - seconds - slack_s,)), len(points) - 2) :]
+            first = bisect_left(points, (newest_s - seconds - slack_s,))
+            self.points = points[min(first, len(points) - 2) :]
             self.length_s = newest_s - self.points[0].monotonic_s
         self._histograms: dict[str, HistogramReading | None] = {}
-        """Each is asked for by several figures, and is the dearest of what a window gives."""
+        """Histograms that were asked for: several figures need the same, and nothing in a window costs more to work
+        out."""
 
     def _newest_ranks(self) -> Iterable[str]:
         """Ranks of the newest poll; none with fewer than two polls."""
@@ -136,10 +148,10 @@ class CounterWindow:
         """Mean increase per second of a counter, over all ranks."""
         total: float | None = None
         for rank in self._newest_ranks():
-            ends = self._ends(rank, quantity)
+            ends = self._end_points(rank, quantity)
             if ends is None:
                 return self._why_no_rate(quantity)
-            per_s = _increase(rank, quantity, ends)
+            per_s = _increase_per_s(rank, quantity, ends)
             if per_s is not None:
                 total = (total or 0.0) + per_s
         if total is None:
@@ -148,11 +160,11 @@ class CounterWindow:
 
     def rank_rate(self, rank: str, quantity: str) -> Reading:
         """Increase per second of one rank's counter."""
-        ends = self._ends(rank, quantity)
+        ends = self._end_points(rank, quantity)
         if ends is None:
             per_s = None
         else:
-            per_s = _increase(rank, quantity, ends)
+            per_s = _increase_per_s(rank, quantity, ends)
         if per_s is None:
             return self._why_no_rate(quantity)
         return per_s
@@ -232,11 +244,11 @@ class CounterWindow:
 
     def _why_no_rate(self, quantity: str) -> Missing:
         """Why a counter has no rate in this window: too few polls of it yet, or it is not exported."""
-        if self._track.counts(quantity):
+        if self._track.has_counter(quantity):
             return self._track.why_no_rate_yet
         return NOT_EXPOSED
 
-    def _ends(self, rank: str, quantity: str) -> tuple[PollPoint, PollPoint] | None:
+    def _end_points(self, rank: str, quantity: str) -> tuple[PollPoint, PollPoint] | None:
         """First and last poll of the window whose answer had this series of a rank; None with fewer than two."""
         if not self.points:
             return None
@@ -252,9 +264,9 @@ class CounterWindow:
             return (answers[0], answers[-1])
         return None
 
-    def _histogram_ends(self, rank: str, quantity: str) -> tuple[HistogramReading, HistogramReading] | None:
+    def _histograms_at_ends(self, rank: str, quantity: str) -> tuple[HistogramReading, HistogramReading] | None:
         """A histogram of one rank at the window's begin and at its end; None where one of them lacks it."""
-        ends = self._ends(rank, quantity)
+        ends = self._end_points(rank, quantity)
         if ends is None or rank not in ends[0].ranks or rank not in ends[1].ranks:
             return None
         old = ends[0].ranks[rank].histograms.get(quantity)
@@ -265,14 +277,14 @@ class CounterWindow:
 
     def _rank_histogram(self, rank: str, quantity: str) -> HistogramReading | None:
         """Observations of one rank in the window; None where they are not known."""
-        ends = self._histogram_ends(rank, quantity)
+        ends = self._histograms_at_ends(rank, quantity)
         if ends is None:
             return None
         return observations_between(*ends)
 
     def _rank_sum_and_count(self, rank: str, quantity: str) -> SumAndCount | None:
         """Sum and number of the observations of one rank in the window; None where they are not known, or fell."""
-        ends = self._histogram_ends(rank, quantity)
+        ends = self._histograms_at_ends(rank, quantity)
         if ends is None:
             return None
         old, new = ends
@@ -285,59 +297,67 @@ class Track:
     """The polls of one engine. Times are seconds of `Frame.monotonic_s`'s clock, `wall_s` is Unix time."""
 
     def __init__(self) -> None:
+        # What the newest poll was.
         self.reading: EngineReading | None = None
         """The newest one, whether it was answered or not."""
-        self.points: list[PollPoint] = []
-        """Polls of the windows of the rates and the quantiles, oldest first."""
-        self.totals: dict[str, float] = {}
-        """Quantity -> what the engine counted since gpumon began."""
         self.polls = 0
         """Good answers taken in."""
         self.last_s = float("-inf")
         """When the newest good answer was read."""
-        self.several_servers = False
-        """The process start time changed back: a balancer sends the polls to several servers in turn."""
-        self.keep_s = QUANTILE_S
-        """How far `points` go back; a long prompt asks for more."""
+        self._good_wall_s = float("inf")
+        """Unix time of the last good poll; of the first look where there was none."""
         self.cadence_s = 0.0
         """Seconds between two readings: the longer of the engine's interval and the frames'."""
+        self._frames_s = -1.0
+        """Interval of the frames at the newest reading; below 0 before the first."""
+        # Polls and their windows.
+        self.points: list[PollPoint] = []
+        """Polls of the windows of the rates and the quantiles, oldest first."""
         self._old_points: list[PollPoint] = []
         """Polls older than those of `points`, one per `MINUTES_MARK_S`."""
+        self._cadence_of_newest_s = 0.0
+        """The cadence when the newest point came. After a change to a shorter one, the pause before the next point is
+        still judged by this."""
+        self.keep_s = QUANTILE_S
+        """How far `points` go back; a long prompt asks for more."""
+        self.quantile_s = QUANTILE_S
+        """Length of the window of the quantiles at this cadence."""
         self.minutes = CounterWindow(self, 0.0)
         self.short = self.minutes
         self.long = self.minutes
         """Windows at this cadence: `minutes` of shares of requests, `short` of the rates, `long` of the quantiles."""
-        self.quantile_s = QUANTILE_S
+        # Sums over all polls.
+        self.totals: dict[str, float] = {}
+        """Quantity -> what the engine counted since gpumon began."""
+        self._counted_up_to: dict[str, dict[str, float]] = {}
+        """Rank -> counter -> value up to which it is in the totals."""
         self.mean = LongMean()
         """Long mean of the generated tokens."""
         self.load_so_far = SeenLoad()
         """Requests that ran and waited since the first poll."""
-        self._frames_s = -1.0
-        """Interval of the frames at the newest reading; below 0 before the first."""
-        self._was_reset = False
-        """No rate may be taken yet: the counters began anew less than three points ago."""
-        self._cadence_of_newest_s = 0.0
-        """The cadence when the newest point came: a pause that was none then is none after a change to a shorter."""
+        # The newest values of each rank.
         self._ranks: dict[str, RankReading] = {}
         """Newest values of each rank: series that one answer lacks are not gone."""
         self._counter_names: set[str] = set()
         """Counters of the newest values."""
         self._gauge_names: set[str] = set()
         """Gauges that any answer had."""
-        self._counted_up_to: dict[str, dict[str, float]] = {}
-        """Rank -> counter -> value up to which it is in the totals."""
         self._last_answer_s: dict[str, float] = {}
         """Rank -> when an answer had it last, on the monotonic clock."""
         self._whole_answers: dict[str, int] = {}
         """Rank -> answers of this process that had it and were read to their end."""
+        # How the process and its counters changed.
+        self._started: deque[float] = deque(maxlen=4)
+        """Start times (Unix) of the processes that answered, the newest one last: of as many servers as are told apart
+        behind a balancer."""
+        self.several_servers = False
+        """The process start time changed back: a balancer sends the polls to several servers in turn."""
+        self._was_reset = False
+        """No rate may be taken yet: the counters began anew less than three points ago."""
         self._fell_s = float("-inf")
         """When counters fell, on the monotonic clock."""
         self._ranks_before_fall: dict[str, RankReading] = {}
         """Ranks as they were before that."""
-        self._good_wall_s = float("inf")
-        """Unix time of the last good poll; of the first look where there was none."""
-        self._started: deque[float] = deque(maxlen=4)
-        """Start times (Unix) of the processes that answered, the newest one last."""
         self._last_advance: dict[str, Advance] = {}
         """Counter -> when it moves, as the last answer that had it said."""
 
@@ -364,16 +384,17 @@ class Track:
         self._add_before_first_count(reading, wall_s, frames_s)
         tokens_before = self.totals.get(q.DECODE_TOKENS, 0.0)
         before_s = self.last_s
-        added = self._add_poll(reading, wall_s, frames_s)
+        is_added = self._add_poll(reading, wall_s, frames_s)
         self.short = CounterWindow(self, window_for(RATE_S, self.cadence_s))
         self.long = CounterWindow(self, self.quantile_s)
         self.minutes = CounterWindow(self, window_for(MINUTES_S, self.cadence_s), [*self._old_points, *self.points])
-        if added:
+        if is_added:
             tokens = self.totals.get(q.DECODE_TOKENS, 0.0) - tokens_before
             self._extend_mean(reading, tokens, reading.monotonic_s - before_s)
+        # A source has earlier polls at hand only when it begins: nothing of gpumon's own time is in the totals.
         if has_earlier:
             self.totals = dict.fromkeys(self.totals, 0.0)
-        return added
+        return is_added
 
     def _add_before_first_count(self, reading: EngineReading, wall_s: float, frames_s: float) -> None:
         """Take in zeros of the last answer that had nothing of this model, if that was a moment ago."""
@@ -381,7 +402,7 @@ class Track:
         if absent_s is None or self.polls > 0:
             return
         since_s = reading.monotonic_s - absent_s
-        if since_s <= max(GAP * max(reading.interval_s, frames_s), RANK_GONE_S):
+        if since_s <= _forgotten_after_s(max(reading.interval_s, frames_s)):
             self._add_poll(before_first_count(reading, absent_s), wall_s - since_s, frames_s)
 
     def _add_poll(self, reading: EngineReading, wall_s: float, frames_s: float) -> bool:
@@ -392,42 +413,55 @@ class Track:
             self._good_wall_s = wall_s
         if reading.state is not EndpointState.OK or reading.monotonic_s <= self.last_s or not reading.ranks:
             return False
-        newborn = reading.started_wall_s > self._good_wall_s
-        if self._forget_before(reading):
+        # The order matters: `_count` and `_begin_at_zero` need the newest values as the poll before left them, which
+        # `_remember` replaces, and the point is made of what it leaves.
+        is_new_process = reading.started_wall_s > self._good_wall_s
+        if self._note_break(reading):
             self._drop_points()
             self._was_reset = True
         self._begin_at_zero(reading)
-        self._count(reading, newborn=newborn)
+        self._count(reading, is_new_process=is_new_process)
         self._remember(reading)
         self._append_point(reading)
-        self.load_so_far.add(self.points[-1], self.gauge(q.WAITING), max(GAP * self.cadence_s, _LEAST_GAP_S))
+        self.load_so_far.add(
+            self.points[-1], self.gauge(q.WAITING), gap_s=max(GAP_INTERVALS * self.cadence_s, _LEAST_GAP_S)
+        )
         self.last_s = reading.monotonic_s
         self._good_wall_s = wall_s
         self.polls += 1
         return True
 
-    def _forget_before(self, reading: EngineReading) -> bool:
-        """Forget what another process counted before, and counters that became other series.
+    def _note_break(self, reading: EngineReading) -> bool:
+        """Note whether the counters go on from the last answer, and forget what another process counted.
 
-        Returns whether no rate may be taken between the last answer and this one.
+        Returns whether they do not, so that no rate may be taken between the last answer and this one.
         """
+        # Each of the three notes what it finds, so that all are called.
         is_other_process = self._note_start(reading)
-        has_fallen = self._has_fallen(reading)
-        is_back = not is_other_process and not has_fallen and self._is_back(reading)
+        has_jumped = self._note_fall(reading, is_other_process=is_other_process)
         has_other_series = self._note_advances(reading)
-        if has_fallen:
-            self._fell_s = reading.monotonic_s
-            self._ranks_before_fall = {}
-            if not is_other_process:
-                self._ranks_before_fall = dict(self._ranks)
-        elif is_back:
-            self._fell_s = float("-inf")
-            self._ranks_before_fall = {}
         if is_other_process:
             self._ranks.clear()
             self._counted_up_to.clear()
             self._whole_answers.clear()
-        return has_other_series or is_other_process or has_fallen or is_back
+        return is_other_process or has_jumped or has_other_series
+
+    def _note_fall(self, reading: EngineReading, *, is_other_process: bool) -> bool:
+        """Note whether counters fell, or are back after a fall. Returns whether one of both is so.
+
+        A page that lacks one series of a sum makes the sum fall, and rise again with the next page: neither is counted.
+        """
+        if self._has_fallen(reading):
+            self._fell_s = reading.monotonic_s
+            self._ranks_before_fall = {}
+            if not is_other_process:  # the counters of another process do not come back
+                self._ranks_before_fall = dict(self._ranks)
+            return True
+        if is_other_process or not self._is_back(reading):
+            return False
+        self._fell_s = float("-inf")
+        self._ranks_before_fall = {}
+        return True
 
     def _has_fallen(self, reading: EngineReading) -> bool:
         """Whether a counter or histogram of any rank has less than in the poll before."""
@@ -443,14 +477,14 @@ class Track:
         if not any(is_same):
             self._started.append(started)
         elif not is_same[-1]:
-            # The process that answered becomes the newest, which is the last one.
+            # Turned by so many, the process that answered is the last one, which is the newest.
             self._started.rotate(-1 - is_same.index(True))
-        return bool(is_same) and not is_same[-1]
+        return bool(is_same) and not is_same[-1]  # nothing is known of a process before the first
 
     def _is_back(self, reading: EngineReading) -> bool:
-        """Whether the counter is back at its old value: one answer lacked some series, so this is not growth."""
+        """Whether a counter that fell is back at its old value: an answer lacked some series, so this is not growth."""
         before = self._ranks_before_fall
-        if reading.monotonic_s - self._fell_s > max(GAP * self.cadence_s, RANK_GONE_S):
+        if reading.monotonic_s - self._fell_s > _forgotten_after_s(self.cadence_s):
             return False
         for rank in reading.ranks:
             if (
@@ -490,15 +524,16 @@ class Track:
             for name in born.intersection(TOTALS):
                 counted[name] = 0.0
             self._ranks[rank.rank] = with_zeros(so_far, rank, born)
-            self.points = [_began_at_zero(point, rank, born) for point in self.points]
-            self._old_points = [_began_at_zero(point, rank, born) for point in self._old_points]
+            self.points = [_with_zeros_at(point, rank, born) for point in self.points]
+            self._old_points = [_with_zeros_at(point, rank, born) for point in self._old_points]
 
-    def _count(self, reading: EngineReading, *, newborn: bool) -> None:
+    def _count(self, reading: EngineReading, *, is_new_process: bool) -> None:
         """Add what the counters have grown by to the totals.
 
-        A counter that began anew adds what it has counted since. One that fell and did not adds nothing until it is
-        where it was: an old answer came late, or a part of a sum was missing. One that is seen for the first time is a
-        base line, unless its process started after the last good poll (or the first look): then all of it is new.
+        A counter that began anew adds what it has counted since; one that an adapter works out (`derived`) may begin
+        anew within a process. One that fell and did not begin anew adds nothing until it is where it was: an old answer
+        came late, or a part of a sum was missing. One that is seen for the first time is a base line, unless its
+        process started after the last good poll (or the first look): then all of it is new.
         """
         for rank in reading.ranks:
             counted = self._counted_up_to.setdefault(rank.rank, {})
@@ -507,7 +542,7 @@ class Track:
                 new = rank.counters.get(quantity)
                 if new is None:
                     continue
-                if newborn:
+                if is_new_process:
                     base_line = 0.0
                 else:
                     base_line = new
@@ -526,7 +561,7 @@ class Track:
             self._last_answer_s[rank.rank] = now_s
             self._whole_answers[rank.rank] = self._whole_answers.get(rank.rank, 0) + reading.whole
             self._gauge_names.update(rank.gauges)
-        oldest_s = now_s - max(GAP * self.cadence_s, RANK_GONE_S)
+        oldest_s = now_s - _forgotten_after_s(self.cadence_s)
         gone = [name for name, answer_s in self._last_answer_s.items() if answer_s < oldest_s]
         for name in gone:
             del self._last_answer_s[name]
@@ -546,7 +581,7 @@ class Track:
         interval_s = reading.interval_s
         if self.points:
             since_s = now_s - self.points[-1].monotonic_s
-            if since_s > max(GAP * max(self.cadence_s, self._cadence_of_newest_s), _LEAST_GAP_S):
+            if since_s > max(GAP_INTERVALS * max(self.cadence_s, self._cadence_of_newest_s), _LEAST_GAP_S):
                 self._drop_points()
             elif since_s < interval_s / 2:
                 return
@@ -554,6 +589,7 @@ class Track:
         answered = {rank.rank: rank for rank in reading.ranks}
         lacked = {}
         for name, newest in self._ranks.items():
+            # `_with_lacked` hands on the answer itself where that lacked nothing.
             if answered.get(name) is not newest:
                 lacked[name] = series_of(newest)
                 if name in answered:
@@ -584,13 +620,13 @@ class Track:
         nothing about a gap.
         """
         per_s = _sum_gauges(self.points[-1].ranks.values(), q.DECODE_RATE)
-        if self.counts(q.DECODE_TOKENS):
+        if self.has_counter(q.DECODE_TOKENS):
             self.mean.add(reading.monotonic_s, tokens, elapsed_s, self.cadence_s)
             if reading.advance.get(q.DECODE_TOKENS) is Advance.END:
                 self.mean.note_longest(longest(self.long.histogram(q.E2E)))
         elif per_s is not None:
             sampled_s = 0.0
-            if elapsed_s <= GAP * self.cadence_s:
+            if elapsed_s <= GAP_INTERVALS * self.cadence_s:
                 sampled_s = elapsed_s
             self.mean.add(reading.monotonic_s, per_s * sampled_s, sampled_s, self.cadence_s)
 
@@ -645,17 +681,17 @@ class Track:
         """Whether the engine exports this histogram at all."""
         return any(quantity in rank.histograms for rank in self._ranks.values())
 
-    def counts(self, quantity: str) -> bool:
+    def has_counter(self, quantity: str) -> bool:
         """Whether the engine exports this counter at all."""
         return quantity in self._counter_names
 
-    def moves(self, counter: str) -> Advance | None:
+    def advance_of(self, counter: str) -> Advance | None:
         """When a counter moves; None where it is not exported."""
         if self.reading is None or counter not in self._counter_names:
             return None
         return self.reading.advance.get(counter, Advance.LIVE)
 
-    def counted(self, quantity: str) -> float | None:
+    def newest_count(self, quantity: str) -> float | None:
         """The newest value of a counter, summed over the ranks; None where it is not exported."""
         return _sum_counters(self._ranks.values(), quantity)
 
@@ -671,7 +707,9 @@ class SeenLoad:
         self.peak_running: Reading = NOT_EXPOSED
         self.peak_waiting: Reading = NOT_EXPOSED
         self._last_s = float("-inf")
-        self._ran = False
+        """When the last poll with a number of running requests was made."""
+        self._was_running = False
+        """Whether a request ran at that poll."""
 
     def add(self, point: PollPoint, waiting: Reading, gap_s: float) -> None:
         """Take in a poll. A pause of more than `gap_s` is not counted: nobody knows what ran in it."""
@@ -682,9 +720,10 @@ class SeenLoad:
         if 0.0 < elapsed_s <= gap_s:
             self.seconds += elapsed_s
             # With requests at one of two polls, half of the time between them is taken to be busy.
-            self.busy_s += elapsed_s * (self._ran + (running > 0.0)) / 2
+            busy_polls = int(self._was_running) + int(running > 0.0)
+            self.busy_s += elapsed_s * busy_polls / 2
         self._last_s = point.monotonic_s
-        self._ran = running > 0.0
+        self._was_running = running > 0.0
         self.peak_running = larger(self.peak_running, running)
         self.peak_waiting = larger(self.peak_waiting, waiting)
 
@@ -697,12 +736,11 @@ def _mark_number(point: PollPoint) -> int:
 class _Mark(NamedTuple):
     """A point on the way of the long mean."""
 
-    at_s: float
-    """On the monotonic clock."""
+    monotonic_s: float
     tokens: float
     """Generated since the first mark."""
     counted_s: float
-    """Seconds since the first mark in which they were counted."""
+    """Part of the time since the first mark in which they were counted."""
 
 
 class LongMean:
@@ -716,21 +754,21 @@ class LongMean:
         self._newest: _Mark | None = None
         self._longest_s = 0.0
 
-    def add(self, at_s: float, tokens: float, counted_s: float, cadence_s: float = 0.0) -> None:
-        """Go on to `at_s`: `tokens` more came in `counted_s` more seconds. The first call only sets the start.
+    def add(self, now_s: float, tokens: float, counted_s: float, cadence_s: float = 0.0) -> None:
+        """Go on to `now_s`: `tokens` more came in `counted_s` more seconds. The first call only sets the start.
 
         A counter that was read over a gap gives its tokens and the gap's seconds; the samples of a gauge give neither.
         """
         last = self._newest
         if last is None:
-            self._newest = _Mark(at_s, 0.0, 0.0)
+            self._newest = _Mark(now_s, tokens=0.0, counted_s=0.0)
             self._marks.append(self._newest)
             return
-        self._newest = _Mark(at_s, last.tokens + tokens, last.counted_s + counted_s)
-        if at_s - self._marks[-1].at_s >= MARK_S:
+        self._newest = _Mark(now_s, tokens=last.tokens + tokens, counted_s=last.counted_s + counted_s)
+        if now_s - self._marks[-1].monotonic_s >= MARK_S:
             self._marks.append(self._newest)
-        start_s = at_s - window_for(MEAN_S, cadence_s)
-        while len(self._marks) > 1 and self._marks[0].at_s < start_s:
+        start_s = now_s - window_for(MEAN_S, cadence_s)
+        while len(self._marks) > 1 and self._marks[0].monotonic_s < start_s:
             self._marks.popleft()
 
     def note_longest(self, longest_s: float) -> None:
@@ -738,7 +776,8 @@ class LongMean:
         self._longest_s = max(self._longest_s, min(longest_s, MEAN_S))
 
     def per_s(self, *, at_end: bool) -> Reading:
-        """The mean; `at_end`: the tokens are counted when their request ends, and a short window may hold one jump."""
+        """The mean in tokens/s; `at_end`: they are counted when their request ends, and a short window may hold one
+        jump."""
         if self._newest is None:
             return WARMING_UP
         start = self._marks[0]
@@ -772,7 +811,7 @@ def _sum_gauges(ranks: Iterable[RankReading], gauge: str) -> float | None:
     return sum_known_values([rank.gauges.get(gauge) for rank in ranks])
 
 
-def _increase(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:
+def _increase_per_s(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> float | None:
     """Increase per second of one rank's counter; None unless the rank has it at both ends."""
     old = ends[0].ranks.get(rank)
     new = ends[1].ranks.get(rank)
@@ -787,12 +826,12 @@ def _increase(rank: str, counter: str, ends: tuple[PollPoint, PollPoint]) -> flo
     return (after - before) / (ends[1].monotonic_s - ends[0].monotonic_s)
 
 
-def _began_at_zero(point: PollPoint, rank: RankReading, born: frozenset[str]) -> PollPoint:
+def _with_zeros_at(point: PollPoint, rank: RankReading, born: frozenset[str]) -> PollPoint:
     """The point with a rank's newborn series at 0; as it is where it does not know the rank."""
-    known = point.ranks.get(rank.rank)
-    if known is None:
+    rank_then = point.ranks.get(rank.rank)
+    if rank_then is None:
         return point
-    return point._replace(ranks={**point.ranks, rank.rank: with_zeros(known, rank, born)})
+    return point._replace(ranks={**point.ranks, rank.rank: with_zeros(rank_then, rank, born)})
 
 
 def _has_fewer(old: RankReading | None, new: RankReading) -> bool:
@@ -808,16 +847,18 @@ def _has_fewer(old: RankReading | None, new: RankReading) -> bool:
     return False
 
 
-def _rose_past(last: RankReading, mark: RankReading, new: RankReading) -> bool:
-    """Whether one of a rank's counters or histograms was below that of `mark` in the poll before, and no more is."""
-    if any(
-        last.counters.get(name, value) < mark.counters.get(name, 0.0) <= value for name, value in new.counters.items()
-    ):
-        return True
-    for name, histogram in new.histograms.items():
-        if name not in last.histograms or name not in mark.histograms:
+def _rose_past(last: RankReading, before_fall: RankReading, new: RankReading) -> bool:
+    """Whether one of a rank's counters or histograms is at least what it was before a fall, and was less in the `last`
+    poll; a series that one of the three lacks does not count."""
+    for name, value in new.counters.items():
+        if name not in last.counters or name not in before_fall.counters:
             continue
-        if last.histograms[name].count < mark.histograms[name].count <= histogram.count:
+        if last.counters[name] < before_fall.counters[name] <= value:
+            return True
+    for name, histogram in new.histograms.items():
+        if name not in last.histograms or name not in before_fall.histograms:
+            continue
+        if last.histograms[name].count < before_fall.histograms[name].count <= histogram.count:
             return True
     return False
 
@@ -827,15 +868,19 @@ def _began_anew(old: RankReading | None, new: RankReading) -> bool:
     if old is None:
         return True
     for name, before in old.counters.items():
-        if before and not new.counters.get(name, 0.0) < RESTARTED_BELOW * before:
+        if before and new.counters.get(name, 0.0) >= RESTARTED_BELOW * before:
             return False
     return True
 
 
 def _with_lacked(old: RankReading | None, newest: RankReading) -> RankReading:
-    """`newest` with the series that this poll lacked taken from `old`: absent in one answer is not gone."""
+    """`newest` with the counters and histograms that this poll lacked taken from `old`: absent in one answer is not
+    gone."""
     if old is None or has_all_series(newest, old):
         return newest
     return RankReading(
-        newest.rank, {**old.counters, **newest.counters}, newest.gauges, {**old.histograms, **newest.histograms}
+        rank=newest.rank,
+        counters={**old.counters, **newest.counters},
+        gauges=newest.gauges,  # a gauge says nothing about a later moment
+        histograms={**old.histograms, **newest.histograms},
     )

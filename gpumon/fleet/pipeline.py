@@ -8,7 +8,7 @@ import msgspec
 
 from gpumon.efficiency.deriver import shown_fault, snapshot_without_things
 from gpumon.efficiency.points import SumsOfThings, chart_points
-from gpumon.efficiency.tracks import GAP
+from gpumon.efficiency.tracks import GAP_INTERVALS
 from gpumon.fleet.blank import without_figures
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.fleet import HostFrame
@@ -115,7 +115,7 @@ class HostPipeline:
             for fault in host.faults:
                 faults.append(shown_fault(fault.source, fault.text, fault.since_wall_s))
             shown = msgspec.structs.replace(exported, faults=tuple(faults))
-        if wall_s - exported.wall_s > GAP * max(exported.interval_s, interval_s):
+        if wall_s - exported.wall_s > GAP_INTERVALS * max(exported.interval_s, interval_s):
             stale = FaultShown(
                 "gpumon", f"no new figures since {exported.time}: is its gpumon still running?", exported.time
             )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import pytest
 
-from gpumon.efficiency.rates import Layout, layout
+from gpumon.efficiency.rates import Layout, layout_of
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import Advance, EngineKind, EngineReading, HistogramReading
 from gpumon.readings.missing import NOT_EXPOSED, Reason
@@ -195,7 +195,7 @@ def test_the_tokens_of_a_recorded_speculation_are_its_gaps_times_tokens_per_step
     ],
 )
 def test_gpus_split_into_ranks_stages_and_shards(told: dict[str, Any], shown: int, count: int, expected: Layout):
-    assert layout(poll(0.0, **told), shown, count) == expected
+    assert layout_of(poll(0.0, **told), shown, count) == expected
 
 
 def test_a_pipeline_works_on_a_batch_in_each_stage():
