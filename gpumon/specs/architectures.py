@@ -68,6 +68,7 @@ Layer = tuple[str, ...]
 Pattern = Callable[[Fields, int], Sequence[str]]
 """The kind of each layer, from a config and its number of layers."""
 
+# Kinds of layers.
 _FULL = "full"
 """Attention over the whole context."""
 _WINDOW = "window"
@@ -78,12 +79,15 @@ _STATE = "state"
 """A state in place of attention."""
 SPARSE = "sparse"
 """Attention over entries that an indexer picks."""
+_BORROWED = "borrowed"
+"""Sparse attention over the entries that the indexer of an earlier layer picked."""
 DENSE = "dense"
 """An MLP that every token goes through."""
 _EXPERTS = "experts"
 """An MLP of experts."""
 _NONE = "none"
-"""Kinds of layers."""
+"""A layer in neither of Kimi Linear's lists: no architecture has this kind, so that it is refused."""
+
 _KIND_BY_WORD: Final = {
     "full_attention": _FULL,
     "attention": _FULL,
@@ -106,35 +110,40 @@ _KIND_LISTS: Final = ("layer_types", "layers_block_type")
 """Fields that list the kind of each layer."""
 _KIND_BY_RATIO: Final = {"0": _WINDOW, "4": "csa", "128": "hca"}
 """Entry of DeepSeek-V4's `compress_ratios` -> kind of the layer."""
+_PUZZLE_MLP_STEP: Final = 256
+"""Widths of Llama-Nemotron's MLPs are multiples of this."""
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """One family of models."""
 
     pattern: Pattern
-    """How the config tells the kinds of its layers."""
+    """Reads the kinds of its layers from the config."""
     blocks: Mapping[str, Builder]
     """Kind of a layer, or name of a block -> its formula."""
     layers: Mapping[str, Layer] = {}
-    """Kind of a layer -> the blocks of it that look back or hold a state, where that is not the one of its name."""
+    """Kind of a layer -> its blocks, where they are not the one block of that name. The MLP or the experts that each
+    layer has besides are not among them, except with `no_feed_forward`."""
     moe: bool = False
-    """Some layers have routed experts."""
+    """Whether the config may count routed experts in place of the MLP; without effect with `no_feed_forward`."""
     dense_beside_experts: bool = False
     """Layers with experts have a dense MLP, too."""
     further_blocks: Layer = ()
     """Blocks that every layer has besides."""
     tied: bool = False
     """The LM head is the embedding table, unless the config says otherwise."""
-    positions: tuple[str, ...] = ()
-    """Fields that say how many rows a learned table of positions has."""
+    added_tables: tuple[str, ...] = ()
+    """Fields with the number of rows of tables whose rows are added to the tokens' embeddings: learned positions, and
+    the types of segments that BERT tells apart."""
     defaults: Mapping[str, object] = {}
-    """Fields that published configs leave out."""
+    """Fields that published configs leave out -> their values."""
     once: Callable[[Fields, int], Block] | None = None
-    """Block that a token goes through once, outside the layers."""
+    """Makes the block that a token goes through once, outside the layers."""
     tables: Callable[[Fields, int], float] | None = None
-    """Parameters of further look-up tables."""
+    """Counts further parameters that are stored, but multiplied with no generated token: look-up tables, and an
+    encoder's projections. Its arguments are the config and the number of layers, as those of `once`."""
     by_layer: Callable[[Fields, int], Mapping[str, int]] | None = None
-    """Fields that a layer has of its own."""
+    """Reads the fields that a layer has of its own, by the number of the layer."""
     no_feed_forward: bool = False
     """Layers have no MLP or experts but those that are blocks of their kind."""
     nested: tuple[str, ...] = ()
@@ -142,11 +151,15 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     encoder: str = ""
     """Name of the encoder that is left out of a model which answers by a decoder of its own."""
     names: Mapping[str, str] = {}
-    """Field -> the one that stands for it in such a decoder."""
+    """Field -> the one that stands for it in a config of such an encoder and decoder."""
 
 
 def layer_kinds(fields: Fields, architecture: Architecture, layers: int) -> list[str]:
-    """The kind of each layer; ValueError names the field with a kind that is not modelled for this model type."""
+    """The kind of each layer.
+
+    Raises ValueError where a kind is not modelled for this model type, or kinds are missing. It names the field that
+    lists the kinds, or `layer_types` where the config tells them in a field of its own family.
+    """
     kinds = architecture.pattern(fields, layers)
     name = next((field for field in _KIND_LISTS if fields.has(field)), "layer_types")
     if len(kinds) > layers and fields.has("num_nextn_predict_layers"):
@@ -160,7 +173,7 @@ def layer_kinds(fields: Fields, architecture: Architecture, layers: int) -> list
 
 
 def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> list[Layer]:
-    """The blocks of each layer."""
+    """The names of the blocks of each layer."""
     kinds = layer_kinds(fields, architecture, layers)
     mixers = [architecture.layers.get(kind, (kind,)) for kind in kinds]
     if architecture.no_feed_forward:
@@ -178,7 +191,7 @@ def layer_blocks(fields: Fields, architecture: Architecture, layers: int) -> lis
 
 
 def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> list[bool]:
-    """Whether each layer has routed experts; every known way in which configs tell it."""
+    """Whether each layer has routed experts, in all ways in which configs tell it: lists of layers before rules."""
     if not _has_any_experts(fields, architecture):
         return [False] * layers
     listed = _listed_experts(fields, layers)
@@ -192,11 +205,14 @@ def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> li
 
 def _has_any_experts(fields: Fields, architecture: Architecture) -> bool:
     """Whether any layer has routed experts. ValueError where a family that is known to have none counts some."""
-    has_experts = _has_experts(fields)
-    if has_experts and not architecture.moe and not fields.has("is_moe"):
+    if not _counts_experts(fields):
+        return False
+    if architecture.moe:
+        return fields.flag("enable_moe_block", default=True)  # Gemma 4
+    if fields.flag("is_moe", default=True):  # Doge counts experts in every config, and has them with this flag alone
         why = "is there, and this model type is not known to have experts"
         raise fields.refusal(_present_name(fields, EXPERT_COUNTS), why)
-    return has_experts and architecture.moe and fields.flag("enable_moe_block", default=True)
+    return False
 
 
 def _listed_experts(fields: Fields, layers: int) -> list[bool] | None:
@@ -210,12 +226,12 @@ def _listed_experts(fields: Fields, layers: int) -> list[bool] | None:
     return None
 
 
-def _has_experts(fields: Fields) -> bool:
-    """Whether there are experts to choose from. Of Jamba and others a single one is a plain MLP."""
+def _counts_experts(fields: Fields) -> bool:
+    """Whether the config counts experts to choose from: a single one is a plain MLP in Jamba and others."""
     count = fields.raw(*EXPERT_COUNTS)
     least = 2
     if fields.has("moe_topk"):
-        least = 1
+        least = 1  # Hunyuan's code builds a router for a single expert, too
     return isinstance(count, list) or (isinstance(count, int) and count >= least)
 
 
@@ -230,7 +246,7 @@ def _moe_layers(fields: Fields) -> list[object] | None:
 
 
 def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
-    """Whether a layer has experts by its number, in the fields of the family."""
+    """Whether a layer has experts by its number, counted from 0, in the fields of the family."""
     if fields.has("expert_layer_period"):  # Jamba
         return layer % fields.integer("expert_layer_period") == fields.integer("expert_layer_offset", low=0)
     if fields.has("moe_layer_start_index", "moe_layer_interval"):  # ERNIE 4.5
@@ -284,7 +300,7 @@ def _listed(pattern_if_unlisted: Pattern) -> Pattern:
             if isinstance(entry, str):
                 kinds.append(_KIND_BY_WORD.get(entry, entry))
             else:
-                kinds.append(json_text(entry))
+                kinds.append(json_text(entry))  # `layer_kinds` refuses it, and names it
         return kinds
 
     return kinds
@@ -300,24 +316,21 @@ def _needs_list(fields: Fields, _layers: int) -> Sequence[str]:
     raise fields.error("layer_types", "is missing")
 
 
-def _last_of_each(*fields_or_default: str | int, rest: str = _WINDOW, chosen: str = _FULL) -> Pattern:
-    """The last of each n layers is the `chosen` kind, the others are `rest`.
+def _last_of_each(default_period: int, *names: str, rest: str = _WINDOW) -> Pattern:
+    """The last of each n layers sees everything, the others are `rest`.
 
-    n is the number in the first of these fields that is there; the last argument is the default.
+    n is the number in the first of the fields `names` that is there, else `default_period`.
     """
-    *names, default = fields_or_default
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
-        value = None
-        if names:
-            value = fields.raw(*map(str, names))
-        period = int(default)
+        value = fields.raw(*names)
+        period = default_period
         if isinstance(value, int) and value > 0:
             period = value
         kinds = []
         for layer in range(layers):
             if (layer + 1) % period == 0:
-                kinds.append(chosen)
+                kinds.append(_FULL)
             else:
                 kinds.append(rest)
         return kinds
@@ -325,17 +338,17 @@ def _last_of_each(*fields_or_default: str | int, rest: str = _WINDOW, chosen: st
     return kinds
 
 
-def _first_of_each(period: int, name: str) -> Pattern:
+def _first_of_each(default_period: int, name: str) -> Pattern:
     """The first of each n layers sees everything, the others a window (ModernBERT).
 
-    n is the number in the field `name`, else `period`.
+    n is the number in the field `name`, else `default_period`.
     """
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
-        step = fields.integer(name, default=period)
+        period = fields.integer(name, default=default_period)
         kinds = []
         for layer in range(layers):
-            if layer % step:
+            if layer % period:
                 kinds.append(_WINDOW)
             else:
                 kinds.append(_FULL)
@@ -389,11 +402,11 @@ def _llama4(fields: Fields, layers: int) -> Sequence[str]:
     flags = fields.items("no_rope_layers")
     if flags:
         return _kinds_of_flags(flags, CHUNK)
-    return _last_of_each("no_rope_layer_interval", 4, rest=CHUNK)(fields, layers)
+    return _last_of_each(4, "no_rope_layer_interval", rest=CHUNK)(fields, layers)
 
 
 def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
-    """`sliding_window_pattern` is a number or letters (`LLLG`); the last layer is always global."""
+    """EXAONE 4: `sliding_window_pattern` is a number or letters (`LLLG`), with letters the last layer is global."""
     if not fields.has("sliding_window"):
         return [_FULL] * layers
     letters = fields.raw("sliding_window_pattern")
@@ -405,7 +418,7 @@ def _exaone4(fields: Fields, layers: int) -> Sequence[str]:
             else:
                 kinds.append(_WINDOW)
         return [*kinds[:-1], _FULL]
-    return _last_of_each("sliding_window_pattern", 4)(fields, layers)
+    return _last_of_each(4, "sliding_window_pattern")(fields, layers)
 
 
 def _gpt_neo(fields: Fields, _layers: int) -> Sequence[str]:
@@ -437,7 +450,7 @@ def _mimo(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _inkling(fields: Fields, layers: int) -> Sequence[str]:
-    """`local_layer_ids` are the layers with a window; without it all but every sixth."""
+    """Inkling: `local_layer_ids` are the layers with a window; without it these are all but every sixth."""
     windows = fields.items("local_layer_ids")
     if windows is None:
         windows = [layer for layer in range(layers) if (layer + 1) % 6]
@@ -451,13 +464,17 @@ def _inkling(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _cycle(*names: str) -> Pattern:
-    """A short list of kinds that is repeated."""
+    """The kinds of a short list, in one of the fields `names`, over and over (RecurrentGemma)."""
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
         cycle = fields.items(*names)
         if not cycle:
             raise fields.error(names[0], "is missing")
-        return [_KIND_BY_WORD.get(str(cycle[layer % len(cycle)]), "") for layer in range(layers)]
+        kinds = []
+        for layer in range(layers):
+            word = str(cycle[layer % len(cycle)])
+            kinds.append(_KIND_BY_WORD.get(word, word))
+        return kinds
 
     return kinds
 
@@ -477,28 +494,22 @@ def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
 
 
 def _minimax_m2(fields: Fields, layers: int) -> Sequence[str]:
-    """MiniMax-M2: full attention alone, whatever its older field could say."""
+    """MiniMax-M2: full attention alone. Raises ValueError where MiniMax-M1's field says that a layer has another."""
     if any(number != 1 for number in fields.items("attn_type_list") or ()):
         raise fields.error("attn_type_list", "has layers that are not modelled")
     return [_FULL] * layers
 
 
 def _minimax_m3(fields: Fields, layers: int) -> Sequence[str]:
-    """MiniMax-M3: `sparse_attention_freq` is 1 for a layer with an indexer."""
+    """MiniMax-M3: `sparse_attention_freq` is 1 for a layer with an indexer; without it none has one."""
     flags = Fields(fields.table("sparse_attention_config") or {}).items("sparse_attention_freq")
     if flags is None:
         return [_FULL] * layers
-    kinds = []
-    for is_sparse in flags:
-        if is_sparse:
-            kinds.append(SPARSE)
-        else:
-            kinds.append(_FULL)
-    return kinds
+    return _kinds_of_flags(flags, SPARSE)
 
 
 def _kimi(fields: Fields, layers: int) -> Sequence[str]:
-    """Kimi Linear: two lists of numbers of layers."""
+    """Kimi Linear: `full_attn_layers` and `kda_layers` list the numbers of the layers of each kind."""
     table = Fields(fields.table("linear_attn_config") or {}, where="linear_attn_config")
     full = table.items("full_attn_layers")
     linear = table.items("kda_layers")
@@ -515,7 +526,7 @@ def _kimi(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _groups(fields: Fields, layers: int) -> Sequence[str]:
-    """Ling and Ring: the last layer of each group sees everything, and what makes no whole group."""
+    """Ling and Ring: the last layer of each group sees everything, and so do all behind the last whole group."""
     size = fields.integer("layer_group_size")
     layers_in_groups = layers // size * size
     kinds = []
@@ -528,7 +539,7 @@ def _groups(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _jamba(fields: Fields, layers: int) -> Sequence[str]:
-    """Jamba: one layer with attention per period."""
+    """Jamba: one layer of each `attn_layer_period` has attention, the one `attn_layer_offset` behind its first."""
     period = fields.integer("attn_layer_period")
     offset = fields.integer("attn_layer_offset", low=0)
     kinds = []
@@ -541,7 +552,7 @@ def _jamba(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _bamba(fields: Fields, layers: int) -> Sequence[str]:
-    """Bamba: `attn_layer_indices` are the layers with attention."""
+    """Bamba: `attn_layer_indices` are the layers with attention; without it none has any, as in its own code."""
     full = fields.items("attn_layer_indices") or ()
     kinds = []
     for layer in range(layers):
@@ -567,7 +578,7 @@ def _lfm2(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _nemotron_h(fields: Fields, _layers: int) -> Sequence[str]:
-    """Nemotron-H: a letter for each layer, which is a mixer or an MLP."""
+    """Nemotron-H: `hybrid_override_pattern` has a letter for each layer, which is a mixer, an MLP or experts."""
     letters = fields.text("hybrid_override_pattern")
     kinds = []
     for letter in letters:
@@ -584,7 +595,11 @@ def _deepseek_v4(fields: Fields, layers: int) -> Sequence[str]:
 
 
 def _indexed(fields: Fields, layers: int) -> Sequence[str]:
-    """Which layers have an indexer of their own; the others use the choice of the one before (GLM-5.2)."""
+    """GLM-5.2: layers with an indexer are sparse; the others borrow the choice of the last one before them that has it.
+
+    The config has a word or a letter for each layer; else the first `index_skip_topk_offset` layers have an indexer,
+    and after them every `index_topk_freq`th. Defaults of both are those of its code in transformers.
+    """
     words = fields.items("indexer_types")
     pattern = fields.raw("index_topk_pattern")
     if words is None and isinstance(pattern, str):
@@ -608,19 +623,22 @@ def _indexed(fields: Fields, layers: int) -> Sequence[str]:
         if word == "full":
             kinds.append(SPARSE)
         else:
-            kinds.append("borrowed")
+            kinds.append(_BORROWED)
     return kinds
 
 
-def _gemma(pattern: Pattern) -> Pattern:
-    """Gemma 3n and 4: the last `num_kv_shared_layers` layers use the cache of those before."""
+def _with_shared_caches(pattern: Pattern) -> Pattern:
+    """Gemma 3n and 4: the kinds that the config lists, else those of `pattern`, with `shared` before the last of them.
+
+    The last `num_kv_shared_layers` layers read the cache of layers before them.
+    """
 
     def kinds(fields: Fields, layers: int) -> Sequence[str]:
         listed_kinds = _listed(pattern)(fields, layers)
-        first = layers - fields.integer("num_kv_shared_layers", default=0, low=0)
+        first_shared = layers - fields.integer("num_kv_shared_layers", default=0, low=0)
         kinds = []
         for layer, kind in enumerate(listed_kinds):
-            if layer < first:
+            if layer < first_shared:
                 kinds.append(kind)
             else:
                 kinds.append(f"shared {kind}")
@@ -634,23 +652,23 @@ def _gemma4(fields: Fields, layers: int) -> Sequence[str]:
     return [*_last_of_each(6)(fields, layers)[:-1], _FULL]
 
 
-def _searched(fields: Fields, layers: int) -> Sequence[str]:
+def _puzzle_kinds(fields: Fields, layers: int) -> Sequence[str]:
     """Llama-Nemotron: each layer has attention, an MLP, both or neither (Puzzle, arXiv 2411.19146)."""
     kinds = []
     for layer in range(layers):
-        kinds.append(" and ".join(part for part in ("attention", "ffn") if _has_part(fields, layer, part)))
+        kinds.append(" and ".join(part for part in ("attention", "ffn") if _has_puzzle_part(fields, layer, part)))
     return kinds
 
 
-def _has_part(fields: Fields, layer: int, part: str) -> bool:
+def _has_puzzle_part(fields: Fields, layer: int, part: str) -> bool:
     """Whether a layer of Llama-Nemotron has `attention` or `ffn`. Raises ValueError where that is not modelled."""
-    part_fields = _searched_part(fields, layer, part)
+    part_fields = _puzzle_part(fields, layer, part)
     if part_fields.flag("replace_with_linear") or part_fields.has("sparsify", "window_length", "num_sink_tokens"):
         raise fields.error("block_configs", f"layer {layer}: a linear, sparse or window {part} is not modelled")
     return not part_fields.flag("no_op")
 
 
-def _searched_part(fields: Fields, layer: int, part: str) -> Fields:
+def _puzzle_part(fields: Fields, layer: int, part: str) -> Fields:
     """The config's entry for `attention` or `ffn` of a layer. Raises ValueError without one."""
     blocks = fields.items("block_configs")
     block = None
@@ -664,24 +682,32 @@ def _searched_part(fields: Fields, layer: int, part: str) -> Fields:
     return Fields(entry, where=f"block_configs of layer {layer}")
 
 
-def _searched_sizes(fields: Fields, layer: int) -> dict[str, int]:
-    """Sizes of a layer of Llama-Nemotron: KV heads by the heads that share one, MLP by a multiple of the width."""
+def _puzzle_sizes(fields: Fields, layer: int) -> dict[str, int]:
+    """Sizes of a layer of Llama-Nemotron: KV heads by the heads that share one, MLP by a multiple of the width.
+
+    Raises ValueError where a part is not modelled.
+    """
     sizes = {}
-    if _has_part(fields, layer, "attention"):
-        shared = _searched_part(fields, layer, "attention").integer("n_heads_in_group")
-        sizes["num_key_value_heads"] = max(1, query_heads(fields) // shared)
-    if _has_part(fields, layer, "ffn"):
-        multiple = _searched_part(fields, layer, "ffn").raw("ffn_mult")
+    if _has_puzzle_part(fields, layer, "attention"):
+        heads_per_kv_head = _puzzle_part(fields, layer, "attention").integer("n_heads_in_group")
+        sizes["num_key_value_heads"] = max(1, query_heads(fields) // heads_per_kv_head)
+    if _has_puzzle_part(fields, layer, "ffn"):
+        multiple = _puzzle_part(fields, layer, "ffn").raw("ffn_mult")
         if not isinstance(multiple, (int, float)) or not 0.0 < multiple < 100.0:
             raise fields.error(
                 "block_configs", f"layer {layer}: ffn_mult {json_text(multiple)} is not a number up to 100"
             )
-        sizes["intermediate_size"] = ceil(int(2 * multiple * hidden_size(fields) / 3) / 256) * 256
+        # Its own code: two thirds of the multiple, as a gated MLP has three matrices in place of two, rounded up.
+        width = int(2 * multiple * hidden_size(fields) / 3)
+        sizes["intermediate_size"] = ceil(width / _PUZZLE_MLP_STEP) * _PUZZLE_MLP_STEP
     return sizes
 
 
 def _hyper_head(fields: Fields, _layers: int) -> Block:
-    """The mixer of residual streams before the LM head (DeepSeek-V4)."""
+    """The mixer of residual streams before the LM head (DeepSeek-V4, Hunyuan 4).
+
+    It counts as router, as the mixers of the layers do: quantised checkpoints leave both as they are.
+    """
     streams = fields.integer("hc_mult", default=0, low=0)
     return Block({ROUTER: float(streams * streams * hidden_size(fields))})
 
@@ -689,17 +715,19 @@ def _hyper_head(fields: Fields, _layers: int) -> Block:
 def _altup(fields: Fields, layers: int) -> Block:
     """Gemma 3n: projections into and out of the further residual streams, and of the layers' own embeddings."""
     hidden = hidden_size(fields)
-    streams = fields.integer("altup_num_inputs")
-    return Block({MLP: float(2 * (streams - 1) * hidden * hidden) + _own_embeddings(fields, layers).params[MLP]})
+    further_streams = fields.integer("altup_num_inputs") - 1
+    streams = float(2 * further_streams * hidden * hidden)
+    embeddings = _layer_embeddings(fields, layers).params[MLP]
+    return Block({MLP: streams + embeddings})
 
 
-def _own_embeddings(fields: Fields, layers: int) -> Block:
+def _layer_embeddings(fields: Fields, layers: int) -> Block:
     """Gemma 3n and 4: the projection of a token to an embedding for each layer."""
     width = fields.integer("hidden_size_per_layer_input", default=0, low=0)
     return Block({MLP: float(hidden_size(fields) * layers * width)})
 
 
-def _own_tables(fields: Fields, layers: int) -> float:
+def _layer_embedding_tables(fields: Fields, layers: int) -> float:
     """Gemma 3n and 4: a look-up table with a row of `hidden_size_per_layer_input` elements per layer and token."""
     width = fields.integer("hidden_size_per_layer_input", default=0, low=0)
     return float(fields.integer("vocab_size_per_layer_input", default=0, low=0) * layers * width)
@@ -708,13 +736,13 @@ def _own_tables(fields: Fields, layers: int) -> float:
 _ATTENTION: Final[dict[str, Builder]] = {
     _FULL: grouped,
     _WINDOW: windowed,
-    CHUNK: Grouped(Reach.CHUNK, ("attention_chunk_size",)),
+    CHUNK: Grouped(Reach.CHUNK, limit_fields=("attention_chunk_size",)),
 }
 """Mixers of most architectures by kind of layer."""
 _LATENT: Final[dict[str, Builder]] = {
     _FULL: Latent(),
     SPARSE: Latent(indexed=True),
-    "borrowed": Latent(indexed=True, shares_indexer=True),
+    _BORROWED: Latent(indexed=True, shares_indexer=True),
 }
 """Mixers of DeepSeek's latent attention by kind of layer."""
 
@@ -731,7 +759,7 @@ def _family(
     dense_beside_experts: bool = False,
     further_blocks: Layer = (),
     tied: bool = False,
-    positions: tuple[str, ...] = (),
+    added_tables: tuple[str, ...] = (),
     defaults: Mapping[str, object] | None = None,
     once: Callable[[Fields, int], Block] | None = None,
     tables: Callable[[Fields, int], float] | None = None,
@@ -743,8 +771,8 @@ def _family(
 ) -> Architecture:
     """An architecture whose defaults are those of Llama; `blocks` are its mixers by kind.
 
-    `pattern_if_unlisted`: the kinds of layers where the config does not list them; `fixed_pattern`: those of a family
-    whose configs never list them.
+    `pattern_if_unlisted`: the kinds of layers where the config does not list them in `layer_types`; `fixed_pattern`:
+    a pattern that does not look there, as all layers are alike, or that reads the lists itself.
     """
     all_blocks = {DENSE: mlp, _EXPERTS: experts, **blocks}
     return Architecture(
@@ -755,7 +783,7 @@ def _family(
         dense_beside_experts=dense_beside_experts,
         further_blocks=further_blocks,
         tied=tied,
-        positions=positions,
+        added_tables=added_tables,
         defaults=defaults or {},
         once=once,
         tables=tables,
@@ -772,34 +800,35 @@ def _rows_of(architecture: Architecture, model_types: str) -> dict[str, Architec
     return dict.fromkeys(model_types.split(), architecture)
 
 
-_PLAIN_MLP: Final = Dense(2)
+_PLAIN_MLP: Final = Dense(matrices=2)
+"""An MLP without a gate."""
 _LLAMA: Final = _family()
 _LLAMA_MOE: Final = _family(moe=True)
 _PLAIN: Final = _family(mlp=_PLAIN_MLP)
-_GPT2: Final = _family(mlp=_PLAIN_MLP, tied=True, positions=("n_positions",))
+_GPT2: Final = _family(mlp=_PLAIN_MLP, tied=True, added_tables=("n_positions",))
 _WINDOWED: Final = _family(pattern_if_unlisted=_window_if_set)
 _QWEN: Final = _family(pattern_if_unlisted=_window_above)
-_QWEN_MOE: Final = _family(pattern_if_unlisted=_window_above, moe=True, experts=Experts(gate=1))
+_QWEN_MOE: Final = _family(pattern_if_unlisted=_window_above, moe=True, experts=Experts(gates_shared=True))
 _DEEPSEEK: Final = _family({**_LATENT, "plain": grouped}, fixed_pattern=_latent_unless_off, moe=True)
 _DEEPSEEK_SPARSE: Final = _family(
     _LATENT, fixed_pattern=_all(SPARSE), moe=True, defaults={"index_n_heads": 64, "index_head_dim": 128}
 )
 _DELTA: Final = _family(
-    {_FULL: Grouped(gate="attn_output_gate"), _STATE: gated_delta_net},
-    pattern_if_unlisted=_last_of_each("full_attention_interval", 4, rest=_STATE),
+    {_FULL: Grouped(gate_field="attn_output_gate"), _STATE: gated_delta_net},
+    pattern_if_unlisted=_last_of_each(4, "full_attention_interval", rest=_STATE),
     moe=True,
-    experts=Experts(gate=1),
+    experts=Experts(gates_shared=True),
 )
 _BERT: Final = _family(
-    {_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings", "type_vocab_size")
+    {_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, added_tables=("max_position_embeddings", "type_vocab_size")
 )
-_ROTARY_ENCODER: Final = _family({_FULL: encoder}, tied=True, positions=("type_vocab_size",))
+_ROTARY_ENCODER: Final = _family({_FULL: encoder}, tied=True, added_tables=("type_vocab_size",))
 _GEMMA: Final = _family(tied=True, defaults={"head_dim": 256})
 _GEMMA2: Final = _family(
     pattern_if_unlisted=_last_of_each(2), tied=True, defaults={"head_dim": 256, "sliding_window": 4096}
 )
 _GEMMA3: Final = _family(
-    pattern_if_unlisted=_last_of_each("sliding_window_pattern", "_sliding_window_pattern", 6),
+    pattern_if_unlisted=_last_of_each(6, "sliding_window_pattern", "_sliding_window_pattern"),
     tied=True,
     defaults={
         "num_attention_heads": 8,
@@ -815,18 +844,18 @@ _GEMMA3N: Final = _family(
         _WINDOW: windowed,
         f"shared {_FULL}": Grouped(shared_cache=True),
         f"shared {_WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
-        "own": per_layer_input,
+        "layer embedding": per_layer_input,
         "laurel": laurel,
     },
-    fixed_pattern=_gemma(_last_of_each(5)),
-    further_blocks=("own", "laurel"),
+    fixed_pattern=_with_shared_caches(_last_of_each(5)),
+    further_blocks=("layer embedding", "laurel"),
     tied=True,
     once=_altup,
-    tables=_own_tables,
+    tables=_layer_embedding_tables,
 )
 _GEMMA4_FULL: Final = Grouped(
     names={"head_dim": "global_head_dim", "num_key_value_heads": "num_global_key_value_heads"},
-    key_is_value="attention_k_eq_v",
+    key_is_value_field="attention_k_eq_v",
 )
 _GEMMA4: Final = _family(
     {
@@ -834,23 +863,24 @@ _GEMMA4: Final = _family(
         _WINDOW: windowed,
         f"shared {_FULL}": msgspec.structs.replace(_GEMMA4_FULL, shared_cache=True),
         f"shared {_WINDOW}": Grouped(Reach.WINDOW, shared_cache=True),
-        "wider": double_width_mlp,
-        "own": per_layer_input,
+        "second half": double_width_mlp,
+        "layer embedding": per_layer_input,
     },
-    layers={kind: (kind, "wider") for kind in (f"shared {_FULL}", f"shared {_WINDOW}")},
-    fixed_pattern=_gemma(_gemma4),
+    # Their MLP is twice as wide as that of the other layers.
+    layers={kind: (kind, "second half") for kind in (f"shared {_FULL}", f"shared {_WINDOW}")},
+    fixed_pattern=_with_shared_caches(_gemma4),
     moe=True,
     dense_beside_experts=True,
-    further_blocks=("own",),
+    further_blocks=("layer embedding",),
     tied=True,
-    once=_own_embeddings,
-    tables=_own_tables,
+    once=_layer_embeddings,
+    tables=_layer_embedding_tables,
 )
 _STEP_WINDOW: Final = Grouped(Reach.WINDOW, gate="head", names={"num_attention_heads": "num_sliding_attention_heads"})
 
 _INKLING_WINDOW: Final = Grouped(
     Reach.WINDOW,
-    ("sliding_window_size",),
+    limit_fields=("sliding_window_size",),
     names={name: f"swa_{name}" for name in ("num_attention_heads", "num_key_value_heads", "head_dim")},
 )
 
@@ -866,17 +896,17 @@ def _mimo_window(fields: Fields) -> Block:
 
 _NEMOTRON_H: Final = _family(
     # Only 32 bit is known to lose no accuracy: vLLM's default for this family, whatever the model's type is.
-    {_FULL: grouped, _STATE: Mamba2(dtype="mamba_ssm_cache_dtype", default_bytes=4.0)},
+    {_FULL: grouped, _STATE: Mamba2(dtype_field="mamba_ssm_cache_dtype", default_bytes=4.0)},
     mlp=_PLAIN_MLP,
-    experts=Experts(2),
+    experts=Experts(matrices=2),
     pattern_if_unlisted=_nemotron_h,
     no_feed_forward=True,
 )
 _DEEPSEEK_V4: Final = _family(
     {
         _WINDOW: Compressed(),
-        "csa": Compressed("compressed_sparse_attention", 4, sparse=True),
-        "hca": Compressed("heavily_compressed_attention", 128),
+        "csa": Compressed(rate_name="compressed_sparse_attention", stride=4, sparse=True),
+        "hca": Compressed(rate_name="heavily_compressed_attention", stride=128),
     },
     pattern_if_unlisted=_deepseek_v4,
     moe=True,
@@ -884,24 +914,24 @@ _DEEPSEEK_V4: Final = _family(
 )
 _MINIMAX_M3: Final = _family(
     {_FULL: grouped, SPARSE: block_sparse_attention},
-    mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
+    mlp=Dense(size_fields=("dense_intermediate_size", "intermediate_size")),
     pattern_if_unlisted=_minimax_m3,
     moe=True,
 )
 _KIMI: Final = _family(
-    {_FULL: Latent(gate="mla_use_output_gate"), _STATE: kimi_delta}, pattern_if_unlisted=_kimi, moe=True
+    {_FULL: Latent(gate_field="mla_use_output_gate"), _STATE: kimi_delta}, pattern_if_unlisted=_kimi, moe=True
 )
 _LLAMA4: Final = _family(
     pattern_if_unlisted=_llama4,
     moe=True,
-    mlp=Dense(sizes=("intermediate_size_mlp", "intermediate_size")),
+    mlp=Dense(size_fields=("intermediate_size_mlp", "intermediate_size")),
     experts=Experts(shared=1),
 )
 _LFM2: Final[dict[str, Builder]] = {_FULL: grouped, _STATE: short_convolution}
 _LONGCAT: Final = _family(
     {_FULL: Latent()},
-    mlp=Dense(sizes=("ffn_hidden_size",)),
-    experts=Experts(sizes=("expert_ffn_hidden_size",)),
+    mlp=Dense(size_fields=("ffn_hidden_size",)),
+    experts=Experts(size_fields=("expert_ffn_hidden_size",)),
     layers={"two and experts": (_FULL, DENSE, _FULL, DENSE, _EXPERTS)},
     fixed_pattern=_all("two and experts"),
     no_feed_forward=True,
@@ -930,7 +960,7 @@ def _decoder(encoder: str, positions: str) -> Architecture:
         fixed_pattern=_all("both"),
         no_feed_forward=True,
         tied=True,
-        positions=("max_position_embeddings",),
+        added_tables=("max_position_embeddings",),
         tables=_encoder_projections,
         encoder=encoder,
         names={**_DECODER_NAMES, "max_position_embeddings": positions},
@@ -946,11 +976,10 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_rows_of(
         _LLAMA,
         "llama aquila baichuan bitnet chatglm exaone glm glm4 granite helium hyperclovax internlm2 internlm3 mimo olmo "
-        "olmo2 orion seed_oss stablelm yi emu3_text_model iquestcoder glm4v_text glm_ocr_text granite_docling_text",
+        "olmo2 orion seed_oss stablelm yi emu3_text_model iquestcoder glm4v_text glm_ocr_text granite_docling_text "
+        "ministral3 cwm granite_swa olmo3 smollm3 hunyuan_v1_dense hunyuan_vl_text",
     ),
-    **_rows_of(_WINDOWED, "mistral ministral phi3 phi3_v phi4mm"),
-    "phi4_multimodal": _WINDOWED,
-    **_rows_of(_LLAMA, "ministral3 cwm granite_swa olmo3 smollm3"),
+    **_rows_of(_WINDOWED, "mistral ministral phi3 phi3_v phi4mm phi4_multimodal"),
     **_rows_of(
         _QWEN,
         "qwen2 qwen3 qwen2_vl qwen2_vl_text qwen2_5_vl qwen2_5_vl_text qwen2_5_omni_text qwen2_audio qwen3_vl_text "
@@ -960,10 +989,9 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_rows_of(
         _LLAMA_MOE,
         "mixtral deepseek olmoe flex_olmo granitemoe granitemoeshared granitemoe_swa phimoe glm4_moe glm4v_moe_text "
-        "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint hunyuan_v1_dense hunyuan_vl_text "
-        "aria_text",
+        "hy_v3 solar_open dots1 bailing_moe bailing_moe_v2 mellum kolibri1 flint aria_text",
     ),
-    "dbrx": _family(moe=True, experts=Experts(sizes=("ffn_hidden_size",)), nested=("attn_config", "ffn_config")),
+    "dbrx": _family(moe=True, experts=Experts(size_fields=("ffn_hidden_size",)), nested=("attn_config", "ffn_config")),
     "hunyuan_v1_moe": _family(moe=True, experts=Experts(shared=1)),
     "grok": _family(moe=True, dense_beside_experts=True),
     "step3_text": _family({_FULL: factorised_attention}, moe=True, experts=Experts(shared=1)),
@@ -981,16 +1009,16 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_rows_of(
         _family(mlp=_PLAIN_MLP, tied=True), "bloom falcon gpt_neox_japanese mpt RefinedWeb RefinedWebModel xglm"
     ),
-    **_rows_of(_family(mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)), "biogpt opt"),
+    **_rows_of(_family(mlp=_PLAIN_MLP, tied=True, added_tables=("max_position_embeddings",)), "biogpt opt"),
     "starcoder2": _family(mlp=_PLAIN_MLP, tied=True, pattern_if_unlisted=_window_if_set),
     "gpt_neo": _family(
-        {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, ("window_size",))},
+        {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, limit_fields=("window_size",))},
         mlp=_PLAIN_MLP,
         fixed_pattern=_gpt_neo,
         tied=True,
-        positions=("max_position_embeddings",),
+        added_tables=("max_position_embeddings",),
     ),
-    "ctrl": _family(mlp=Dense(2, ("dff",)), tied=True),
+    "ctrl": _family(mlp=Dense(matrices=2, size_fields=("dff",)), tied=True),
     "doge": _family({_FULL: dynamic_mask_attention}),
     "rwkv": _family({_STATE: rwkv}, fixed_pattern=_all(_STATE), no_feed_forward=True),
     "xlstm": _family({_STATE: mlstm}, fixed_pattern=_all(_STATE), no_feed_forward=True),
@@ -999,8 +1027,8 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "ernie4_5_moe": _family(tied=True, moe=True),
     "cohere": _family(tied=True),
     "cohere_compass_text": _family(pattern_if_unlisted=_needs_list, tied=True),
-    "cohere2": _family(pattern_if_unlisted=_last_of_each("sliding_window_pattern", 4), tied=True),
-    "cohere2_moe": _family(pattern_if_unlisted=_last_of_each("sliding_window_pattern", 4), tied=True, moe=True),
+    "cohere2": _family(pattern_if_unlisted=_last_of_each(4, "sliding_window_pattern"), tied=True),
+    "cohere2_moe": _family(pattern_if_unlisted=_last_of_each(4, "sliding_window_pattern"), tied=True, moe=True),
     "gemma": _GEMMA,
     **_rows_of(_GEMMA2, "gemma2 vaultgemma"),
     **_rows_of(_GEMMA3, "gemma3 gemma3_text"),
@@ -1009,9 +1037,9 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "gpt_oss": _family(pattern_if_unlisted=_last_of_each(2), moe=True),
     **_rows_of(_family(pattern_if_unlisted=_exaone4, moe=True), "exaone4 exaone_moe"),
     **_rows_of(_LLAMA4, "llama4 llama4_text"),
-    "afmoe": _family(_GATED, pattern_if_unlisted=_last_of_each("global_attn_every_n_layers", 4), moe=True),
+    "afmoe": _family(_GATED, pattern_if_unlisted=_last_of_each(4, "global_attn_every_n_layers"), moe=True),
     "laguna": _family(
-        {_FULL: Grouped(gate="gating"), _WINDOW: Grouped(Reach.WINDOW, gate="gating")},
+        {_FULL: Grouped(gate_field="gating"), _WINDOW: Grouped(Reach.WINDOW, gate_field="gating")},
         pattern_if_unlisted=_needs_list,
         moe=True,
     ),
@@ -1032,7 +1060,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     **_rows_of(
         _family(
             {"hybrid": relative_attention(grouped), "hybrid_sliding": relative_attention(_INKLING_WINDOW)},
-            mlp=Dense(sizes=("dense_intermediate_size", "intermediate_size")),
+            mlp=Dense(size_fields=("dense_intermediate_size", "intermediate_size")),
             pattern_if_unlisted=_inkling,
             moe=True,
         ),
@@ -1045,19 +1073,19 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         _LATENT, fixed_pattern=_indexed, moe=True, defaults={"index_n_heads": 32, "index_head_dim": 128}
     ),
     "dots3_note_text": _family(
-        {SPARSE: Latent("head", indexed=True), _WINDOW: Latent("head", window=True)},
+        {SPARSE: Latent(gate="head", indexed=True), _WINDOW: Latent(gate="head", window=True)},
         pattern_if_unlisted=_needs_list,
         moe=True,
     ),
     "hy_v4": _family(
         {
-            SPARSE: Latent("wide", indexed=True),
-            "borrowed": Latent("wide", indexed=True, shares_indexer=True),
-            "mixed": residual_streams,
+            SPARSE: Latent(gate="wide", indexed=True),
+            _BORROWED: Latent(gate="wide", indexed=True, shares_indexer=True),
+            "streams": residual_streams,
         },
         fixed_pattern=_indexed,
         moe=True,
-        further_blocks=("mixed",),
+        further_blocks=("streams",),
         once=_hyper_head,
     ),
     **_rows_of(_DEEPSEEK_V4, "deepseek_v4 deepseek_ref"),
@@ -1079,8 +1107,8 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "nemotron_h": _NEMOTRON_H,
     "nemotron-nas": _family(
         layers={"attention and ffn": (_FULL, DENSE), "attention": (_FULL,), "ffn": (DENSE,), "": ()},
-        fixed_pattern=_searched,
-        by_layer=_searched_sizes,
+        fixed_pattern=_puzzle_kinds,
+        by_layer=_puzzle_sizes,
         no_feed_forward=True,
     ),
     "bamba": _family({_FULL: grouped, _STATE: Mamba2()}, pattern_if_unlisted=_bamba),
@@ -1110,13 +1138,15 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
     "lfm3": _family({**_HEADWISE, _STATE: short_convolution}, pattern_if_unlisted=_needs_list, tied=True),
     "lfm2_moe": _family(_LFM2, pattern_if_unlisted=_needs_list, moe=True, tied=True),
     "recurrent_gemma": _family(
-        {_FULL: Grouped(Reach.WINDOW, ("attention_window_size",)), _STATE: linear_recurrent_unit},
+        {_FULL: Grouped(Reach.WINDOW, limit_fields=("attention_window_size",)), _STATE: linear_recurrent_unit},
         mlp=Dense(halved=True),
         fixed_pattern=_cycle("block_types", "_block_types"),
         tied=True,
     ),
     "mamba2": _family(
-        {_STATE: Mamba2(("num_heads",), ("head_dim",))}, fixed_pattern=_all(_STATE), no_feed_forward=True
+        {_STATE: Mamba2(head_fields=("num_heads",), head_dim_fields=("head_dim",))},
+        fixed_pattern=_all(_STATE),
+        no_feed_forward=True,
     ),
     **_rows_of(
         _family({_STATE: mamba}, fixed_pattern=_all(_STATE), no_feed_forward=True, tied=True), "mamba falcon_mamba"
@@ -1126,8 +1156,8 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         "bert bert-generation camembert data2vec-text electra ernie megatron-bert roberta roberta-prelayernorm "
         "xlm-roberta xlm-roberta-xl mpnet distilbert roformer",
     ),
-    "xlm": _family({_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("max_position_embeddings",)),
-    "jina_embeddings_v3": _family({_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, positions=("type_vocab_size",)),
+    "xlm": _family({_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, added_tables=("max_position_embeddings",)),
+    "jina_embeddings_v3": _family({_FULL: encoder}, mlp=_PLAIN_MLP, tied=True, added_tables=("type_vocab_size",)),
     **_rows_of(_ROTARY_ENCODER, "nomic_bert gte new"),
     "eurobert": _family({_FULL: encoder}),
     "modernbert": _family(
@@ -1136,7 +1166,7 @@ ARCHITECTURES: Final[dict[str, Architecture]] = {
         tied=True,
     ),
     "modernbert-decoder": _family(
-        {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, ("sliding_window", "local_attention"))},
+        {_FULL: grouped, _WINDOW: Grouped(Reach.WINDOW, limit_fields=("sliding_window", "local_attention"))},
         pattern_if_unlisted=_first_of_each(3, "global_attn_every_n_layers"),
         tied=True,
     ),

@@ -25,19 +25,30 @@ from gpumon.specs.llm import (
     latent_attention,
 )
 
+# Parts of a model's parameters, as formats of weights name them.
 ATTENTION: Final = "attention"
 STATE: Final = "state layers"
 INDEXER: Final = "indexer"
 MLP: Final = "mlp"
+"""Dense MLPs, and projections outside the layers."""
 SHARED: Final = "shared"
+"""Experts that every token goes through."""
 ROUTER: Final = "router"
+"""Routers, and mixers of residual streams: quantised checkpoints leave both as they are."""
 EXPERTS: Final = "experts"
+"""Experts that a router chooses."""
 HEAD: Final = "head"
 
+# More than these make no sense: a config with them is broken, or made to do harm.
 _MOST_HEADS: Final = 100_000
-"""More heads make no sense."""
-_MOST_DIM: Final = 1_000_000
-"""Wider layers make no sense."""
+_LARGEST_WIDTH: Final = 1_000_000
+"""Elements of the residual stream, or of another vector of a whole layer."""
+_LARGEST_HEAD_DIM: Final = 65_536
+"""Elements of a head, or of a recurrent state per channel."""
+_LONGEST_REACH: Final = 100_000_000
+"""Tokens of a window or a chunk."""
+_MOST_EXPERTS: Final = 65_536
+"""Routed experts of a layer."""
 _INDEXER_KEY_BYTES: Final = 1.03125
 """An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang: 132 bytes per token and layer)."""
 STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
@@ -51,7 +62,7 @@ _KV_HEADS: Final = (
 _HEAD_DIM: Final = ("head_dim", "attention_head_dim", "kv_channels", "dim_head")
 """Names of the field with the size of a head."""
 _MLP_SIZES: Final = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
-"""Names under which configs have each of these numbers."""
+"""Names of the field with the width of the MLP."""
 _LAGUNA_GATE: Final = "gating"
 """Laguna's field for the gate of its attention: one number per head, unless it says `per-element`."""
 _INDEX_TOP_K: Final = 2048
@@ -78,9 +89,9 @@ _SHARED_SIZES: Final = (
     "moe_shared_expert_intermediate_size",
     "shared_experts_intermediate_size",
 )
-"""Names of the field with the size of the experts that every token goes through."""
+"""Names of the field with the width of the experts that every token goes through, all together."""
 _SHARED_COUNTS: Final = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
-"""Names of the field with the number of these."""
+"""Names of the field with the number of the experts that every token goes through."""
 
 
 class Routed(msgspec.Struct, frozen=True):
@@ -88,6 +99,7 @@ class Routed(msgspec.Struct, frozen=True):
 
     experts: int
     per_token: int
+    """Experts that a token goes through."""
     params: float
     """Parameters of one expert."""
 
@@ -99,26 +111,27 @@ class Block(NamedTuple):
     attention: tuple[Attention, ...] = ()
     states: tuple[State, ...] = ()
     routed: Routed | None = None
+    """Experts; their parameters are not in `params`."""
     copies: int = 0
-    """Layers of a model that share weights have this many sets of them; 0: each layer has its own."""
+    """Number of sets of weights that all layers with this block share; 0: each layer has its own."""
 
 
 Builder = Callable[[Fields], Block]
-"""Makes a part of a layer from the fields of a config."""
+"""Makes a block of a layer from the fields of a config. Raises ValueError that names a field with a fault."""
 
 
 def hidden_size(fields: Fields) -> int:
     """Width of the residual stream."""
-    return fields.integer("hidden_size", "n_embd", "d_model", "dim", "emb_dim", high=_MOST_DIM)
+    return fields.integer("hidden_size", "n_embd", "d_model", "dim", "emb_dim", high=_LARGEST_WIDTH)
 
 
 def query_heads(fields: Fields) -> int:
-    """Attention heads."""
+    """Heads of queries in one layer."""
     return fields.integer(*_QUERY_HEADS, high=_MOST_HEADS)
 
 
 def key_value_heads(fields: Fields) -> int:
-    """Heads of the KV cache; Falcon's `multi_query` without the new decoder has one."""
+    """Heads of the KV cache; Falcon's `multi_query` without the new decoder has one. Raises ValueError."""
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1
     heads = query_heads(fields)
@@ -135,21 +148,22 @@ def key_dim(fields: Fields) -> int:
     if not fields.has(*_HEAD_DIM) and hidden % heads:
         # GLM-4-MoE's own code rounds down.
         return hidden // heads
-    return fields.integer(*_HEAD_DIM, default=hidden // heads, high=65_536)
+    return fields.integer(*_HEAD_DIM, default=hidden // heads, high=_LARGEST_HEAD_DIM)
 
 
 class Grouped(msgspec.Struct, frozen=True):
     """Multi-head, grouped-query or multi-query attention."""
 
     reach: Reach = Reach.FULL
-    limit: tuple[str, ...] = ("sliding_window",)
-    """Fields that name the window or chunk."""
+    limit_fields: tuple[str, ...] = ("sliding_window",)
+    """Names of the field with the tokens of the window or chunk."""
     gate: str = ""
-    """Gate of the output: `wide` as the heads' output, `head` one number per head; or the field that switches a wide
-    one, or Laguna's, that says which."""
+    """Gate of the output: `wide` as the heads' output, `head` one number per head."""
+    gate_field: str = ""
+    """Field that switches a wide gate off, or Laguna's, which says whether it is wide."""
     names: Mapping[str, str] = {}
     """Field -> the one that stands for it in these layers (MiMo's `swa_head_dim`)."""
-    key_is_value: str = ""
+    key_is_value_field: str = ""
     """Field that says there is no projection of values: keys serve for both (the cache still holds two)."""
     shared_cache: bool = False
     """Reads the keys and values of another layer."""
@@ -160,17 +174,17 @@ class Grouped(msgspec.Struct, frozen=True):
         heads = query_heads(layer_fields)
         kv_heads = key_value_heads(layer_fields)
         dim = key_dim(layer_fields)
-        value_dim = layer_fields.integer("v_head_dim", default=dim, low=0, high=65_536) or dim
+        # DeepSeek-OCR has 0 here: it switches latent attention off, and its values are as wide as its keys.
+        value_dim = layer_fields.integer("v_head_dim", default=dim, low=0, high=_LARGEST_HEAD_DIM) or dim
         reach, limit = self._reach(layer_fields)
-        if self.key_is_value and layer_fields.flag(self.key_is_value):
-            cached = kv_heads * dim
+        if self.key_is_value_field and layer_fields.flag(self.key_is_value_field):
+            keys_and_values = kv_heads * dim
         else:
-            cached = kv_heads * (dim + value_dim)
+            keys_and_values = kv_heads * (dim + value_dim)
         attention = grouped_attention(
             1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=reach, limit=limit, value_dim=value_dim
         )
         queries = heads * dim
-        keys_and_values = cached
         if self.shared_cache:
             keys_and_values = 0
             attention = msgspec.structs.replace(attention, shared=True)
@@ -179,10 +193,13 @@ class Grouped(msgspec.Struct, frozen=True):
         return Block({ATTENTION: float(hidden * width)}, (attention,))
 
     def _reach(self, fields: Fields) -> tuple[Reach, int]:
-        """Reach of its tokens, and the limit in tokens (0: none); a config may say that it is an encoder's."""
+        """Reach of its tokens, and the limit in tokens (0: none).
+
+        A config may say that tokens see those behind them, too, as in an encoder.
+        """
         limit = 0
         if self.reach in (Reach.WINDOW, Reach.CHUNK):
-            limit = fields.integer(*self.limit, high=100_000_000)
+            limit = fields.integer(*self.limit_fields, high=_LONGEST_REACH)
         both_sides = fields.raw("use_bidirectional_attention") in (True, "all") or fields.raw("is_causal") is False
         if self.reach is Reach.ENCODER or both_sides:
             return Reach.ENCODER, limit
@@ -190,13 +207,19 @@ class Grouped(msgspec.Struct, frozen=True):
 
     def _gate(self, fields: Fields, heads: int, value_dim: int) -> int:
         """Outputs of the gate's projection; 0 without a gate."""
-        if self.gate == "head" or (self.gate == _LAGUNA_GATE and fields.raw(_LAGUNA_GATE) != "per-element"):
-            return heads
-        if self.gate == _LAGUNA_GATE:
+        if self.gate_field == _LAGUNA_GATE:
+            is_wide = fields.raw(_LAGUNA_GATE) == "per-element"
+        elif self.gate_field:
+            is_wide = fields.flag(self.gate_field, default=True)  # Qwen3-Next has the gate, and no field for it
+            if not is_wide:
+                return 0
+        elif self.gate:
+            is_wide = self.gate == "wide"
+        else:
+            return 0
+        if is_wide:
             return heads * value_dim
-        if self.gate == "wide" or (self.gate and fields.flag(self.gate, default=True)):
-            return heads * value_dim
-        return 0
+        return heads
 
 
 def differential_attention(fields: Fields) -> Block:
@@ -215,7 +238,7 @@ def factorised_attention(fields: Fields) -> Block:
     heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
-    rank = fields.integer("share_q_dim", high=_MOST_DIM)
+    rank = fields.integer("share_q_dim", high=_LARGEST_WIDTH)
     queries = hidden * rank + rank * heads * dim
     keys_and_values = 2 * hidden * kv_heads * dim
     outputs = heads * dim * hidden
@@ -230,12 +253,12 @@ def attention_experts(fields: Fields) -> Block:
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
     experts = expert_count(fields)
-    per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
+    experts_per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
     keys_and_values = 2 * hidden * kv_heads * dim
     expert = 2 * hidden * kv_heads * dim  # queries and outputs, as many heads as the cache has
     params = {ATTENTION: float(keys_and_values), ROUTER: float(hidden * experts)}
-    attention = grouped_attention(1, heads=kv_heads * per_token, kv_heads=kv_heads, head_dim=dim)
-    return Block(params, (attention,), routed=Routed(experts, per_token, float(expert)))
+    attention = grouped_attention(1, heads=kv_heads * experts_per_token, kv_heads=kv_heads, head_dim=dim)
+    return Block(params, (attention,), routed=Routed(experts, experts_per_token, float(expert)))
 
 
 def convolved_attention(fields: Fields) -> Block:
@@ -247,13 +270,14 @@ def convolved_attention(fields: Fields) -> Block:
     block = grouped(fields)
     dim = key_dim(fields)
     channels = (query_heads(fields) + key_value_heads(fields)) * dim
-    single = fields.integer("cca_time0")  # kernels of the two convolutions, in tokens
-    whole = fields.integer("cca_time1")
+    # Kernels of the two convolutions, in tokens: over each channel alone, and over all channels of a head.
+    channel_kernel = fields.integer("cca_time0")
+    head_kernel = fields.integer("cca_time1")
     convolutions = State(
         kind=CONVOLUTION,
         layers=1,
-        elements=float(channels * (single + whole - 2)),
-        flops=2.0 * channels * single + 2.0 * channels * dim * whole,
+        elements=float(channels * (channel_kernel + head_kernel - 2)),
+        flops=2.0 * channels * channel_kernel + 2.0 * channels * dim * head_kernel,
     )
     delayed = State(kind="delayed value", layers=1, elements=key_value_heads(fields) * dim / 2.0, flops=0.0)
     width = fields.integer("router_hidden_size")
@@ -262,7 +286,10 @@ def convolved_attention(fields: Fields) -> Block:
 
 
 def cross_attention(fields: Fields) -> Block:
-    """Attention to an encoder's output: a token meets the queries and the output projection."""
+    """Attention to an encoder's output: a token meets the queries and the output projection.
+
+    Without `max_source_positions` the encoder's text has any length, and only the projections are counted.
+    """
     hidden = hidden_size(fields)
     heads = query_heads(fields)
     positions = fields.integer("max_source_positions", default=0, low=0)
@@ -276,7 +303,10 @@ def cross_attention(fields: Fields) -> Block:
 
 
 def relative_attention(block: Grouped) -> Builder:
-    """Inkling: learned biases by distance, and short convolutions of keys, values and both residual branches."""
+    """Makes the attention of Inkling from a plain one.
+
+    It has learned biases by distance, and short convolutions of keys, values and both residual branches.
+    """
 
     def build(fields: Fields) -> Block:
         built = block(fields)
@@ -291,22 +321,22 @@ def relative_attention(block: Grouped) -> Builder:
 
 
 def dynamic_mask_attention(fields: Fields) -> Block:
-    """Doge's dynamic mask: the `keep_window_size` tokens with the highest gate of their value."""
+    """Doge: attention to the `keep_window_size` tokens with the highest gate, which is computed of their values."""
     block = grouped(fields)
     heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
-    top = fields.integer("keep_window_size", high=100_000_000)
-    gate = kv_heads * dim * kv_heads
+    picked_tokens = fields.integer("keep_window_size", high=_LONGEST_REACH)
+    gate = kv_heads * dim * kv_heads  # all values of a token to one number per KV head
     params = {ATTENTION: block.params[ATTENTION] + gate}
-    attention = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=Reach.TOP, limit=top)
+    attention = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=Reach.TOP, limit=picked_tokens)
     return Block(params, (attention,))
 
 
 def encoder_window_attention(fields: Fields) -> Block:
     """ModernBERT's local layers: half of `local_attention` tokens on either side."""
     block = grouped(fields)
-    window = fields.integer("local_attention", high=100_000_000)
+    window = fields.integer("local_attention", high=_LONGEST_REACH)
     attention = grouped_attention(
         1,
         heads=query_heads(fields),
@@ -326,14 +356,16 @@ encoder: Final = Grouped(Reach.ENCODER)
 
 def _optional_size(fields: Fields, name: str, default: int = 0) -> int:
     """A size that a config may leave out, or have as 0."""
-    return fields.integer(name, default=default, low=0, high=_MOST_DIM)
+    return fields.integer(name, default=default, low=0, high=_LARGEST_WIDTH)
 
 
 class Latent(msgspec.Struct, frozen=True):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434)."""
 
     gate: str = ""
-    """Gate of the output: `wide`, `head`, or the field that switches a wide one."""
+    """Gate of the output: `wide` as the heads' output, `head` one number per head."""
+    gate_field: str = ""
+    """Field that switches a wide gate on."""
     indexed: bool = False
     """Looks at the `index_topk` tokens that an indexer picks (DeepSeek-V3.2)."""
     shares_indexer: bool = False
@@ -344,10 +376,10 @@ class Latent(msgspec.Struct, frozen=True):
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         heads = query_heads(fields)
-        rank = fields.integer("kv_lora_rank", high=_MOST_DIM)
-        plain = fields.integer("qk_nope_head_dim", high=65_536)
-        rope = fields.integer("qk_rope_head_dim", low=0, high=65_536)
-        value = fields.integer("v_head_dim", high=65_536)
+        rank = fields.integer("kv_lora_rank", high=_LARGEST_WIDTH)
+        plain = fields.integer("qk_nope_head_dim", high=_LARGEST_HEAD_DIM)
+        rope = fields.integer("qk_rope_head_dim", low=0, high=_LARGEST_HEAD_DIM)
+        value = fields.integer("v_head_dim", high=_LARGEST_HEAD_DIM)
         query_rank = _optional_size(fields, "q_lora_rank")
         queries = hidden * heads * (plain + rope)
         if query_rank:
@@ -364,7 +396,7 @@ class Latent(msgspec.Struct, frozen=True):
             limit = fields.integer("index_topk", default=_INDEX_TOP_K)
         if self.window:
             reach = Reach.WINDOW
-            limit = fields.integer("sliding_window", high=100_000_000)
+            limit = fields.integer("sliding_window", high=_LONGEST_REACH)
         attention = latent_attention(
             1,
             heads=heads,
@@ -383,13 +415,13 @@ class Latent(msgspec.Struct, frozen=True):
         """Outputs of the gate's projection; 0 without a gate."""
         if self.gate == "head":
             return heads
-        if self.gate == "wide" or (self.gate and fields.flag(self.gate)):
+        if self.gate == "wide" or (self.gate_field and fields.flag(self.gate_field)):
             return heads * value_dim
         return 0
 
 
 def gated_query_attention(fields: Fields) -> Block:
-    """A.X-K2: latents of queries twice, before and after their norm, make queries and a gate; a gated norm before."""
+    """A.X-K2: both the latents of the queries and their norm make queries and a gate; the input has a gated norm."""
     block = Latent(indexed=True)(fields)
     heads = query_heads(fields)
     rank = fields.integer("q_lora_rank")
@@ -402,7 +434,7 @@ def gated_query_attention(fields: Fields) -> Block:
 
 
 def _indexer(fields: Fields, query_width: int) -> float:
-    """Parameters of an indexer: queries of the query's latent; one key and a weight per head of the hidden state."""
+    """Parameters of an indexer: queries from `query_width` elements; one key, and a weight per head, from the input."""
     heads = fields.integer("index_n_heads")
     dim = fields.integer("index_head_dim")
     queries = query_width * heads * dim
@@ -412,7 +444,7 @@ def _indexer(fields: Fields, query_width: int) -> float:
 
 
 def _index_keys(fields: Fields, stride: int = 1) -> Attention:
-    """The keys that an indexer scores: one per `stride` tokens."""
+    """The keys that an indexer scores, one per `stride` tokens, as an attention of their own."""
     heads = fields.integer("index_n_heads")
     dim = fields.integer("index_head_dim")
     flops = 2.0 * heads * dim
@@ -428,32 +460,34 @@ def _index_keys(fields: Fields, stride: int = 1) -> Attention:
 
 
 def block_sparse_attention(fields: Fields) -> Block:
-    """MiniMax-M3: grouped attention over the key blocks that an indexer with one key of its own chose."""
+    """MiniMax-M3: grouped attention over the blocks of tokens that an indexer with one key of its own chose."""
     legacy = fields.table("sparse_attention_config") or {}
     indexer_fields = fields.with_first({name: legacy.get(other) for name, other in _OLD_INDEXER_FIELDS.items()})
     hidden = hidden_size(indexer_fields)
     heads = indexer_fields.integer("index_n_heads")
     dim = indexer_fields.integer("index_head_dim")
     dense = grouped(indexer_fields)
-    top = indexer_fields.integer("index_topk_blocks") * indexer_fields.integer("index_block_size")
+    picked_tokens = indexer_fields.integer("index_topk_blocks") * indexer_fields.integer("index_block_size")
     attention = grouped_attention(
         1,
         heads=query_heads(indexer_fields),
         kv_heads=key_value_heads(indexer_fields),
         head_dim=key_dim(indexer_fields),
         reach=Reach.TOP,
-        limit=top,
+        limit=picked_tokens,
     )
     params = {**dense.params, INDEXER: float(hidden * dim * (heads + 1))}
     return Block(params, (attention, _index_keys(indexer_fields)))
 
 
 class Compressed(msgspec.Struct, frozen=True):
-    """DeepSeek-V4: one key that is the value, too, for all heads; a window of tokens and one compressed entry per so
-    many tokens."""
+    """DeepSeek-V4: one key for all heads, which is the value, too.
 
-    rate: str = ""
-    """Kind of compression in `compress_rates`; empty: only the window."""
+    A token sees a window of tokens, and before it one compressed entry per `stride` tokens.
+    """
+
+    rate_name: str = ""
+    """Key of `compress_rates` with the stride; empty: there is no compression, only the window."""
     stride: int = 1
     """Tokens per compressed entry where the config does not say."""
     sparse: bool = False
@@ -462,15 +496,15 @@ class Compressed(msgspec.Struct, frozen=True):
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         heads = query_heads(fields)
-        dim = fields.integer("head_dim", high=65_536)
+        dim = fields.integer("head_dim", high=_LARGEST_HEAD_DIM)
         query_rank = fields.integer("q_lora_rank")
-        rank = fields.integer("o_lora_rank")
+        output_rank = fields.integer("o_lora_rank")
         queries = hidden * query_rank + query_rank * heads * dim
         key = hidden * dim
-        outputs = rank * heads * dim + fields.integer("o_groups") * rank * hidden
+        outputs = output_rank * heads * dim + fields.integer("o_groups") * output_rank * hidden
         weights = queries + key + outputs
         flops = 4.0 * heads * dim  # a multiplication and an addition for the score, and two for the output
-        window = fields.integer("sliding_window", high=100_000_000)
+        window = fields.integer("sliding_window", high=_LONGEST_REACH)
         nearby = Attention(
             reach=Reach.WINDOW,
             layers=1,
@@ -480,10 +514,10 @@ class Compressed(msgspec.Struct, frozen=True):
             limit=window,
         )
         params = {ATTENTION: float(weights), ROUTER: _hyper_connections(fields)}
-        if not self.rate:
+        if not self.rate_name:
             return Block(params, (nearby,))
         rates = fields.table("compress_rates") or {}
-        stride = Fields(rates).integer(self.rate, default=self.stride)
+        stride = Fields(rates).integer(self.rate_name, default=self.stride)
         compressed = msgspec.structs.replace(nearby, reach=Reach.FULL, limit=0, stride=stride)
         compressor = 2 * hidden * dim  # entries and their weights
         if not self.sparse:
@@ -494,14 +528,14 @@ class Compressed(msgspec.Struct, frozen=True):
         index_heads = fields.integer("index_n_heads")
         index_dim = fields.integer("index_head_dim")
         index_queries = query_rank * index_heads * index_dim
-        index_compressor = 2 * 2 * hidden * index_dim
+        index_compressor = 2 * 2 * hidden * index_dim  # overlapping, too
         head_weights = hidden * index_heads
         params[INDEXER] = float(index_queries + index_compressor + head_weights)
         return Block(params, (nearby, picked_entries, _index_keys(fields, stride)))
 
 
 def _hyper_connections(fields: Fields) -> float:
-    """Parameters of one layer: two mixers of `hc_mult` residual streams (attention, experts)."""
+    """Parameters of the two mixers of a layer's `hc_mult` residual streams: around its attention and its experts."""
     streams = _optional_size(fields, "hc_mult")
     all_streams = streams * hidden_size(fields)
     mixer = all_streams * (streams * streams + 2 * streams)  # stream to stream, into the block and out of it
@@ -515,8 +549,8 @@ def gated_delta_net(fields: Fields) -> Block:
     """
     key_heads = fields.integer("linear_num_key_heads", high=_MOST_HEADS)
     value_heads = fields.integer("linear_num_value_heads", high=_MOST_HEADS)
-    keys = key_heads * fields.integer("linear_key_head_dim", high=65_536)
-    value_dim = fields.integer("linear_value_head_dim", high=65_536)
+    keys = key_heads * fields.integer("linear_key_head_dim", high=_LARGEST_HEAD_DIM)
+    value_dim = fields.integer("linear_value_head_dim", high=_LARGEST_HEAD_DIM)
     values = value_heads * value_dim
     hidden = hidden_size(fields)
     queries_and_keys = 2 * keys
@@ -565,8 +599,9 @@ def kimi_delta(fields: Fields, full_rank: bool = False) -> Block:
 
 
 def bailing_linear(fields: Fields) -> Block:
-    """Ling 3: Kimi delta attention, heads as the attention's, gates of full rank; Ling 2.5 and 2.6: lightning."""
-    if not fields.has("linear_num_heads", "short_conv_kernel_size", "kda_safe_gate", "kda_lower_bound"):
+    """The state layers of Ling: lightning attention in 2.5 and 2.6, Kimi delta attention with full-rank gates in 3."""
+    is_ling_3 = fields.has("linear_num_heads", "short_conv_kernel_size", "kda_safe_gate", "kda_lower_bound")
+    if not is_ling_3:
         return lightning(fields)
     return kimi_delta(
         fields.with_first(
@@ -582,20 +617,22 @@ def bailing_linear(fields: Fields) -> Block:
 class Mamba2(msgspec.Struct, frozen=True):
     """Mamba-2 (arXiv 2405.21060): 5 FLOPs per element of the state and token (decay 1, update 2, read 2)."""
 
-    heads: tuple[str, ...] = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
-    head_dim: tuple[str, ...] = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
-    dtype: str = ""
-    """The config's field with the format of the state; empty: it is the model's."""
+    head_fields: tuple[str, ...] = ("mamba_num_heads", "mamba_n_heads", "n_mamba_heads")
+    """Names of the field with the number of heads."""
+    head_dim_fields: tuple[str, ...] = ("mamba_head_dim", "mamba_d_head", "mamba_headdim")
+    """Names of the field with the size of a head."""
+    dtype_field: str = ""
+    """Field with the format of the state; empty: no field has it."""
     default_bytes: float = MODEL_FORMAT_BYTES
     """Bytes per element of the state where the config does not say."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
-        heads = fields.integer(*self.heads, high=_MOST_HEADS)
+        heads = fields.integer(*self.head_fields, high=_MOST_HEADS)
         inner = _optional_size(fields, "mamba_d_ssm") or fields.integer("expand", "mamba_expand", default=2) * hidden
-        if fields.raw(*self.head_dim) != "auto":
-            inner = heads * fields.integer(*self.head_dim, default=inner // heads, high=65_536)
-        states = fields.integer("ssm_state_size", "mamba_d_state", "state_size", high=65_536)
+        if fields.raw(*self.head_dim_fields) != "auto":  # `auto` (Bamba): inner width / heads
+            inner = heads * fields.integer(*self.head_dim_fields, default=inner // heads, high=_LARGEST_HEAD_DIM)
+        states = fields.integer("ssm_state_size", "mamba_d_state", "state_size", high=_LARGEST_HEAD_DIM)
         groups = fields.integer("n_groups", "mamba_n_groups", "mamba_ngroups", default=1, high=_MOST_HEADS)
         mixed = inner + 2 * groups * states  # goes through the convolution: x, B and C
         gate = inner
@@ -603,7 +640,7 @@ class Mamba2(msgspec.Struct, frozen=True):
         weights = hidden * (gate + mixed + time_steps) + inner * hidden
         elements = float(inner * states)
         kernel = fields.integer("conv_kernel", "mamba_d_conv", default=4)
-        state_bytes = _state_bytes(fields, self.dtype, self.default_bytes)
+        state_bytes = _state_bytes(fields, self.dtype_field, self.default_bytes)
         state = _recurrent_state("mamba2", elements, flops_per_element=5.0, bytes_per_element=state_bytes)
         return Block({STATE: float(weights)}, (), (state, _convolution(mixed, kernel)))
 
@@ -613,10 +650,10 @@ def mamba(fields: Fields) -> Block:
     hidden = hidden_size(fields)
     inner = fields.integer("expand", "mamba_expand", default=2) * hidden
     inner = _optional_size(fields, "mamba_inner", inner)
-    states = fields.integer("state_size", "mamba_d_state", high=65_536)
+    states = fields.integer("state_size", "mamba_d_state", high=_LARGEST_HEAD_DIM)
     rank = fields.raw("time_step_rank", "mamba_dt_rank")
     if not (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
-        rank = ceil(hidden / 16)
+        rank = ceil(hidden / 16)  # as `auto` and an absent field are read by its own code
     input_and_gate = 2 * hidden * inner
     step_and_states = inner * (rank + 2 * states)
     time_step = rank * inner
@@ -629,7 +666,7 @@ def mamba(fields: Fields) -> Block:
 
 
 def lightning(fields: Fields) -> Block:
-    """Lightning attention with an output gate (MiniMax-01, arXiv 2501.08313; Ring-linear)."""
+    """Lightning attention with an output gate (MiniMax-01, arXiv 2501.08313; Ring-linear); FLOPs as Mamba-2."""
     hidden = hidden_size(fields)
     heads = query_heads(fields)
     dim = key_dim(fields)
@@ -699,7 +736,7 @@ def mlstm(fields: Fields) -> Block:
 
 
 def _factor(fields: Fields, name: str, default: float) -> float:
-    """A number above 0, with decimals. Raises ValueError."""
+    """The number in a field, above 0 and below 100, else `default`. Raises ValueError."""
     value = fields.raw(name)
     if value is None:
         return default
@@ -710,12 +747,13 @@ def _factor(fields: Fields, name: str, default: float) -> float:
 
 def residual_streams(fields: Fields) -> Block:
     """Hunyuan 4: the mixers of its `hc_mult` residual streams, two per layer."""
-    count = _optional_size(fields, "hc_mult")
-    return Block({ROUTER: float(4 * count * count * hidden_size(fields))})
+    streams = _optional_size(fields, "hc_mult")
+    mixer = 2 * streams * streams * hidden_size(fields)
+    return Block({ROUTER: float(2 * mixer)})
 
 
 def _convolution(channels: int, kernel: int) -> State:
-    """A causal depthwise convolution: the last `kernel - 1` inputs stay."""
+    """The state of a causal depthwise convolution over `kernel` tokens: its last `kernel - 1` inputs."""
     return State(
         kind=CONVOLUTION,
         layers=1,
@@ -737,11 +775,11 @@ def _recurrent_state(
     )
 
 
-def _state_bytes(fields: Fields, dtype: str, default_bytes: float = MODEL_FORMAT_BYTES) -> float:
-    """Bytes per element of a recurrent state as vLLM keeps it: as the config's field `dtype` says."""
+def _state_bytes(fields: Fields, dtype_field: str, default_bytes: float = MODEL_FORMAT_BYTES) -> float:
+    """Bytes per element of a recurrent state as vLLM keeps it: by the word in `dtype_field`, else the default."""
     word = ""
-    if dtype:
-        word = fields.text(dtype)
+    if dtype_field:
+        word = fields.text(dtype_field)
     return STATE_BYTES.get(word.removeprefix("torch."), default_bytes)
 
 
@@ -749,16 +787,17 @@ class Dense(msgspec.Struct, frozen=True):
     """A dense MLP of 3 matrices (gated) or 2."""
 
     matrices: int = 3
-    sizes: tuple[str, ...] = _MLP_SIZES
+    size_fields: tuple[str, ...] = _MLP_SIZES
+    """Names of the field with the width."""
     halved: bool = False
-    """The field counts gate and input together (Qwen 1, RecurrentGemma)."""
+    """The field counts gate and input together: the width is half of it (Qwen 1, RecurrentGemma)."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         default = None
-        if self.matrices == 2:
+        if self.matrices == 2:  # older families, which may have a factor in place of the width
             default = hidden * fields.integer("expansion_ratio", "intermediate_multiple_size", default=4)
-        width = fields.integer(*self.sizes, default=default)
+        width = fields.integer(*self.size_fields, default=default)
         if self.halved:
             width //= 2
         return Block({MLP: float(self.matrices * hidden * width)})
@@ -785,16 +824,18 @@ class Experts(msgspec.Struct, frozen=True):
     """Routed experts with their router, and the experts that all tokens share."""
 
     matrices: int = 3
-    sizes: tuple[str, ...] = (
+    """Matrices of one expert: 3 (gated) or 2."""
+    size_fields: tuple[str, ...] = (
         "moe_intermediate_size",
         "expert_intermediate_size",
         "intermediate_size",
         "expert_ffn_hidden_size",
     )
+    """Names of the field with the width of a routed expert."""
     shared: int = 0
     """Shared experts of the routed size where no field counts them."""
-    gate: int = 0
-    """Outputs of a gate of the shared expert, where there is one (Qwen: 1)."""
+    gates_shared: bool = False
+    """The output of the shared expert, where there is one, has a gate: one number per token (Qwen)."""
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
@@ -802,14 +843,14 @@ class Experts(msgspec.Struct, frozen=True):
         experts_per_token = fields.integer(*_TOP_K_FIELDS, high=experts)
         identities = _optional_size(fields, _IDENTITIES)
         per_token = _computing_experts(fields, experts_per_token, experts, identities)
-        size = fields.integer(*self.sizes)
+        size = fields.integer(*self.size_fields)
         # Nemotron 3 and others: experts work in a narrower space, with a projection into it and one out of it.
         latent = _optional_size(fields, "moe_latent_size") or _optional_size(fields, "routed_expert_hidden_size")
         latent_projections = 2 * hidden * latent
         shared_size = self._shared_size(fields, size)
         gate = 0
-        if shared_size:
-            gate = self.gate * hidden
+        if shared_size and self.gates_shared:
+            gate = hidden
         router = hidden * (experts + identities)
         shared = self.matrices * hidden * shared_size + gate + latent_projections
         expert = self.matrices * (latent or hidden) * size
@@ -826,9 +867,10 @@ class Experts(msgspec.Struct, frozen=True):
 
 
 def _computing_experts(fields: Fields, experts_per_token: int, experts: int, identities: int) -> int:
-    """How many of a token's experts (`experts_per_token`) compute something: its router is trained to keep that mean.
+    """Mean number of the experts of a token that compute something. Raises RefusedError where it is not whole.
 
-    LongCat-Flash (arXiv 2509.01322): 8 of 12, as many as 512 of 768 experts are. A mean: a token may meet all or none.
+    `experts` compute and `identities` do not; the router is trained to choose each as often.
+    LongCat-Flash (arXiv 2509.01322): 8 of 12, as 512 of its 768 experts compute. A token may meet all or none of them.
     """
     whole, rest = divmod(experts_per_token * experts, experts + identities)
     if rest:
@@ -840,20 +882,23 @@ def _computing_experts(fields: Fields, experts_per_token: int, experts: int, ide
 
 def expert_count(fields: Fields) -> int:
     """Routed experts of one layer."""
-    return fields.integer(*EXPERT_COUNTS, high=65_536)
+    return fields.integer(*EXPERT_COUNTS, high=_MOST_EXPERTS)
 
 
 def shared_mlp(fields: Fields) -> Block:
-    """The MLP beside the experts of Granite 4: all there is in those without experts."""
+    """The MLP of Granite 4's layers without experts: what stands beside the experts in the others."""
     return Block({SHARED: float(3 * hidden_size(fields) * fields.integer("shared_intermediate_size"))})
 
 
 def zamba_block(fields: Fields) -> Block:
-    """Zamba2's transformer block: over the hidden state beside the embedding, weights shared by its places."""
+    """The transformer block whose weights several places of Zamba and Zamba2 share.
+
+    Its input is the hidden state beside the token's embedding: twice as wide as the other layers'.
+    """
     hidden = hidden_size(fields)
     heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
-    dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=65_536)
+    dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=_LARGEST_HEAD_DIM)
     queries_keys_and_values = 2 * hidden * dim * (heads + 2 * kv_heads)
     outputs = hidden * heads * dim
     attention = queries_keys_and_values + outputs
@@ -865,7 +910,7 @@ def zamba_block(fields: Fields) -> Block:
 
 
 def zamba_link(fields: Fields) -> Block:
-    """Own weights of each place of that block: a projection and low-rank adapters."""
+    """The weights that each place of Zamba2's shared block has of its own: a projection and low-rank adapters."""
     hidden = hidden_size(fields)
     rank = _optional_size(fields, "adapter_rank")
     adapters = rank * (hidden + 2 * fields.integer("intermediate_size", default=4 * hidden))
@@ -882,7 +927,7 @@ def per_layer_input(fields: Fields) -> Block:
 
 
 def laurel(fields: Fields) -> Block:
-    """Gemma 3n: a low-rank residual, and the router that mixes `altup_num_inputs` streams."""
+    """Gemma 3n: a low-rank residual, and the mixer of the `altup_num_inputs` residual streams."""
     streams = fields.integer("altup_num_inputs")
     hidden = hidden_size(fields)
     low_rank = 2 * hidden * fields.integer("laurel_rank")

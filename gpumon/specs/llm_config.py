@@ -308,7 +308,7 @@ def _model_parts(
         head = embedding
         if _is_head_tied(fields, architecture):
             tables = 0.0
-    tables += sum(fields.integer(name, default=0, low=0) for name in architecture.positions) * width
+    tables += sum(fields.integer(name, default=0, low=0) for name in architecture.added_tables) * width
     if architecture.tables:
         tables += architecture.tables(fields, layers)
     return LlmParts(

@@ -259,6 +259,7 @@ def test_files_of_gptq_hold_the_zero_points_of_symmetric_weights_too() -> None:
     ("change", "problem"),
     [
         ({"model_type": "nomic_bert", "num_experts": 8}, "not known to have experts"),
+        ({"model_type": "doge", "num_experts": 8, "is_moe": True}, "not known to have experts"),
         ({"cross_attention_layers": [3]}, "layers that are not modelled"),
         ({"quantization_config": {"quant_method": "gptq"}}, "bits is missing"),
     ],
