@@ -7,7 +7,8 @@ import msgspec
 from gpumon.readings.text import clean
 from gpumon.sizing.imports import inference_perf
 from gpumon.sizing.imports.files import Document, FilePlace, ImportProblem, ImportRefused, documents
-from gpumon.sizing.imports.formats import is_gpu_sheet, runs_of
+from gpumon.sizing.imports.formats import runs_of
+from gpumon.sizing.imports.model_analyzer import is_gpu_sheet
 from gpumon.sizing.imports.runs import BenchmarkRun
 
 

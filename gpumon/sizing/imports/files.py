@@ -6,7 +6,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -238,6 +238,11 @@ class Document(NamedTuple):
     """Names of the columns of a CSV file; empty for a JSON object."""
     rows: tuple[tuple[int, tuple[str, ...]], ...] = ()
     """Line and cells of each row below the header that has a cell."""
+
+    @property
+    def names(self) -> Collection[str]:
+        """Names of the fields of a JSON object, or of the columns of a CSV file."""
+        return self.header or self.fields
 
     def records(self) -> Iterator[Record]:
         """The JSON object as one record, or each row as one. Raises ImportRefused for a row of another length."""

@@ -207,6 +207,11 @@ def metrics(document: Document) -> Iterator[Record]:
     yield Record(rows, document.place)
 
 
+def is_sheet(document: Document) -> bool:
+    """Whether this is the CSV of a run."""
+    return document.header[:2] == ("Metric", "avg")
+
+
 def read_sheet(record: Record) -> BenchmarkRun:
     """The run of a CSV; the file has neither the model nor the load."""
     figures: dict[str, Any] = {}

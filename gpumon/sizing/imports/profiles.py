@@ -19,7 +19,7 @@ from gpumon.sizing.imports.files import (
     lines_of,
     refusal,
 )
-from gpumon.sizing.imports.formats import gpu_usage
+from gpumon.sizing.imports.model_analyzer import gpu_usage
 from gpumon.sizing.imports.points import problems_of_run, profile_of_runs
 from gpumon.sizing.imports.runs import BenchmarkRun
 from gpumon.sizing.profile import Observed
