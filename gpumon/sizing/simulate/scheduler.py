@@ -94,15 +94,15 @@ class _Sequence:
 
     __slots__ = (
         "admitted_s",
+        "block_step",
         "computed",
         "decode_start",
         "first_s",
         "generated",
         "last_s",
+        "planned_end",
         "prefix_blocks",
         "request",
-        "residue",
-        "ticket",
         "tokens",
         "uses_prefix",
     )
@@ -127,10 +127,25 @@ class _Sequence:
         """Time of its last token before a preemption."""
         self.decode_start = 0
         """Decode step at which its prompt was whole."""
-        self.residue = 0
+        self.block_step = 0
         """Decode step (modulo `BLOCK`) at which it needs another block."""
-        self.ticket = 0
-        """Number of its entry in the heap of those that will end; 0: it does not decode."""
+        self.planned_end: _PlannedEnd | None = None
+        """Its entry in the heap of planned ends; None while it does not decode."""
+
+
+class _PlannedEnd(NamedTuple):
+    """The end of a sequence that decodes. It does not come to pass if the sequence is preempted before it."""
+
+    step: int
+    """Decode step with which its answer is whole."""
+    number: int
+    """Orders sequences that end with the same step: by when they began to decode."""
+    sequence: _Sequence
+
+    @property
+    def is_dropped(self) -> bool:
+        """Whether the sequence was preempted since."""
+        return self.sequence.planned_end is not self
 
 
 class _PrefixCache:
@@ -195,14 +210,14 @@ class Replica:
         """Tokens of context of all sequences that decode."""
         self._free_blocks = limits.kv_blocks
         """Free blocks of the KV cache."""
-        self._sequences_by_residue = [0] * BLOCK
-        """Sequences that need another block at a decode step, by its number modulo `BLOCK`."""
+        self._blocks_by_step = [0] * BLOCK
+        """Blocks that the sequences need at a decode step, by its number modulo `BLOCK`."""
         self._running: dict[_Sequence, None] = {}
         """Admitted sequences, in the order of their admission."""
-        self._ending: list[tuple[int, int, _Sequence]] = []
-        """Heap of the decoding sequences: decode step at which each ends, its ticket, itself."""
-        self._ticket = 0
-        """Last ticket that was given."""
+        self._planned_ends: list[_PlannedEnd] = []
+        """Heap of the planned ends, the next one first."""
+        self._last_number = 0
+        """Number of the planned end that was added last."""
         self._partial_prompt: _Sequence | None = None
         """The prompt that is not whole yet."""
         self._prompt_chunks: list[tuple[_Sequence, int]] = []
@@ -260,16 +275,16 @@ class Replica:
 
     def _end_answers(self, now_s: float, ended: list[ServedRequest]) -> None:
         """End the sequences that have all tokens of their answers."""
-        ending = self._ending
-        while ending and ending[0][0] <= self._decode_step:
-            _, ticket, sequence = heappop(ending)
-            if sequence.ticket != ticket:  # it was preempted since
+        planned_ends = self._planned_ends
+        while planned_ends and planned_ends[0].step <= self._decode_step:
+            planned_end = heappop(planned_ends)
+            if planned_end.is_dropped:
                 continue
-            self._stop_decoding(sequence)
-            self._end(sequence, now_s, ended)
+            self._stop_decoding(planned_end.sequence)
+            self._end(planned_end.sequence, now_s, ended)
 
     def _end_prompt(self, sequence: _Sequence, now_s: float, ended: list[ServedRequest]) -> None:
-        """Take the token that comes with the last one of the prompt; from now on the sequence decodes, or it ends."""
+        """Count the token that comes with the last one of the prompt; from now on the sequence decodes, or it ends."""
         if sequence is self._partial_prompt:
             self._partial_prompt = None
         self._share_prefix(sequence)
@@ -281,15 +296,21 @@ class Replica:
         if sequence.generated >= sequence.request.answer:
             self._end(sequence, now_s, ended)
             return
+        self._start_decoding(sequence)
+
+    def _start_decoding(self, sequence: _Sequence) -> None:
+        """Add a sequence whose prompt is whole to those that decode, and plan its end."""
         sequence.decode_start = self._decode_step
-        sequence.residue = (self._decode_step - sequence.tokens) % BLOCK
-        self._sequences_by_residue[sequence.residue] += 1
+        # At that step its tokens (those of now, and one per decode step since) fill whole blocks.
+        sequence.block_step = (self._decode_step - sequence.tokens) % BLOCK
+        self._blocks_by_step[sequence.block_step] += 1
         self._decoding += 1
         self._context_tokens += sequence.tokens
-        self._ticket += 1
-        sequence.ticket = self._ticket
+        self._last_number += 1
         last_step = self._decode_step + sequence.request.answer - sequence.generated
-        heappush(self._ending, (last_step, self._ticket, sequence))
+        planned_end = _PlannedEnd(last_step, self._last_number, sequence)
+        sequence.planned_end = planned_end
+        heappush(self._planned_ends, planned_end)
 
     def _share_prefix(self, sequence: _Sequence) -> None:
         """Put the shared beginning of a prompt into the prefix cache, as far as this sequence computed it."""
@@ -310,8 +331,8 @@ class Replica:
         generated = self._decode_step - sequence.decode_start
         sequence.computed = sequence.tokens + generated
         sequence.generated += generated
-        sequence.ticket = 0
-        self._sequences_by_residue[sequence.residue] -= 1
+        sequence.planned_end = None
+        self._blocks_by_step[sequence.block_step] -= 1
         self._decoding -= 1
         self._context_tokens -= sequence.computed
 
@@ -341,7 +362,7 @@ class Replica:
     def _preempt_last(self, now_s: float) -> None:
         """Send the sequence that was admitted last back to the head of the queue."""
         sequence, _ = self._running.popitem()
-        if sequence.ticket:
+        if sequence.planned_end is not None:
             self._stop_decoding(sequence)
             sequence.last_s = now_s
         if sequence is self._partial_prompt:
@@ -377,10 +398,10 @@ class Replica:
     def _make_room_to_decode(self, now_s: float) -> bool:
         """Take the blocks that the next decode step needs; returns whether a sequence was preempted for them."""
         preempted = False
-        while not self._make_room(self._sequences_by_residue[self._decode_step % BLOCK]):
+        while not self._make_room(self._blocks_by_step[self._decode_step % BLOCK]):
             self._preempt_last(now_s)  # which may need a block itself, so that less is needed
             preempted = True
-        self._free_blocks -= self._sequences_by_residue[self._decode_step % BLOCK]
+        self._free_blocks -= self._blocks_by_step[self._decode_step % BLOCK]
         return preempted
 
     def _continue_prompt(self, now_s: float) -> bool:
@@ -403,43 +424,52 @@ class Replica:
         """Admit requests from the queue, in its order, until tokens, sequences or blocks end."""
         budget = self._limits.max_num_batched_tokens - self._decoding - sum(chunk for _, chunk in self._prompt_chunks)
         while self._waiting and budget > 0 and len(self._running) < self._limits.max_num_seqs:
-            sequence = self._waiting[0]
-            request = sequence.request
-            # A prompt may be shorter than the beginning that others of its group have.
-            shared = min(self._prefixes.blocks.get(request.group, 0), request.shared // BLOCK)
-            # The last token is always computed: the next one comes of it.
-            cached = min(max(request.cached, shared * BLOCK), sequence.tokens - 1)
-            chunk = min(budget, sequence.tokens - cached)
-            if shared:
-                self._prefixes.use(request.group)
-            blocks = _blocks(cached + chunk) - shared
-            if not self._make_room(blocks):
-                if shared:
-                    self._prefixes.leave(request.group)
+            chunk = self._admit_first(budget, now_s)
+            if not chunk:
                 return
-            self._waiting.popleft()
-            self._free_blocks -= blocks
-            sequence.uses_prefix = bool(shared)
-            sequence.prefix_blocks = shared
-            sequence.computed = cached
-            if sequence.admitted_s < 0.0:  # else it was preempted, and is counted already
-                sequence.admitted_s = now_s
-                self._log.prompt_tokens += request.prompt
-                self._log.hit_tokens += cached
-            self._running[sequence] = None
-            self._prompt_chunks.append((sequence, chunk))
-            if cached + chunk < sequence.tokens:
-                self._partial_prompt = sequence
             budget -= chunk
+
+    def _admit_first(self, budget: int, now_s: float) -> int:
+        """Admit the head of the queue, with at most `budget` tokens of its prompt in this step.
+
+        Returns the number of these tokens; 0 where there are too few blocks, so that it goes on waiting.
+        """
+        sequence = self._waiting[0]
+        request = sequence.request
+        # A prompt may be shorter than the beginning that others of its group have.
+        shared_blocks = min(self._prefixes.blocks.get(request.group, 0), request.shared // BLOCK)
+        # The last token is always computed: the next one comes of it.
+        cached = min(max(request.cached, shared_blocks * BLOCK), sequence.tokens - 1)
+        chunk = min(budget, sequence.tokens - cached)
+        if shared_blocks:
+            self._prefixes.use(request.group)  # before room is made, which would drop it else
+        blocks = _blocks(cached + chunk) - shared_blocks
+        if not self._make_room(blocks):
+            if shared_blocks:
+                self._prefixes.leave(request.group)
+            return 0
+        self._waiting.popleft()
+        self._free_blocks -= blocks
+        sequence.uses_prefix = bool(shared_blocks)
+        sequence.prefix_blocks = shared_blocks
+        sequence.computed = cached
+        if sequence.admitted_s < 0.0:  # else it was preempted, and is counted already
+            sequence.admitted_s = now_s
+            self._log.prompt_tokens += request.prompt
+            self._log.hit_tokens += cached
+        self._running[sequence] = None
+        self._prompt_chunks.append((sequence, chunk))
+        if cached + chunk < sequence.tokens:
+            self._partial_prompt = sequence
+        return chunk
 
     def _steps_until_change(self) -> int:
         """Decode steps, the next one included, until a sequence ends or the blocks do."""
-        ending = self._ending
-        while ending[0][2].ticket != ending[0][1]:  # it was preempted since
-            heappop(ending)
-        last_step, _, _ = ending[0]
-        steps = last_step - self._decode_step
-        further = steps - 1
+        planned_ends = self._planned_ends
+        while planned_ends[0].is_dropped:
+            heappop(planned_ends)
+        steps = planned_ends[0].step - self._decode_step
+        further = steps - 1  # the blocks of the next step are taken already
         most_blocks = (further // BLOCK + 1) * self._decoding
         if self._free_blocks >= most_blocks:
             return steps
@@ -450,7 +480,7 @@ class Replica:
         blocks_left = self._free_blocks
         first = self._decode_step + 1
         for further in range(most):
-            blocks_left -= self._sequences_by_residue[(first + further) % BLOCK]
+            blocks_left -= self._blocks_by_step[(first + further) % BLOCK]
             if blocks_left < 0:
                 self._make_room(self._free_blocks - blocks_left)
                 due = self._blocks_due(first, further + 1)
@@ -462,8 +492,8 @@ class Replica:
     def _blocks_due(self, first: int, steps: int) -> int:
         """Blocks that so many decode steps need from decode step `first` on: each sequence one per `BLOCK` steps."""
         rounds, rest = divmod(steps, BLOCK)
-        by_residue = self._sequences_by_residue
-        return rounds * self._decoding + sum(by_residue[(first + further) % BLOCK] for further in range(rest))
+        by_step = self._blocks_by_step
+        return rounds * self._decoding + sum(by_step[(first + further) % BLOCK] for further in range(rest))
 
     def _seconds(self, steps: int) -> float:
         """Seconds of the next steps, in each of which every sequence has one token more of context."""
