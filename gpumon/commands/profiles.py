@@ -121,30 +121,32 @@ def _add(chosen: argparse.Namespace) -> None:
 def _list(chosen: argparse.Namespace) -> None:
     """Print all profiles: those of gpumon and the imported ones."""
     stored = stored_profiles(os.environ)
-    built_in = builtin_profiles()
-    everything = built_in | stored.observed()
+    profiles = builtin_profiles() | stored.observed()
+    problems = list(stored.broken.values())
     if chosen.json:
         objects = []
-        for name, profile in everything.items():
-            objects.append(profile_as_json(profile, _notes(stored.profiles, name), is_builtin=name in built_in))
-        write(encode({"profiles": objects, "problems": list(stored.broken)}))
+        for name, profile in profiles.items():
+            is_builtin = name not in stored.profiles
+            objects.append(profile_as_json(profile, _notes(stored.profiles, name), is_builtin=is_builtin))
+        write(encode({"profiles": objects, "problems": problems}))
     else:
-        write(list_profiles(everything, frozenset(built_in), stored.broken, width()))
+        builtin_names = frozenset(profiles).difference(stored.profiles)
+        write(list_profiles(profiles, builtin_names, problems, width()))
 
 
 def _show(chosen: argparse.Namespace) -> None:
     """Print one profile. Raises ConfigError."""
     name = chosen.name
     stored = stored_profiles(os.environ)
-    built_in = builtin_profiles()
-    everything = built_in | stored.observed()
-    if name not in everything:
+    profiles = builtin_profiles() | stored.observed()
+    if name not in profiles:
         raise ConfigError(absence_reason(name, stored))
     notes = _notes(stored.profiles, name)
+    is_builtin = name not in stored.profiles
     if chosen.json:
-        write(encode({"profile": profile_as_json(everything[name], notes, is_builtin=name in built_in)}))
+        write(encode({"profile": profile_as_json(profiles[name], notes, is_builtin=is_builtin)}))
     else:
-        write(show_profile(everything[name], notes, is_builtin=name in built_in, width=width()))
+        write(show_profile(profiles[name], notes, is_builtin=is_builtin, width=width()))
 
 
 def _remove(chosen: argparse.Namespace) -> None:

@@ -29,11 +29,13 @@ _MOST_FILES: Final = 2000
 _LONGEST_NAME: Final = 80
 """Characters of the name of a profile."""
 _MOST_NAMED: Final = 8
-"""Names in one error."""
+"""Most names in one error."""
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
 """A name of a profile."""
+_INNER_CHARACTERS: Final = "-._+"
+"""Characters that stand inside a name that is made of a text, at neither end."""
 _ALLOWED: Final = f"letters, digits, . _ + -, beginning with a letter or digit, at most {_LONGEST_NAME}"
-"""The same in words."""
+"""Names of a profile (`_NAME`) in words."""
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,10 +54,12 @@ class _Schema(msgspec.Struct, frozen=True):
 
 
 class ProfileFolder(NamedTuple):
-    """Content of the folder: the profiles that can be read, by name, and a line for each file that cannot."""
+    """Content of the folder."""
 
     profiles: Mapping[str, Profile]
-    broken: tuple[str, ...]
+    """The profiles that can be read, by name."""
+    broken: Mapping[Path, str]
+    """File that cannot be read, or the folder -> the line that says so."""
 
     def observed(self) -> dict[str, Observed]:
         """The measurements of each profile, by its name."""
@@ -79,12 +83,15 @@ def profile_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def builtin_profiles() -> dict[str, Observed]:
-    """The profiles that come with gpumon, by name: they can be neither replaced nor removed."""
+    """The profiles that come with gpumon, by name. An import cannot take these names."""
     return {profile.name: profile for profile in guide_profiles()}
 
 
 def all_profiles(environ: Mapping[str, str]) -> dict[str, Observed]:
-    """All profiles by name, those that come with gpumon too; files that cannot be read are left out. Blocks."""
+    """All profiles by name, without files that cannot be read. Blocks.
+
+    A file of the user comes before a profile of its name that comes with gpumon: it may be older than that.
+    """
     return builtin_profiles() | stored_profiles(environ).observed()
 
 
@@ -92,29 +99,31 @@ def stored_profiles(environ: Mapping[str, str]) -> ProfileFolder:
     """The user's own profiles. Blocks; never raises: what is wrong stands in `broken`."""
     place = profile_folder(environ)
     if place is None:
-        return ProfileFolder({}, ())
+        return ProfileFolder({}, {})
     try:
         paths = sorted(path for path in place.iterdir() if path.suffix == ".json" and not path.name.startswith("."))
     except FileNotFoundError:
-        return ProfileFolder({}, ())
+        return ProfileFolder({}, {})
     except OSError as failure:
-        return ProfileFolder({}, (f"{file_name(place)}: cannot be read: {failure.strerror}",))
+        return ProfileFolder({}, {place: f"{file_name(place)}: cannot be read: {failure.strerror}"})
     stored: dict[str, Profile] = {}
-    broken = []
+    broken = {}
     for path in paths[:_MOST_FILES]:
         profile_or_fault = _read_profile(path)
         if isinstance(profile_or_fault, Profile):
             stored[path.stem] = profile_or_fault
         else:
-            broken.append(f"{file_name(path)}: {profile_or_fault}")
+            broken[path] = f"{file_name(path)}: {profile_or_fault}"
     if len(paths) > _MOST_FILES:
-        broken.append(f"{file_name(place)}: {len(paths) - _MOST_FILES} of its files are left out")
-    return ProfileFolder(stored, tuple(broken))
+        broken[place] = f"{file_name(place)}: {len(paths) - _MOST_FILES} of its files are left out"
+    return ProfileFolder(stored, broken)
 
 
 def safe_name(text: str) -> str:
     """A name for a file and a command line, made of any text."""
-    return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip("-._+")[:_LONGEST_NAME].rstrip("-._+") or "profile"
+    name = re.sub(r"[^A-Za-z0-9._+-]+", "-", text).strip(_INNER_CHARACTERS)
+    cut_name = name[:_LONGEST_NAME].rstrip(_INNER_CHARACTERS)
+    return cut_name or "profile"
 
 
 def checked_name(text: str) -> str:
@@ -127,9 +136,10 @@ def checked_name(text: str) -> str:
 def store_profiles(
     new: Sequence[Observed], environ: Mapping[str, str], *, notes: Sequence[str] = (), replace: bool = False
 ) -> tuple[Path, ...]:
-    """Write each profile under its name, all of them or none; returns their files. Blocks.
+    """Write each profile under its name; returns their files. Blocks.
 
-    A name that is taken is refused unless `replace`; one that comes with gpumon always. Raises ConfigError for a
+    Where one cannot be written, none is left; with `replace` those that were written before it stay. A name that is
+    taken is refused unless `replace`; one that comes with gpumon always. Raises ConfigError for a
     name and for a figure that no profile may have, NotSavedError where the disk refuses.
     """
     place = _required_folder(environ)
@@ -153,13 +163,16 @@ def store_profiles(
 
 
 def remove_profile(name: str, environ: Mapping[str, str]) -> Path:
-    """Take a profile away; returns its file. Raises ConfigError for a name that is not there, NotSavedError."""
-    if name in builtin_profiles():
-        raise ConfigError(f"{name} comes with gpumon and cannot be removed")
+    """Take a profile away; returns its file.
+
+    Raises ConfigError for a name that has no file, NotSavedError where the file cannot be removed.
+    """
     path = _required_folder(environ) / f"{checked_name(name)}.json"
     try:
         path.unlink()
     except FileNotFoundError:
+        if name in builtin_profiles():
+            raise ConfigError(f"{name} comes with gpumon and cannot be removed") from None
         raise ConfigError(unknown_profile_text(name, all_profiles(environ))) from None
     except OSError as failure:
         raise NotSavedError(f"{file_name(path)} cannot be removed: {failure.strerror}") from None
@@ -168,8 +181,8 @@ def remove_profile(name: str, environ: Mapping[str, str]) -> Path:
 
 def absence_reason(name: str, stored: ProfileFolder) -> str:
     """Why there is no profile of this name: its file cannot be read, or there is none; near names with it."""
-    for line in stored.broken:
-        if line.partition(".json: ")[0].endswith(f"/{name}"):
+    for path, line in stored.broken.items():
+        if path.name == f"{name}.json":
             return line
     return unknown_profile_text(name, {**builtin_profiles(), **stored.profiles})
 
@@ -208,6 +221,7 @@ def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
             taken_names.append(stored[stem.casefold()])
     if taken_names and not replace:
         raise ConfigError(_taken_text(taken_names))
+    # On a file system that tells letter cases apart, both files would be there.
     other_case = []
     for name in taken_names:
         if name not in stems:
@@ -240,7 +254,7 @@ def _check_distinct(stems: Sequence[str]) -> None:
 
 
 def _names_on_disk(place: Path) -> Mapping[str, str]:
-    """Names that are taken on disk, by their lower-case form."""
+    """Lower-case form of each name that is taken on disk -> the name."""
     with contextlib.suppress(OSError):
         names = {}
         for path in place.iterdir():

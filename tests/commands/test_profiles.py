@@ -156,6 +156,17 @@ def test_json_of_every_action(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(run(capsys, "remove", "n", "--json")[1]) == {"schema": 1, "removed": "n"}
 
 
+def test_a_file_that_hides_one_of_gpumons_profiles_is_the_users_own(
+    capsys: pytest.CaptureFixture[str], home: Path
+) -> None:
+    place = home / ".local/share/gpumon/profiles"
+    run(capsys, "add", VLLM, "--name", "n")
+    (place / "n.json").rename(place / "guide-nemo-5b.json")
+    listed = json.loads(run(capsys, "list", "--json")[1])
+    assert {each["name"]: each["builtin"] for each in listed["profiles"]}["guide-nemo-5b"] is False
+    assert json.loads(run(capsys, "show", "guide-nemo-5b", "--json")[1])["profile"]["builtin"] is False
+
+
 def test_a_broken_profile_is_named_by_list_and_show(capsys: pytest.CaptureFixture[str], home: Path) -> None:
     place = home / ".local/share/gpumon/profiles"
     place.mkdir(parents=True)

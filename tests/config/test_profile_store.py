@@ -74,6 +74,14 @@ def test_the_guides_tables_are_there_and_stay(environ: dict[str, str]) -> None:
         store_profiles([replace(SWEPT, name="Guide-NeMo-5B")], environ, replace=True)
 
 
+def test_a_file_that_hides_one_of_gpumons_profiles_can_be_removed(environ: dict[str, str]) -> None:
+    (own,) = store_profiles([SWEPT], environ)
+    own.rename(own.with_name("guide-nemo-5b.json"))
+    assert all_profiles(environ)["guide-nemo-5b"].model == SWEPT.model
+    remove_profile("guide-nemo-5b", environ)
+    assert all_profiles(environ) == builtin_profiles()
+
+
 def test_a_taken_name_is_refused_without_replace(environ: dict[str, str]) -> None:
     store_profiles([SWEPT], environ)
     other = replace(SWEPT, model="other")
@@ -138,7 +146,7 @@ def test_a_file_that_can_not_be_read_is_named_and_the_others_still_work(environ:
     (place(environ) / name).write_bytes(content)
     found = stored_profiles(environ)
     assert list(found.profiles) == ["mine"]
-    (line,) = found.broken
+    (line,) = found.broken.values()
     assert name in line
     assert why in line
     assert "mine" in all_profiles(environ)
@@ -147,7 +155,8 @@ def test_a_file_that_can_not_be_read_is_named_and_the_others_still_work(environ:
 def test_a_pipe_is_no_profile_and_is_not_waited_for(environ: dict[str, str]) -> None:
     place(environ).mkdir()
     os.mkfifo(place(environ) / "pipe.json")
-    assert stored_profiles(environ).broken == (f"{place(environ)}/pipe.json: is no file",)
+    path = place(environ) / "pipe.json"
+    assert stored_profiles(environ).broken == {path: f"{path}: is no file"}
 
 
 def test_what_could_not_be_read_again_is_not_stored(environ: dict[str, str]) -> None:
@@ -167,6 +176,15 @@ def test_a_profile_that_is_absent_is_explained(environ: dict[str, str]) -> None:
     assert absence_reason("cut", stored).startswith(f"{place(environ)}/cut.json: is no profile")
 
 
+def test_a_broken_file_of_a_relative_folder_is_explained(
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place(environ).mkdir()
+    monkeypatch.chdir(place(environ))
+    Path("cut.json").write_text("{")
+    assert absence_reason("cut", stored_profiles({"GPUMON_PROFILES": "."})).startswith("cut.json: is no profile")
+
+
 def test_other_files_and_unfinished_ones_are_no_profiles(environ: dict[str, str]) -> None:
     store_profiles([SWEPT], environ)
     (place(environ) / ".mine.json.123.abc").write_text("{")
@@ -175,8 +193,8 @@ def test_other_files_and_unfinished_ones_are_no_profiles(environ: dict[str, str]
     (place(environ) / "folder.json").mkdir()
     found = stored_profiles(environ)
     assert list(found.profiles) == ["mine"]
-    assert len(found.broken) == 1
-    assert "folder.json: cannot be read: Is a directory" in found.broken[0]
+    (line,) = found.broken.values()
+    assert "folder.json: cannot be read: Is a directory" in line
 
 
 def test_removing(environ: dict[str, str]) -> None:
