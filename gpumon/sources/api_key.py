@@ -1,4 +1,4 @@
-"""An endpoint's API key, read where the config says; it never stands in any text that leaves this file but the key."""
+"""Reads an endpoint's API key where the config says, and checks to whom it may be sent. No message contains the key."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gpumon.config.schema import Endpoint
 from gpumon.readings.text import clean
 from gpumon.sources.checked_open import open_regular
 from gpumon.sources.family import user_name
-from gpumon.sources.sockets import Peer, PeerState, TcpConnection, listening, peer_of
+from gpumon.sources.sockets import Peer, PeerState, TcpConnection, find_listeners, peer_of
 
 MOST_KEY_BYTES: Final = 8192
-"""Bytes of a key's file that are read: more than a header may have."""
+"""Bytes of a key's file that are read: servers refuse headers of that length."""
 ACCEPTED_S: Final = 1.0
 """Longest wait for the server to accept a connection: an engine's event loop may be busy for that long. A server with
 TCP_DEFER_ACCEPT accepts none before the request."""
 LISTED_S: Final = 0.1
-"""Longest wait for the kernel to list the other end of a connection to this host."""
+"""Longest wait for the kernel to list the other end of a connection to this host: it may do so a moment late."""
 LOOK_AGAIN_S: Final = 0.01
 """Seconds between two looks at the other end."""
 SENT_UNVERIFIED: Final = (
@@ -30,7 +30,7 @@ SENT_UNVERIFIED: Final = (
 
 
 def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
-    """The key (empty for none), and what is wrong with its source in one line (empty if nothing).
+    """The key (empty for none), and the fault of its source in one line (empty where it has none).
 
     `setting` is what the config calls it, before `_env` and `_file`: `api_key` or `password`.
     """
@@ -54,14 +54,15 @@ def read_key(endpoint: Endpoint, setting: str = "api_key") -> tuple[str, str]:
 
 
 def _read_file(path: str, setting: str) -> tuple[str, str]:
-    """The text of the key's file, and why it cannot be read in one line (empty if it can)."""
+    """The text of the key's file, and in one line why it cannot be read (empty if it can)."""
     file_name = clean(path, 80)
     try:
         with open_regular(Path(path).expanduser()) as file:
             return file.read(MOST_KEY_BYTES).decode("latin-1"), ""
     except FileNotFoundError:
         return "", f"{setting}_file: no such file: {file_name}"
-    except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the home of a user who is not known
+    except (OSError, RuntimeError, ValueError) as error:
+        # RuntimeError: `~NAME` of a user who does not exist. ValueError: a NUL in the path.
         why = clean(getattr(error, "strerror", None) or str(error), 80)
         return "", f"{setting}_file: file {file_name} cannot be read ({why}): check path and permission"
 
@@ -75,13 +76,13 @@ class Recipient(NamedTuple):
     """Whether the server was identified: by its TLS certificate, or as a socket of a user who may know the secret."""
 
 
-def recipient(endpoint: Endpoint, connection: TcpConnection, setting: str = "api_key") -> Recipient:
+def identify_recipient(endpoint: Endpoint, connection: TcpConnection, setting: str = "api_key") -> Recipient:
     """Whether the secret may be sent over this connection. Blocks for up to `ACCEPTED_S`. Raises ConnectionError.
 
     On this host a port is anybody's while its server is down. Whoever has the other end must know the secret without
     gpumon: root, gpumon's own user, the owner of its file, or the user that the config names. The owner of the
-    connected socket decides: one who listens may have stopped listening, and another port of the same number may be
-    meant. Another host cannot be looked into. A server with TLS that is verified shows who it is.
+    connected socket decides: its listener may be gone by now, and on another address the port may be another's.
+    Another host cannot be looked into. A server with TLS that is verified shows who it is.
     """
     if endpoint.tls_verify and endpoint.url.lower().startswith("https:"):
         return Recipient()
@@ -97,7 +98,7 @@ def recipient(endpoint: Endpoint, connection: TcpConnection, setting: str = "api
             f"what {_location(endpoint)} holds was not sent: Linux does not tell whose server this is (a container "
             "with a network of its own?); if it may have it, set trust_other_namespace = true"
         )
-    if peer.state is PeerState.WAITING:
+    if peer.state is PeerState.WAITING:  # whoever may still accept it must know the secret
         uids = _owners_of_listeners(connection)
     else:
         uids = {peer.uid}
@@ -111,9 +112,9 @@ def recipient(endpoint: Endpoint, connection: TcpConnection, setting: str = "api
 
 
 def _await_accepted(connection: TcpConnection) -> Peer:
-    """The other end once a process has accepted it, or as it is after `ACCEPTED_S`.
+    """The other end once a process has accepted the connection, or as it is after `ACCEPTED_S`.
 
-    A kernel that hands packets from core to core may list it a moment late.
+    A hidden end is looked at again for `LISTED_S`: a kernel that hands packets from core to core lists it late.
     """
     accepted_end_s = time.monotonic() + ACCEPTED_S
     listed_end_s = time.monotonic() + LISTED_S
@@ -130,10 +131,11 @@ def _await_accepted(connection: TcpConnection) -> Peer:
 def _owners_of_listeners(connection: TcpConnection) -> set[int]:
     """Owners of the listening sockets in whose queue the connection may wait.
 
-    Raises ConnectionError if it was accepted meanwhile: then its own owner decides, at the next request.
+    Raises ConnectionError if it was accepted or closed meanwhile, of which a listener that is gone is a sign: then the
+    owner of the connected socket decides, at the next request.
     """
     uids = set()
-    for listener in listening():
+    for listener in find_listeners():
         hears_address = listener.address == connection.remote or listener.address.is_unspecified
         if hears_address and listener.port == connection.remote_port:
             uids.add(listener.uid)
@@ -143,7 +145,7 @@ def _owners_of_listeners(connection: TcpConnection) -> set[int]:
 
 
 def _strangers(endpoint: Endpoint, uids: set[int]) -> list[str]:
-    """Names of the users among these who may not have the secret."""
+    """Names of the users among these who may not have the secret, sorted."""
     strangers = uids - {0, os.geteuid()}
     if strangers and endpoint.api_key_file:
         with contextlib.suppress(OSError, RuntimeError):
@@ -151,11 +153,11 @@ def _strangers(endpoint: Endpoint, uids: set[int]) -> list[str]:
     return sorted({user_name(uid) for uid in strangers} - {endpoint.api_key_user})
 
 
-def key_refused(endpoint: Endpoint, what: str = "the key") -> str:
-    """The fault of a key (or another secret) that was sent and did not open the page."""
+def refused_key_text(endpoint: Endpoint, what: str = "the key") -> str:
+    """The text of a fault: a key (or another secret, named by `what`) was sent and did not open the page."""
     return f"{what} was refused: check what {_location(endpoint)} holds"
 
 
 def _location(endpoint: Endpoint) -> str:
-    """The place of the key in words: the name of the variable, or `file PATH`."""
+    """The source of the key, in words: the name of the variable, or `file PATH`."""
     return endpoint.api_key_env or f"file {clean(endpoint.api_key_file, 80)}"

@@ -16,7 +16,7 @@ from gpumon.deadline import timeout
 from gpumon.efficiency.births import SURE_ANSWERS
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading, Fault, part_of_name
 from gpumon.readings.quantities import DECODE_TOKENS
-from gpumon.sources.api_key import SENT_UNVERIFIED, key_refused
+from gpumon.sources.api_key import SENT_UNVERIFIED, refused_key_text
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.endpoint_url import parse_url as parse_url
 from gpumon.sources.engines.adapter import MOST_PARTS, Adapter
@@ -270,7 +270,7 @@ class EndpointSource:
             answer = await self.fetcher.get(server.url, server.key)
         key_fault = ""
         if server.key:
-            key_fault = key_refused(self.endpoint)
+            key_fault = refused_key_text(self.endpoint)
         refusal = refusal_of_status(answer.status, answer.location, server.row.kind, key_fault)
         if refusal is not None:
             return refusal

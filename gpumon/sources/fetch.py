@@ -20,7 +20,7 @@ from gpumon.config.schema import Endpoint
 from gpumon.deadline import result_within, timeout
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
-from gpumon.sources.api_key import recipient
+from gpumon.sources.api_key import identify_recipient
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.sockets import connection_of
@@ -254,7 +254,7 @@ class Fetcher:
         stream = info["return_value"]
         try:
             connection = connection_of(stream.get_extra_info("socket"))
-            answer = await in_daemon_thread(recipient, self._secret, connection, self._setting)
+            answer = await in_daemon_thread(identify_recipient, self._secret, connection, self._setting)
             if answer.refusal:
                 raise FetchError(EndpointState.UNAUTHORIZED, answer.refusal)
         except OSError as error:

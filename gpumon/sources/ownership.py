@@ -12,7 +12,7 @@ from gpumon.readings.frame import GpuReading
 from gpumon.readings.text import clean
 from gpumon.sources.family import ProcessFamily, all_pids, user_name
 from gpumon.sources.held_gpus import HeldGpus
-from gpumon.sources.sockets import Listener, LocalAddress, Locator, listening, reached, socket_holders
+from gpumon.sources.sockets import Listener, LocalAddress, Locator, find_listeners, reached, socket_holders
 
 _SEARCH_AGAIN_S = 10.0
 """Seconds before the holder of a socket that nobody was seen to hold is looked for again."""
@@ -86,7 +86,7 @@ class Ownership:
     def look(self, urls: Iterable[str], family: ProcessFamily) -> None:
         """Find the GPU processes of the servers at these URLs, in the family of all of them."""
         on_port: dict[int, list[Listener]] = {}
-        for listener in listening():
+        for listener in find_listeners():
             on_port.setdefault(listener.port, []).append(listener)
         self._seen_owners = {url: self._find_owner(url, family, on_port) for url in urls}
 

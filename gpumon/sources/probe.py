@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from gpumon.config.schema import Endpoint
 from gpumon.deadline import timeout
 from gpumon.readings.frame import EndpointState, EngineKind
-from gpumon.sources.api_key import key_refused, read_key
+from gpumon.sources.api_key import read_key, refused_key_text
 from gpumon.sources.endpoint_url import EndpointUrl
 from gpumon.sources.engines.adapter import METRICS_PATH, EngineRow, FirstAnswer
 from gpumon.sources.engines.detect import Refusal, is_json, refusal_of_content, refusal_of_status, sample_names
@@ -222,7 +222,7 @@ async def get_keyed(fetcher: Fetcher, url: str, endpoint: Endpoint, most_bytes: 
     if keyed.status == 200:
         return KeyedAnswer(keyed, key)
     if keyed.status in WANTS_KEY:
-        return KeyedAnswer(keyed, wrong=key_refused(endpoint))
+        return KeyedAnswer(keyed, wrong=refused_key_text(endpoint))
     return KeyedAnswer(keyed)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpumon.sources.family import user_name
-from gpumon.sources.sockets import LocalAddress, listening, locate, reached
+from gpumon.sources.sockets import LocalAddress, find_listeners, locate, reached
 
 READ_BIT: Final = 4
 """Mode bit that lets a user read a file or list a folder."""
@@ -68,7 +68,7 @@ def reader_at(url: str) -> ReadingUser | None:
     """
     place = locate(url)
     if isinstance(place, LocalAddress):
-        uids = {listener.uid for listener in reached(place, listening())}
+        uids = {listener.uid for listener in reached(place, find_listeners())}
     else:
         uids = set()
     if len(uids) != 1:

@@ -23,7 +23,7 @@ from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, Fault, Frame, HostReading
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.text import clean
-from gpumon.sources.api_key import SENT_UNVERIFIED, key_refused
+from gpumon.sources.api_key import SENT_UNVERIFIED, refused_key_text
 from gpumon.sources.endpoint_url import parse_url
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.guest.archive import Archives, NoWheelsError
@@ -578,7 +578,7 @@ def _status_reason(status: int, login: Endpoint | None) -> str:
     """Why an answer of this HTTP status is no snapshot, and the fix."""
     if status == 401:
         if login is not None:
-            return f"401: {key_refused(login, 'the login of user and password')}"
+            return f"401: {refused_key_text(login, 'the login of user and password')}"
         return "401: it wants a login: set user and password_env or password_file of this [[host]]"
     if status == 404:
         return "404: there is no /snapshot.json: give the URL of a `gpumon serve-metrics`"

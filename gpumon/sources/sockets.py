@@ -219,7 +219,7 @@ def _own_addresses() -> frozenset[IpAddress]:
     return frozenset(ipaddress.ip_address(text.split("%")[0]) for text in texts)
 
 
-def listening(pid: int | str = OURS) -> list[Listener]:
+def find_listeners(pid: int | str = OURS) -> list[Listener]:
     """All listening TCP sockets of the network namespace that a process is in; this one's by default.
 
     The kernel is asked for listening sockets only (sock_diag(7)): for /proc/net/tcp it walks all connections of the

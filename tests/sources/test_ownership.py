@@ -17,7 +17,7 @@ from gpumon.readings.frame import GpuProcess, GpuReading, GpuState
 from gpumon.sources.family import ProcessFamily
 from gpumon.sources.held_gpus import LEAVING_S
 from gpumon.sources.ownership import OWNED, Ownership
-from gpumon.sources.sockets import OURS, listening, sockets_of
+from gpumon.sources.sockets import OURS, find_listeners, sockets_of
 from tests.each_row import each_row
 from tests.fakes.nvml.driver import FakeDriver
 from tests.records import replace
@@ -275,7 +275,7 @@ def test_listening_sockets_are_those_of_proc() -> None:
     client = socket.create_connection(opened[0].getsockname())
     inodes = {os.fstat(each.fileno()).st_ino for each in opened}
     try:
-        asked, printed = ({each for each in listening(pid) if each.port in ports} for pid in (OURS, os.getpid()))
+        asked, printed = ({each for each in find_listeners(pid) if each.port in ports} for pid in (OURS, os.getpid()))
     finally:
         for each in (client, *opened):
             each.close()

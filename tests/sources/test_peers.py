@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpumon.config.schema import Endpoint
-from gpumon.sources.api_key import SENT_UNVERIFIED, recipient
+from gpumon.sources.api_key import SENT_UNVERIFIED, identify_recipient
 from gpumon.sources.sockets import (
     PeerState,
     TcpConnection,
@@ -58,7 +58,7 @@ def test_both_ends_are_those_of_proc(bound: str, to: str) -> None:
 HIDDEN = """
 import ctypes, socket, sys
 from gpumon.config.schema import Endpoint
-from gpumon.sources.api_key import recipient
+from gpumon.sources.api_key import identify_recipient
 from gpumon.sources.sockets import connection_of, peer_of
 
 with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
@@ -69,7 +69,7 @@ with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(
     print(peer_of(connection).state.value)
     for trusted in (False, True):
         endpoint = Endpoint(url="http://x", api_key_env="K", trust_other_namespace=trusted)
-        answer = recipient(endpoint, connection)
+        answer = identify_recipient(endpoint, connection)
         print(answer.refusal or "sent", answer.verified, sep="|")
 """
 """A connection of one network namespace, looked at from another one: unshare(2) with CLONE_NEWNET."""
@@ -87,9 +87,9 @@ def test_a_peer_in_another_network_namespace_gets_it_only_where_the_config_says_
 def test_another_host_is_asked_as_before_and_not_verified() -> None:
     far = TcpConnection(ipaddress.ip_address("192.0.2.1"), 40000, ipaddress.ip_address("192.0.2.7"), 8000, 1)
     assert peer_of(far).state is PeerState.ELSEWHERE
-    answer = recipient(Endpoint(url="http://192.0.2.7:8000", api_key_env="K"), far)
+    answer = identify_recipient(Endpoint(url="http://192.0.2.7:8000", api_key_env="K"), far)
     assert (answer.refusal, answer.verified) == ("", False)
-    over_tls = recipient(Endpoint(url="https://192.0.2.7:8000", api_key_env="K"), far)
+    over_tls = identify_recipient(Endpoint(url="https://192.0.2.7:8000", api_key_env="K"), far)
     assert over_tls.verified
 
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gpumon.sources.discovery.command_line import Launch
 from gpumon.sources.discovery.network import addresses_of, is_on_link, network_of
 from gpumon.sources.family import ProcessRecord, descendants
-from gpumon.sources.sockets import OURS, IpAddress, Listener, listening, on_port, sockets_of
+from gpumon.sources.sockets import OURS, IpAddress, Listener, find_listeners, on_port, sockets_of
 
 _IPV6_LOOPBACK: Final = f"{1:032x}"
 """::1 as /proc/net/if_inet6 has it."""
@@ -79,7 +79,7 @@ class Places:
         """All listening sockets of the network namespace that a process is in."""
         network = network_of(pid)
         if network not in self._tables:
-            self._tables[network] = listening(pid)
+            self._tables[network] = find_listeners(pid)
         return self._tables[network]
 
     def find_spot(self, server: ProcessRecord, launched: Launch, gpu_pids: frozenset[int]) -> Spot:

@@ -69,7 +69,7 @@ class GpuErrorEvents(Protocol):
     def watch(self, handles: dict[str, Any]) -> None:
         """The GPUs (UUID -> handle) that are watched from now on."""
 
-    def of(self, uuid: str) -> tuple[XidEvent, ...]:
+    def events_of(self, uuid: str) -> tuple[XidEvent, ...]:
         """A GPU's events so far."""
 
 
@@ -124,7 +124,7 @@ class _DownGpu(msgspec.Struct, frozen=True):
             state=self.state,
             monotonic_s=self.since_s,
             state_text=self.text,
-            xid=events.of(self.uuid),
+            xid=events.events_of(self.uuid),
             source=source,
             **blank,
         )
@@ -262,7 +262,7 @@ class _Slot:
             self._open(now_s)
         if self.gpu is not None:
             try:
-                self.rows = self.gpu.read(now_s, self._events.of(self.gpu.uuid), self._pcie)
+                self.rows = self.gpu.read(now_s, self._events.events_of(self.gpu.uuid), self._pcie)
                 self.troubles = self.gpu.troubles()
                 self.down = None
                 return

@@ -15,7 +15,7 @@ from gpumon.sources.engine_log.tails import Added, first_record
 from gpumon.sources.family import all_pids, read_process, server_process
 from gpumon.sources.last_seen.processes import origin_of
 from gpumon.sources.last_seen.records import NO_ORIGIN, EngineOrigin
-from gpumon.sources.sockets import LocalAddress, listening, locate, reached, socket_holders
+from gpumon.sources.sockets import LocalAddress, find_listeners, locate, reached, socket_holders
 
 MOST_LOG_LINES: Final = 5000
 """Lines that are kept of a log."""
@@ -107,7 +107,7 @@ def serving_origin(url: str) -> EngineOrigin:
     address = locate(url)
     if not isinstance(address, LocalAddress):
         return NO_ORIGIN
-    sockets = reached(address, listening())
+    sockets = reached(address, find_listeners())
     if sockets:
         pids = socket_holders([listener.inode for listener in sockets], all_pids())
     else:

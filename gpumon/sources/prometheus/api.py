@@ -15,7 +15,7 @@ from gpumon.config.schema import Endpoint, Prometheus
 from gpumon.config.urls import with_scheme
 from gpumon.readings.frame import EndpointState
 from gpumon.readings.text import clean
-from gpumon.sources.api_key import key_refused
+from gpumon.sources.api_key import refused_key_text
 from gpumon.sources.endpoint_url import EndpointUrl, parse_url
 from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.probe import api_key
@@ -186,7 +186,7 @@ class PrometheusApi:
             return f"{status}: redirected to {target}, which gpumon does not follow: give the final URL (a login page?)"
         if status == 401 and "Authorization" in (self._login or {}):
             what = "the login of user and password" if self._config.user else "the key"
-            return f"401: [prometheus] {key_refused(self._secret, what)}"
+            return f"401: [prometheus] {refused_key_text(self._secret, what)}"
         text = _BY_STATUS.get(status, f"{status}: {self._server} does not answer the query: see its log")
         return text.format(base=clean(self.base, 120))
 

@@ -138,7 +138,7 @@ def _answering_gpumons(pages: OwnPages, scraped: Scraped, memory: Memory, labels
             continue
         scraped_s, snapshot = pages[target.key]
         is_old = scraped.at_s - scraped_s > OLD_INTERVALS * memory.intervals.of(target)
-        refusal = memory.refused.get(target.key, "")
+        refusal = memory.own_page_refusals.get(target.key, "")
         if snapshot is not None and not is_old:
             own_gpumons.append(OwnGpumon(target, _own_host(target, snapshot, labels), snapshot))
         elif refusal:
@@ -167,11 +167,11 @@ def _dated_snapshot(scrape: Scrape, memory: Memory, *, is_moving: bool) -> tuple
 def _rebuild(scrape: Scrape, memory: Memory) -> Snapshot | None:
     """Snapshot that a host's own gpumon exports; None for other exporters, or where it exceeds the limits."""
     samples = (ExportedSample(series.name, series.labels, value) for series, value in scrape.values.items())
-    memory.refused.pop(scrape.target.key, None)
+    memory.own_page_refusals.pop(scrape.target.key, None)
     try:
         return rebuild_snapshot(samples, scrape.scraped_s, scrape.interval_s)
     except PeerError as error:
-        memory.refused[scrape.target.key] = str(error)
+        memory.own_page_refusals[scrape.target.key] = str(error)
         return None
 
 

@@ -1,4 +1,4 @@
-"""Memory from one moment of a fleet to the next: readers of pages, intervals of jobs, names of machines."""
+"""Facts about a fleet that stay from one moment to the next: readers of pages, intervals of jobs, names of machines."""
 
 from __future__ import annotations
 
@@ -16,22 +16,28 @@ from gpumon.sources.prometheus.machine_names import KnownMachines
 from gpumon.sources.prometheus.targets import ReplicaChoice, Target, TargetFinder
 
 LabelPairs = tuple[tuple[str, str], ...]
+"""Names and values of the labels that identify a target: `Target.key`."""
 ValuesByTarget = dict[Target, dict[Series, float]]
+"""Target -> the series of its page, with their values."""
 
 
 class Memory:
-    """Facts that stay from one moment to the next."""
+    """Facts about a fleet's targets and machines. Each newest moment adds to them."""
 
-    def __init__(self, default_s: float) -> None:
+    def __init__(self, intervals: Intervals) -> None:
+        """`intervals`: the scrape intervals of jobs, as far as they are known."""
         self.target_finder = TargetFinder()
-        self.choice = ReplicaChoice()
-        self.intervals = Intervals(default_s)
+        self.replica_choice = ReplicaChoice()
+        """Chooses which of several Prometheus replicas' accounts of a page is read."""
+        self.intervals = intervals
         self.engines: dict[LabelPairs, EngineTarget] = {}
+        """Readers of the engines' pages, by target."""
         self.exporters: dict[LabelPairs, ExporterTarget] = {}
+        """Readers of the dcgm-exporters' pages, by target."""
         self.own_pages: dict[LabelPairs, tuple[float, Snapshot | None]] = {}
         """Target of a host's own gpumon -> time of its scrape, and its snapshot; None for a page that is refused."""
-        self.refused: dict[LabelPairs, str] = {}
-        """Why what a host's own gpumon exports is not read."""
+        self.own_page_refusals: dict[LabelPairs, str] = {}
+        """Target of a host's own gpumon -> why its page is not read."""
         self.jobs: dict[str, EngineRow] = {}
         """Jobs all of whose targets are engines of one kind."""
         self.exporter_jobs: set[str] = set()
@@ -40,28 +46,31 @@ class Memory:
         """Jobs all of whose targets are gpumon."""
         self.hosts: dict[str, tuple[Target, ...]] = {}
         """Host, as it is shown -> its targets."""
-        self.sizes: dict[LabelPairs, int] = {}
-        """Series of each target."""
-        self.undated = True
-        """There are targets without `up`, or may be."""
+        self.series_counts: dict[LabelPairs, int] = {}
+        """Target -> number of its series."""
+        self.has_undated_targets = True
+        """Whether some targets have no `up`: scrape times then need a query of their series. True before the first
+        moment."""
         self.machines = KnownMachines()
+        """The names that labels give a machine, and the one under which it is shown."""
         self.clusters: set[str] = set()
-        """All clusters that there ever were: one more must not rename a host twice."""
-        self.since: dict[str, float] = {}
+        """All clusters that there ever were. Once there are two, hosts are called `CLUSTER/HOST`: a cluster that comes
+        and goes must not rename them to and fro."""
+        self.fault_since_s: dict[str, float] = {}
         """Text or key of a fault -> Unix time since when it holds."""
         self.idle_since_s: dict[str, float] = {}
         """UUID -> Unix time since when that GPU has done nothing."""
         self.xids: dict[str, XidEvent] = {}
-        """UUID -> the Xid that its exporter has told since before it was first looked at."""
+        """UUID -> the Xid that its exporter still shows, from before gpumon first looked at it."""
         self.pods: dict[Pod, str] = {}
         """Pod -> the name of its host, as a dcgm-exporter told it last."""
 
-    def series_of(self, targets: Sequence[Target]) -> int:
-        """How many series these targets have, as far as that is known."""
-        return sum(self.sizes.get(target.key, 0) for target in targets)
+    def count_series(self, targets: Sequence[Target]) -> int:
+        """Number of series that these targets have, as far as that is known."""
+        return sum(self.series_counts.get(target.key, 0) for target in targets)
 
-    def names_of(self, host: str) -> frozenset[str]:
-        """The names that labels may give a host that is shown under this one."""
+    def aliases_of(self, host: str) -> frozenset[str]:
+        """The names that labels may give the host that is shown as `host`, which may be `CLUSTER/NAME`."""
         bare = host
         for cluster in self.clusters:
             if host.startswith(f"{cluster}/"):
@@ -70,15 +79,17 @@ class Memory:
         aliases = (alias.name for alias, shown in self.machines.pairs() if shown.name == bare)
         return frozenset((host, bare, *aliases))
 
-    def beside(self) -> Memory:
-        """A fresh memory for moments of another time, with what is so at any time."""
-        other = Memory(0.0)
-        other.intervals = self.intervals.copy()
+    def for_other_times(self) -> Memory:
+        """A fresh memory for moments of the past: only the facts that hold at any time are copied.
+
+        Readers of pages, faults and idle times are of the newest moment and begin anew.
+        """
+        other = Memory(self.intervals.copy())
         other.jobs = dict(self.jobs)
-        other.clusters = set(self.clusters)
         other.exporter_jobs = set(self.exporter_jobs)
         other.own_jobs = set(self.own_jobs)
+        other.has_undated_targets = self.has_undated_targets
         other.machines = self.machines.copy()
-        other.undated = self.undated
+        other.clusters = set(self.clusters)
         other.pods = dict(self.pods)
         return other

@@ -75,14 +75,14 @@ def build_frame(
         merge_own(machine)
     assignments = _assign_gpus(machines, naming, models, sizes)
     texts += _unused_endpoints(machines.values(), models)
-    fault_times = FaultTimes(scraped.at_s, last_since=memory.since, since={})
+    fault_times = FaultTimes(scraped.at_s, last_since=memory.fault_since_s, since={})
     namespaces = _namespaces(contents.exporters)
     hosts = [
         _host(machine_id, machine, assignments, namespaces, memory, fault_times)
         for machine_id, machine in machines.items()
     ]
     faults = tuple(fault_times.fault(text) for text in dict.fromkeys(texts))
-    memory.since = fault_times.since
+    memory.fault_since_s = fault_times.since
     targets_before = memory.hosts
     memory.hosts = _targets_by_host(hosts, machines.values())
     return FleetFrame(
@@ -104,7 +104,7 @@ def _notices(scraped: Scraped, naming: Naming, builder: MachineBuilder, memory: 
         notices.append(_DOWN.format(len(down), _examples(down)))
     counts = {
         NO_UP: sum(not target.has_up for target in scraped.with_page),
-        _TWICE: memory.choice.repeated,
+        _TWICE: memory.replica_choice.repeated,
         TWO_JOBS: builder.repeated_engines,
         TWO_EXPORTERS: builder.repeated_gpus,
     }

@@ -70,7 +70,7 @@ def sort_by_target(answers: Answers, memory: Memory, labels: HostLabels) -> Scra
     own = _pages_by_target(answers.own, finder)
     pages = {**engines, **gpus, **own}
     patience_s = 2.0 * memory.intervals.most_common(pages)
-    counted = memory.choice.of({**up, **pages}, scraped_s, patience_s)
+    counted = memory.replica_choice.one_per_page({**up, **pages}, scraped_s, patience_s)
     counted_set = frozenset(counted)
     with_page = tuple(target for target in pages if target in counted_set)
     _note_targets(with_page, pages, memory, labels)
@@ -119,8 +119,8 @@ def _count_answering(counted: Sequence[Target], up: Mapping[Target, float]) -> C
 
 def _note_targets(with_page: Sequence[Target], pages: ValuesByTarget, memory: Memory, labels: HostLabels) -> None:
     """Note in the memory whether the targets are dated, how large their pages are, and their clusters."""
-    memory.undated = not with_page or any(not target.has_up for target in with_page)
-    memory.sizes = {target.key: len(pages[target]) for target in with_page}
+    memory.has_undated_targets = not with_page or any(not target.has_up for target in with_page)
+    memory.series_counts = {target.key: len(pages[target]) for target in with_page}
     for target in with_page:
         cluster = labels.cluster(target.labels)
         if cluster:

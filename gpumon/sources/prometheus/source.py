@@ -19,6 +19,7 @@ from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
+from gpumon.sources.prometheus.intervals import Intervals
 from gpumon.sources.prometheus.memory import Memory
 from gpumon.sources.prometheus.models import Models
 from gpumon.sources.prometheus.moment import PROMETHEUS_SOURCE, build_frame
@@ -108,7 +109,7 @@ class FleetSource:
         self._left_out = left_out(buckets)
         self._looked_at = ""
         """The host that is asked for all distributions; empty for none."""
-        self._memory = Memory(config.interval_s)
+        self._memory = Memory(Intervals(config.interval_s))
         self._learn_again_s = -math.inf
         self._clock_again_s = -math.inf
         self._before_again_s = -math.inf
@@ -145,7 +146,7 @@ class FleetSource:
         asked_s = at_s if at_s is not None else self._wall()
         memory = self._memory
         if not now:
-            memory = memory.beside()
+            memory = memory.for_other_times()
         try:
             if now:
                 await self._look_at_clock()
@@ -186,11 +187,11 @@ class FleetSource:
             start_s=start_s,
             end_s=end_s,
             step_s=step_s,
-            series=self._memory.series_of(targets),
+            series=self._memory.count_series(targets),
             has_gpumon=self._has_gpumon(targets),
         )
         await past_answers.ask()
-        return await self._read_past(past_answers, self._memory.beside(), host)
+        return await self._read_past(past_answers, self._memory.for_other_times(), host)
 
     async def stretches(
         self, host: str, start_s: float, end_s: float, step_s: float, *, own: bool
@@ -204,8 +205,8 @@ class FleetSource:
         past_queries = await self._queries_for_past(host, start_s, end_s, REPORT_BUCKETS)
         if past_queries is None:
             return
-        series = self._memory.series_of(targets)
-        memory = self._memory.beside()
+        series = self._memory.count_series(targets)
+        memory = self._memory.for_other_times()
         steps = most_steps(series)
         begin_s = start_s
         while begin_s <= end_s:
@@ -253,7 +254,7 @@ class FleetSource:
                     return name
         bare = host_of(labels, {}, self._config.host_labels)
         for name in self._memory.hosts:
-            if bare and bare in self._memory.names_of(name):
+            if bare and bare in self._memory.aliases_of(name):
                 return name
         return clean(bare, 120)
 
@@ -271,7 +272,7 @@ class FleetSource:
             return None
         match = matchers_of_label(self._config.match, "instance", instances)
         past_queries = queries(match, own_names(SAMPLE_NAMES), buckets)
-        if self._memory.undated:
+        if self._memory.has_undated_targets:
             return past_queries._replace(scraped=with_scrape_times(past_queries.scraped, match))
         return past_queries
 
@@ -283,7 +284,7 @@ class FleetSource:
 
     async def _past_addresses(self, host: str, start_s: float, end_s: float) -> frozenset[str]:
         """Addresses that this host's targets had between two Unix times. Raises ApiFault."""
-        names = self._memory.names_of(host)
+        names = self._memory.aliases_of(host)
         match = self._config.match
         seconds = end_s - start_s
         up, exporters = await gather_queries(
@@ -326,7 +327,7 @@ class FleetSource:
     async def _ask(self, at_s: float) -> Answers:
         """The answers to the queries of a moment, a constant number. Raises ApiFault."""
         scrape_times, *page_queries = self._queries
-        if self._memory.undated:
+        if self._memory.has_undated_targets:
             scrape_times = with_scrape_times(scrape_times, self._config.match)
         page_queries += self._extra_queries()
         scraped = await self._query(scrape_times, at_s)

@@ -236,8 +236,13 @@ class ReplicaChoice:
         self.repeated = 0
         """Pages that the newest answer told more than once."""
 
-    def of(self, targets: Iterable[Target], scraped_s: Mapping[Target, float], patience_s: float) -> list[Target]:
-        """One target for each page; `patience_s`: how far the last chosen replica may be behind the newest."""
+    def one_per_page(
+        self, targets: Iterable[Target], scraped_s: Mapping[Target, float], patience_s: float
+    ) -> list[Target]:
+        """One target for each page: of replicas the chosen one.
+
+        `patience_s`: seconds that the last chosen replica may be behind the newest.
+        """
         by_page: dict[tuple[tuple[str, str], ...], list[Target]] = {}
         for target in targets:
             by_page.setdefault(target.key, []).append(target)

@@ -1,4 +1,4 @@
-"""The simulated GPUs: what NVML would show while the engines do their work."""
+"""The simulated GPUs: the readings that NVML would give while the engines do their work."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from gpumon.sources.simulator.engine_model import Meter
 from gpumon.sources.simulator.physics import MIB, Chip, ModelCopy
 
 _J_PER_KWH = 3.6e6
+
+# Figures of an H100 SXM: the simulator has no other architecture, and its PCIe card is taken to draw alike.
 RESERVED_BYTES = 565 * MIB
 """Memory of an 80 GB card that the driver keeps."""
 
 INLET_C = (27.0, 28.5, 30.0, 31.0, 28.0, 29.5, 31.5, 30.5)
-"""Air temperature at each slot: the ones behind others are warmer."""
+"""Air temperature at each slot: slots behind others are warmer."""
 
 SILICON = (1.0, 0.985, 1.01, 0.99, 1.015, 0.995, 1.005, 0.98)
-"""No two chips draw the same power for the same work."""
+"""Power of each slot's chip, relative to the mean: no two chips draw the same for the same work."""
 
 HEAT_C_PER_W = 0.058
 """Degrees above the air for each watt."""
 HEAT_LAG_S = 18.0
 """Time constant with which the temperature follows the power."""
-_MEMORY_C = 6.0
+_IDLE_MEMORY_C = 6.0
 """Degrees by which idle memory is warmer than the chip."""
 _BUSY_MEMORY_C = 12.0
 """Further degrees at full memory traffic."""
@@ -35,12 +37,18 @@ IDLE_W = 71.0
 CONTEXT_W = 116.0
 """Power with a process that does nothing: its context keeps the clocks up."""
 SM_W = 130.0
-"""Power of the SMs at full activity, on top; those of tensor cores and memory are the next two."""
+"""Power of the SMs at full activity, on top of CONTEXT_W."""
 TENSOR_W = 330.0
+"""Power of the tensor cores at full activity, on top."""
 DRAM_W = 250.0
+"""Power of the memory at full traffic, on top."""
 BURST_W = 200.0
-"""Within a second the draw swings by that much around its mean: bursts meet the power cap, which only counters see."""
+"""Swing of the draw around its mean within a second.
+
+Bursts meet the power cap while the mean is below it: then `throttle_s` grows and no throttle reason is shown.
+"""
 IDLE_CLOCK_HZ = 345e6
+"""SM clock without any process."""
 _CLOCK_STEP_HZ = 15e6
 """The driver sets clocks in such steps."""
 LOWEST_CLOCK = 0.2
@@ -55,6 +63,8 @@ _OCCUPANCY = 0.3
 """SM occupancy at full SM activity."""
 _MEMORY_BUSY = 1.25
 """`memory_busy_ratio` of the driver for each unit of real memory traffic."""
+_ALL_REDUCES_PER_LAYER = 2
+_BYTES_16_BIT = 2.0
 _PCIE_BYTES_PER_STEP = 2e5
 """Bytes over PCIe that a step costs: launches and block tables."""
 _PCIE_BYTES_PER_TOKEN = 60.0
@@ -63,10 +73,10 @@ _PCIE_IDLE_BYTES_PER_S = 1e6
 """PCIe traffic of an idle GPU in each direction."""
 _PCIE_TX_SHARE = 0.3
 """Bytes that a GPU sends over PCIe for each byte that it receives."""
-_NEVER_S = dict.fromkeys(
+_THROTTLE_S_OF_NEVER = dict.fromkeys(
     ("sync_boost", "board_limit", "reliability", "sw_thermal_slowdown", "hw_thermal_slowdown"), 0.0
 )
-"""Causes that never hold these clocks down."""
+"""Causes that never hold these clocks down, each with its 0 s."""
 _NO_SAMPLE = Missing(Reason.IDLE, "no sample of this process in the last seconds")
 
 
@@ -78,6 +88,7 @@ class AverageWork(msgspec.Struct, frozen=True):
     kernel_ratio: float = 0.0
     """Share of the time in which a kernel computes."""
     mfu_ratio: float = 0.0
+    """FLOP/s as a share of the peak."""
     flops_per_s: float = 0.0
     dram_ratio: float = 0.0
     """Memory traffic as a share of the peak."""
@@ -94,16 +105,17 @@ class GpuPace(NamedTuple):
     """Share of the time that other programs compute there: kernels of two processes take turns."""
 
 
-def share_time(first: AverageWork, second: AverageWork) -> AverageWork:
-    """Work of two programs on one GPU, each of which has half of the time while both have work.
+def combine_programs(first: AverageWork, second: AverageWork) -> AverageWork:
+    """Work of one GPU with two programs, each of which has half of the time while both have work.
 
-    The first one's FLOPs and bytes are right as they are: its steps were slowed down by the second (`GpuPace.others`).
+    The FLOPs and bytes of the first are right as they are: its steps were simulated with the second beside them
+    (`GpuPace.others`). The second is simulated as if it were alone, and is scaled to its share of the time.
     """
     first_share = 1.0 - 0.5 * second.busy_ratio
     second_share = 1.0 - 0.5 * first.busy_ratio
     return AverageWork(
         busy_ratio=min(1.0, first.busy_ratio + second.busy_ratio),
-        # The first one's kernels have been stretched by the wait for the second's.
+        # Kernel time of the first includes its waits for kernels of the second: `first_share` takes them out.
         kernel_ratio=min(1.0, first_share * first.kernel_ratio + second_share * second.kernel_ratio),
         mfu_ratio=first.mfu_ratio + second_share * second.mfu_ratio,
         flops_per_s=first.flops_per_s + second_share * second.flops_per_s,
@@ -113,22 +125,23 @@ def share_time(first: AverageWork, second: AverageWork) -> AverageWork:
     )
 
 
-def work_between(instance: ModelCopy, before: Meter, after: Meter, seconds: float) -> AverageWork:
-    """Average work of each GPU of a rank between two meters, `seconds` apart.
+def work_between(model_copy: ModelCopy, before: Meter, after: Meter, seconds: float) -> AverageWork:
+    """Average work of each GPU of a model copy between two meters, `seconds` apart.
 
     Tensor parallelism all-reduces the hidden state twice a layer; a ring moves 2 (n - 1) / n of it through each GPU.
+    KV cache that is sent elsewhere or fetched (`Meter.link_bytes`) passes PCIe, also where there is NVLink.
     """
-    shape = instance.shape
-    gpus = instance.gpus
+    shape = model_copy.shape
+    gpus = model_copy.gpus
     tokens_per_s = (after.tokens - before.tokens) / seconds
-    # Two all-reduces a layer, of 2 bytes for each element of the hidden state.
-    reduced_bytes = 2 * shape.layers * shape.hidden * 2.0 * 2 * (gpus - 1) / gpus
+    state_bytes_per_token = _ALL_REDUCES_PER_LAYER * shape.layers * shape.hidden * _BYTES_16_BIT
+    reduced_bytes_per_token = state_bytes_per_token * 2 * (gpus - 1) / gpus
     nvlink_bytes_per_token = 0.0
     pcie_bytes_per_token = _PCIE_BYTES_PER_TOKEN
-    if instance.chip.nvlink:
-        nvlink_bytes_per_token = reduced_bytes
+    if model_copy.chip.nvlink:
+        nvlink_bytes_per_token = reduced_bytes_per_token
     else:
-        pcie_bytes_per_token += reduced_bytes
+        pcie_bytes_per_token += reduced_bytes_per_token
     steps_per_s = (after.steps - before.steps) / seconds
     link_bytes_per_s = (after.link_bytes - before.link_bytes) / seconds / gpus
     dram_bytes_per_s = (after.dram_bytes - before.dram_bytes) / seconds / gpus
@@ -136,9 +149,9 @@ def work_between(instance: ModelCopy, before: Meter, after: Meter, seconds: floa
     return AverageWork(
         busy_ratio=(after.busy_s - before.busy_s) / seconds,
         kernel_ratio=(after.kernel_s - before.kernel_s) / seconds,
-        mfu_ratio=flops_per_s * gpus / instance.peak_flops_per_s,
+        mfu_ratio=flops_per_s * gpus / model_copy.peak_flops_per_s,  # the peak is that of all its GPUs
         flops_per_s=flops_per_s,
-        dram_ratio=dram_bytes_per_s / instance.chip.bytes_per_s,
+        dram_ratio=dram_bytes_per_s / model_copy.chip.bytes_per_s,
         nvlink_bytes_per_s=tokens_per_s * nvlink_bytes_per_token,
         pcie_bytes_per_s=(_PCIE_BYTES_PER_STEP * steps_per_s + pcie_bytes_per_token * tokens_per_s + link_bytes_per_s),
     )
@@ -160,38 +173,45 @@ class SimulatedGpu:
         self._power_w = CONTEXT_W if processes else IDLE_W
         self._heat_c = self._target_c()
         self.energy_j = _J_PER_KWH * (400 + 35 * index)
-        """Counter since the driver was loaded, which is days ago."""
+        """Counter since the driver was loaded, which is days ago: it begins elsewhere on each GPU."""
         self.flops = 0.0
+        """FLOPs so far: the truth that tests hold figures against."""
         self.dram_bytes = 0.0
+        """Bytes of memory traffic so far: the same truth."""
         self.uuid = f"GPU-00000000-0000-4000-8000-{index:012d}"
         self._constant_reading = _constant_reading(chip, index, self.uuid, processes)
         self._capped_s = 310.0 + 45.0 * index
-        """Seconds under the power cap since the driver was loaded."""
+        """Seconds under the power cap since the driver was loaded: another number on each GPU."""
 
     @property
     def index(self) -> int:
         """Number of its slot."""
         return self._index
 
-    def advance(self, seconds: float, work: AverageWork, clock_share: float = 1.0, limit_w: float = math.inf) -> None:
-        """Do `work` for `seconds`, with the SM clock held to a share of the highest, and less over the power limit.
+    def advance(
+        self, seconds: float, work: AverageWork, most_clock_share: float = 1.0, limit_w: float = math.inf
+    ) -> None:
+        """Do `work` for `seconds`, with the SM clock at most at a share of the highest, and lower at the power limit.
 
-        Work was done at the clock of the call before. Dynamic power goes with the square of the clock: voltage goes
-        with it too, if less than in proportion.
+        `work` was computed at the clock of the call before, which is `self.clock_share` until this one ends. Dynamic
+        power goes with the square of the clock: the voltage falls with it, if less than in proportion.
         """
         self._limit_w = min(limit_w, self._chip.power_limit_w)
         self._work = work
         silicon = SILICON[self._index % len(SILICON)]
         base_w = silicon * ((CONTEXT_W if self._processes else IDLE_W) + DRAM_W * work.dram_ratio)
         active_w = silicon * (SM_W * self._sm_active() + TENSOR_W * self._tensor_active())
-        unlimited_w = base_w + clock_share**2 * active_w
+        unlimited_w = base_w + most_clock_share**2 * active_w
         self._over_limit = unlimited_w > self._limit_w
         self._power_w = min(unlimited_w, self._limit_w)
-        if self._over_limit:
-            active_share = max(0.0, self._limit_w - base_w) / active_w
-        else:
+        allowed_w = self._limit_w - base_w
+        if not self._over_limit:
             active_share = 1.0
-        self.clock_share = max(LOWEST_CLOCK, min(clock_share, math.sqrt(active_share)))
+        elif allowed_w > 0.0:
+            active_share = allowed_w / active_w
+        else:
+            active_share = 0.0
+        self.clock_share = max(LOWEST_CLOCK, min(most_clock_share, math.sqrt(active_share)))
         self.energy_j += self._power_w * seconds
         # The draw swings by BURST_W around its mean: this share of the swing is above the limit.
         over_w = unlimited_w + BURST_W - self._limit_w
@@ -201,7 +221,7 @@ class SimulatedGpu:
         self._heat_c += (self._target_c() - self._heat_c) * (1.0 - math.exp(-seconds / HEAT_LAG_S))
 
     def _target_c(self) -> float:
-        """The temperature that it would reach at the power of now."""
+        """The temperature that it would reach if the power stayed as it is now."""
         return INLET_C[self._index % len(INLET_C)] + HEAT_C_PER_W * self._power_w
 
     def _sm_active(self) -> float:
@@ -211,15 +231,18 @@ class SimulatedGpu:
         return min(1.0, _SM_IN_KERNEL * work.kernel_ratio + _SM_BETWEEN_KERNELS * between_ratio)
 
     def _tensor_active(self) -> float:
-        """Tensor core activity, as a ratio; at a lower clock the same work keeps them active for longer."""
+        """Tensor core activity, as a ratio; at a lower clock the same work keeps them active for longer.
+
+        In a reading it belongs to the clock that the reading shows beside it, which the last `advance` set at its end.
+        """
         return min(1.0, self._work.mfu_ratio / (_GEMM_SPEED * self.clock_share))
 
-    def initialising(self, monotonic_s: float) -> GpuReading:
+    def initialising_reading(self, monotonic_s: float) -> GpuReading:
         """Its reading while the simulation warms up."""
         return GpuReading(self._index, self.uuid, self._chip.name, GpuState.INITIALISING, monotonic_s)
 
     def reading(self, monotonic_s: float) -> GpuReading:
-        """Its reading as of NVML, with ratios over the last `advance`."""
+        """Its reading as NVML would give it, with ratios over the last `advance`."""
         work = self._work
         sm = self._sm_active()
         nvlink_bytes_per_s: Reading = NOT_SUPPORTED
@@ -241,23 +264,23 @@ class SimulatedGpu:
             power_w=round(self._power_w, 3),
             energy_j=round(self.energy_j, 3),
             temperature_c=float(round(self._heat_c)),
-            memory_temperature_c=float(round(self._heat_c + _MEMORY_C + _BUSY_MEMORY_C * work.dram_ratio)),
+            memory_temperature_c=float(round(self._heat_c + _IDLE_MEMORY_C + _BUSY_MEMORY_C * work.dram_ratio)),
             sm_clock_hz=self._clock_hz(),
             power_limit_w=self._limit_w,
             power_default_w=self._chip.power_limit_w,
             throttle=("sw_power_cap",) if self._over_limit else (),
-            throttle_s={**_NEVER_S, "sw_power_cap": self._capped_s},
+            throttle_s={**_THROTTLE_S_OF_NEVER, "sw_power_cap": self._capped_s},
             processes=self._processes_with_shares(),
         )
 
     def _processes_with_shares(self) -> tuple[GpuProcess, ...]:
-        """The processes with their share of the SMs: the first has all of it, one that ran nothing has no sample."""
+        """The processes with their share of the SMs: the first has all of it, the others have no sample."""
         first_share: Reading = _NO_SAMPLE
         if self._work.busy_ratio > 0:
             first_share = round(min(1.0, self._work.busy_ratio), 2)
         processes = []
-        for place, process in enumerate(self._processes):
-            share = _NO_SAMPLE if place else first_share
+        for index, process in enumerate(self._processes):
+            share = first_share if index == 0 else _NO_SAMPLE
             processes.append(msgspec.structs.replace(process, sm_ratio=share))
         return tuple(processes)
 

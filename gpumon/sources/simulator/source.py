@@ -16,7 +16,7 @@ from gpumon.readings.frame import GpuProcess, GpuReading, GpuState, HostReading,
 from gpumon.readings.missing import NOT_SUPPORTED, WARMING_UP, Missing, Reading, number
 from gpumon.sources.last_seen.around import Around, ServerWork
 from gpumon.sources.last_seen.records import EngineOrigin, ProcessId
-from gpumon.sources.simulator.gpus import AverageWork, GpuPace, SimulatedGpu, share_time
+from gpumon.sources.simulator.gpus import AverageWork, GpuPace, SimulatedGpu, combine_programs
 from gpumon.sources.simulator.physics import GIB
 from gpumon.sources.simulator.scenario import Actor, GpuEffect, HostEffect, Leftover, Scenario, effects_at
 from gpumon.sources.simulator.scenarios import DEMO, QUIET_HOST
@@ -125,7 +125,7 @@ class SimulatedServer:
         if not self.warm:
             if self._warming is not None and self._warming.done():
                 self._warming.result()
-            gpus = tuple(gpu.initialising(monotonic_s) for gpu in self.gpus)
+            gpus = tuple(gpu.initialising_reading(monotonic_s) for gpu in self.gpus)
             return Contribution(gpus=gpus, driver=DRIVER, cuda=CUDA)
         self.advance(self.now_s())
         for server, port in zip(self._servers, self.ports, strict=True):
@@ -255,7 +255,7 @@ class SimulatedServer:
         for act in self.acts:
             for gpu, work in act.works(pace).items():
                 if gpu in works:
-                    works[gpu] = share_time(work, works[gpu])
+                    works[gpu] = combine_programs(work, works[gpu])
                 else:
                     works[gpu] = work
         return works

@@ -26,7 +26,7 @@ class NoEvents:
     def watch(self, handles: dict[str, Any]) -> None:
         """None is watched."""
 
-    def of(self, uuid: str) -> tuple[XidEvent, ...]:  # noqa: ARG002 - the signature of a driver's events
+    def events_of(self, uuid: str) -> tuple[XidEvent, ...]:  # noqa: ARG002 - the signature of a driver's events
         """None comes."""
         return ()
 

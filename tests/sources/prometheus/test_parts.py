@@ -98,7 +98,7 @@ def test_intervals_are_the_usual_ones_and_may_grow_again():
 
 
 def test_two_servers_a_second_apart_make_no_interval_of_a_second():
-    memory = Memory(15.0)
+    memory = Memory(Intervals(15.0))
     learned(memory.intervals, 30.0, 45.0, 60.0, 75.0, 90.0)
     for at_s in (100.0, 101.0, 115.0, 116.0, 131.0):
         scraped = [Vector(Series("", labels), at_s, at_s - 1.0) for labels in (LLM, DCGM)]
@@ -112,9 +112,9 @@ def test_the_chosen_replica_stays_until_it_has_fallen_behind():
     chosen = []
     for at, behind in ((100.0, 1.0), (115.0, -1.0), (130.0, 40.0)):
         times = {first: at - behind, second: at}
-        chosen += [one.replica for one in choice.of([first, second], times, 30.0)]
+        chosen += [one.replica for one in choice.one_per_page([first, second], times, 30.0)]
     assert chosen == ["b", "b", "b"]
-    assert [one.replica for one in choice.of([first, second], {first: 200.0, second: 150.0}, 30.0)] == ["a"]
+    assert [one.replica for one in choice.one_per_page([first, second], {first: 200.0, second: 150.0}, 30.0)] == ["a"]
 
 
 def moment(memory: Memory, at_s: float, tokens: float, **changes: object) -> FleetFrame:
@@ -137,7 +137,7 @@ def decoded(frame: FleetFrame) -> float:
 
 
 def test_a_page_that_was_scraped_between_two_queries_waits_for_the_next_frame():
-    memory = Memory(15.0)
+    memory = Memory(Intervals(15.0))
     assert decoded(moment(memory, 100.0, 1.0)) == 1.0
     later = [Vector(Series("", LLM), 115.0, 114.9), Vector(Series("", DCGM), 115.0, 110.0)]
     between = moment(memory, 115.0, 2.0, again=later)
@@ -148,7 +148,7 @@ def test_a_page_that_was_scraped_between_two_queries_waits_for_the_next_frame():
 
 
 def test_the_same_scrape_is_read_once():
-    memory = Memory(15.0)
+    memory = Memory(Intervals(15.0))
     first = moment(memory, 100.0, 1.0)
     scraped = [Vector(Series("", labels), 104.0, 95.0) for labels in (LLM, DCGM)]
     second = moment(memory, 104.0, 1.0, scraped=scraped, again=scraped)
@@ -157,7 +157,7 @@ def test_the_same_scrape_is_read_once():
 
 
 def test_an_exporter_that_falls_silent_leaves_old_gpus_and_a_fault():
-    memory = Memory(15.0)
+    memory = Memory(Intervals(15.0))
     moment(memory, 100.0, 1.0)
     up = [Vector(Series("up", LLM), 115.0, 1.0), Vector(Series("up", DCGM), 115.0, 0.0)]
     frames = [moment(memory, at_s, 1.0, up=up, gpus=[]) for at_s in (115.0, 130.0)]
@@ -170,7 +170,7 @@ def test_an_exporter_that_falls_silent_leaves_old_gpus_and_a_fault():
 
 
 def test_a_target_that_is_gone_is_no_host_any_more():
-    memory = Memory(15.0)
+    memory = Memory(Intervals(15.0))
     moment(memory, 100.0, 1.0)
     up = [Vector(Series("up", DCGM), 115.0, 1.0)]
     frame = moment(memory, 115.0, 1.0, up=up, engines=[])
@@ -179,7 +179,7 @@ def test_a_target_that_is_gone_is_no_host_any_more():
 
 
 def test_a_restarted_engine_is_read_anew():
-    memory = Memory(15.0)
+    memory = Memory(Intervals(15.0))
     assert decoded(moment(memory, 100.0, 1000.0)) == 1000.0
     again = moment(memory, 115.0, 3.0)
     assert decoded(again) == 3.0
@@ -193,7 +193,7 @@ def test_a_page_beyond_the_bound_is_cut_and_says_so():
         for number in range(MOST_SAMPLES + 10)
     ]
     first = Vector(Series("vllm:generation_tokens_total", {**labels, "engine": "0"}), 100.0, 7.0)
-    frame = moment(Memory(15.0), 100.0, 1.0, engines=[first, *many])
+    frame = moment(Memory(Intervals(15.0)), 100.0, 1.0, engines=[first, *many])
     assert decoded(frame) == 7.0
     assert "more series than gpumon reads" in frame.hosts[0].faults[0].text
 
