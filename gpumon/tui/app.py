@@ -75,9 +75,9 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         config: Config | None = None,
         files: Files | None = None,
         *,
-        wall: Callable[[], float] = time.time,
+        unix_time: Callable[[], float] = time.time,
     ) -> None:
-        """`files`: None where nothing is read or written. `wall`: gives the Unix time now."""
+        """`files`: None where nothing is read or written. `unix_time`: gives the Unix time now."""
         if not os.environ.get("TEXTUAL_DRIVER") and sys.stdout.isatty():
             # Textual lays the first screen out by these, whatever size they or the terminal say.
             columns, lines = terminal_size()
@@ -85,7 +85,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             os.environ["LINES"] = str(lines)
         super().__init__()
         self.animation_level = "none"
-        self.wall = wall
+        self.unix_time = unix_time
         self.control = control
         self.files = files
         config = config or Config()
@@ -108,7 +108,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
 
     def screen_context(self, control: Collecting) -> ScreenContext:
         """Files, palette and settings of this application, for a screen of a source of snapshots."""
-        return ScreenContext(control, self.files, self.palette, self.view, self.wall)
+        return ScreenContext(control, self.files, self.palette, self.view, self.unix_time)
 
     async def begin_to_collect(self) -> None:
         """Start what brings the snapshots."""

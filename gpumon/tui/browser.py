@@ -14,22 +14,27 @@ from gpumon.tui.driver import NO_MOTION
 
 _RESIZE_AGAIN_S: Final = 0.1
 """Seconds between two looks whether the screen has a size that came while it started."""
+_PACKET_HEAD: Final = b"D%s"
+"""Before a frame in the pipe, as Textual's server reads it: `D` for data, then four bytes of the frame's length."""
+_LENGTH_BYTES: Final = 4
 
 
 class BrowserDriver(WebDriver):
-    """Sends frames down a pipe to the server of the page, and gets keys and sizes up another."""
+    """Sends frames to the server of the page through one pipe, and gets keys and sizes through another."""
 
     def __init__(
         self, app: App[Any], *, debug: bool = False, mouse: bool = True, size: tuple[int, int] | None = None
     ) -> None:
         super().__init__(app, debug=debug, mouse=mouse, size=size)
-        self.screen_app = app
-        self.loop = asyncio.get_running_loop()
-        self.page_size: dict[str, object] = {}
-        """The last size that the page had."""
+        self._screen_app = app
+        self._screen_loop = asyncio.get_running_loop()
+        """The loop that the screen runs in: messages of the page come in another thread."""
+        self._page_size: dict[str, object] = {}
+        """The newest message of the page about its size, with `width` and `height` in cells."""
 
     def start_application_mode(self) -> None:
-        """Buttons and wheel only: every motion would cost a message in and a look at the screen."""
+        """Start the screen with the mouse's buttons and wheel alone: each motion would cost a message and a look at the
+        screen."""
         super().start_application_mode()
         self.write(NO_MOTION)
 
@@ -38,29 +43,38 @@ class BrowserDriver(WebDriver):
         if packet_type != "resize":
             super().on_meta(packet_type, payload)
             return
-        self.page_size = payload
-        self.loop.call_soon_threadsafe(self.resize_again)
+        self._page_size = payload
+        self._screen_loop.call_soon_threadsafe(self._resize_until_done)
 
-    def resize_again(self) -> None:
-        """Give the screen the page's size until it has it: one that comes while it starts is overtaken by the first
-        one."""
-        size = (self.page_size["width"], self.page_size["height"])
-        if self.screen_app.is_running and tuple(self.screen_app.screen.size) != size:
-            super().on_meta("resize", self.page_size)
-            self.loop.call_later(_RESIZE_AGAIN_S, self.resize_again)
+    def _resize_until_done(self) -> None:
+        """Give the screen the page's newest size, again and again until the screen has it: Textual posts the size that
+        it starts with (80x24) from another task, and that may come after one of the page.
+
+        Messages of the page are read once the application runs: one that does not run has ended.
+        """
+        size = (self._page_size["width"], self._page_size["height"])
+        if self._screen_app.is_running and tuple(self._screen_app.screen.size) != size:
+            super().on_meta("resize", self._page_size)
+            self._screen_loop.call_later(_RESIZE_AGAIN_S, self._resize_until_done)
 
     def write(self, data: str) -> None:
-        """Send a frame. It waits where the browser takes nothing; a server that has gone ends the screen."""
-        packet = data.encode("utf-8", "replace")
-        self._send(b"D%s%s" % (len(packet).to_bytes(4, "big"), packet))
+        """Send a frame, the whole of it: Textual writes once, and a pipe may take a part. A server that has gone ends
+        the screen.
+
+        This waits, in the event loop, while the browser takes nothing. The process is this tab's alone: until the frame
+        is taken it has nothing else to do.
+        """
+        frame = data.encode("utf-8", "replace")
+        self._send(_PACKET_HEAD % len(frame).to_bytes(_LENGTH_BYTES, "big") + frame)
 
     def write_meta(self, data: dict[str, object]) -> None:
-        """Send a message to the server itself."""
+        """Send a message to the server itself, which is so short that a pipe takes it whole. Nothing happens where the
+        server has gone: `write` ends the screen then."""
         with contextlib.suppress(OSError):
             super().write_meta(data)
 
     def run_input_thread(self) -> None:
-        """Read keys until the server closes the pipe, or has gone: then nobody looks any more."""
+        """Read keys until the server closes the pipe or has gone, and end the screen then: nobody looks any more."""
         super().run_input_thread()
         self._leave()
 
@@ -74,5 +88,5 @@ class BrowserDriver(WebDriver):
 
     def _leave(self) -> None:
         """End the screen, from any thread."""
-        with contextlib.suppress(RuntimeError):
-            self.loop.call_soon_threadsafe(self.screen_app.exit)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the screen has ended
+            self._screen_loop.call_soon_threadsafe(self._screen_app.exit)

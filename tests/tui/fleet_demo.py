@@ -40,7 +40,7 @@ def main() -> int:
     started_s = time.time()
     control = FleetSession(CONFIG, lambda: source)
     wall = lambda: NEWEST_S + time.time() - started_s  # noqa: E731
-    return run(FleetApp(control, load_theme("default"), CONFIG, wall=wall))
+    return run(FleetApp(control, load_theme("default"), CONFIG, unix_time=wall))
 
 
 if __name__ == "__main__":

@@ -189,7 +189,9 @@ async def watching(
 ) -> AsyncIterator[tuple[FleetApp, Pilot[int]]]:
     """The application with its first rates painted, 12 s after the newest scrape."""
     config = replace(config, general=General(ascii=ascii))
-    app = FleetApp(FleetSession(config, lambda: source), load_theme("default"), config, wall=lambda: NEWEST_S + 12.0)
+    app = FleetApp(
+        FleetSession(config, lambda: source), load_theme("default"), config, unix_time=lambda: NEWEST_S + 12.0
+    )
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         if answered:
             await until(lambda: has_rates(app), pilot)

@@ -36,7 +36,7 @@ async def running(
         snapshot = scenes.SCENES[feed]()
         feed = Still(snapshot, scenes.history(snapshot))
     config = config or Config(general=General(ascii=ascii))
-    app = MonitorApp(feed, load_theme(theme), config, files, wall=lambda: scenes.WALL_S)
+    app = MonitorApp(feed, load_theme(theme), config, files, unix_time=lambda: scenes.WALL_S)
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await until(lambda: app.monitor.shown is not None, pilot)
         yield app, pilot

@@ -96,7 +96,9 @@ async def test_a_setting_holds_at_once_on_both_screens() -> None:
 async def test_settings_are_saved_into_the_file(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
     (tmp_path / "config.toml").write_text('[prometheus]\nurl = "http://a:1"  # ours\n')
-    app = FleetApp(FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, wall=lambda: NEWEST_S)
+    app = FleetApp(
+        FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, unix_time=lambda: NEWEST_S
+    )
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         await pilot.press("f2", "right", "w")
@@ -131,7 +133,9 @@ async def test_commands_by_their_name() -> None:
 
 async def test_themes_by_their_name(tmp_path: Path) -> None:
     disk = disk_at(tmp_path)
-    app = FleetApp(FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, wall=lambda: NEWEST_S)
+    app = FleetApp(
+        FleetSession(CONFIG, lambda: Scrapes(3)), load_theme("default"), CONFIG, disk, unix_time=lambda: NEWEST_S
+    )
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         before = app.palette.codes
@@ -151,7 +155,7 @@ async def test_a_bundle_of_what_is_shown_and_no_secret(tmp_path: Path, monkeypat
         )
     )
     control = FleetSession(config, lambda: Scrapes(5))
-    app = FleetApp(control, load_theme("default"), config, disk_at(tmp_path), wall=lambda: NEWEST_S)
+    app = FleetApp(control, load_theme("default"), config, disk_at(tmp_path), unix_time=lambda: NEWEST_S)
     async with app.run_test(size=(120, 40), notifications=True) as pilot:
         await until(lambda: has_rates(app), pilot)
         await pilot.press("space", "left")

@@ -138,7 +138,7 @@ def monitor(name: str, seconds: int) -> MonitorApp:
     feed.timeline = DerivedTimeline(
         course.store, lambda: (Deriver(gpus), Triage(course.thresholds, PRICES)), lambda _: None, course.history
     )
-    return MonitorApp(feed, load_theme("default"), Config(), None, wall=lambda: course.snapshot.wall_s + 0.3)
+    return MonitorApp(feed, load_theme("default"), Config(), None, unix_time=lambda: course.snapshot.wall_s + 0.3)
 
 
 @functools.cache

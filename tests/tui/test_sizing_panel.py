@@ -641,7 +641,7 @@ async def test_a_panel_that_waits_for_its_first_snapshot_begins_with_what_then_r
     feed._snapshot = None
     from gpumon.config.themes import load_theme
 
-    app = MonitorApp(feed, load_theme("default"), Config(), wall=lambda: scenes.WALL_S)
+    app = MonitorApp(feed, load_theme("default"), Config(), unix_time=lambda: scenes.WALL_S)
     async with app.run_test(size=(140, 40)) as pilot:
         await asyncio.sleep(0.1)
         await type_keys(app, pilot, "s")

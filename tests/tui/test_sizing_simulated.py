@@ -62,3 +62,9 @@ def test_why_there_is_none() -> None:
     assert "no answer yet" in "\n".join(text(None))
     unknown = simulated(Workload("no/such", 4, prompt_tokens=10, answer_tokens=10))
     assert "no/such" in " ".join(" ".join(text(unknown)).split())
+
+
+def test_it_says_so_where_every_request_was_refused() -> None:
+    answer = simulated(CHAT)
+    refused = replace(answer, figures=(replace(answer.figures[0], queue=()),))
+    assert "all were refused" in "\n".join(text(refused))

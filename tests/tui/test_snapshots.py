@@ -122,7 +122,7 @@ async def _fits(app: MonitorApp, pilot: Pilot[int], size: tuple[int, int]) -> No
 
 
 async def test_starting() -> None:
-    app = MonitorApp(Still(None), load_theme("default"), wall=lambda: scenes.WALL_S)
+    app = MonitorApp(Still(None), load_theme("default"), unix_time=lambda: scenes.WALL_S)
     async with app.run_test(size=(80, 24)) as pilot:
         await compare(app, pilot, FOLDER, "starting", SMALL)
 

@@ -15,7 +15,8 @@ from gpumon.tui.view import View
 
 _PRIVACY_NOTE: Final = "requests are kept nowhere"
 _TIME_PREFIXES: Final = {TimeOrigin.READ: "read ", TimeOrigin.AFTER: "after "}
-"""Before a time that is not the request's own."""
+"""Before a time that is not the request's own: gpumon read the line then, or an earlier line of the log has
+that time."""
 _STATUS_CELLS: Final = 6
 _METHOD_CELLS: Final = 7
 _TOOK_CELLS: Final = 6
@@ -24,13 +25,19 @@ _IPV6_CELLS: Final = 39
 _IPV6_WIDTH: Final = 110
 """Cells of a screen from which the column of clients has room for IPv6 addresses."""
 _LEAST_PATH_CELLS: Final = 12
+_GAP: Final = 1
+"""Blanks before the time and each column up to the path."""
+_WIDE_GAP: Final = 2
+"""Blanks before each column behind the path."""
+_TONES_BY_URGENCY: Final = ("critical", "warn", "text")
+"""Tones of outcomes, the most urgent first."""
 _NO_VALUE: Final = "–"
 _NO_STATUS: Final = "no status"
 _NO_TIME: Final = "no time"
 
 
 class RequestColumns(NamedTuple):
-    """Cells of the columns that depend on the requests and on the width."""
+    """Widths in cells of the columns that depend on the requests and on the width of the page."""
 
     time: int
     path: int
@@ -41,15 +48,16 @@ class RequestColumns(NamedTuple):
 
 
 class RowChoice(NamedTuple):
-    """How the rows of requests are made."""
+    """The choices that rows of requests depend on, beside the requests."""
 
     width: int
+    """Cells of the page."""
     errors_first: bool
     hides_clients: bool
 
 
 class MadeRows(NamedTuple):
-    """Rows, with the requests that they were made of."""
+    """Rows, with the requests that they were made of: rows are made anew only where one of these is another."""
 
     newest: Sequence[LoggedRequest]
     errors: Sequence[LoggedRequest]
@@ -57,13 +65,16 @@ class MadeRows(NamedTuple):
     columns: RequestColumns
     rows: Sequence[Row]
 
-    def is_of(self, requests: RequestView, choice: RowChoice) -> bool:
+    def still_hold(self, requests: RequestView, choice: RowChoice) -> bool:
         """Whether these are the rows of the same requests, made in the same way."""
         return self.newest is requests.newest and self.errors is requests.errors and self.choice == choice
 
 
 class RequestsPage(FollowedPage[RequestView]):
-    """The newest requests at the top, as they come; while the page is scrolled its rows stay."""
+    """The newest requests at the top, as they come; while the page is scrolled its rows stay.
+
+    `_shown`, of `FollowedPage`, is the newest reading of the log; `_held` is what stays on the page.
+    """
 
     SCOPE: ClassVar[str] = "requests"
 
@@ -72,19 +83,21 @@ class RequestsPage(FollowedPage[RequestView]):
         self._held: RequestView | None = None
         """Requests that stay on the page while it is scrolled or searched; None while it shows the newest."""
         self.errors_first = True
+        """Whether errors stand above all others; else the requests stand by time."""
         self._made_rows: MadeRows | None = None
+        """The rows as they were made last; None before the first."""
 
     def reset(self) -> None:
-        """Show the newest requests again."""
+        """Forget the requests that are held and the rows: the newest requests are shown again."""
         self._held = None
         self._made_rows = None
 
     def failed_reading(self, fault: str) -> RequestView:
-        """A log that cannot be read."""
+        """The reading of a log that cannot be read, with no request."""
         return RequestView(fault=fault)
 
     def take_reading(self, reading: RequestView) -> None:
-        """Let go of held requests of another log."""
+        """Let go of the requests that are held where the reading is of another log, or of one that began anew."""
         if self._held is not None and self._held.generation != reading.generation:
             self._held = None
             self._top = 0
@@ -94,7 +107,7 @@ class RequestsPage(FollowedPage[RequestView]):
         return f"requests of {self._engine_name}"
 
     def note(self) -> str:
-        """Keys for another log, the order of the rows, and whether new ones come in."""
+        """The text behind the title: keys for another log, the order of the rows, and whether new ones come in."""
         key = self.view.keymap.first
         parts = []
         if self._shown is not None and self._shown.logs > 1:
@@ -110,7 +123,7 @@ class RequestsPage(FollowedPage[RequestView]):
         return " · ".join(parts)
 
     def head(self, width: int) -> Sequence[Row]:
-        """Place of the log, how many requests ended how, and the names of the columns."""
+        """The rows that do not scroll: place of the log, how many requests ended how, and the names of the columns."""
         shown = self._shown
         if shown is None or not shown.place:
             return ()
@@ -123,7 +136,7 @@ class RequestsPage(FollowedPage[RequestView]):
         return rows
 
     def body(self, width: int, height: int) -> Sequence[Row]:  # noqa: ARG002 - the signature of Pane
-        """The requests; or why there are none, or no new ones."""
+        """The rows that scroll: the requests, or why there are none or no new ones."""
         shown = self._shown
         if shown is None:
             return (((" reading …", "muted"),),)
@@ -141,7 +154,7 @@ class RequestsPage(FollowedPage[RequestView]):
         """The rows of requests; those made before, unless a request came or the width or the order is another."""
         choice = RowChoice(width, self.errors_first, self.view.config.screen.hide_clients)
         made = self._made_rows
-        if made is not None and made.is_of(requests, choice):
+        if made is not None and made.still_hold(requests, choice):
             return made
         columns = _columns_for((*requests.newest, *requests.errors), choice)
         if self.errors_first and requests.errors:
@@ -184,20 +197,21 @@ class RequestsPage(FollowedPage[RequestView]):
 
 def _columns_for(requests: Sequence[LoggedRequest], choice: RowChoice) -> RequestColumns:
     """The columns that have something to show; the path gets what the others leave, as far as it needs it."""
-    client = 0
+    client_cells = 0
     if not choice.hides_clients:
-        client = _client_cells(requests, choice.width)
-    took = 0
+        client_cells = _client_cells(requests, choice.width)
+    took_cells = 0
     if any(request.took_s is not None for request in requests):
-        took = _TOOK_CELLS
-    time = max([cells(_NO_TIME), *(cells(_time_text(request)) for request in requests)])
-    used = 1 + time + 1 + _STATUS_CELLS + 1 + _METHOD_CELLS + 1
-    for column in (took, client):
+        took_cells = _TOOK_CELLS
+    time_cells = max([cells(_NO_TIME), *(cells(_time_text(request)) for request in requests)])
+    used = _GAP + time_cells + _GAP + _STATUS_CELLS + _GAP + _METHOD_CELLS + _GAP
+    for column in (took_cells, client_cells):
         if column:
-            used += column + 2
+            used += _WIDE_GAP + column
     longest_path = max([_LEAST_PATH_CELLS, *(cells(request.path) for request in requests)])
-    path = max(_LEAST_PATH_CELLS, min(longest_path, choice.width - used - 1))
-    return RequestColumns(time=time, path=path, took=took, client=client)
+    room = choice.width - used - 1  # a blank stays free at the right edge
+    path_cells = max(_LEAST_PATH_CELLS, min(longest_path, room))
+    return RequestColumns(time=time_cells, path=path_cells, took=took_cells, client=client_cells)
 
 
 def _client_cells(requests: Sequence[LoggedRequest], width: int) -> int:
@@ -210,7 +224,7 @@ def _client_cells(requests: Sequence[LoggedRequest], width: int) -> int:
 
 
 def _rows_with_errors_first(requests: RequestView, columns: RequestColumns) -> list[Row]:
-    """The errors, and all others below."""
+    """The rows of the errors under a heading, and below them those of all others under theirs."""
     rows: list[Row] = [((f" errors: {len(requests.errors)}, the newest first", "strong"),)]
     for request in requests.errors:
         rows.append(_request_row(request, columns))
@@ -222,7 +236,8 @@ def _rows_with_errors_first(requests: RequestView, columns: RequestColumns) -> l
 
 
 def _counts_row(requests: RequestView, width: int) -> Row:
-    """How many requests ended how, as far as there is room, and the health checks and scrapes apart."""
+    """The line that counts requests by their outcomes, as far as there is room, and health checks and scrapes (`polls`)
+    apart."""
     total = f" {counted(sum(requests.counts.values()), 'request')}"
     polls = ""
     if requests.polls:
@@ -244,8 +259,12 @@ def _counts_row(requests: RequestView, width: int) -> Row:
 
 def _counts_by_urgency(requests: RequestView) -> list[tuple[str, int]]:
     """Outcomes with their counts: errors of the server, then those of clients, then all others."""
-    urgency = {"critical": 0, "warn": 1}
-    return sorted(requests.counts.items(), key=lambda item: (urgency.get(_outcome_tone(item[0]), 2), item[0]))
+
+    def urgency(count_of_outcome: tuple[str, int]) -> tuple[int, str]:
+        outcome, _ = count_of_outcome
+        return _TONES_BY_URGENCY.index(_outcome_tone(outcome)), outcome
+
+    return sorted(requests.counts.items(), key=urgency)
 
 
 def _outcome_tone(outcome: str) -> str:
@@ -274,7 +293,7 @@ def _column_titles(columns: RequestColumns) -> str:
 
 
 def _request_row(request: LoggedRequest, columns: RequestColumns) -> Row:
-    """A request as a row."""
+    """The row of a request: time, status, method and path, then what `columns` have room for."""
     pieces: list[Piece] = [
         (f" {left(_time_text(request), columns.time)} ", "muted"),
         (left(request.outcome or _NO_VALUE, _STATUS_CELLS), _outcome_tone(request.outcome)),
@@ -293,14 +312,14 @@ def _request_row(request: LoggedRequest, columns: RequestColumns) -> Row:
 
 
 def _time_text(request: LoggedRequest) -> str:
-    """The time of a request; a word before it says so where it is not the request's own."""
+    """The time of a request, with a word before it where it is not the request's own."""
     if request.clock is TimeOrigin.NONE:
         return _NO_TIME
     return _TIME_PREFIXES.get(request.clock, "") + request.time
 
 
 def _no_request_rows(requests: RequestView, width: int) -> list[Row]:
-    """Why no request is listed."""
+    """The rows that say why no request is listed, and why this log names none, where that is known (`silence`)."""
     text = " nothing was logged yet"
     if requests.lines:
         verb = "was" if requests.lines == 1 else "were"

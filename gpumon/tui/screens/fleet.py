@@ -121,7 +121,7 @@ class FleetBody:
 
     def plan(self, screen: FleetScreen, width: int, height: int) -> FleetPlan:
         """The lines of each part."""
-        shown_faults = fault_lines(screen.shown, screen.wall(), width, gone_back=screen.gone_back)
+        shown_faults = fault_lines(screen.shown, screen.unix_time(), width, gone_back=screen.gone_back)
         return fleet_plan(
             width,
             height,
@@ -163,7 +163,7 @@ class FleetBody:
         paused = screen.travel.paused
         gone_back = screen.gone_back
         self.faults.paint(
-            lambda width, height: fault_lines(self.shown, screen.wall(), width, height, gone_back=gone_back)
+            lambda width, height: fault_lines(self.shown, screen.unix_time(), width, height, gone_back=gone_back)
         )
         draw = partial(small_screen_lines, self.shown, paused=paused, gone_back=gone_back)
         self._summary_of_all.paint(partial(with_hint, draw, screen.view.keymap.first("quit")))
@@ -200,7 +200,7 @@ class FleetBody:
             return msgspec.structs.replace(freshness, shown_s=None, failed=failed, asking=self._control.fleet.asking)
         return msgspec.structs.replace(
             freshness,
-            waited_s=max(0.0, screen.wall() - fleet.wall_s),
+            waited_s=max(0.0, screen.unix_time() - fleet.wall_s),
             every_s=max(freshness.every_s, fleet.interval_s),
             failed=not fleet.answered,
             asking=self._control.fleet.asking,

@@ -256,7 +256,7 @@ class HostBody:
         """The freshness, with the age that a reading of a fleet's host had when the host was opened."""
         age_s = 0.0
         if self.afar and screen.latest is not None:
-            age_s = screen.wall() - screen.latest.wall_s
+            age_s = screen.unix_time() - screen.latest.wall_s
         interval_s = 0.0
         if screen.shown is not None:
             interval_s = screen.shown.interval_s

@@ -59,7 +59,7 @@ class ScreenContext(msgspec.Struct):
     """None: nothing is read or written."""
     palette: Palette
     view: View
-    wall: Callable[[], float]
+    unix_time: Callable[[], float]
     """The Unix time now."""
 
 
@@ -166,9 +166,9 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
 
     ALLOW_SELECT = False
     AUTO_FOCUS = "Pane"
+    # Neither a new size nor another focus needs a second paint of the whole screen: boards show their focus.
     virtual_size = Reactive(Size(0, 0), layout=False, repaint=False)
     focused: Reactive[Widget | None] = Reactive(None, repaint=False)
-    """Neither a new size nor another focus needs a second paint of the whole screen: boards show their focus."""
     BINDINGS: ClassVar = bindings()
 
     def __init__(
@@ -186,7 +186,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.files: Files | None = context.files
         self.palette = context.palette
         self.view = context.view
-        self.wall = context.wall
+        self.unix_time = context.unix_time
         self.body: Body[S] = body
         self.panes: Mapping[str, Pane] = body.panes
         self.commands = commands
@@ -436,7 +436,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         if not self.is_attached:
             return
         # Not Textual's timer, which is a task and two messages each time: that was a fiftieth of what the screen takes.
-        to_next_second_s = 1.0 - self.wall() % 1.0
+        to_next_second_s = 1.0 - self.unix_time() % 1.0
         asyncio.get_running_loop().call_later(to_next_second_s + _CLOCK_DELAY_S, self._tick)
         is_carried = time.monotonic() - self._painted_s <= _CARRIED_S
         if self.gone_back or (not self.travel.paused and not is_carried):
@@ -457,7 +457,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
             playing=self.travel.playing,
             asked_s=self.travel.asked_s,
         )
-        self.title_bar.show(self.body.heading(self), self.wall(), self.body.freshness(self, freshness))
+        self.title_bar.show(self.body.heading(self), self.unix_time(), self.body.freshness(self, freshness))
 
     def lay_out(self) -> None:
         """Give each part its lines; costs a layout only where that changes something."""

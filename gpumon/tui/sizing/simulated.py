@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings import format as human
-from gpumon.readings.missing import Missing
+from gpumon.readings.missing import Missing, Reading
 from gpumon.readings.text import clean
 from gpumon.sizing.simulate.experiment import Simulation
-from gpumon.sizing.simulate.figures import Figures, QueuePoint
+from gpumon.sizing.simulate.figures import Figures, QueuePoint, Spread
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import (
@@ -24,37 +24,57 @@ from gpumon.tui.sizing.canvas import (
 )
 
 _LEGEND_LINES: Final[LegendLines] = ((9, 4), (7, 3), (5, 1))
-"""More than other pictures have: the percentiles of three latencies are the answer."""
+"""Height of the picture, and lines of its legend from there on: more than other pictures have, as the percentiles of
+three latencies are the answer."""
+_SAMPLE_CELLS: Final = 2
+"""Cells of the sample of the formula's line in the legend."""
 _HEADROOM: Final = 1.05
-"""End of the y axis over the largest number of requests."""
+"""The end of the y axis as a multiple of the largest number of requests."""
+
+
+class _Latency(NamedTuple):
+    """A simulated latency, in seconds, beside what was to come of it."""
+
+    name: str
+    spread: Spread
+    """Its mean and percentiles."""
+    goal_s: Reading
+    formula_s: Reading
+    """Its mean by the formula of the plan."""
 
 
 def simulation_rows(width: int, height: int, simulation: Simulation | None, glyphs: Glyphs) -> list[Row]:
-    """Running and waiting requests of one instance at its share of the target; the formula's mean is a line across."""
+    """The picture of a simulation: running and waiting requests of one instance over time, and the formula's mean as a
+    horizontal line; the reason instead where there is no simulation."""
     title = "simulation of one instance"
     if simulation is None:
         return reason_rows(title, "no answer yet", width, height)
     if not simulation.figures:
         return reason_rows(title, simulation.problem, width, height)
     (figures,) = simulation.figures  # there is one where there is no problem
+    if not figures.queue:
+        return reason_rows(title, "no request was served: all were refused", width, height)
     marks = CHART_MARKS[glyphs]
     name = clean(simulation.name)
     long_title = f"{title}, running and waiting requests over seconds: {name}, {simulation.arrivals}"
-    most = max((max(point.running, point.waiting) for point in figures.queue), default=1.0)
+    waiting = [float(point.waiting) for point in figures.queue]
+    running = [float(point.running) for point in figures.queue]
+    step_s = _step_s(figures.queue)
+    most_requests = max(*running, *waiting)
     formula_running = simulation.formula.running
     if not isinstance(formula_running, Missing):
-        most = max(most, formula_running)
+        most_requests = max(most_requests, formula_running)
 
     def draw(canvas: Canvas) -> None:
-        canvas.draw_curve(_over_time(figures.queue, "waiting"), _all_simulated, "warn")
-        canvas.draw_curve(_over_time(figures.queue, "running"), _all_simulated, "accent")
+        canvas.draw_curve(_value_over_time(waiting, step_s), _is_simulated, "warn")
+        canvas.draw_curve(_value_over_time(running, step_s), _is_simulated, "accent")
         if not isinstance(formula_running, Missing):
             canvas.draw_horizontal(formula_running, marks.goal, "muted")
 
     return framed_picture(
         size=(width, height),
         title=long_title,
-        scales=(Scale(figures.seconds), Scale(max(1.0, most * _HEADROOM))),
+        scales=(Scale(figures.seconds), Scale(max(1.0, most_requests * _HEADROOM))),
         legend=_legend_entries(simulation, figures, marks),
         glyphs=glyphs,
         draw=draw,
@@ -62,46 +82,58 @@ def simulation_rows(width: int, height: int, simulation: Simulation | None, glyp
     )
 
 
-def _all_simulated(_time_s: float) -> bool:
+def _is_simulated(_time_s: float) -> bool:
     """Whether a curve is known at a time: it is at every time, so that no part of it is drawn thin."""
     return True
 
 
-def _over_time(queue: Sequence[QueuePoint], name: str) -> Callable[[float], float]:
-    """A function from a time in seconds to a figure of the queue at the last moment before it; moments of a queue are
-    evenly spaced."""
-    values = [float(getattr(point, name)) for point in queue]
-    step_s = 1.0
-    if len(queue) > 1:
-        step_s = queue[1].time_s - queue[0].time_s
+def _step_s(queue: Sequence[QueuePoint]) -> float:
+    """Seconds between two moments of the queue, which are evenly spaced."""
+    return queue[1].time_s - queue[0].time_s
 
-    def value(time_s: float) -> float:
+
+def _value_over_time(values: Sequence[float], step_s: float) -> Callable[[float], float]:
+    """A function from a time in seconds to the value of the step in which that lies: each value is that of the middle
+    of a step of `step_s`, the first of which begins at 0."""
+
+    def value_at(time_s: float) -> float:
         return values[min(len(values) - 1, max(0, int(time_s / step_s)))]
 
-    return value
+    return value_at
 
 
 def _legend_entries(simulation: Simulation, figures: Figures, marks: Marks) -> list[LegendEntry]:
-    """The lines, and each latency beside its goal and its formula."""
+    """The legend: the two curves, the formula's line, each latency beside its goal and its formula, what is wrong with
+    the queue, and the goodput."""
     formula = simulation.formula
     entries = [LegendEntry(marks.thick, "accent", "running"), LegendEntry(marks.thick, "warn", "waiting")]
     if not isinstance(formula.running, Missing):
-        entries.append(LegendEntry(marks.goal * 2, "muted", f"formula {human.whole(formula.running)} running"))
+        entries.append(
+            LegendEntry(marks.goal * _SAMPLE_CELLS, "muted", f"formula {human.whole(formula.running)} running")
+        )
     latencies = (
-        ("TTFT", figures.ttft_s, simulation.goal_ttft_s, formula.ttft_s),
-        ("ITL", figures.itl_s, simulation.goal_itl_s, formula.itl_s),
-        ("E2E", figures.e2e_s, simulation.goal_e2e_s, formula.e2e_s),
+        _Latency("TTFT", spread=figures.ttft_s, goal_s=simulation.goal_ttft_s, formula_s=formula.ttft_s),
+        _Latency("ITL", spread=figures.itl_s, goal_s=simulation.goal_itl_s, formula_s=formula.itl_s),
+        _Latency("E2E", spread=figures.e2e_s, goal_s=simulation.goal_e2e_s, formula_s=formula.e2e_s),
     )
-    for name, spread, goal_s, formula_s in latencies:
-        text = f"{name} p50 {human.seconds(spread.p50)} p95 {human.seconds(spread.p95)} p99 {human.seconds(spread.p99)}"
-        text += f" (mean {human.seconds(spread.mean)}, formula {human.seconds(formula_s)})"
-        tone = "text"
-        if not isinstance(goal_s, Missing):
-            text += f" goal {human.seconds(goal_s)}"
-            tone = "critical" if name in simulation.missed else "ok"
-        entries.append(LegendEntry("", tone, text))
+    for latency in latencies:
+        entries.append(_latency_entry(latency, missed=latency.name in simulation.missed))
     if figures.queue_grows:
         entries.append(LegendEntry("", "critical", "the queue grows: it does not keep up"))
     if not isinstance(figures.goodput_ratio, Missing):
         entries.append(LegendEntry("", "text", f"goodput {figures.goodput_ratio:.0%}"))
     return entries
+
+
+def _latency_entry(latency: _Latency, *, missed: bool) -> LegendEntry:
+    """The line of the legend for a latency; `missed`: it does not keep its goal."""
+    spread = latency.spread
+    name = latency.name
+    text = f"{name} p50 {human.seconds(spread.p50)} p95 {human.seconds(spread.p95)} p99 {human.seconds(spread.p99)}"
+    text += f" (mean {human.seconds(spread.mean)}, formula {human.seconds(latency.formula_s)})"
+    if isinstance(latency.goal_s, Missing):
+        return LegendEntry("", "text", text)
+    text += f" goal {human.seconds(latency.goal_s)}"
+    if missed:
+        return LegendEntry("", "critical", text)
+    return LegendEntry("", "ok", text)
