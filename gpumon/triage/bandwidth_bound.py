@@ -61,7 +61,7 @@ def _evidence_of_bandwidth(
     evidence = [*case.work_evidence(activity), *case.late_latencies()]
     batch = finite(engine.rates.batch)
     if batch:
-        evidence.append(case.evidence("batch", "batch", batch, "running"))
+        evidence.append(case.evidence("batch", "batch", batch, chart="running"))
     if bigger is not None:
         evidence.append(bigger)
     return evidence

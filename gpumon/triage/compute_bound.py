@@ -95,12 +95,12 @@ def _may_compute(case: Case, activity: GpuActivity) -> bool:
 
 def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> list[Evidence]:
     """Figures of a prompt at work, without MFU and MBU, which show none of it until its end."""
-    evidence = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, "decode")]
+    evidence = [case.evidence("no_token", "decode_tokens_per_s", quiet_s, chart="decode")]
     for of_work in case.work_evidence(activity):
         if of_work.quantity not in ("mfu", "mbu"):
             evidence.append(of_work)
     if activity.sm is not None:
-        evidence.append(case.gpu_evidence("sm_active", "sm_active_ratio", activity.sm, "sm"))
+        evidence.append(case.gpu_evidence("sm_active", "sm_active_ratio", activity.sm, chart="sm"))
     return evidence
 
 
@@ -166,10 +166,10 @@ def _evidence_of_compute(case: Case, activity: GpuActivity) -> list[Evidence]:
     evidence = list(case.work_evidence(activity))
     prefill = case.mean("mfu_prefill_ratio")
     if prefill is not None:
-        evidence.append(case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, "mfu"))
+        evidence.append(case.evidence("mfu_prefill", "mfu_prefill_ratio", prefill, chart="mfu"))
     waiting = case.waiting_mean()
     if waiting:
-        evidence.append(case.evidence("waiting", "waiting", waiting, "waiting"))
+        evidence.append(case.evidence("waiting", "waiting", waiting, chart="waiting"))
     return evidence
 
 

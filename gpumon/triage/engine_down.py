@@ -25,7 +25,7 @@ from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
 from gpumon.triage.replicas import replicas_of
 from gpumon.triage.sentences import TEXTS
-from gpumon.triage.signals import Case, Finding, action, params
+from gpumon.triage.signals import YES, Case, Finding, action, params
 from gpumon.triage.templates import fill_template
 
 CRASHED: Final = "crashed"
@@ -53,7 +53,7 @@ def departure_parameters(departure: Departure) -> Parameters:
     if by_signal:
         parameters |= params(by_signal=float(departure.number - _SIGNAL_CODES))
     if departure.planned and not departure.cause:
-        parameters |= params(idle="yes")
+        parameters |= params(idle=YES)
     return parameters | params(source=departure.source)
 
 
@@ -84,9 +84,9 @@ def down(case: Case) -> Finding | None:
             began_s=began_s,
         )
     if departure.log.startswith(FILE_LOG):
-        read_log = action("read_last_log", ended="yes", file=departure.log.removeprefix(FILE_LOG))
+        read_log = action("read_last_log", ended=YES, file=departure.log.removeprefix(FILE_LOG))
     else:
-        read_log = action("read_last_log", ended="yes", log=departure.log)
+        read_log = action("read_last_log", ended=YES, log=departure.log)
     fixes = (read_log, start)
     return Finding(
         code=Limit.DOWN,

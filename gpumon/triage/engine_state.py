@@ -98,7 +98,7 @@ def _is_steady(recent: Recent, seconds: float) -> bool:
 def restarting(case: Case) -> Finding | None:
     """Rule: an engine's process ends and begins anew again and again, and loses requests each time."""
     engine = case.engine
-    ago_s = case.restarts_s
+    ago_s = case.restart_ages_s
     if engine is None or engine.kind in FRONTENDS or len(ago_s) < case.thresholds.restarts:
         return None
     if any(departure.planned for departure in engine.departure):

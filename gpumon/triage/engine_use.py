@@ -164,14 +164,14 @@ def under_used(case: Case) -> Finding | None:
 def _idle_finding(case: Case, engine: Engine, quiet_s: float) -> Finding:
     """The finding on an engine without requests: for how long, and the GPUs that it keeps from others."""
     freed_gpus = _gpus_to_free(case, engine)
-    evidence = [case.evidence("no_request", "running", quiet_s, "running", case.thresholds.idle_s)]
+    evidence = [case.evidence("no_request", "running", quiet_s, chart="running", limit=case.thresholds.idle_s)]
     cost = None
     price = _price_per_hour(case, engine)
     if freed_gpus and price is not None:
         cost = price * freed_gpus
         evidence.append(Evidence("cost_per_hour", cost, source="config", parameters=params(gpus=float(freed_gpus))))
     parameters = params(
-        seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=min(case.restarts_s, default=None)
+        seconds=quiet_s, gpus=float(freed_gpus) or None, cost=cost, restarted=min(case.restart_ages_s, default=None)
     )
     if freed_gpus:
         stop = action("send_traffic_or_stop", frees="gpus")
@@ -200,7 +200,7 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     room, running, activity, arithmetic, reads = low_use
     limits = case.thresholds
     evidence = [
-        case.evidence("running", "running", running, "running", room.number, window_s=_judged_s(case)),
+        case.evidence("running", "running", running, chart="running", limit=room.number, window_s=_judged_s(case)),
         Evidence("capacity", room.number, source=room.source),
         _share_evidence(case, engine, "mfu", arithmetic, activity.tensor, limits.under_used_mfu_ratio),
         _share_evidence(case, engine, "mbu", reads, activity.dram, limits.under_used_mbu_ratio),
@@ -213,7 +213,7 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
         parameters |= params(slots=room.number)
     else:
         parameters |= params(kv_requests=room.number)
-    parameters |= params(restarted=min(case.restarts_s, default=None))
+    parameters |= params(restarted=min(case.restart_ages_s, default=None))
     remedy = _remedy(case, engine, running)
     return Finding(
         code=Limit.LOW_EFFICIENCY,
@@ -245,7 +245,7 @@ def _remedy(case: Case, engine: Engine, running: float) -> _Remedy:
         return _Remedy(with_savings([with_narrow_weights.action], freed_gpus, _price_per_hour(case, engine)), {})
     rhythm = rhythm_of(case)
     if rhythm is not None:
-        drops = rhythm.add_to(case.gpu_evidence("busy_drops", "busy_ratio", rhythm.lower, "busy"))
+        drops = rhythm.add_to(case.gpu_evidence("busy_drops", "busy_ratio", rhythm.lower, chart="busy"))
         actions = (action("send_earlier", period=rhythm.period_s), action("share_gpu"))
         return _Remedy(actions, params(period=rhythm.period_s), (drops,))
     return _Remedy((action("more_requests"), action("share_gpu")), {})
@@ -272,10 +272,10 @@ def _share_evidence(
 ) -> Evidence:
     """MFU or MBU (`name`) beside a limit; where it is not known, the measured activity that `value` then is."""
     if not isinstance(value_of(engine, f"{name}_ratio"), Missing) or measured is None:
-        return case.evidence(name, f"{name}_ratio", value, name, limit)
+        return case.evidence(name, f"{name}_ratio", value, chart=name, limit=limit)
     if name == "mfu":
-        return case.gpu_evidence("tensor_active", "tensor_active_ratio", value, "tensor", limit)
-    return case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", value, "dram", limit)
+        return case.gpu_evidence("tensor_active", "tensor_active_ratio", value, chart="tensor", limit=limit)
+    return case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", value, chart="dram", limit=limit)
 
 
 Siblings = Sequence[tuple[Engine, EngineReading]]
@@ -550,7 +550,7 @@ def healthy(case: Case) -> Finding | None:
             evidence=(Evidence("asleep", parameters=how),),
             level=Level.OK,
         )
-    restarted = params(restarted=min(case.restarts_s, default=None))
+    restarted = params(restarted=min(case.restart_ages_s, default=None))
     if idle_s(case) is not None:
         return with_replica_comparison(case, _ready_finding(case, restarted))
     if engine.rates.decode_tokens_per_s == NO_TOKENS:  # such models have neither requests nor MFU
@@ -584,7 +584,7 @@ def _healthy_level(restarted: Parameters) -> Level:
 
 def _ready_finding(case: Case, restarted: Parameters) -> Finding:
     """The finding on an engine that is well and has no requests."""
-    none_runs = case.evidence("running", "running", 0.0, "running")
+    none_runs = case.evidence("running", "running", 0.0, chart="running")
     return Finding(
         code=Limit.HEALTHY, cause="ready", parameters=restarted, evidence=(none_runs,), level=_healthy_level(restarted)
     )
@@ -688,7 +688,7 @@ def _kv_distance(case: Case) -> Iterator[_Distance]:
     """Distance to a full KV cache."""
     usage = case.mean("kv_usage_ratio")
     if usage:
-        evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", 1.0)
+        evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=1.0)
         yield _Distance(_headroom_factor(usage, 1.0), params(nearest="KV", share=usage, full=1.0), evidence)
 
 
@@ -697,7 +697,7 @@ def _slots_distance(case: Case) -> Iterator[_Distance]:
     running = case.mean("running")
     slots = case.slots()
     if running and slots is not None:
-        evidence = case.evidence("running", "running", running, "running", slots.number)
+        evidence = case.evidence("running", "running", running, chart="running", limit=slots.number)
         parameters = params(running=running, slots=slots.number)
         yield _Distance(_headroom_factor(running, slots.number), parameters, evidence)
 
@@ -713,7 +713,7 @@ def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity) -> It
         return
     limit = case.thresholds.bandwidth_dram_ratio
     if activity.dram:
-        evidence = case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, "dram", limit)
+        evidence = case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, chart="dram", limit=limit)
         yield _Distance(
             _headroom_factor(activity.dram, limit), params(nearest="DRAM", share=activity.dram, full=limit), evidence
         )
@@ -735,7 +735,7 @@ def _compute_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iter
         if clock < _FULL_CLOCK:
             lowered_clock = clock
         limit = case.thresholds.compute_mfu_ratio * (lowered_clock or 1.0)
-        evidence = case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit, clock=lowered_clock)
+        evidence = case.evidence("mfu", "mfu_ratio", mfu, chart="mfu", limit=limit, clock=lowered_clock)
         yield _Distance(_headroom_factor(mfu, limit), params(nearest="MFU", share=mfu, full=limit), evidence)
 
 
@@ -768,9 +768,9 @@ def training_low(case: Case) -> Finding | None:
     activity = case.activity(seconds)
     evidence = _training_evidence(case, engine, mfu, limit)
     if activity.busy is not None:
-        evidence.append(case.gpu_evidence("busy", "busy_ratio", activity.busy, "busy"))
+        evidence.append(case.gpu_evidence("busy", "busy_ratio", activity.busy, chart="busy"))
     if activity.tensor is not None:
-        evidence.append(case.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, "tensor"))
+        evidence.append(case.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, chart="tensor"))
     return Finding(
         code=Limit.LOW_EFFICIENCY,
         cause="training_low_mfu",
@@ -842,7 +842,7 @@ def _judged_training(case: Case) -> Engine | None:
 
 def _training_evidence(case: Case, engine: Engine, mfu: float, limit: float) -> list[Evidence]:
     """Evidence of a run: its MFU beside a limit, and its rates of tokens and samples."""
-    evidence = [case.evidence("mfu", "mfu_ratio", mfu, "mfu", limit)]
+    evidence = [case.evidence("mfu", "mfu_ratio", mfu, chart="mfu", limit=limit)]
     for field, quantity in (("trained_tokens_per_s", "token_rate"), ("samples_per_s", "sample_rate")):
         rate = finite(value_of(engine, field))
         if rate:

@@ -161,7 +161,7 @@ def rejections_of(case: Case, fixes: tuple[Action, ...]) -> Finding | None:
     parameters = params(share=ended.share, rejected=ended.requests, seconds=ended.seconds, waiting=waiting or None)
     evidence = [_share_evidence(case, "rejected_requests", "rejections_per_s", ended, _REJECTIONS)]
     if waiting:
-        evidence.append(case.evidence("waiting", "waiting", waiting, "waiting"))
+        evidence.append(case.evidence("waiting", "waiting", waiting, chart="waiting"))
     return Finding(
         code=Limit.FAILING,
         cause="rejections",
@@ -187,7 +187,7 @@ def _instances_parameters(case: Case, engine: Engine) -> Parameters:
 
 def _share_evidence(case: Case, quantity: str, field: str, ended: Ended, limit: float) -> Evidence:
     """Evidence of the share of requests that ended in a way."""
-    return case.evidence(quantity, field, ended.share, "", limit, requests=ended.requests, seconds=ended.seconds)
+    return case.evidence(quantity, field, ended.share, limit=limit, requests=ended.requests, seconds=ended.seconds)
 
 
 def _read_log_action(case: Case, engine: Engine) -> Action:

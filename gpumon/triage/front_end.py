@@ -13,7 +13,7 @@ from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
 from gpumon.triage.failing import LEAST_REQUESTS, MOST_FAIL, ended_in, errors_of, rejections_of
 from gpumon.triage.samples import Recent
-from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, Finding, action, finite, params
+from gpumon.triage.signals import MINUTE_S, PINNED_S, Case, Finding, action, finite, params, yes_if
 
 NONE_READY_S: Final = 30.0
 """Seconds for which no backend must have got requests: circuit breakers let one through sooner."""
@@ -63,8 +63,8 @@ def no_backend(case: Case) -> Finding | None:
     seconds = min(MINUTE_S, case.recent.seconds)
     parameters = params(known=backends_known, share=share, failed=requests, seconds=seconds)
     evidence = (
-        case.evidence("backends_ready", "backends_ready", 0.0, "", backends_known),
-        case.evidence("failed_requests", "failures_per_s", share, "", MOST_FAIL, requests=requests, seconds=seconds),
+        case.evidence("backends_ready", "backends_ready", 0.0, limit=backends_known),
+        case.evidence("failed_requests", "failures_per_s", share, limit=MOST_FAIL, requests=requests, seconds=seconds),
     )
     fixes = (action("check_backends"),)
     return Finding(
@@ -200,9 +200,8 @@ def backend_out(case: Case) -> Finding | None:
     if out <= 0.0:
         return None
     parameters: Parameters = params(out=out, known=backends, backend=_listed_names(_idle_backends(engine, loading)))
-    if out == 1.0:
-        parameters["one"] = "yes"
-    evidence = (case.evidence("backends_ready", "backends_ready", newest, "", backends),)
+    parameters |= params(one=yes_if(out == 1.0))
+    evidence = (case.evidence("backends_ready", "backends_ready", newest, limit=backends),)
     return Finding(
         code=Limit.FAILING,
         cause="backend_out",
@@ -248,7 +247,7 @@ def front_end_queue(case: Case) -> Finding | None:
     number = float(len(engine.backends))
     parameters = params(waiting=waiting, backends=number, running=running)
     evidence = (
-        case.evidence("waiting", "waiting", waiting, "waiting", case.thresholds.queue_waiting),
+        case.evidence("waiting", "waiting", waiting, chart="waiting", limit=case.thresholds.queue_waiting),
         Evidence("backends_with_room", number, parameters=params(running=running)),
     )
     return Finding(

@@ -41,45 +41,45 @@ DIFFERS: Final = 0.2
 RAISED: Final = 1
 _LOWERED: Final = -1
 EITHER: Final = 0
-"""Ways in which a number is advised to change."""
+"""Ways in which a number is advised to change: they are multiplied with its rise."""
 
 
 class _Remedy(NamedTuple):
     """Settings that an action advises to change, and which way."""
 
-    codes: tuple[str, ...]
-    """Facts, beside the options that the action names."""
+    codes: tuple[str, ...] = ()
+    """Codes of facts, beside the options that the action names."""
     way: int = EITHER
 
 
 _REMEDIES: Final[Mapping[str, _Remedy]] = {
-    "raise_slots": _Remedy(("slots",), RAISED),
-    "bigger_steps": _Remedy((), RAISED),
-    "raise_lora_slots": _Remedy((), RAISED),
-    "lower_context": _Remedy((), _LOWERED),
-    "limit_prompt": _Remedy((), _LOWERED),
-    "smaller_chunks": _Remedy((), EITHER),
-    "more_kv_memory": _Remedy(("memory_share",), RAISED),
+    "raise_slots": _Remedy(("slots",), way=RAISED),
+    "bigger_steps": _Remedy(way=RAISED),
+    "raise_lora_slots": _Remedy(way=RAISED),
+    "lower_context": _Remedy(way=_LOWERED),
+    "limit_prompt": _Remedy(way=_LOWERED),
+    "smaller_chunks": _Remedy(way=EITHER),
+    "more_kv_memory": _Remedy(("memory_share",), way=RAISED),
     "fp8_kv": _Remedy(("kv_cache",)),
     "quantise_weights": _Remedy(("weights",)),
     "prefix_caching": _Remedy(("prefix_caching",)),
-    "more_gpus": _Remedy(("tp", "gpus"), RAISED),
-    "halve_tp": _Remedy(("tp",), _LOWERED),
-    "smaller_tp": _Remedy(("tp",), _LOWERED),
-    "pipeline_instead": _Remedy(("pp",), RAISED),
-    "data_parallel": _Remedy(("ranks",), RAISED),
-    "more_front_ends": _Remedy((), RAISED),
-    "reset_locked_clocks": _Remedy((CLOCK_FACT,), RAISED),
-    "reset_application_clocks": _Remedy((CLOCK_FACT,), RAISED),
-    "inspect_gpu": _Remedy((CLOCK_FACT,), RAISED),
-    "restore_power_limit": _Remedy(("power_limit",), RAISED),
-    "lower_power_limit": _Remedy(("power_limit",), _LOWERED),
+    "more_gpus": _Remedy(("tp", "gpus"), way=RAISED),
+    "halve_tp": _Remedy(("tp",), way=_LOWERED),
+    "smaller_tp": _Remedy(("tp",), way=_LOWERED),
+    "pipeline_instead": _Remedy(("pp",), way=RAISED),
+    "data_parallel": _Remedy(("ranks",), way=RAISED),
+    "more_front_ends": _Remedy(way=RAISED),
+    "reset_locked_clocks": _Remedy((CLOCK_FACT,), way=RAISED),
+    "reset_application_clocks": _Remedy((CLOCK_FACT,), way=RAISED),
+    "inspect_gpu": _Remedy((CLOCK_FACT,), way=RAISED),
+    "restore_power_limit": _Remedy(("power_limit",), way=RAISED),
+    "lower_power_limit": _Remedy(("power_limit",), way=_LOWERED),
 }
 """Code of an action that changes a setting which is seen -> that setting. Traffic that is moved elsewhere is another
 load, so that nothing is compared."""
 _FLAG_PARAMETERS: Final = ("flag", "tp_flag", "pp_flag", "chunked")
 """Parameters of actions that name an option."""
-_ON_GPU: Final = "gpu "
+_GPU_PREFIX: Final = "gpu "
 """Before the index of a GPU and the code of a fact of it."""
 
 
@@ -118,11 +118,12 @@ class _Applied(NamedTuple):
 
     setting: str
     gpu: float | None
+    """Index of its GPU; None: it is one of the engine."""
     before: str
     after: str
 
 
-_Place = tuple[str, Family]
+_VerdictPlace = tuple[str, Family]
 """Key of the thing and family of a verdict."""
 
 
@@ -130,14 +131,14 @@ class Gains:
     """Remembers verdicts with their advice, and reports what came of it. Knows no clock."""
 
     def __init__(self) -> None:
-        self._trials: dict[str, dict[_Place, _Trial]] = {}
+        self._trials: dict[str, dict[_VerdictPlace, _Trial]] = {}
         """`Engine.key` -> the verdicts on it and its GPUs that advise to change a setting."""
         self._looked_s: dict[str, float] = {}
         """When each engine was looked at last (Unix time)."""
 
     def between(self, frame: Frame, snapshot: Snapshot, recents: Mapping[str, Recent]) -> list[Event]:
         """Events on actions whose effect is known since this snapshot."""
-        advised = _advised(snapshot)
+        advised = _verdicts_with_remedy(snapshot)
         if not advised and not self._trials:
             return []
         events: list[Event] = []
@@ -174,9 +175,15 @@ class Gains:
         if engine.state is not EndpointState.OK or was_looked_at or recent is None:
             return
         self._looked_s[engine.key] = wall_s
-        look = _Look(wall_s, engine, reading, _settings_of(engine, reading, gpus), _latencies_now(engine, recent))
+        look = _Look(
+            wall_s=wall_s,
+            engine=engine,
+            reading=reading,
+            facts=_settings_of(engine, reading, gpus),
+            measured=_latencies_now(engine, recent),
+        )
         trials = self._trials.setdefault(engine.key, {})
-        standing_places: set[_Place] = set()
+        standing_places: set[_VerdictPlace] = set()
         for verdict in standing:
             place = (verdict.key, verdict.family)
             standing_places.add(place)
@@ -188,7 +195,7 @@ class Gains:
             del self._looked_s[engine.key]
 
 
-def _advised(snapshot: Snapshot) -> dict[str, list[Verdict]]:
+def _verdicts_with_remedy(snapshot: Snapshot) -> dict[str, list[Verdict]]:
     """Key of an engine or a GPU -> the verdicts on it that advise to change a setting which is seen."""
     advised: dict[str, list[Verdict]] = {}
     for verdict in snapshot.verdicts:
@@ -197,7 +204,7 @@ def _advised(snapshot: Snapshot) -> dict[str, list[Verdict]]:
     return advised
 
 
-def _follow_up(trials: dict[_Place, _Trial], place: _Place, look: _Look) -> Iterator[Event]:
+def _follow_up(trials: dict[_VerdictPlace, _Trial], place: _VerdictPlace, look: _Look) -> Iterator[Event]:
     """Events on a verdict that does not stand any more: what a change brought, once the load has settled."""
     trial = trials[place]
     applied = _applied_setting(trial, look.facts)
@@ -212,7 +219,7 @@ def _follow_up(trials: dict[_Place, _Trial], place: _Place, look: _Look) -> Iter
 
 def _updated_trial(trial: _Trial | None, verdict: Verdict, look: _Look) -> _Trial:
     """The trial of a verdict that stands: with what it is measured now, unless what it advises was changed by now."""
-    fresh = _Trial(verdict.actions, look.facts, look.measured, look.wall_s)
+    fresh = _Trial(verdict.actions, look.facts, look.measured, stood_s=look.wall_s)
     if trial is None:
         return fresh
     if _applied_setting(trial, look.facts) is None:
@@ -238,7 +245,7 @@ def _settings_of(engine: Engine, reading: EngineReading, gpus: Sequence[Gpu]) ->
         if clock_hz is not None:
             settings[CLOCK_FACT] = clock_text(clock_hz)
         for code, value in settings.items():
-            facts[f"{_ON_GPU}{gpu.index} {code}"] = value
+            facts[f"{_GPU_PREFIX}{gpu.index} {code}"] = value
     return facts
 
 
@@ -248,7 +255,7 @@ def _latencies_now(engine: Engine, recent: Recent) -> _Measured:
     rejections_per_s = recent.mean("rejections_per_s", _LOAD_S)
     if requests_per_s is not None and rejections_per_s is not None:
         requests_per_s += rejections_per_s
-    return _Measured(engine.latency.itl_s, engine.latency.ttft_s, requests_per_s)
+    return _Measured(itl_s=engine.latency.itl_s, ttft_s=engine.latency.ttft_s, requests_per_s=requests_per_s)
 
 
 def _changed_at_s(trial: _Trial, reading: EngineReading, wall_s: float) -> float:
@@ -276,18 +283,18 @@ def _setting_as_advised(action: Action, code: str, before: str, after: str) -> _
     if remedy is None:
         return None
     gpu: float | None = None
-    if code.startswith(_ON_GPU):
-        index, _, code = code.removeprefix(_ON_GPU).partition(" ")
+    if code.startswith(_GPU_PREFIX):
+        index, _, code = code.removeprefix(_GPU_PREFIX).partition(" ")
         gpu = float(index)
     setting = code.removeprefix(f"{OPTION} ")
     is_advised = code in remedy.codes
     if code.startswith(f"{OPTION} "):
         is_advised = setting in _named_options(action)
-    if not is_advised or not _goes_way(remedy.way, before, after):
+    if not is_advised or not _changed_that_way(remedy.way, before, after):
         return None
     if gpu is not None and action.parameters.get("index", gpu) != gpu:
         return None
-    return _Applied(setting, gpu, before, after)
+    return _Applied(setting, gpu=gpu, before=before, after=after)
 
 
 def _named_options(action: Action) -> set[str]:
@@ -300,7 +307,7 @@ def _named_options(action: Action) -> set[str]:
     return options
 
 
-def _goes_way(way: int, before: str, after: str) -> bool:
+def _changed_that_way(way: int, before: str, after: str) -> bool:
     """Whether a number rose or fell as it was to; what is no number, or was not given, may be anything."""
     try:
         rise = float(after.split()[0]) - float(before.split()[0])
@@ -311,7 +318,7 @@ def _goes_way(way: int, before: str, after: str) -> bool:
 
 def _gain_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event]:
     """The event, where both sides were measured and the loads allow to compare them."""
-    ways, latencies = _latencies(trial.measured, look.measured)
+    ways, latencies = _compared_latencies(trial.measured, look.measured)
     load = _load_ratio(trial.measured, look.measured)
     if not ways or load is None or not _is_comparable(load, sum(ways)):
         return
@@ -332,7 +339,7 @@ def _gain_event(trial: _Trial, applied: _Applied, look: _Look) -> Iterator[Event
     )
 
 
-def _latencies(before: _Measured, now: _Measured) -> tuple[list[int], Parameters]:
+def _compared_latencies(before: _Measured, now: _Measured) -> tuple[list[int], Parameters]:
     """The way of each latency that is known on both sides (1: far lower now), and those that differ as parameters."""
     ways = []
     latencies: Parameters = {}

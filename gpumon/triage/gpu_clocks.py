@@ -11,7 +11,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
 from gpumon.triage.harm import is_slow, overload_is_hopeless
 from gpumon.triage.samples import AWAKE, Recent
-from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, yes_if
 from gpumon.triage.thresholds import Thresholds
 
 REASONS_SOURCE: Final = "nvmlDeviceGetCurrentClocksEventReasons"
@@ -127,11 +127,7 @@ def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, floa
     clock = _clock(case, gpu)
     busy = finite(case.recent.mean("busy_ratio", MINUTE_S))
     level = _level_of_slowdown(case, clock, busy, is_over=is_over)
-    parameters: Parameters = {}
-    if is_over:
-        parameters |= params(was="yes")
-    if level is Level.NOTE:
-        parameters |= params(idle="yes")
+    parameters = params(was=yes_if(is_over), idle=yes_if(level is Level.NOTE))
     if is_over:
         parameters |= params(ended=case.frame.wall_s - past_s)
     if clock is not None and level is not Level.NOTE:

@@ -13,7 +13,7 @@ from gpumon.readings.verdict import Evidence, Level, Limit
 from gpumon.triage.gpu_figures import gpu_of
 from gpumon.triage.marks import URGENCY
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.signals import Case, Finding, action, finite, params
+from gpumon.triage.signals import YES, Case, Finding, action, finite, params
 from gpumon.triage.xid import RESET, Xid, xid_of
 
 _GAUGE_XID_S: Final = 86400.0
@@ -53,7 +53,7 @@ def _hardware_fault(
     parameters = params(**values)
     if level is Level.CRITICAL and is_unused(case):
         level = Level.WARN
-        parameters |= params(unused="yes")
+        parameters |= params(unused=YES)
     return Finding(
         code=Limit.HARDWARE_FAULT, cause=cause, parameters=parameters, evidence=(evidence,), actions=fixes, level=level
     )

@@ -22,7 +22,7 @@ from gpumon.triage.gpu_figures import (
     vram_in_use,
 )
 from gpumon.triage.savings import with_savings
-from gpumon.triage.signals import Case, Finding, action, finite, gpu_chart, params
+from gpumon.triage.signals import YES, Case, Finding, action, finite, gpu_chart, params, yes_if
 
 _MEMORY_AT_LOAD: Final = frozenset(
     {
@@ -63,8 +63,7 @@ def memory_idle(case: Case) -> Finding | None:
     parameters: Parameters = {}
     if holders:
         parameters |= params(processes=name_processes(holders))
-    if len(holders) > 1:
-        parameters |= params(several="yes")
+    parameters |= params(several=yes_if(len(holders) > 1))
     parameters |= params(vram_bytes=used, seconds=idle_s, cost=idle_cost(case, gpu))
     fixes = _free_memory_actions(holders, used, may_serve=engine_names is not None)
     if engine_names is None:
@@ -102,8 +101,8 @@ def _free_memory_actions(holders: Sequence[Process], vram_bytes: float, *, may_s
     if not may_serve:
         return (action("end_program", owner=owners, vram_bytes=vram_bytes),)
     return (
-        action("add_endpoint", if_it_answers="yes"),
-        action("end_program", owner=owners, vram_bytes=vram_bytes, otherwise="yes"),
+        action("add_endpoint", if_it_answers=YES),
+        action("end_program", owner=owners, vram_bytes=vram_bytes, otherwise=YES),
     )
 
 

@@ -24,12 +24,12 @@ from gpumon.triage.gpu_figures import (
 from gpumon.triage.gpu_hardware import broken
 from gpumon.triage.samples import KEPT_S
 from gpumon.triage.savings import with_savings
-from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, unsure
+from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, unsure, yes_if
 
 _LEAST_SAMPLED_S: Final = KEPT_S - 30.0
 """Seconds of samples from which on the use of a GPU is judged: its verdict, which must hold for 30 s, comes after 3
 min."""
-_AT_WORK_SM: Final = 0.5
+_WELL_USED_SM: Final = 0.5
 """SM activity from which on a GPU is well used."""
 _UNUSABLE_STATES: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.INITIALISING})
 """States in which there is no question of use."""
@@ -40,7 +40,7 @@ _GONE_STATES: Final = frozenset({EndpointState.REFUSED, EndpointState.DOWN})
 def gpu_under_used(case: Case) -> Finding | None:
     """Rule: a GPU without an engine does little or nothing."""
     idle_s = asleep_s(case)
-    if is_explained(case) or _is_parent(case) or max(case.recent.seconds, idle_s) < _LEAST_SAMPLED_S:
+    if is_explained(case) or _is_split(case) or max(case.recent.seconds, idle_s) < _LEAST_SAMPLED_S:
         return None
     fault = broken(case)
     if fault is not None and fault.level in (Level.CRITICAL, Level.WARN):
@@ -67,7 +67,9 @@ def _idle_finding(case: Case, idle_s: float) -> Finding:
         evidence.append(vram_evidence(gpu, used, total))
         if used >= limits.held_ratio * total:
             code = Limit.IDLE_VRAM_HELD
-    parameters = params(seconds=idle_s, processes=program_names(gpu), free=_free_word(case), cost=idle_cost(case, gpu))
+    parameters = params(
+        seconds=idle_s, processes=program_names(gpu), free=yes_if(_runs_nothing(case)), cost=idle_cost(case, gpu)
+    )
     actions: tuple[Action, ...] = (_use_action(case, gpu, "ask_owner"),)
     if unplaced_engines(case) is None:
         actions = with_savings(actions, 1.0, idle_cost(case, gpu))
@@ -101,11 +103,10 @@ def _hardly_used_finding(case: Case, busy: float) -> Finding:
     vram = vram_in_use(gpu)
     if vram is not None:
         evidence.append(vram_evidence(gpu, *vram))
-    parameters = params(busy=busy, processes=program_names(gpu), free=_free_word(case))
+    parameters = params(busy=busy, processes=program_names(gpu), free=yes_if(_runs_nothing(case)))
     actions = (_use_action(case, gpu, "share_gpu_or_batch"),)
-    code = Limit.LOW_EFFICIENCY
     return Finding(
-        code=code,
+        code=Limit.LOW_EFFICIENCY,
         cause="gpu_hardly_used",
         parameters=parameters,
         evidence=tuple(evidence),
@@ -115,12 +116,9 @@ def _hardly_used_finding(case: Case, busy: float) -> Finding:
     )
 
 
-def _free_word(case: Case) -> str:
-    """`yes`, a word of the sentence, where nothing runs on the GPU: no process is listed, and no memory is in use."""
-    reading = case.gpu_reading
-    if reading is not None and is_free(reading):
-        return "yes"
-    return ""
+def _runs_nothing(case: Case) -> bool:
+    """Whether nothing runs on the GPU: no process is listed, and no memory is in use."""
+    return case.gpu_reading is not None and is_free(case.gpu_reading)
 
 
 def _use_action(case: Case, gpu: Gpu, program_action: str) -> Action:
@@ -139,13 +137,13 @@ def _use_action(case: Case, gpu: Gpu, program_action: str) -> Action:
 def works_without_engine(case: Case) -> Finding | None:
     """Rule: a GPU without an engine works: healthy where its own activity shows that, else nobody can tell."""
     gpu = gpu_of(case)
-    if is_explained(case) or _is_parent(case) or gpu.state in _UNUSABLE_STATES:
+    if is_explained(case) or _is_split(case) or gpu.state in _UNUSABLE_STATES:
         return None
     busy = _mean_busy(case)
     if busy is None:
         return _unknown_busy(gpu)
-    busy_low_ratio = case.thresholds.busy_low_ratio
-    if case.recent.seconds < MINUTE_S or busy < busy_low_ratio or _worked_for_ended_engine(case, busy_low_ratio):
+    least_busy = case.thresholds.busy_low_ratio
+    if case.recent.seconds < MINUTE_S or busy < least_busy or _worked_for_ended_engine(case, least_busy):
         return None
     return _at_work_finding(case, gpu, busy)
 
@@ -155,7 +153,7 @@ def _at_work_finding(case: Case, gpu: Gpu, busy: float) -> Finding | None:
     sm = finite(case.recent.mean("sm_active_ratio", MINUTE_S))
     evidence = _evidence_of_work(case, gpu, busy, sm)
     programs = program_names(gpu) or "a program that is not visible here"
-    if sm is None or sm < _AT_WORK_SM:
+    if sm is None or sm < _WELL_USED_SM:
         engine_names = unplaced_engines(case)
         parameters = params(processes=programs, busy=busy, engines=engine_names)
         fix = _fix_of_unknown_work(case, engine_names)
@@ -193,7 +191,7 @@ def _evidence_of_work(case: Case, gpu: Gpu, busy: float, sm: float | None) -> tu
     return tuple(evidence)
 
 
-def _worked_for_ended_engine(case: Case, busy_low_ratio: float) -> bool:
+def _worked_for_ended_engine(case: Case, least_busy: float) -> bool:
     """Whether the work was that of an engine that has ended, whose new process is given a minute."""
     ended_engines = []
     for engine in case.engines:
@@ -202,7 +200,7 @@ def _worked_for_ended_engine(case: Case, busy_low_ratio: float) -> bool:
     if not ended_engines:
         return False
     busy_now = finite(case.recent.mean("busy_ratio", NOW_S)) or 0.0
-    return busy_now < busy_low_ratio or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in ended_engines)
+    return busy_now < least_busy or any((finite(engine.age_s) or 0.0) < MINUTE_S for engine in ended_engines)
 
 
 def _fix_of_unknown_work(case: Case, engine_names: str | None) -> str:
@@ -222,7 +220,7 @@ def _mean_busy(case: Case) -> float | None:
     return busy
 
 
-def _is_parent(case: Case) -> bool:
+def _is_split(case: Case) -> bool:
     """Whether a GPU is split: its slices are judged one by one."""
     return case.gpu_reading is not None and case.gpu_reading.mig and not case.gpu_reading.parent_uuid
 

@@ -25,6 +25,7 @@ from gpumon.triage.replicas import with_replica_comparison
 from gpumon.triage.samples import Recent
 from gpumon.triage.signals import (
     MINUTE_S,
+    YES,
     Case,
     Finding,
     action,
@@ -32,6 +33,7 @@ from gpumon.triage.signals import (
     gpu_chart,
     params,
     unsure,
+    yes_if,
 )
 from gpumon.triage.thresholds import Thresholds
 
@@ -152,7 +154,7 @@ def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhy
     values = sorted([value for _, value in samples])
     if len(values) < LEAST_SAMPLES:
         return None
-    upper = values[int(0.9 * (len(values) - 1))]
+    upper = values[int(0.9 * (len(values) - 1))]  # 9th decile
     if upper < limits.starved_upper_ratio or values[0] >= upper / 2.0:
         return None
     drops = _times_of_drops(samples, upper / 2.0)
@@ -160,12 +162,12 @@ def rhythm_in(samples: Sequence[tuple[float, float]], limits: Thresholds) -> Rhy
         return None
     gaps = [after - before for before, after in pairwise(drops)]
     period_s = fmean(gaps)
-    spread_s = math.sqrt(fmean([(gap - period_s) ** 2 for gap in gaps]))
+    deviation_s = math.sqrt(fmean([(gap - period_s) ** 2 for gap in gaps]))
     newest_s, _ = samples[-1]
-    if spread_s > limits.starved_regular_ratio * period_s or newest_s - drops[-1] > 2.0 * period_s:
+    if deviation_s > limits.starved_regular_ratio * period_s or newest_s - drops[-1] > 2.0 * period_s:
         return None
     lower_values = values[: bisect_left(values, upper / 2.0)]
-    return Rhythm(period_s, len(drops), upper, fmean(lower_values))
+    return Rhythm(period_s, drops=len(drops), upper=upper, lower=fmean(lower_values))
 
 
 def _times_of_drops(samples: Sequence[tuple[float, float]], half: float) -> list[float]:
@@ -244,7 +246,7 @@ def _finding_on_waits(case: Case, waits: _Waits) -> Finding | None:
     else:
         parameters = waits.rhythm.parameters
         busy = waits.rhythm.add_to(Evidence("busy_drops", waits.busy, source=source, chart=chart))
-    return _finding_by_host(case, parameters, (busy, waits.pending), is_even=waits.rhythm is not None)
+    return _finding_by_host_load(case, parameters, (busy, waits.pending), is_even=waits.rhythm is not None)
 
 
 def _busy_with_waits(case: Case) -> float | None:
@@ -264,7 +266,7 @@ def _busy_mean(case: Case, gpu: Gpu) -> float | None:
     return finite(case.recents[gpu.uuid].mean("busy_ratio", MINUTE_S))
 
 
-def _finding_by_host(
+def _finding_by_host_load(
     case: Case, parameters: Parameters, evidence_of_waits: tuple[Evidence, ...], *, is_even: bool
 ) -> Finding | None:
     """The finding on GPUs that wait, by what of their host is over its threshold. `is_even`: they wait in a rhythm."""
@@ -280,8 +282,8 @@ def _finding_by_host(
         if _trains(case):
             pending_kind = "steps"
         value = number(figures[cause.quantity].value)
-        waits = params(pending=pending_kind, part=cause.quantity, value=value)
-        return _explained_finding(case, cause, parameters | waits, evidence, is_even=is_even)
+        figure_of_host = params(pending=pending_kind, part=cause.quantity, value=value)
+        return _explained_finding(case, cause, parameters | figure_of_host, evidence, is_even=is_even)
     if not is_even or case.kind is Kind.GPU:
         return None
     return _unexplained_finding(case, evidence, spins=spins)
@@ -297,14 +299,11 @@ def _other_host(case: Case) -> str:
 
 def _unexplained_finding(case: Case, evidence: tuple[Evidence, ...], *, spins: bool) -> Finding:
     """The finding on GPUs that wait in a rhythm, where nothing of their host is over its threshold."""
-    parameters: Parameters = {}
-    if spins:
-        parameters = params(spins="yes")
     if _trains(case):
         profile = action("profile_steps")
     else:
         profile = profile_action(case)
-    return unsure((Signal("input_wait", parameters=parameters),), evidence, actions=(profile,))
+    return unsure((Signal("input_wait", parameters=params(spins=yes_if(spins))),), evidence, actions=(profile,))
 
 
 def _host_evidence_by_quantity(case: Case) -> dict[str, Evidence]:
@@ -395,7 +394,7 @@ def profile_action(case: Case) -> Action:
         return action("profile_process", pid="PID")
     pid = str(processes[0].pid)
     if engine is not None and engine.phase is not Phase.TRAINING:
-        return action("profile_process", pid=pid, parent="yes")
+        return action("profile_process", pid=pid, parent=YES)
     return action("profile_process", pid=pid)
 
 
@@ -461,7 +460,7 @@ def _requests_evidence(case: Case) -> Evidence | None:
             rates.append(rate)
     if rates and sum(rates) <= 0.0:  # an engine that shows no token may do other work
         return None
-    return case.evidence("running_always", "running", min(running), "running", most=max(running))
+    return case.evidence("running_always", "running", min(running), chart="running", most=max(running))
 
 
 def _host_evidence(host: Recent, limits: Thresholds) -> Iterator[Evidence]:
@@ -528,15 +527,12 @@ def cpu_saturated(case: Case) -> Finding | None:
         confidence = Confidence.HIGH
     parameters = params(cpu=cpu, pressure=pressure)
     level = Level.NOTE
-    gpus = None
-    if case.gpus:
-        gpus = "yes"
-    fixes: tuple[Action, ...] = (action("free_cores", gpus=gpus),)
+    fixes: tuple[Action, ...] = (action("free_cores", gpus=yes_if(case.gpus)),)
     if _is_felt(case):
         level = Level.WARN
-        parameters |= params(felt="yes")
+        parameters |= params(felt=YES)
     elif case.gpus:
-        parameters |= params(felt="no")
+        parameters |= params(felt="no")  # the sentence says that nobody waits for it
         fixes = ()
     return _with_consumers(
         case,

@@ -15,12 +15,12 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.engine_state import log_of, look_and_restart, pids_of, processes_of
 from gpumon.triage.kv_transfer import check_other_side, explains_stall
 from gpumon.triage.samples import KEPT_S, STALLED
-from gpumon.triage.signals import AFTER_STALL_S, Case, Finding, action, finite, params, unsure
+from gpumon.triage.signals import AFTER_STALL_S, YES, Case, Finding, action, finite, params, unsure, yes_if
 from gpumon.triage.stall import (
     GpuWork,
     WorkKind,
-    all_quiet,
     gpu_work,
+    nothing_moves,
     sign_evidence,
     without_tokens_s,
     work_parameters,
@@ -28,12 +28,14 @@ from gpumon.triage.stall import (
 )
 
 _LONGEST_TTFT_S: Final = KEPT_S - 10.0
-"""A longer time to first token is one of queueing: the requests that run give tokens all the same."""
+"""A longer time to first token is one of queueing: the requests that run give tokens all the same. The samples reach
+back a little beyond it."""
 _STALL_TTFT_TIMES: Final = 3.0
 """Times the usual time to first token from which on a time without a token is a stall."""
 _STEP_TOTALS: Final = ("tokens_total.trained", "tokens_total.samples")
 """Sampled fields that move with each step of a training run."""
 _LOST_STATES: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
+"""States of a GPU on which nothing can run."""
 _SILENT_STATES: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.DOWN})
 """States of an engine that does not answer, which have verdicts of their own."""
 _GAUGES_SETTLE_S: Final = 5.0
@@ -90,7 +92,7 @@ def _stalled_run(case: Case) -> Stall | None:
     seconds = case.unmoved_s(_STEP_TOTALS)
     if seconds is None or seconds < least_s:
         return None
-    evidence = case.evidence("no_step", "decode_tokens_per_s", seconds, "", least_s)
+    evidence = case.evidence("no_step", "decode_tokens_per_s", seconds, limit=least_s)
     return Stall(
         unit="step",
         seconds=seconds,
@@ -108,7 +110,7 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     least_s = max(case.thresholds.stalled_s, min(_STALL_TTFT_TIMES * _usual_ttft_s(case), _LONGEST_TTFT_S))
     if seconds < least_s:
         return None
-    evidence = case.evidence("no_token", "decode_tokens_per_s", seconds, "decode", least_s)
+    evidence = case.evidence("no_token", "decode_tokens_per_s", seconds, chart="decode", limit=least_s)
     stall = Stall(
         unit="token",
         seconds=seconds,
@@ -119,7 +121,7 @@ def _stalled_requests(case: Case, engine: Engine) -> Stall | None:
     for name in ("running", "waiting"):
         count = finite(value_of(engine, name))
         if count:
-            stall = stall.with_evidence(case.evidence(name, name, count, name), **{name: count})
+            stall = stall.with_evidence(case.evidence(name, name, count, chart=name), **{name: count})
     return stall
 
 
@@ -210,13 +212,13 @@ def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding 
     paused = _paused_finding(case, engine, stall)
     if paused is not None:
         return paused
-    gpus = gpu_work(case, min(stall.seconds, stall.least_s))
+    gpus = gpu_work(case, stall.least_s)
     if gpus.work is WorkKind.COMPUTES:
         return None
-    is_quiet = all_quiet(case, engine, stall.seconds)
+    is_still = nothing_moves(case, engine, stall.seconds)
     is_late = stall.seconds >= max(case.thresholds.hung_s, stall.least_s)
-    if explains_stall(case) and not (is_late and is_quiet):
-        return None  # the other side's: `kv_transfer`
+    if explains_stall(case) and not (is_late and is_still):
+        return None  # it waits for the other side: rules of `kv_transfer` say so
     stall = _with_signs(case, engine, stall, gpus)
     if _compiles(case, stall.seconds):
         wait = action("wait_for_compile")  # after `compile_s` it is a hang, with what to do then
@@ -229,15 +231,15 @@ def _engine_without_tokens(case: Case, engine: Engine, stall: Stall) -> Finding 
             level=Level.NOTE,
             confidence=Confidence.LOW,
         )
-    if gpus.work in (WorkKind.RESTS, WorkKind.SPINS) and (is_late or is_quiet):
+    if gpus.work in (WorkKind.RESTS, WorkKind.SPINS) and (is_late or is_still):
         return _hang_finding(case, engine, stall, gpus.work)
-    return _no_tokens_finding(case, engine, stall, late=is_late)
+    return _no_tokens_finding(case, engine, stall, is_late=is_late)
 
 
 def _with_signs(case: Case, engine: Engine, stall: Stall, gpus: GpuWork) -> Stall:
     """The stall with what its GPUs, processes and links do."""
     signs = work_signs(case, engine)
-    activity = gpus.evidence or (Evidence("gpu_activity"),)
+    activity = gpus.evidence or (Evidence("gpu_activity"),)  # without a value: it is named as not known
     reads = None
     if gpus.work is WorkKind.MOVES:
         reads = gpus.parameters["dram"]
@@ -258,7 +260,7 @@ def _paused_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     level = Level.NOTE
     if stall.seconds >= case.thresholds.hung_s:
         level = Level.WARN
-    wait = wait_or_check(case, engine, paused="yes")
+    wait = wait_or_check(case, engine, is_paused=True)
     return Finding(
         code=Limit.HUNG,
         cause="paused",
@@ -278,6 +280,7 @@ def _held_requests(case: Case) -> float:
 
 def _compiles(case: Case, seconds: float) -> bool:
     """Whether it may still compile: its process gave no token yet, and its first requests are minutes old at most."""
+    # The samples begin with gpumon: for how long the same requests run is known only beyond `KEPT_S`.
     steady_s = max(KEPT_S, case.recent.steady_s("running"))
     return not _gave_tokens(case) and min(seconds, steady_s) < case.thresholds.compile_s
 
@@ -299,17 +302,13 @@ def _gave_tokens(case: Case) -> bool:
     return False
 
 
-def _no_tokens_finding(case: Case, engine: Engine, stall: Stall, *, late: bool) -> Finding:
+def _no_tokens_finding(case: Case, engine: Engine, stall: Stall, *, is_late: bool) -> Finding:
     """The finding while it is too early for a restart, or not sure: it may compile, load weights or wait for others."""
-    late_word = ""
-    if late:
-        late_word = "yes"
-    check = wait_or_check(case, engine, late=late_word)
-    parameters = stall.parameters
+    check = wait_or_check(case, engine, is_late=is_late)
     return Finding(
         code=Limit.HUNG,
         cause="no_tokens",
-        parameters=parameters,
+        parameters=stall.parameters,
         evidence=stall.evidence,
         actions=(check,),
         level=Level.WARN,
@@ -345,6 +344,7 @@ def _hang_finding(case: Case, engine: Engine, stall: Stall, work: WorkKind) -> F
             level=Level.CRITICAL,
             confidence=Confidence.LOW,
         )
+    # Requests wait and are not taken, or came and went: its gauges are alive, so that the engine hangs itself.
     if "waiting" in parameters or _load_moves(case, stall.seconds):
         return Finding(
             code=Limit.HUNG,
@@ -381,20 +381,19 @@ def _load_moves(case: Case, seconds: float) -> bool:
 
 def _only_if_needed(last_resort: Action) -> Action:
     """The action, to take only where the one before it does not help: what may be healthy is not restarted."""
-    only_otherwise = params(otherwise="yes")  # a word that the sentence of the action looks for
-    return Action(last_resort.code, last_resort.parameters | only_otherwise)
+    return Action(last_resort.code, last_resort.parameters | params(otherwise=YES))
 
 
-def wait_or_check(case: Case, engine: Engine, *, paused: str = "", late: str = "") -> Action:
+def wait_or_check(case: Case, engine: Engine, *, is_paused: bool = False, is_late: bool = False) -> Action:
     """The action to wait, or to look at what it does: the stacks of its first process, and its log.
 
-    `paused` and `late` are words of its sentence: `yes`, or empty.
+    `is_paused`: somebody holds its requests; `is_late`: it has taken longer than a compile or a load does.
     """
-    holding = processes_of(case, engine)
-    parameters = params(seconds=case.thresholds.hung_s, paused=paused, late=late)
-    if holding:
-        first = holding[0]
+    processes = processes_of(case, engine)
+    parameters = params(seconds=case.thresholds.hung_s, paused=yes_if(is_paused), late=yes_if(is_late))
+    if processes:
+        first = processes[0]
         parameters |= params(
-            pids=pids_of(holding), pid=str(first.pid), log=log_of(first), container=first.container[:12]
+            pids=pids_of(processes), pid=str(first.pid), log=log_of(first), container=first.container[:12]
         )
     return Action("wait_or_check", parameters)

@@ -115,12 +115,18 @@ def _has_other_limit(case: Case) -> bool:
 def _evidence(case: Case, engine: Engine, usage: float, waiting: float, preemptions_per_s: float) -> list[Evidence]:
     """Figures that show a full cache, and how many requests it holds."""
     limits = case.thresholds
-    evidence = [case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", limits.kv_full_ratio)]
+    evidence = [case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=limits.kv_full_ratio)]
     if waiting > 0.0:
-        evidence.append(case.evidence("waiting", "waiting", waiting, "waiting"))
+        evidence.append(case.evidence("waiting", "waiting", waiting, chart="waiting"))
     if preemptions_per_s > 0.0:
         evidence.append(
-            case.evidence("preemptions", "preemptions_per_s", preemptions_per_s, "preempt", limits.kv_preemptions_per_s)
+            case.evidence(
+                "preemptions",
+                "preemptions_per_s",
+                preemptions_per_s,
+                chart="preempt",
+                limit=limits.kv_preemptions_per_s,
+            )
         )
     fits = kv_requests(engine)
     tokens = running_request_tokens(engine)
@@ -213,8 +219,8 @@ def one_prompt(case: Case) -> Finding | None:
     source = "KV usage - the usual of the others"
     evidence = (
         Evidence("one_request_holds", share, source=source, parameters=params(tokens=tokens)),
-        case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio),
-        case.evidence("waiting", "waiting", waiting, "waiting"),
+        case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=case.thresholds.kv_full_ratio),
+        case.evidence("waiting", "waiting", waiting, chart="waiting"),
         *case.late_latencies(),
     )
     parameters = params(share=share, tokens=tokens, waiting=waiting)

@@ -70,11 +70,11 @@ def transfer_waits(case: Case) -> Finding | None:
     if not stalls and not case.late_latencies():
         return None
     parameters = params(waiting=waiting)
-    evidence = [case.evidence("waiting_for_kv", "waiting_deferred", waiting, "waiting")]
+    evidence = [case.evidence("waiting_for_kv", "waiting_deferred", waiting, chart="waiting")]
     began_s = math.inf
     if stalls:
         parameters |= params(seconds=seconds)
-        evidence.append(case.evidence("no_token", "decode_tokens_per_s", seconds, "decode"))
+        evidence.append(case.evidence("no_token", "decode_tokens_per_s", seconds, chart="decode"))
         began_s = case.now_s - seconds
     parameters |= params(role=case.info.get(ROLE))
     confidence = Confidence.LOW

@@ -29,7 +29,7 @@ def lora_slots(case: Case) -> Finding | None:
     evidence = (
         case.evidence("lora_waiting", "lora_waiting", adapters),
         case.evidence("lora_loaded", "lora_loaded", loaded, limit=slots),
-        case.evidence("waiting", "waiting", waiting, "waiting"),
+        case.evidence("waiting", "waiting", waiting, chart="waiting"),
     )
     flag = advice(engine.kind).loras
     wanted = None

@@ -93,7 +93,7 @@ def slower_tokens(case: Case) -> Evidence | None:
     itl_before_s = case.recent.hour.before_rise("itl_mean_s", itl_s, _SLOWER_TIMES)
     if itl_before_s is None:
         return None
-    return case.evidence("itl_before", "itl_mean_s", itl_s, "itl", itl_before_s)
+    return case.evidence("itl_before", "itl_mean_s", itl_s, chart="itl", limit=itl_before_s)
 
 
 def prefix_hits(case: Case) -> Finding | None:
@@ -108,10 +108,10 @@ def prefix_hits(case: Case) -> Finding | None:
     evidence = [case.evidence("prefix_hits", "cached_ratio", cached_share, limit=before)]
     computed = case.mean("prefill_tokens_per_s")
     if computed is not None:
-        evidence.append(case.evidence("prefill_rate", "prefill_tokens_per_s", computed, "prefill"))
-    restarted_s = min(case.restarts_s, default=None)
-    if restarted_s is not None and restarted_s < _COLD_S:
-        return _cold_cache_finding(case, parameters, evidence, restarted_s)
+        evidence.append(case.evidence("prefill_rate", "prefill_tokens_per_s", computed, chart="prefill"))
+    newest_restart_s = min(case.restart_ages_s, default=None)
+    if newest_restart_s is not None and newest_restart_s < _COLD_S:
+        return _cold_cache_finding(case, parameters, evidence, newest_restart_s)
     return _fewer_hits_finding(case, parameters, evidence)
 
 
@@ -122,10 +122,10 @@ def _has_few_prompts(case: Case) -> bool:
 
 
 def _cold_cache_finding(
-    case: Case, parameters: Parameters, evidence: Sequence[Evidence], restarted_s: float
+    case: Case, parameters: Parameters, evidence: Sequence[Evidence], newest_restart_s: float
 ) -> Finding:
     """The finding on an engine that restarted a moment ago: its cache fills by itself."""
-    cold = parameters | params(restarted=restarted_s, heals_s=_WARM_AGAIN_S)
+    cold = parameters | params(restarted=newest_restart_s, heals_s=_WARM_AGAIN_S)
     fixes = (action("wait_for_cache"),)
     return Finding(
         code=Limit.PREFIX_CACHE_LOST,
@@ -177,4 +177,4 @@ def later_first_tokens(case: Case) -> Evidence | None:
     ttft_before_s = case.recent.hour.before_rise("ttft_s.mean", ttft_s, TTFT_GROWN_TIMES)
     if ttft_before_s is None:
         return None
-    return case.evidence("ttft_before", "ttft_s", ttft_s, "ttft", ttft_before_s)
+    return case.evidence("ttft_before", "ttft_s", ttft_s, chart="ttft", limit=ttft_before_s)

@@ -50,13 +50,13 @@ def neighbour(case: Case) -> Finding | None:
     engine = case.served()
     if engine is None or not _can_be_held_up(case):
         return None
-    slow_step = _slow_steps(case, engine)
-    program = _busiest(case, engine, suspected=slow_step is not None)
+    slow_step = _slow_step_evidence(case, engine)
+    program = _busiest_neighbour(case, engine, suspected=slow_step is not None)
     if program is None:
         return None
     late = case.late_latencies()
     risen = _risen_latencies(case)
-    is_felt = bool(late or risen or slow_step is not None)
+    is_felt = bool(late or risen) or slow_step is not None
     if not is_felt and not _takes_much(program):
         return None
     evidence = _neighbour_evidence(program, slow_step)
@@ -86,7 +86,7 @@ def _neighbour_evidence(program: Neighbour, slow_step: Evidence | None) -> list[
     """The SM time that the program takes, and the step that takes longer than its own work explains."""
     evidence: list[Evidence] = []
     if program.sm_ratio is not None:
-        evidence.append(_sm_share(program, program.sm_ratio))
+        evidence.append(_sm_share_evidence(program, program.sm_ratio))
     if slow_step is not None:
         evidence.append(slow_step)
     return evidence
@@ -101,7 +101,7 @@ def _risen_latencies(case: Case) -> list[Evidence]:
     return risen
 
 
-def _sm_share(program: Neighbour, sm_ratio: float) -> Evidence:
+def _sm_share_evidence(program: Neighbour, sm_ratio: float) -> Evidence:
     """Evidence of the share of the SMs' time that a program takes."""
     chart = gpu_chart(program.gpu, "busy")
     return Evidence("neighbour_sm", sm_ratio, source="driver", chart=chart, parameters=program.names)
@@ -137,7 +137,7 @@ def _confidence(program: Neighbour, *, has_risen: bool) -> Confidence:
     return Confidence.MEDIUM
 
 
-def _slow_steps(case: Case, engine: Engine) -> Evidence | None:
+def _slow_step_evidence(case: Case, engine: Engine) -> Evidence | None:
     """The time per token beside what its steps take alone, where it is far longer: by the bytes that they read."""
     itl_s = case.mean("itl_mean_s")
     prefill = case.mean("mfu_prefill_ratio")
@@ -154,7 +154,7 @@ def _slow_steps(case: Case, engine: Engine) -> Evidence | None:
     per_step = finite(engine.rates.tokens_per_step) or 1.0
     if itl_s * per_step < max(SLOW_STEP_S, SLOW_STEPS * alone_s):
         return None
-    return case.evidence("itl_alone", "itl_mean_s", itl_s, "itl", alone_s / per_step)
+    return case.evidence("itl_alone", "itl_mean_s", itl_s, chart="itl", limit=alone_s / per_step)
 
 
 def _can_be_held_up(case: Case) -> bool:
@@ -165,14 +165,14 @@ def _can_be_held_up(case: Case) -> bool:
     return all((case.mean(field) or 0.0) < OWN_LIMIT for field in ("mfu_ratio", "mbu_ratio"))
 
 
-def _busiest(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None:
+def _busiest_neighbour(case: Case, engine: Engine, *, suspected: bool) -> Neighbour | None:
     """The program at work beside the engine that takes most; where one is `suspected`, also one that only
     holds memory as far as is known."""
     neighbours = [*_process_neighbours(case, engine, suspected=suspected), *_engine_neighbours(case, engine)]
-    return max(neighbours, key=_weight, default=None)
+    return max(neighbours, key=_order_of_use, default=None)
 
 
-def _weight(program: Neighbour) -> tuple[bool, float]:
+def _order_of_use(program: Neighbour) -> tuple[bool, float]:
     """Order of programs by what they take: one whose SM time is not known comes after those that are at work."""
     if program.sm_ratio is None:
         return (program.is_at_work, -1.0)
@@ -189,8 +189,8 @@ def _process_neighbours(case: Case, engine: Engine, *, suspected: bool) -> list[
             if process.engine:
                 continue
             is_at_work = _is_at_work(case, gpu, process)
-            holds_unseen = suspected and finite(process.sm_ratio) is None and _holds(case, gpu, process)
-            if is_at_work or holds_unseen:
+            may_be_at_work = suspected and finite(process.sm_ratio) is None and _holds_memory(case, gpu, process)
+            if is_at_work or may_be_at_work:
                 names = params(process=program_title(process), pid=str(process.pid), owner=clean(process.user, 24))
                 neighbours.append(Neighbour(gpu, names, finite(process.sm_ratio), is_at_work))
     return neighbours
@@ -201,17 +201,17 @@ def _is_at_work(case: Case, gpu: Gpu, process: Process) -> bool:
     sm_ratio = finite(process.sm_ratio)
     if sm_ratio is not None:
         return sm_ratio >= AT_WORK_SHARE
-    return _holds(case, gpu, process) and _is_unexplained(case, gpu)
+    return _holds_memory(case, gpu, process) and _does_more_than_engine(case, gpu)
 
 
-def _holds(case: Case, gpu: Gpu, process: Process) -> bool:
+def _holds_memory(case: Case, gpu: Gpu, process: Process) -> bool:
     """Whether a process holds more memory than a bare context; also where that is not known."""
     held = finite(process.vram_bytes)
     total = finite(gpu.vram_total_bytes)
     return held is None or not total or held > case.thresholds.held_ratio * total
 
 
-def _is_unexplained(case: Case, gpu: Gpu) -> bool:
+def _does_more_than_engine(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU computes or reads far more than the engine needs."""
     tensor = case.gpu_mean(gpu, "tensor_active_ratio")
     mfu = case.mean("mfu_ratio")
@@ -228,16 +228,16 @@ def _engine_neighbours(case: Case, engine: Engine) -> list[Neighbour]:
     for other, reading in zip(case.snapshot.engines, case.frame.engines, strict=True):
         if other.key == engine.key or other.kind in FRONTENDS:
             continue
-        gpu = _first_shared(case, reading)
+        gpu = _first_shared_gpu(case, reading)
         if gpu is None or not _has_requests(case, other):
             continue
-        sm_ratio = _sm_ratio(gpu, other)
+        sm_ratio = _sm_share_of_engine(gpu, other)
         if sm_ratio is None or sm_ratio >= AT_WORK_SHARE:
             neighbours.append(Neighbour(gpu, params(engine=other.name), sm_ratio, is_at_work=True))
     return neighbours
 
 
-def _first_shared(case: Case, reading: EngineReading) -> Gpu | None:
+def _first_shared_gpu(case: Case, reading: EngineReading) -> Gpu | None:
     """The first of another engine's GPUs that the engine runs on, too."""
     for uuid in reading.gpus:
         for gpu in case.gpus:
@@ -246,7 +246,7 @@ def _first_shared(case: Case, reading: EngineReading) -> Gpu | None:
     return None
 
 
-def _sm_ratio(gpu: Gpu, engine: Engine) -> float | None:
+def _sm_share_of_engine(gpu: Gpu, engine: Engine) -> float | None:
     """Share of the SMs' time that an engine's processes take; None where the driver does not tell."""
     shares = []
     for process in gpu.processes:

@@ -26,6 +26,7 @@ from gpumon.triage.signals import (
     params,
     present_signals,
     unsure,
+    yes_if,
 )
 
 NVLINK_BYTES_PER_S: Final = (
@@ -154,7 +155,7 @@ def _with_load(case: Case, busy: float, finding: Finding) -> Finding:
     is_felt = bool(late) or (case.mean("waiting") or 0.0) >= case.thresholds.queue_waiting
     evidence = (
         *finding.evidence,
-        case.gpu_evidence("busy", "busy_ratio", busy, "busy"),
+        case.gpu_evidence("busy", "busy_ratio", busy, chart="busy"),
         *case.work_evidence(case.activity()),
         *late,
     )
@@ -328,8 +329,7 @@ def _smaller_tp_actions(case: Case, engine: Engine) -> tuple[Action, ...]:
         split = action("pipeline_instead", pp_flag=words.pp, pp=2.0 * stages, tp_flag=words.tp, tp=float(half))
         return (*quantise(engine), split)
     parameters = params(tp_flag=words.tp, tp=float(engine.hardware.tp), half=float(half))
-    if fit is None:
-        parameters |= params(if_it_fits="yes")
+    parameters |= params(if_it_fits=yes_if(fit is None))
     return (Action("halve_tp", parameters),)
 
 

@@ -125,7 +125,9 @@ def _evidence_of_queue(case: Case, engine: Engine, activity: GpuActivity, share:
     evidence = _evidence_of_waiting(case, engine, case.waiting_mean(), share)
     usage = case.mean("kv_usage_ratio")
     if usage is not None:
-        evidence.append(case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio))
+        evidence.append(
+            case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=case.thresholds.kv_full_ratio)
+        )
     return (*evidence, *case.work_evidence(activity), *case.late_latencies())
 
 
@@ -161,20 +163,22 @@ def _queue_finding(case: Case, engine: Engine, evidence: tuple[Evidence, ...], *
 def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: float | None) -> list[Evidence]:
     """Figures of a queue: who waits, what is turned away, what runs and may run, and the time in the queue."""
     limits = case.thresholds
-    evidence = [case.evidence("waiting", "waiting", waiting, "waiting", limits.queue_waiting, window_s=NOW_S)]
+    evidence = [
+        case.evidence("waiting", "waiting", waiting, chart="waiting", limit=limits.queue_waiting, window_s=NOW_S)
+    ]
     rejections_per_s = finite(engine.rates.rejections_per_s)
     if rejections_per_s:
         evidence.append(case.evidence("rejections", "rejections_per_s", rejections_per_s))
     slots = case.slots()
     running = case.mean("running")
     if running is not None:
-        evidence.append(case.evidence("running", "running", running, "running", _number_of(slots)))
+        evidence.append(case.evidence("running", "running", running, chart="running", limit=_number_of(slots)))
     if slots is not None:
         evidence.append(Evidence("slots", slots.number, source=slots.source))
     queued = finite(engine.latency.queue_s.mean)
     if share is not None and queued is not None:
         evidence.append(
-            case.evidence("queue_share", "queue_s", share, "queue", limits.queue_ttft_ratio, seconds=queued)
+            case.evidence("queue_share", "queue_s", share, chart="queue", limit=limits.queue_ttft_ratio, seconds=queued)
         )
     return evidence
 
@@ -332,7 +336,7 @@ def _burst_of_kv_finding(
     evidence_of_waiting: Sequence[Evidence],
 ) -> Finding:
     """The finding on bursts in which the KV cache was full, `usage` at the most, and `waiting` requests on average."""
-    usage_evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, "kv", case.thresholds.kv_full_ratio)
+    usage_evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=case.thresholds.kv_full_ratio)
     load = (case.mean("running") or 0.0) + waiting
     actions = more_kv(case, engine, load, kv_requests(engine))
     evidence = (*case.late_latencies(), usage_evidence, *evidence_of_waiting)

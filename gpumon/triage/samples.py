@@ -21,46 +21,49 @@ from gpumon.triage.hour import Hour
 KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
 MOST_KEPT_SAMPLES: Final = 400
-"""Samples of one thing that are kept: those of twice that time, so that what is old goes many at a time."""
+"""Samples of one thing with which those older than `KEPT_S` are dropped, all at once: cheaper than one by one."""
 _LEAST_GAP_S: Final = 0.9
-"""Two samples of one thing are at least so far apart."""
+"""Two samples of one thing are at least so far apart: a little less than the shortest interval, 1 s."""
 PROCESS_CPU: Final = "process_cpu_ratio"
 """Sampled value of an engine's processes: the CPU of the busiest, where 1 is one core."""
 STALLED: Final = "stalled"
 """Sampled value of an engine, 1 or 0: it had requests and gave no token for some seconds."""
 SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.ENGINE: (
-        *("running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s"),
-        *("preemptions_per_s", "trained_tokens_per_s", "samples_per_s", "mfu_ratio", "mbu_ratio"),
-        *("mfu_prefill_ratio", "ttft_s.mean", "inferences_per_s", "tokens_total.trained", "tokens_total.samples"),
-        *("tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached"),
-        *("requests_per_s", "failures_per_s", "aborts_per_s", "rejections_per_s"),
-        *("acceptance_ratio", "cached_ratio", "itl_mean_s", "lora_waiting"),
-        *("waiting_deferred", "kv_expired_per_s", "backends_ready"),
+        "running", "waiting", "kv_usage_ratio", "decode_tokens_per_s", "prefill_tokens_per_s",
+        "preemptions_per_s", "trained_tokens_per_s", "samples_per_s", "mfu_ratio", "mbu_ratio",
+        "mfu_prefill_ratio", "ttft_s.mean", "inferences_per_s", "tokens_total.trained", "tokens_total.samples",
+        "tokens_total.decode", "tokens_total.prefill_computed", "tokens_total.prefill_cached",
+        "requests_per_s", "failures_per_s", "aborts_per_s", "rejections_per_s",
+        "acceptance_ratio", "cached_ratio", "itl_mean_s", "lora_waiting",
+        "waiting_deferred", "kv_expired_per_s", "backends_ready",
     ),
     Kind.GPU: (
-        *("busy_ratio", "sm_active_ratio", "tensor_active_ratio", "bandwidth_bytes_per_s", "sm_clock_hz"),
-        *("power_w", "vram_used_bytes", "ecc_uncorrected"),
-        *("nvlink_bytes_per_s", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s"),
+        "busy_ratio", "sm_active_ratio", "tensor_active_ratio", "bandwidth_bytes_per_s", "sm_clock_hz",
+        "power_w", "vram_used_bytes", "ecc_uncorrected",
+        "nvlink_bytes_per_s", "pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s",
     ),
     Kind.HOST: (
-        *("cpu_ratio", "busiest_core_ratio", "iowait_ratio", "io_pressure_ratio", "network_rx_bytes_per_s"),
-        *("cpu_pressure_ratio", "memory_pressure_ratio", "disk_busy_ratio"),
+        "cpu_ratio", "busiest_core_ratio", "iowait_ratio", "io_pressure_ratio", "network_rx_bytes_per_s",
+        "cpu_pressure_ratio", "memory_pressure_ratio", "disk_busy_ratio",
     ),
-}
+}  # fmt: skip
 """Fields of `Engine`, `Gpu` and `Host` that rules look back at; with a dot those of what stands in a field."""
 AWAKE: Final = 0.05
 """Busy share of a GPU above which it does something: the driver's own housekeeping stays below."""
 CLOCK_REASONS: Final = (
-    *("applications_clocks_setting", "sw_power_cap", "hw_slowdown"),
-    *("sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown"),
+    "applications_clocks_setting",
+    "sw_power_cap",
+    "hw_slowdown",
+    "sw_thermal_slowdown",
+    "hw_thermal_slowdown",
+    "hw_power_brake_slowdown",
 )
 """Clock event reasons: their mean is the share of time in which they were active."""
 _SIGNS: Final = ("awake", *CLOCK_REASONS)
 """Signs of a GPU, sampled as 1 or 0; `awake`: its busy share, or under MIG its SM activity, is above `AWAKE`."""
-
-
 _TYPES: Final[Mapping[Kind, type[msgspec.Struct]]] = {Kind.ENGINE: Engine, Kind.GPU: Gpu, Kind.HOST: Host}
+"""Kind of a thing -> its struct in the snapshot."""
 _READERS: Final = {
     kind: attrgetter(*(flat_path(_TYPES[kind], field) for field in fields)) for kind, fields in SAMPLED.items()
 }
@@ -71,23 +74,26 @@ _OTHER_SAMPLED: Final[Mapping[Kind, tuple[str, ...]]] = {
     Kind.HOST: (),
 }
 """Sampled values of a thing beside its own fields."""
-_PLACES: Final[Mapping[Kind, Mapping[str, int]]] = {
-    kind: {field: place for place, field in enumerate((*fields, *_OTHER_SAMPLED[kind]))}
+_COLUMN_INDEX: Final[Mapping[Kind, Mapping[str, int]]] = {
+    kind: {field: index for index, field in enumerate((*fields, *_OTHER_SAMPLED[kind]))}
     for kind, fields in SAMPLED.items()
 }
-"""Sampled field -> place of its column."""
+"""Sampled field -> index of its column."""
 
 
 class Recent:
-    """The last minutes of one thing's sampled fields, on the monotonic clock."""
+    """The last minutes of one thing's sampled fields, on the monotonic clock; and what rules note about the thing from
+    one sample to the next."""
 
     def __init__(self, kind: Kind) -> None:
-        self._places = _PLACES[kind]
-        """Sampled field -> place of its column."""
+        self._index = _COLUMN_INDEX[kind]
+        """Sampled field -> index of its column."""
         self._read = _READERS[kind]
         self._times: list[float] = []
-        self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._places)
-        self._since = [0.0] * len(self._places)
+        """When each sample was taken, oldest first."""
+        self._columns: tuple[list[float | None], ...] = tuple([] for _ in self._index)
+        """Values of each field, one for each sample; None where it was missing."""
+        self._since = [0.0] * len(self._index)
         """When each field took the value that it has."""
         self._began_s = math.inf
         """When the first sample was taken."""
@@ -137,9 +143,9 @@ class Recent:
     def _figures(self, thing: object) -> list[float | None]:
         """The sampled fields of the thing itself; None for those that are missing."""
         figures = list(self._read(thing))
-        for place, figure in enumerate(figures):
+        for index, figure in enumerate(figures):
             if type(figure) is Missing or not math.isfinite(figure):
-                figures[place] = None
+                figures[index] = None
         return figures
 
     def _append(self, now_s: float, values: Sequence[float | None]) -> None:
@@ -173,7 +179,7 @@ class Recent:
         if not self._times:
             return []
         first = self._first_index(seconds)
-        pairs = zip(self._times[first:], self._columns[self._places[field]][first:], strict=True)
+        pairs = zip(self._times[first:], self._columns[self._index[field]][first:], strict=True)
         values = []
         for sampled_s, value in pairs:
             if value is not None:
@@ -186,13 +192,13 @@ class Recent:
         if key not in self._means:
             column: list[float | None] = []
             if self._times:
-                column = self._columns[self._places[field]][self._first_index(seconds) :]
+                column = self._columns[self._index[field]][self._first_index(seconds) :]
             self._means[key] = mean_known(column)
         return self._means[key]
 
     def last(self, field: str) -> float | None:
         """The newest sample of a field; None where it was missing."""
-        column = self._columns[self._places[field]]
+        column = self._columns[self._index[field]]
         if column:
             return column[-1]
         return None
@@ -200,7 +206,7 @@ class Recent:
     def steady_s(self, field: str) -> float:
         """For how long a field has had the value that it has (or has been missing), as far back as it was sampled."""
         if self._times:
-            return self._times[-1] - self._since[self._places[field]]
+            return self._times[-1] - self._since[self._index[field]]
         return 0.0
 
     @property

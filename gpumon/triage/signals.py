@@ -74,13 +74,17 @@ _READ_ALONG_TOKENS: Final = 20.0
 """Tokens of an answer from which on somebody reads along as it comes: a class or a score has fewer."""
 LEAST_TTFT_GROWTH_S: Final = 0.1
 """A TTFT is mostly queue and prompt: it varies with them; 100 ms more is nothing that a user notes."""
-
-
 KEPT_GOALS: Final = frozenset({"ttft_kept", "itl_kept"})
-"""Evidence that is a share of requests, not a latency."""
+"""Quantities of evidence that is a share of requests, not a latency."""
 AFTER_STALL_S: Final = 90.0
 """For so long after a stall its engine's latencies are those of the requests that it held up: they are of 60 s, and the
 queue has to be worked off first."""
+
+
+NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
+"""Codes of `missing_limit_signals` without which an engine is not called healthy."""
+YES: Final = "yes"
+"""Value of a parameter that brackets of a sentence ask for: `[{idle=yes}; nothing runs on it]`."""
 
 
 class Finding(NamedTuple):
@@ -128,7 +132,11 @@ class Slots(NamedTuple):
 
 
 class Case(NamedTuple):
-    """One thing under judgement. For an engine `gpus` are those it runs on; for a GPU `engines` are those on it."""
+    """One thing under judgement: an engine, a GPU or the host, by `kind`.
+
+    An engine has `engine`, `reading` and in `gpus` those it runs on; a GPU `gpu`, `gpu_reading`, itself in `gpus`, and
+    in `engines` those on it; the host all `gpus` and `engines`. The rest is None or empty.
+    """
 
     kind: Kind
     key: str
@@ -152,7 +160,7 @@ class Case(NamedTuple):
     """`Recent` of every thing, by key ("" is the host): what its GPUs and the host did in the same minutes."""
     standing: Mapping[str, tuple[Verdict, ...]] = MappingProxyType({})
     """Verdicts that stand on its GPUs, by uuid."""
-    restarts_s: tuple[float, ...] = ()
+    restart_ages_s: tuple[float, ...] = ()
     """Seconds since each time that the engine's process was seen to begin anew, in `Thresholds.restart_s`."""
     found_limits: tuple[Limit, ...] = ()
     """Limits that the families before this one found, whether they hold yet or not."""
@@ -387,7 +395,7 @@ class Case(NamedTuple):
         ]
         queued_s = finite(latency.queue_s.mean)
         if not late and queued_s is not None and queued_s > limits.late_queue_s:
-            late.append(self.evidence("queue_time", "queue_s", queued_s, "queue", limits.late_queue_s))
+            late.append(self.evidence("queue_time", "queue_s", queued_s, chart="queue", limit=limits.late_queue_s))
         late.sort(key=_excess, reverse=True)
         return tuple(late)
 
@@ -406,15 +414,15 @@ class Case(NamedTuple):
             within_ratio = self._share_within(field, goal_s)
         name = field.removesuffix("_s")
         if above_s is not None:
-            goal = None
-            if goal_s:
-                goal = "yes"  # a word of the sentence: it says `goal`, else `default`
             chart = name
             if field == "e2e_s":
                 chart = ""  # end-to-end latency has no chart
-            yield self.evidence(quantity, field, above_s, chart, limit_s, goal=goal, kept=within_ratio)
+            is_goal = yes_if(goal_s)  # else the sentence calls the limit a default
+            yield self.evidence(quantity, field, above_s, chart=chart, limit=limit_s, goal=is_goal, kept=within_ratio)
         elif within_ratio is not None and within_ratio < PROMISED and _may_be_above(latency, goal_s):
-            yield self.evidence(f"{name}_kept", f"{name}_goal", within_ratio, f"{name}_ok", PROMISED, goal_s=goal_s)
+            yield self.evidence(
+                f"{name}_kept", f"{name}_goal", within_ratio, chart=f"{name}_ok", limit=PROMISED, goal_s=goal_s
+            )
 
     def _share_within(self, field: str, goal_s: float) -> float | None:
         """The largest share of requests, or tokens, of the last minutes that can have kept a goal; None of too few."""
@@ -484,11 +492,15 @@ class Case(NamedTuple):
         quantity: str,
         field: str,
         value: float,
+        *,
         chart: str = "",
         limit: float | None = None,
         **values: float | str | None,
     ) -> Evidence:
-        """A figure of the engine, with its source and its chart."""
+        """Evidence of a figure of the engine, with the source of one of its fields and the series of a chart.
+
+        `values` are parameters of the sentence.
+        """
         source = ""
         if self.engine is not None:
             source = self.engine.sources.get(field, "")
@@ -505,9 +517,9 @@ class Case(NamedTuple):
         )
 
     def gpu_evidence(
-        self, quantity: str, field: str, value: float, chart: str = "", limit: float | None = None
+        self, quantity: str, field: str, value: float, *, chart: str = "", limit: float | None = None
     ) -> Evidence:
-        """A mean over the engine's GPUs; its chart is that of the first."""
+        """Evidence of a mean over the engine's GPUs, with the source and the chart of the first."""
         gpu = self.gpus[0]
         number_of_gpus: Parameters = {}
         if len(self.gpus) > 1:
@@ -528,17 +540,19 @@ class Case(NamedTuple):
         if activity.tensor is not None:
             tensor_limit = limits.compute_tensor_ratio
             evidence.append(
-                self.gpu_evidence("tensor_active", "tensor_active_ratio", activity.tensor, "tensor", tensor_limit)
+                self.gpu_evidence(
+                    "tensor_active", "tensor_active_ratio", activity.tensor, chart="tensor", limit=tensor_limit
+                )
             )
         if activity.dram is not None:
             dram_limit = limits.bandwidth_dram_ratio
             evidence.append(
-                self.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, "dram", dram_limit)
+                self.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, chart="dram", limit=dram_limit)
             )
         for name, limit in (("mfu", limits.compute_mfu_ratio), ("mbu", limits.bandwidth_mbu_ratio)):
             share = self.mean(f"{name}_ratio")
             if share is not None:
-                evidence.append(self.evidence(name, f"{name}_ratio", share, name, limit))
+                evidence.append(self.evidence(name, f"{name}_ratio", share, chart=name, limit=limit))
         return tuple(evidence)
 
 
@@ -664,6 +678,13 @@ def params(**values: float | str | None) -> Parameters:
         if value is not None and value != "":
             parameters[name] = value
     return parameters
+
+
+def yes_if(condition: object) -> str:
+    """`YES`, or empty, which `params` leaves out."""
+    if condition:
+        return YES
+    return ""
 
 
 def action(code: str, **values: float | str | None) -> Action:
@@ -801,10 +822,6 @@ def gpu_chart(gpu: Gpu, chart: str) -> str:
     if gpu.parent_uuid or not chart:
         return ""
     return f"{chart}:{gpu.index}"
-
-
-NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
-"""Codes of `missing_limit_signals` without which an engine is not called healthy."""
 
 
 def missing_limit_signals(engine: Engine, activity: GpuActivity) -> tuple[Signal, ...]:

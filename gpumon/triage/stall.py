@@ -163,7 +163,9 @@ def _work_by_memory(case: Case, activity: GpuActivity, seconds: float, limits: T
         work = WorkKind.MOVES
     elif busy is not None and busy > limits.stalled_busy_ratio:
         work = WorkKind.SPINS
-    evidence = case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", busiest, "dram", limits.stalled_dram_ratio)
+    evidence = case.gpu_evidence(
+        "dram_active", "bandwidth_bytes_per_s", busiest, chart="dram", limit=limits.stalled_dram_ratio
+    )
     return GpuWork(
         work, evidence=(evidence,), parameters=params(dram=busiest, busy=activity.busy, tensor=activity.tensor)
     )
@@ -174,7 +176,7 @@ def _rest_by_activity(case: Case, activity: GpuActivity, limits: Thresholds) -> 
     least = limits.stalled_busy_ratio
     for name, field, value in (("sm", "sm_active_ratio", activity.sm), ("busy", "busy_ratio", activity.busy)):
         if value is not None and value <= least:
-            evidence = case.gpu_evidence(f"{name}_share", field, value, name, least)
+            evidence = case.gpu_evidence(f"{name}_share", field, value, chart=name, limit=least)
             return GpuWork(WorkKind.RESTS, evidence=(evidence,), parameters=params(**{name: value}))
     return None
 
@@ -192,7 +194,9 @@ def _work_by_upper_bound(case: Case, activity: GpuActivity, seconds: float, limi
         work = WorkKind.MOVES
     else:
         work = WorkKind.SPINS
-    evidence = case.gpu_evidence("dram_at_most", "bandwidth_bytes_per_s", busiest, "dram", limits.stalled_dram_ratio)
+    evidence = case.gpu_evidence(
+        "dram_at_most", "bandwidth_bytes_per_s", busiest, chart="dram", limit=limits.stalled_dram_ratio
+    )
     return GpuWork(
         work, evidence=(evidence,), parameters=params(dram=busiest, busy=activity.busy, tensor=activity.tensor)
     )
@@ -299,7 +303,7 @@ def work_parameters(signs: Iterable[Sign]) -> Parameters:
     return parameters
 
 
-def all_quiet(case: Case, engine: Engine, seconds: float) -> bool:
+def nothing_moves(case: Case, engine: Engine, seconds: float) -> bool:
     """Whether its processes, PCIe and its GPUs were measured for `QUIET_S`, and did nothing.
 
     A figure that is missing does not count as quiet. NVLink and KV transfers do not exist everywhere: there only what

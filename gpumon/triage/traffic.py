@@ -37,7 +37,7 @@ def traffic_fell(case: Case) -> Finding | None:
     """Rule: requests stopped, or fell to a third, while nothing is wrong with the engine."""
     engine = case.served()
     is_held_back = any(limit not in _UNRELATED_LIMITS for limit in case.found_limits)
-    if engine is None or is_held_back or engine.asleep or case.restarts_s:
+    if engine is None or is_held_back or engine.asleep or case.restart_ages_s:
         return None
     quiet_s = idle_s(case)
     if quiet_s is not None:
@@ -61,7 +61,7 @@ def _stopped_finding(case: Case, quiet_s: float) -> Finding | None:
     parameters = params(seconds=quiet_s, before_per_s=usual)
     source = "least requests/s of 20 s in the 3 min before x time"
     evidence = (
-        case.evidence("no_request", "running", quiet_s, "running"),
+        case.evidence("no_request", "running", quiet_s, chart="running"),
         Evidence("requests_expected", expected, source=source, parameters=params(before_per_s=usual)),
     )
     fixes = (action("check_clients"),)

@@ -158,7 +158,7 @@ class _Memory:
         """Finding on its use, made at `use_s` (monotonic) after the limits in `limits_before_use`."""
         self.use_s = -math.inf
         self.limits_before_use: tuple[Limit, ...] = ()
-        self.restarts_s: tuple[float, ...] = ()
+        self.restarted_s: tuple[float, ...] = ()
         """When an engine's processes were seen to begin anew (monotonic), the last ones."""
         self.suspects: tuple[str, ...] = ()
         """GPUs (uuids) of an engine that may hang, when it was judged last."""
@@ -254,7 +254,7 @@ class Triage:
         for event in events:
             if event.kind is EventKind.RESTART:
                 memory = self._memories[event.key]
-                memory.restarts_s = (*memory.restarts_s[1 - MOST_RESTARTS :], frame.monotonic_s)
+                memory.restarted_s = (*memory.restarted_s[1 - MOST_RESTARTS :], frame.monotonic_s)
         return msgspec.structs.replace(judged, events=events)
 
     @property
@@ -294,11 +294,11 @@ class Triage:
         rest_s = max(REST_S, reading.interval_s)
         if memory.reading is reading and memory.gpu_states == gpu_states and case.now_s - memory.judged_s < rest_s:
             return memory.verdicts
-        restarts_ago_s = []
-        for restarted_s in memory.restarts_s:
-            if 0.0 <= case.now_s - restarted_s < self._thresholds.restart_s:
-                restarts_ago_s.append(case.now_s - restarted_s)
-        memory.verdicts = tuple(self._verdicts(case._replace(restarts_s=tuple(restarts_ago_s))))
+        restart_ages_s = []
+        for restart_s in memory.restarted_s:
+            if 0.0 <= case.now_s - restart_s < self._thresholds.restart_s:
+                restart_ages_s.append(case.now_s - restart_s)
+        memory.verdicts = tuple(self._verdicts(case._replace(restart_ages_s=tuple(restart_ages_s))))
         memory.reading = reading
         memory.gpu_states = gpu_states
         memory.judged_s = case.now_s
