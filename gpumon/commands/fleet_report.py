@@ -222,7 +222,7 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
 
 def _incidents_of_recording(recording: Recording, name: str, from_s: float, to_s: float) -> RecordedIncidents:
     """The incidents of a recording, which has all of them."""
-    from gpumon.fleet.period import VERDICT, IncidentSeen, RecordedIncidents
+    from gpumon.fleet.period import VERDICT_SOURCE, IncidentSeen, RecordedIncidents
     from gpumon.history.incidents import incidents
     from gpumon.readings.format import wall_of
 
@@ -242,7 +242,7 @@ def _incidents_of_recording(recording: Recording, name: str, from_s: float, to_s
                 begin_s=begin_s,
                 end_s=end_s,
                 ended=incident.ended,
-                source=VERDICT,
+                source=VERDICT_SOURCE,
             )
         )
-    return RecordedIncidents(tuple(incidents_seen), everywhere=True)
+    return RecordedIncidents(tuple(incidents_seen), known_everywhere=True)

@@ -27,12 +27,15 @@ _STALE: Final = Missing(Reason.STALE)
 class Fleet:
     """Holds what each host's figures are derived from; no history of any. The same frames give the same snapshots."""
 
-    def __init__(self, make: MakeDeriver, interval_s: float = 0.0) -> None:
-        """`make` makes the deriver and the triage of a host; `interval_s`: seconds between two frames, where that is
-        longer than between two scrapes."""
+    def __init__(self, make_deriver: MakeDeriver, interval_s: float = 0.0) -> None:
+        """Begin without a host.
+
+        `make_deriver` makes the deriver and the triage of a host. `interval_s`: seconds between two frames, where that
+        is longer than between two scrapes.
+        """
         self.interval_s = interval_s
         self.snapshot: FleetSnapshot = NOTHING_YET
-        self._make = make
+        self._make_deriver = make_deriver
         self._pipelines: dict[str, HostPipeline] = {}
         self._shown: dict[str, HostShown] = {}
 
@@ -91,7 +94,7 @@ class Fleet:
         """Derive one host from its frame, and show it."""
         pipeline = self._pipelines.get(host.name)
         if pipeline is None:
-            pipeline = HostPipeline(self._make, charted=False)
+            pipeline = HostPipeline(self._make_deriver, charted=False)
             self._pipelines[host.name] = pipeline
         moment = pipeline.take(host, wall_s, max(host.interval_s, self.interval_s))
         own_gpumon = host.exported_snapshot is not None

@@ -41,12 +41,12 @@ MOST_WASTERS: Final = 20
 """Wasters that a report lists."""
 MOST_INCIDENTS: Final = 100
 """Incidents that a report lists."""
-VERDICT: Final = "verdict"
+VERDICT_SOURCE: Final = "verdict"
 """Source of incidents that a host's own gpumon exports."""
-ALERT_KIND: Final = "alert"
+ALERT_SOURCE: Final = "alert"
 """Source of incidents that are alerts of a Prometheus."""
 LABELS: Final = {BY_MODEL: "model_name"}
-"""Grouping -> label of an alert that names its group."""
+"""Grouping -> label of an alert that names its group, where that is not the grouping's own name."""
 _MEASURED_THROUGHOUT: Final = 0.98
 """Share of the time from which on a host counts as measured throughout: a few looks may be lacking."""
 
@@ -248,10 +248,13 @@ class HostSums:
         else:  # without histograms, from the shares and the rate that its own gpumon tells
             requests = (number(engine.rates.requests_per_s) or 0.0) * seconds
             tally.goodput.add_rate(engine.goodput, requests)
-        self._place_engine(engine, group, tally, groups, shown)
+        self._note_placement(engine, group, tally, groups, shown)
 
-    def _place_engine(self, engine: Engine, group: str, tally: GroupTally, groups: Groups, shown: HostShown) -> None:
-        """Note in which group the GPUs of an engine are counted, if not in the engine's own."""
+    def _note_placement(self, engine: Engine, group: str, tally: GroupTally, groups: Groups, shown: HostShown) -> None:
+        """Note which GPUs of worker pods belong to the engine's group, and where its own are not all counted there.
+
+        It is unplaced if its GPUs are not known; its group is shared if one of its GPUs is counted to another group.
+        """
         workers = shown.worker_gpus.get(engine.key, ())
         for uuid in workers:
             self.groups_of_workers[uuid] = group
@@ -296,14 +299,14 @@ class IncidentSeen(NamedTuple):
     ended: bool
     """False: it still stood at the end of the report."""
     source: str
-    """`VERDICT` or `ALERT_KIND`."""
+    """`VERDICT_SOURCE` or `ALERT_SOURCE`."""
 
 
 class RecordedIncidents(NamedTuple):
     """Incidents of the reported time, and whether they are those of all hosts."""
 
     incidents: tuple[IncidentSeen, ...] = ()
-    everywhere: bool = False
+    known_everywhere: bool = False
     """Whether rules of gpumon are evaluated: then it is known of every host whether there was an alert."""
 
 
@@ -320,25 +323,25 @@ class ReportedTime(NamedTuple):
 
 
 def fleet_period(
-    hosts: Mapping[str, HostSums], stretch: ReportedTime, basis: Basis, recorded: RecordedIncidents
+    hosts: Mapping[str, HostSums], reported: ReportedTime, basis: Basis, recorded: RecordedIncidents
 ) -> FleetPeriod:
-    """The report over all hosts, from the sums of each."""
+    """The report over all hosts, from the sums of each by its name."""
     measured = {name: sums for name, sums in hosts.items() if sums.measured_s > 0.0}
     gpus = list(_grouped_gpus(measured))
     groups = _groups(measured, gpus)
-    incidents = _grouped_incidents(recorded, measured, stretch.by)
+    incidents = _grouped_incidents(recorded, measured, reported.by)
     _count_incidents(groups, incidents, measured, recorded)
     total = _total(groups, measured, gpus)
     periods = [group.period() for group in groups.values()]
     periods.sort(key=_dearest_first)
     measured_s = _union_s(span for sums in measured.values() for span in sums.spans)
     return FleetPeriod(
-        begin=rfc3339(stretch.begin_s),
-        end=rfc3339(stretch.end_s),
-        seconds=stretch.end_s - stretch.begin_s,
+        begin=rfc3339(reported.begin_s),
+        end=rfc3339(reported.end_s),
+        seconds=reported.end_s - reported.begin_s,
         measured_s=measured_s,
         step_s=basis.step_s,
-        by=stretch.by,
+        by=reported.by,
         hosts=len(measured),
         total=total.period(),
         groups=tuple(periods),
@@ -349,7 +352,7 @@ def fleet_period(
         partial=_partly_measured(measured, measured_s),
         unpriced=_unpriced(measured),
         unplaced=_unplaced(measured),
-        notes=stretch.notes,
+        notes=reported.notes,
         simulated=any(sums.simulated for sums in measured.values()),
     )
 
@@ -513,7 +516,7 @@ def _grouped_incidents(
     """The incidents with their groups, the most urgent and longest first."""
     incidents = []
     for incident in recorded.incidents:
-        if incident.source == ALERT_KIND and incident.host in hosts and hosts[incident.host].judges_itself:
+        if incident.source == ALERT_SOURCE and incident.host in hosts and hosts[incident.host].judges_itself:
             continue  # the rules on what that gpumon exports say the same again
         incidents.append(
             FleetIncident(
@@ -568,10 +571,10 @@ def _count_incidents(
     """Add the incidents to their groups; those of groups without a GPU or an engine make a group of their own."""
     for group in groups.values():
         has_judging_host = any(hosts[name].judges_itself for name in group.hosts)
-        group.recorded = recorded.everywhere or has_judging_host
+        group.incidents_known = recorded.known_everywhere or has_judging_host
     for incident in incidents:
         group = groups.setdefault(incident.group, GroupTally(incident.group))
-        group.recorded = True
+        group.incidents_known = True
         group.incidents += 1
         group.critical += incident.level is Level.CRITICAL
         group.incident_s += incident.seconds

@@ -34,13 +34,13 @@ class HostMoment(NamedTuple):
 class HostPipeline:
     """Takes the frames of one host in their order. Knows no clock: all times are the frames' Unix times."""
 
-    def __init__(self, make: MakeDeriver, *, charted: bool = True, judged: bool = True) -> None:
+    def __init__(self, make_deriver: MakeDeriver, *, charted: bool = True, judged: bool = True) -> None:
         """`charted`: whether there are points for charts, which cost as much as a tenth of a moment. `judged`: whether
         there are verdicts; moments that are far apart give none."""
-        self._make = make
+        self._make_deriver = make_deriver
         self._charted = charted
         self._judged = judged
-        self.deriver, self._triage = make()
+        self.deriver, self._triage = make_deriver()
         self._totals = SumsOfThings()
         self._seq = 0
         self._last_s = float("-inf")
@@ -52,7 +52,7 @@ class HostPipeline:
         A frame of before the last one (a clock was set back) begins anew. A failure costs this host's figures alone.
         """
         if wall_s < self._last_s:
-            self.deriver, self._triage = self._make()
+            self.deriver, self._triage = self._make_deriver()
             self._totals = SumsOfThings()
         self._last_s = wall_s
         frame = self._frame(host, wall_s, interval_s)
@@ -64,7 +64,7 @@ class HostPipeline:
                 exported = self._with_engines(exported, frame)
             return self._exported_moment(host, exported, wall_s, interval_s)
         except Exception as error:  # what one host's series lead to costs its own row
-            self.deriver, self._triage = self._make()
+            self.deriver, self._triage = self._make_deriver()
             text = f"gpumon failed on these series, please report: {clean(f'{type(error).__name__}: {error}', 200)}"
             return HostMoment(snapshot_without_things(frame, Fault("gpumon", text, wall_s)), {}, HostState.OK)
 

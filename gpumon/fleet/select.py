@@ -52,7 +52,10 @@ class _Texts(NamedTuple):
 
 
 class Selection:
-    """Terms that all have to match; an empty one matches everything. Capitals do not matter."""
+    """Terms that all have to match; an empty one matches everything.
+
+    Capitals do not matter in names and values; they do in names of labels, which are those of Prometheus.
+    """
 
     def __init__(self, terms: Iterable[_Term] = (), text: str = "") -> None:
         self.text = text
@@ -165,15 +168,15 @@ def _matches_any_name(term: _Term, texts: _Texts) -> bool:
 
 
 def _label_values(
-    labels: Mapping[str, str], hosts: Sequence[HostShown], asked: Iterable[str]
+    labels: Mapping[str, str], hosts: Sequence[HostShown], asked_labels: Iterable[str]
 ) -> dict[str, tuple[str, ...]]:
     """The values of a row's own labels and of those that a selection asks for, in lower case.
 
     For a label that the row itself does not have they are the owners of what is on its hosts.
     """
     values: dict[str, tuple[str, ...]] = {name: (value.lower(),) for name, value in labels.items()}
-    for label in asked:
-        if label in values and label not in OF_SCRAPED_PODS:
+    for label in asked_labels:
+        if label in values and label not in OF_SCRAPED_PODS:  # a host's own `namespace` is that of its exporters
             continue
         owners: set[str] = set()
         for host in hosts:

@@ -96,8 +96,8 @@ class GroupTally:
         self.critical = 0
         """Incidents of level critical."""
         self.incident_s = 0.0
-        self.recorded = False
-        """Whether incidents of some of its hosts are recorded."""
+        self.incidents_known = False
+        """Whether it is known of some of its hosts what incidents they had: then 0 of them are a finding."""
         self._gpu_tallies: list[GpuTally] = []
 
     def add_gpu(self, host: str, uuid: str, tally: GpuTally) -> None:
@@ -116,7 +116,7 @@ class GroupTally:
         self.hosts |= other.hosts
         self.add_tokens(other.tokens)
         self.goodput.add_sum(other.goodput)
-        self.recorded = self.recorded or other.recorded
+        self.incidents_known = self.incidents_known or other.incidents_known
         self.incidents += other.incidents
         self.critical += other.critical
         self.incident_s += other.incident_s
@@ -131,9 +131,9 @@ class GroupTally:
             **self._use(),
             **self._money(),
             goodput=self.goodput.period(),
-            incidents=self._if_recorded(float(self.incidents)),
-            critical_incidents=self._if_recorded(float(self.critical)),
-            incident_s=self._if_recorded(self.incident_s),
+            incidents=self._if_known(float(self.incidents)),
+            critical_incidents=self._if_known(float(self.critical)),
+            incident_s=self._if_known(self.incident_s),
         )
 
     def _hours(self) -> dict[str, Any]:
@@ -167,9 +167,8 @@ class GroupTally:
         cost_of_tokens = self._cost_of_tokens(cost)
         energy_j = self._energy_j()
         energy_of_tokens_j = energy_j
-        if any(
-            tally.energy_known_s < tally.seconds for tally in tallies
-        ):  # tokens of all the time / energy of a part of it
+        lacks_energy = any(tally.energy_known_s < tally.seconds for tally in tallies)
+        if lacks_energy:  # the tokens are of all the time, the energy of a part of it
             energy_of_tokens_j = NOT_EXPOSED
         return {
             **tokens,
@@ -185,9 +184,9 @@ class GroupTally:
             "tokens_per_j": quotient(produced, energy_of_tokens_j),
         }
 
-    def _if_recorded(self, figure: float) -> Reading:
-        """A figure of incidents; missing if no incidents of this group are recorded, as then 0 says nothing."""
-        if self.recorded:
+    def _if_known(self, figure: float) -> Reading:
+        """A figure of incidents; missing if it is not known what incidents this group had."""
+        if self.incidents_known:
             return figure
         return NOT_EXPOSED
 

@@ -59,10 +59,11 @@ class FigureChange(msgspec.Struct, frozen=True):
     before: Reading = NOT_EXPOSED
     after: Reading = NOT_EXPOSED
     noise: Reading = NOT_EXPOSED
-    """The mean of the two spreads: of each span the highest less the lowest of the means of its parts."""
+    """The mean of the two spreads. The spread of a span is the highest less the lowest mean of its parts: six of equal
+    length, or fewer where these would be shorter than 10 s."""
     judgement: Judgement = Judgement.NOT_JUDGED
     goal_s: Reading = NOT_EXPOSED
-    """Goal of a share within a goal, in seconds."""
+    """Seconds that the goal allows, if the figure is a share of requests or tokens within a goal."""
 
 
 class FactChange(msgspec.Struct, frozen=True):

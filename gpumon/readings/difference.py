@@ -12,6 +12,8 @@ from typing import Any, Final
 
 KEY: Final = "difference"
 """Key of a line of `gpumon watch --json --fleet` that has a difference in place of a snapshot."""
+_LONGEST_INDEX: Final = 9
+"""Digits of an index of a list: `int` takes long for a long text, which comes from outside."""
 DEEPEST: Final = 16
 """Objects and lists within each other that a difference may go into: a snapshot has 6."""
 
@@ -99,6 +101,6 @@ def _apply_to_list(before: list[Any], changed: dict[str, Any], inner: dict[str, 
 
 def _index(key: str, items: list[Any]) -> int:
     """The index that a key of a difference means. Raises ValueError where the list has none such."""
-    if not key.isascii() or not key.isdecimal() or len(key) > 9 or int(key) >= len(items):
+    if not key.isascii() or not key.isdecimal() or len(key) > _LONGEST_INDEX or int(key) >= len(items):
         raise ValueError("no index")
     return int(key)

@@ -68,6 +68,7 @@ def _newest_clock_time(text: str, reach_s: float, span: tuple[float, float], zon
     clock = time.fromisoformat(two_digits)
     first = _day(span[0], zone)
     day = _day(span[1], zone)
+    # 23:59 of the day before reaches into a recording that begins at 0:00:20.
     while day >= first - timedelta(days=1):
         wall_s = _with_zone(datetime.combine(day, clock), zone).timestamp()
         if wall_s <= span[1] and wall_s + reach_s > span[0]:
@@ -77,17 +78,20 @@ def _newest_clock_time(text: str, reach_s: float, span: tuple[float, float], zon
 
 
 def _within_span(text: str, wall_s: float, reach_s: float, span: tuple[float, float], zone: timezone | None) -> float:
-    """The time, if `reach_s` from it on lie in the span in part, or its begin. Raises OutsideError."""
+    """The time, or the begin of the span if that is later.
+
+    Raises OutsideError where no part of the `reach_s` seconds from the time on is in the span; with 0 the time alone.
+    """
     if wall_s <= span[1] and (wall_s >= span[0] or wall_s + reach_s > span[0]):
         return max(wall_s, span[0])
     raise OutsideError(text, span, zone)
 
 
 class OutsideError(LookupError):
-    """A time that the recording does not hold."""
+    """A time that the recording does not hold: no ValueError, which says that a text has not the form of a time."""
 
     def __init__(self, text: str, span: tuple[float, float], zone: timezone | None) -> None:
-        first, last = (datetime.fromtimestamp(wall_s, zone).astimezone(zone) for wall_s in span)
+        first, last = (datetime.fromtimestamp(wall_s, zone) for wall_s in span)
         form = "%Y-%m-%d %H:%M:%S"
         super().__init__(f"is outside of the recording: {text}; it goes from {first:{form}} to {last:{form}}")
 
@@ -101,7 +105,7 @@ def _with_zone(moment: datetime, zone: timezone | None) -> datetime:
 
 def _day(wall_s: float, zone: timezone | None) -> date:
     """The day of a Unix time, in a zone or the local one."""
-    return datetime.fromtimestamp(wall_s, zone).astimezone(zone).date()
+    return datetime.fromtimestamp(wall_s, zone).date()
 
 
 class Stretch(NamedTuple):

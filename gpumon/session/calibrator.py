@@ -54,7 +54,7 @@ class Calibrator:
         return Calibration()
 
     async def _read_profiles(self) -> None:
-        """Read the imported profiles from their files, in a thread."""
+        """Read the imported profiles from their files, in a thread. Files that cannot be read are left out."""
         from gpumon.config.profile_store import all_profiles
 
         self._profiles = await asyncio.to_thread(all_profiles, os.environ)
@@ -72,7 +72,7 @@ class Calibrator:
         gpus = gpu_catalogue(self._config.gpu)
         types: list[str] = []
         if newest is not None:
-            # An engine that is gone leaves its dimensions to what was measured on it.
+            # Models of engines that are gone are kept: what was measured on them still needs their dimensions.
             self._own_models |= own_models(newest)
             types += [name for name, _ in gpus_here(newest)]
         own = OwnModels(self._own_models, self._config.model)

@@ -30,7 +30,7 @@ def _ignore_progress(done: int, total: int) -> None:
 
 async def compare_hosts(
     source: FleetFrames,
-    make: MakeDeriver,
+    make_deriver: MakeDeriver,
     hosts: Sequence[str],
     scrape_s: float,
     spans: tuple[Stretch, Stretch],
@@ -49,15 +49,15 @@ async def compare_hosts(
     def report_after(hosts_done: int) -> None:
         progress(len(hosts) + hosts_done, looks)
 
-    span_before = await _read_span(source, make, hosts, scrape_s, before, report_before)
-    span_after = await _read_span(source, make, hosts, scrape_s, after, report_after)
+    span_before = await _read_span(source, make_deriver, hosts, scrape_s, before, report_before)
+    span_after = await _read_span(source, make_deriver, hosts, scrape_s, after, report_after)
     progress(looks, looks)
     return before_after(span_before, span_after)
 
 
 async def _read_span(
     source: FleetFrames,
-    make: MakeDeriver,
+    make_deriver: MakeDeriver,
     hosts: Sequence[str],
     scrape_s: float,
     stretch: Stretch,
@@ -70,7 +70,7 @@ async def _read_span(
     times: set[float] = set()
     for hosts_done, host in enumerate(hosts):
         progress(hosts_done)
-        pipeline = HostPipeline(make, charted=False)
+        pipeline = HostPipeline(make_deriver, charted=False)
         name = ""
         if len(hosts) > 1:  # with one host alone, engines and GPUs are named without it
             name = host

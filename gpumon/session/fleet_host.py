@@ -80,7 +80,7 @@ class HostOfFleet:
         self._name = name
         self._fleet = fleet
         self._source = fleet.source
-        self._pipeline = HostPipeline(fleet.make)
+        self._pipeline = HostPipeline(fleet.make_deriver)
         self._waiting: deque[FleetFrame] = deque(maxlen=_MOST_WAITING)
         """Answers that are not derived yet, the oldest first."""
         self._wake = asyncio.Event()

@@ -32,7 +32,8 @@ WARM_UP_S: Final = 180.0
 _MOST_SCRAPES_BEFORE: Final = 480
 """Most scrapes that are read before the moment that was asked for: of very frequent ones charts go back less far."""
 MOST_SCRAPES_AHEAD: Final = 100
-"""Scrapes that are read beyond that moment. With those before it they are fewer than one range query gives."""
+"""Scrapes that are read beyond that moment. With those before it they are less than the 600 moments that one past of
+`sources/prometheus` has at most: with more its step would be longer than a scrape."""
 MOST_STRETCHES: Final = 2
 """Stretches of the past that are kept: the one on the screen, and the one before."""
 MOST_SEARCHED: Final = 4
@@ -91,7 +92,10 @@ class _CachedStretch(NamedTuple):
 
     def nearest_change(self, wall_s: float, step: int) -> int | None:
         """Place of the first moment after a time (`step` 1), or of the last one before it (-1), at which something
-        happened; None where there is none. Moments whose windows are not full are left out."""
+        happened.
+
+        None where there is none. Moments whose windows are not full are left out.
+        """
         first = max(1, bisect_right(self.walls, self.span_s[0]))
         places = range(first, len(self.walls))
         if step < 0:
@@ -111,7 +115,7 @@ class FleetHostPast:
         self._name = name
         self._fleet = fleet
         self._source = fleet.source
-        self._make = fleet.make
+        self._make_deriver = fleet.make_deriver
         self._last_shown = last_shown
         self._stretches: deque[_CachedStretch] = deque(maxlen=MOST_STRETCHES)
         self._read_lock = asyncio.Lock()
@@ -185,7 +189,7 @@ class FleetHostPast:
             raise ValueError("nothing is kept yet")
         spans = spans_of(Stretch(before_s, before_s), Stretch(after_s, after_s), USUAL_SPAN_S, Stretch(*kept))
         try:
-            return await compare_hosts(self._source, self._make, (self._name,), self._step_s(), spans)
+            return await compare_hosts(self._source, self._make_deriver, (self._name,), self._step_s(), spans)
         except ApiFault as fault:
             raise ValueError(f"prometheus: {fault.text}") from None
 
@@ -218,12 +222,13 @@ class FleetHostPast:
         start_s = wall_s - min(CHART_S, _MOST_SCRAPES_BEFORE * step_s)
         end_s = min(newest_s, wall_s + min(MOST_AHEAD_S, MOST_SCRAPES_AHEAD * step_s))
         frames = await self._source.past(self._name, start_s, end_s, step_s)
-        pipeline = HostPipeline(self._make)
+        pipeline = HostPipeline(self._make_deriver)
         history = History()
         yielding = YieldToLoop()
         walls: list[float] = []
         moments: list[HostMoment] = []
         for at_s, frame in frames:
+            # The step is longer than a scrape where a host has so many series that fewer moments were asked for.
             moment = pipeline.take(frame, at_s, max(frame.interval_s, step_s))
             moment = moment._replace(snapshot=with_fleet_name(moment.snapshot, self._name))
             moments.append(moment)

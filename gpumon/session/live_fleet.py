@@ -82,7 +82,7 @@ class LiveFleet:
         self._config = config
         self._make_source = source or (lambda: _make_source(config))
         self._source: FleetFrames | None = None
-        self._make: MakeDeriver | None = None
+        self._make_deriver: MakeDeriver | None = None
         self._fleet: Fleet | None = None
         if config.host:
             self._interval_s = max(_LEAST_INTERVAL_S, config.general.interval_s)
@@ -141,7 +141,7 @@ class LiveFleet:
     async def open(self) -> None:
         """Make the source and the fleet, once, in a thread: catalogues are read. Raises ConfigError."""
         if self._source is None:
-            self._make, self._fleet, self._source = await asyncio.to_thread(self._build)
+            self._make_deriver, self._fleet, self._source = await asyncio.to_thread(self._build)
 
     def _build(self) -> tuple[MakeDeriver, Fleet, FleetFrames]:
         """Build the maker of derivers, the fleet and the source of the frames.
@@ -151,8 +151,8 @@ class LiveFleet:
         from gpumon.fleet.fleet import Fleet
         from gpumon.session.build import deriver_maker
 
-        make = deriver_maker(self._config)
-        return make, Fleet(make, self._interval_s), self._make_source()
+        make_deriver = deriver_maker(self._config)
+        return make_deriver, Fleet(make_deriver, self._interval_s), self._make_source()
 
     async def begin(self, show: Callable[[FleetSnapshot], None], learn: Take) -> None:
         """Get ready: `show` gets every snapshot, `learn` each that sizing may learn from."""
@@ -180,9 +180,9 @@ class LiveFleet:
         from gpumon.fleet.fleet import Fleet
 
         await self.open()
-        assert self._make is not None
+        assert self._make_deriver is not None
         step_s = self.snapshot.interval_s or self._interval_s
-        fleet = Fleet(self._make, step_before(step_s, self._config.triage.hold_s))
+        fleet = Fleet(self._make_deriver, step_before(step_s, self._config.triage.hold_s))
         times_s = (*moments_before(wall_s, step_s, self._config.triage.hold_s), wall_s)
         for frame in await asyncio.gather(*map(self._ask, times_s)):
             await _take_frame(fleet, frame)
@@ -212,10 +212,10 @@ class LiveFleet:
         return self._source
 
     @property
-    def make(self) -> MakeDeriver:
+    def make_deriver(self) -> MakeDeriver:
         """Maker of derivers and triages; there is none before the first `open`."""
-        assert self._make is not None, "nothing was asked yet"
-        return self._make
+        assert self._make_deriver is not None, "nothing was asked yet"
+        return self._make_deriver
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
@@ -266,9 +266,9 @@ class LiveFleet:
         """Begin the fleet anew, some moments before a frame; returns False if the source has none of them."""
         from gpumon.fleet.fleet import Fleet
 
-        assert self._make is not None
+        assert self._make_deriver is not None
         step_s = max(frame.interval_s, self._interval_s)
-        fleet = Fleet(self._make, step_before(step_s, self._config.triage.hold_s))
+        fleet = Fleet(self._make_deriver, step_before(step_s, self._config.triage.hold_s))
         times_s = moments_before(frame.wall_s, step_s, self._config.triage.hold_s)
         for earlier in await asyncio.gather(*map(self._ask, times_s)):
             if earlier.hosts:

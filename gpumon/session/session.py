@@ -103,7 +103,7 @@ class Session(Generic[S]):
         self._task = asyncio.create_task(self._source.run())
 
     async def ended(self) -> None:
-        """Wait until it is stopped; raises whatever else ended it."""
+        """Wait for its end; raises CancelledError when it is stopped, and whatever else ended it."""
         if self._task is not None:
             await asyncio.shield(self._task)  # a waiter that is cancelled must not end it
 

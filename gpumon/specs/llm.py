@@ -1,4 +1,7 @@
-"""Dimensions of an LLM, as far as FLOPs and bytes need them."""
+"""Dimensions of an LLM, as far as FLOPs and bytes need them.
+
+Recordings hold `LlmSpec`, `Attention` and `State` as lists, whose fields go by their place: a new field stands last.
+"""
 
 from __future__ import annotations
 
@@ -58,13 +61,16 @@ class Attention(msgspec.Struct, frozen=True, array_like=True):
 
 MODEL_FORMAT_BYTES: Final = 2.0
 """Bytes per element of a state that is kept in the type of the model, 16 bit."""
+# Kinds of states that other code asks for.
+CONVOLUTION: Final = "convolution"
+LIGHTNING: Final = "lightning"
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
     """State that layers keep of a sequence whatever its length: a recurrent state or the tail of a convolution."""
 
     kind: str
-    """`mamba`, `mamba2`, `delta net`, `kimi delta`, `lightning`, `lru`, `convolution`."""
+    """Name of what it is: `mamba2`, `delta net`, `convolution`, ..."""
     layers: int
     elements: float
     """Elements of one sequence, per layer."""
@@ -102,7 +108,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     """Routed experts of one MoE layer; 0 is dense."""
     experts_per_token: int = 0
     expert_params: float = 0.0
-    """Parameters of expert i of all MoE layers together."""
+    """Parameters of one expert of each MoE layer, all layers added up."""
     precision: Precision = Precision.BF16
     """Format that most of a token's multiplied weights are stored in."""
     weight_only: bool = False
@@ -111,7 +117,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     read_bytes: float = 0.0
     """Bytes of all matmul weights, every expert included: what a step with all experts touched reads."""
     expert_read_bytes: float = 0.0
-    """Bytes of expert i of all MoE layers together."""
+    """Bytes of one expert of each MoE layer, all layers added up."""
     attention_read_bytes: float = 0.0
     """Part of `read_bytes` in attention and state layers, which each data-parallel rank holds whole; 0: not known."""
     not_modelled: tuple[str, ...] = ()
@@ -121,9 +127,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     max_context: int = 0
     """Tokens, as published; 0: not known."""
     activations: Precision | None = None
-    """Format of what most of its weights are multiplied with, where the checkpoint tells one narrower than 16 bit.
-
-    The last one: recordings hold the fields by their place, so that a new one stands behind all others."""
+    """Format of what most of its weights are multiplied with, where the checkpoint tells one narrower than 16 bit."""
 
     @property
     def latent(self) -> bool:
@@ -148,10 +152,6 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     def uniform(self) -> bool:
         """Whether each token of the cache costs the same whatever the context: full attention alone."""
         return not self.states and all(attention.reach in (Reach.FULL, Reach.ENCODER) for attention in self.attention)
-
-
-CONVOLUTION: Final = "convolution"
-LIGHTNING: Final = "lightning"
 
 
 def merge_layers(attentions: Iterable[Attention]) -> tuple[Attention, ...]:

@@ -21,7 +21,7 @@ _FILE_ENDING = re.compile(r"[-.]gguf$")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 """The number of a part of a model in several files."""
 _GGUF_TYPE = re.compile(r"[-_.:](?:ud-)?(?P<type>i?q\d(?:_[a-z0-9]+)*|f16|bf16|f32)$")
-"""The type of its weights at the end of the name of a GGUF file."""
+"""The type of its weights at the end of the name of a GGUF file; `ud-` marks Unsloth's dynamic quantisation."""
 _SEPARATORS = re.compile(r"[-_:\s]+")
 """Characters between the words of a name."""
 _WORD_NUMBER = re.compile(r"([a-z]+)(\d+(?:\.\d+)?)")
@@ -52,7 +52,7 @@ _STORAGE_WORDS: Final = frozenset(
 """Words that say more of the storage where they stand behind its format: `NVFP4-v2`, `FP8-Static-PerTensor`."""
 
 NameKey: TypeAlias = tuple[str, ...]
-"""Words of a name, in lower case, versions apart from their word."""
+"""Words of a name, in lower case; a number behind a word is a word of its own: `qwen3` is `qwen 3`."""
 
 
 class LlmName(msgspec.Struct, frozen=True):
@@ -98,7 +98,8 @@ def _words_and_format(name: str) -> tuple[list[str], str]:
     gguf = _GGUF_TYPE.search(name)
     if gguf:
         name = name[: gguf.start()]
-    words = [word for word in _SEPARATORS.split(name.replace("quantized.", "")) if word]
+    name = name.replace("quantized.", "")  # RedHatAI writes `quantized.w8a8`
+    words = [word for word in _SEPARATORS.split(name) if word]
     if gguf:
         return words, gguf["type"]
     formats = [word for word in words if word in NAMED_FORMATS]

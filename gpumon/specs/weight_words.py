@@ -72,6 +72,9 @@ _SYNONYMS: Final = {
     "float16": "fp16",
     "half": "fp16",
     "f16": "fp16",
+    "float32": "f32",
+    "float": "f32",
+    "fp32": "f32",
     "awq_marlin": "awq",
     "bitsandbytes_nf4": "bnb",
     "bitsandbytes_fp4": "bnb",
@@ -85,7 +88,7 @@ _SYNONYMS: Final = {
     "petit_nvfp4": "nvfp4",
     "w8a8_int8": "w8a8",
 }
-"""Engines' words for the formats above (vLLM and SGLang `--quantization`, TGI `--quantize`, torch types)."""
+"""Engines' words -> the words above (vLLM and SGLang `--quantization`, TGI `--quantize`, torch types)."""
 
 _EMPTY_WORDS: Final = frozenset(("", "none", "null", "auto", "false", "no"))
 """Values of an option that say nothing."""
@@ -112,8 +115,6 @@ def weights_named(word: str) -> WeightFormat | None:
     if text in GGUF_BITS:
         return of_bits(GGUF_BITS[text])
     text = _SYNONYMS.get(text, text)
-    if text in ("float32", "float", "fp32"):
-        text = "f32"
     precision = GGUF_WIDE.get(text)
     if precision is not None:
         return unquantised(precision)

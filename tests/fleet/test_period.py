@@ -10,8 +10,8 @@ from gpumon.config.prices import goals_of
 from gpumon.config.schema import Config
 from gpumon.fleet.grouping import BY_HOST, BY_MODEL, ReportGrouping
 from gpumon.fleet.period import (
-    ALERT_KIND,
-    VERDICT,
+    ALERT_SOURCE,
+    VERDICT_SOURCE,
     Basis,
     HostLook,
     HostSums,
@@ -261,11 +261,11 @@ def test_incidents_are_of_the_thing_they_name_else_of_their_label_else_of_their_
     at_s = WALL_S + 30.0
     seen = []
     for key, labels, host_name, source in (
-        (engine.key, {}, "a", ALERT_KIND),
-        ("", {"model_name": "other"}, "gone", ALERT_KIND),
-        ("", {}, "a", ALERT_KIND),
-        ("", {}, "own", ALERT_KIND),
-        ("", {"model_name": "other"}, "own", VERDICT),
+        (engine.key, {}, "a", ALERT_SOURCE),
+        ("", {"model_name": "other"}, "gone", ALERT_SOURCE),
+        ("", {}, "a", ALERT_SOURCE),
+        ("", {}, "own", ALERT_SOURCE),
+        ("", {"model_name": "other"}, "own", VERDICT_SOURCE),
     ):
         seen.append(IncidentSeen(host_name, key, labels, "s", "w", Level.WARN, at_s, at_s + 60.0, True, source))
     own = looks("own", frames_of("own"), own_gpumon=True)
@@ -274,7 +274,7 @@ def test_incidents_are_of_the_thing_they_name_else_of_their_label_else_of_their_
     assert group(period, "other").incidents == 2.0
     assert group(period, "other").incident_s == 120.0
     assert period.total.incidents == 4.0
-    by_host = told(BY_HOST, RecordedIncidents(tuple(seen[:1]), everywhere=True), a=looks("a", frames))
+    by_host = told(BY_HOST, RecordedIncidents(tuple(seen[:1]), known_everywhere=True), a=looks("a", frames))
     assert by_host.groups[0].incidents == 1.0
     assert by_host.groups[0].critical_incidents == 0.0
 

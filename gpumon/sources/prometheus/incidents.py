@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.fleet.period import ALERT_KIND, VERDICT, IncidentSeen, RecordedIncidents
+from gpumon.fleet.period import ALERT_SOURCE, VERDICT_SOURCE, IncidentSeen, RecordedIncidents
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Level
 from gpumon.sources.prometheus.answers import Matrix
@@ -112,7 +112,7 @@ def _incident_of_verdict(
         begin_s=begin_s,
         end_s=end_s,
         ended=ended,
-        source=VERDICT,
+        source=VERDICT_SOURCE,
     )
 
 
@@ -137,5 +137,5 @@ def _incident_of_alert(host: str, labels: Mapping[str, str], begin_s: float, end
         begin_s=begin_s,
         end_s=end_s,
         ended=ended,
-        source=ALERT_KIND,
+        source=ALERT_SOURCE,
     )
