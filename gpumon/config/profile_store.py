@@ -21,7 +21,7 @@ from gpumon.sizing.design_guide import guide_profiles
 from gpumon.sizing.profile import Observed
 
 _SCHEMA: Final = 1
-"""Version of the files."""
+"""Newest version of the files: a higher one was written by a newer gpumon."""
 _MOST_PROFILE_BYTES: Final = 4 << 20
 """Largest file that is read."""
 _MOST_FILES: Final = 2000
@@ -31,7 +31,7 @@ _LONGEST_NAME: Final = 80
 _MOST_NAMED: Final = 8
 """Most names in one error."""
 _NAME: Final = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._+-]{{0,{_LONGEST_NAME - 1}}}")
-"""A name of a profile."""
+"""All names that a profile may have."""
 _INNER_CHARACTERS: Final = "-._+"
 """Characters that stand inside a name that is made of a text, at neither end."""
 _ALLOWED: Final = f"letters, digits, . _ + -, beginning with a letter or digit, at most {_LONGEST_NAME}"
@@ -42,6 +42,7 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Content of one file."""
 
     schema: int
+    """Version of the file."""
     profile: Observed
     notes: tuple[str, ...] = ()
     """Notes of its import."""
@@ -127,7 +128,7 @@ def safe_name(text: str) -> str:
 
 
 def checked_name(text: str) -> str:
-    """A name that the user typed. Raises ConfigError."""
+    """The name, as the user typed it. Raises ConfigError for one that no profile may have."""
     if not _NAME.fullmatch(text):
         raise ConfigError(f"{clean(text, _LONGEST_NAME)!a} is no name for a profile; allowed: {_ALLOWED}")
     return text
@@ -139,8 +140,8 @@ def store_profiles(
     """Write each profile under its name; returns their files. Blocks.
 
     Where one cannot be written, none is left; with `replace` those that were written before it stay. A name that is
-    taken is refused unless `replace`; one that comes with gpumon always. Raises ConfigError for a
-    name and for a figure that no profile may have, NotSavedError where the disk refuses.
+    taken is refused unless `replace`; one that comes with gpumon, and one that is there in other letter case, always.
+    Raises ConfigError for a name and for a figure that no profile may have, NotSavedError where the disk refuses.
     """
     place = _required_folder(environ)
     for profile in new:
@@ -180,7 +181,7 @@ def remove_profile(name: str, environ: Mapping[str, str]) -> Path:
 
 
 def absence_reason(name: str, stored: ProfileFolder) -> str:
-    """Why there is no profile of this name: its file cannot be read, or there is none; near names with it."""
+    """Why there is no profile of this name: the fault of its file, or that there is none, with similar names."""
     for path, line in stored.broken.items():
         if path.name == f"{name}.json":
             return line
@@ -188,7 +189,7 @@ def absence_reason(name: str, stored: ProfileFolder) -> str:
 
 
 def unknown_profile_text(name: str, known: Mapping[str, object]) -> str:
-    """Text for a profile that is not there."""
+    """The error for a profile that is not among the known ones, with up to three similar names."""
     import difflib
 
     nearest = difflib.get_close_matches(name, known, n=3)
@@ -219,17 +220,16 @@ def _check_free(paths: Sequence[Path], place: Path, *, replace: bool) -> None:
     for stem in stems:
         if stem.casefold() in stored:
             taken_names.append(stored[stem.casefold()])
-    if taken_names and not replace:
-        raise ConfigError(_taken_text(taken_names))
-    # On a file system that tells letter cases apart, both files would be there.
     other_case = []
     for name in taken_names:
         if name not in stems:
             other_case.append(name)
-    if other_case:
+    if other_case:  # --replace, too, would leave both files on a file system that tells letter cases apart
         raise ConfigError(
             f"{', '.join(other_case[:_MOST_NAMED])}: there is a profile of this name in other letter case"
         )
+    if taken_names and not replace:
+        raise ConfigError(_taken_text(taken_names))
 
 
 def _check_reserved(stems: Sequence[str]) -> None:
@@ -288,8 +288,8 @@ def _read_profile(path: Path) -> Profile | str:
         with path.open("rb") as stream:
             content = stream.read(_MOST_PROFILE_BYTES + 1)
         if len(content) > _MOST_PROFILE_BYTES:
-            return "is no profile: larger than 4 MiB"
-        schema = _schema(content)
+            return f"is no profile: larger than {_MOST_PROFILE_BYTES >> 20} MiB"
+        schema = _schema_version(content)
         if schema > _SCHEMA:
             return f"was written by a newer gpumon (schema {schema}; this one reads {_SCHEMA})"
         stored = msgspec.json.decode(content, type=Profile)
@@ -306,7 +306,7 @@ def _read_profile(path: Path) -> Profile | str:
     return msgspec.structs.replace(stored, profile=_with_clean_texts(stored.profile, path.stem))
 
 
-def _schema(content: bytes) -> int:
+def _schema_version(content: bytes) -> int:
     """Version of a file, read before the rest: a newer one may have other fields."""
     return msgspec.json.decode(content, type=_Schema).schema
 

@@ -60,14 +60,16 @@ class Rulebook(msgspec.Struct, frozen=True):
     """All that a file has to keep to, apart from the types of its Structs and the rules beside those types."""
 
     root: type[msgspec.Struct]
-    fields: Mapping[str, FieldRule]
+    """Type of the whole file."""
+    fields: Mapping[str, FieldRule] = {}
     """Further rules, by `Type.field`."""
-    tables: Mapping[type, tuple[Callable[[Any], Faults], ...]]
+    tables: Mapping[type, tuple[Callable[[Any], Faults], ...]] = {}
     """Rules on settings together, by the type of their table."""
-    unique: Mapping[str, tuple[tuple[str, Callable[[str], str]], ...]]
+    unique: Mapping[str, tuple[tuple[str, Callable[[str], str]], ...]] = {}
     """Keys that must differ between the entries of an array of tables, and what is compared; empty may repeat."""
-    open_tables: Mapping[str, OpenTable]
-    text_problem: Callable[[str], str]
+    open_tables: Mapping[str, OpenTable] = {}
+    """Name of a field -> the rules of the table that it holds."""
+    text_problem: Callable[[str], str] = lambda _: ""
     """Fault of any text, whichever key it stands under; empty: none."""
     types: Mapping[str, Any] = {}
     """`Type.field` -> the annotated type that is checked in the place of the field's own."""
@@ -230,7 +232,6 @@ def _password_problem(text: str) -> str:
 
 CONFIG_RULES: Final = Rulebook(
     root=Config,
-    fields={},
     tables={
         Levels: (_levels_faults,),
         Endpoint: (_keyed_faults, _remote_gpus_faults),

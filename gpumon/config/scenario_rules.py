@@ -178,9 +178,6 @@ SCENARIO: Final = Rulebook(
         Speculation: (_speculation_faults,),
         Lengths: (_lengths_faults,),
     },
-    unique={},
-    open_tables={},
-    text_problem=lambda _: "",
     types={name: number for kind, ranges in _RANGES.items() for name, number in _types_by_path(kind, ranges).items()},
 )
 """Rules of a scenario file. Texts in it are names from anywhere, and nothing in it is a secret."""

@@ -91,8 +91,9 @@ def test_a_taken_name_is_refused_without_replace(environ: dict[str, str]) -> Non
     assert all_profiles(environ)["mine"].model == "Qwen/Qwen3-32B"
     store_profiles([other], environ, replace=True)
     assert all_profiles(environ)["mine"].model == "other"
-    with pytest.raises(ConfigError, match="in other letter case"):
-        store_profiles([replace(SWEPT, name="MINE")], environ, replace=True)
+    for replace_taken in (False, True):
+        with pytest.raises(ConfigError, match=r"^mine: there is a profile of this name in other letter case$"):
+            store_profiles([replace(SWEPT, name="MINE")], environ, replace=replace_taken)
     with pytest.raises(ConfigError, match="two profiles of this name"):
         store_profiles([replace(SWEPT, name="a"), replace(SWEPT, name="A")], environ)
 
