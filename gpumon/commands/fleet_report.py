@@ -203,7 +203,7 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
     from gpumon.fleet.grouping import ReportGrouping
     from gpumon.fleet.period import HostLook, HostSums, ReportedTime, fleet_period
     from gpumon.fleet.snapshot import HostShown
-    from gpumon.history.sampling import SAMPLE_S, derived_samples
+    from gpumon.history.sampling import SAMPLE_S, samples_of_past
     from gpumon.sources.packaged import gpu_catalogue
 
     grouping = ReportGrouping(by)
@@ -211,7 +211,7 @@ def recording_report(recording: Recording, config: Config, by: str, span: tuple[
     sums = HostSums(basis)
     gpus = gpu_catalogue(config.gpu)
     name = ""
-    for sample in derived_samples(recording, lambda: Deriver(gpus, basis.goals, basis.prices), *span):
+    for sample in samples_of_past(recording, lambda: Deriver(gpus, basis.goals, basis.prices), *span):
         name = sample.snapshot.host.name
         frame = sample.frame
         sums.take(HostLook(frame.wall_s, HostShown(name, {}, sample.snapshot), frame.engines, frame.gpus))

@@ -84,7 +84,7 @@ class _Chunk:
 
 
 class MemoryStore:
-    """Keeps the last minutes: a `Keeper` for the collector and a `FrameStore` for any thread.
+    """Keeps the last minutes: a `TickKeeper` for the collector and a `FrameStore` for any thread.
 
     `seconds` back at most, and `most_bytes` of frames, points and events; whole minutes are dropped.
     """

@@ -45,11 +45,11 @@ _DIFFERENT_FACT: Final = {
     "host": "is a recording of the host {}: name another file",
     "simulated": "holds frames of another kind (simulated and real ones do not mix): name another file",
 }
-"""Fact that all frames of a recording share -> what an error says where the file has another one than this run."""
+"""Fact that all frames of a recording share -> what an error says where the file has another one."""
 BLOCK_S: Final = 60.0
 """Seconds of wall time of one block: what must be read to see one of its frames."""
 _HEADROOM_BYTES: Final = 1 << 20
-"""Bytes below the allowed size from which on room is made: a minute is written before old rows go."""
+"""Bytes that stay free of the size that is allowed: a minute is written before the rows that make room for it go."""
 _LARGEST_RUN: Final = 2**62
 _LATEST_WALL_S: Final = 1e11
 """Unix time, in the year 5138. A row beyond these two is damaged: the writer does not go on from it."""
@@ -68,7 +68,7 @@ T = TypeVar("T")
 
 
 class Recorder:
-    """A `Keeper` that writes a file, new or begun earlier on the same host."""
+    """A `TickKeeper` of the collector that writes a file, new or begun earlier on the same host."""
 
     def __init__(
         self, path: Path, facts: Mapping[str, str], *, keep_s: float = math.inf, keep_bytes: float = math.inf
@@ -121,7 +121,7 @@ class Recorder:
             self._slow = None
 
     def fault(self, _wall_s: float = 0.0) -> Fault | None:
-        """Fault of the recording right now, whatever time it is."""
+        """Fault of the recording right now. The collector gives all that it asks for faults the time."""
         return self._fault or self._slow
 
     def close(self, timeout_s: float = 10.0) -> None:
@@ -294,11 +294,13 @@ def _copy(past: FrameStore, connection: sqlite3.Connection) -> None:
     span = past.span()
     if span is not None:
         next_s, _ = span
-    # Points, events and notes may be dated before the first frame of their minute, and behind the last of all.
+    # Both ends of what is asked for are included: the floats next to the end of a minute are the last one before it and
+    # the first one behind. Points, events and notes may be dated before the first frame of their minute, or behind the
+    # last of all: each minute has those since the minute before.
     since_s = -math.inf
     while next_s is not None:
         end_s = math.nextafter((next_s // BLOCK_S + 1) * BLOCK_S, -math.inf)
-        writer.write([Tick(frame, {}, ()) for frame in past.frames(next_s, end_s)])
+        writer.write([Tick(frame, points={}, events=()) for frame in past.frames(next_s, end_s)])
         next_s = past.after(end_s)
         until_s = end_s
         if next_s is None:
@@ -313,13 +315,16 @@ def _copy(past: FrameStore, connection: sqlite3.Connection) -> None:
 
 
 class Writer:
-    """One run of recording on one connection. After any sqlite3.Error it is of no more use."""
+    """Writes ticks through one connection. After any sqlite3.Error it is of no more use.
+
+    A run is a stretch of the recording in which the wall clock did not go back, be it of one process or of several.
+    """
 
     def __init__(self, connection: sqlite3.Connection, keep_s: float = math.inf, keep_bytes: float = math.inf) -> None:
         """`keep_s` and `keep_bytes` bound the recording by age, and the size of its file. Raises sqlite3.Error."""
         self._connection = connection
         self._keep_s = keep_s
-        self._keep_bytes = keep_bytes - _HEADROOM_BYTES
+        self._allowed_bytes = keep_bytes
         newest = connection.execute(
             "SELECT run, last_s FROM pieces WHERE kind = ? AND typeof(run) = 'integer' AND run BETWEEN 0 AND ?"
             " AND typeof(last_s) = 'real' AND abs(last_s) <= ? ORDER BY id DESC LIMIT 1",
@@ -334,7 +339,7 @@ class Writer:
         self._frames = _Minute(PieceKind.FRAMES, codec.pack_block, codec.unpack_block)
         self._points = _Minute(PieceKind.POINTS, codec.pack_points, codec.unpack_points)
         self._cell = PointsCell()
-        """Points of the seconds that are not written yet."""
+        """Points of the cell (`CELL_S` seconds of the charts) that is going on."""
         self._log = VerdictLog()
         self._clock = _Clock()
         self._rows_left_to_remove = False
@@ -352,9 +357,9 @@ class Writer:
         self._connection.execute("COMMIT")
 
     def finish(self, points: Sequence[Points] = (), events: Sequence[Event] = (), notes: Sequence[Note] = ()) -> None:
-        """End the minute that was begun, so that it takes as little room as the others; points, events, notes are its.
+        """End the minute that was begun, so that it takes as little room as the others. Raises sqlite3.Error.
 
-        Raises sqlite3.Error.
+        `points`, `events` and `notes` are those of that minute, where its ticks had none.
         """
         self._connection.execute("BEGIN IMMEDIATE")
         self._end_cell()
@@ -369,14 +374,20 @@ class Writer:
         """Go on in the minute that the writer before did not end: its rows become one with those to come."""
         minute_s = self._last_s // BLOCK_S * BLOCK_S
         for minute in (self._frames, self._points):
+            values = (
+                minute.kind,
+                self._run,
+                minute_s,
+                self._last_s,
+                self._last_s,
+                codec.MOST_PACKED_BYTES,
+                codec.MOST_FRAMES,
+            )
             rows = self._connection.execute(
                 "SELECT id, first_s, last_s, data FROM pieces"
                 " WHERE kind = ? AND run = ? AND first_s BETWEEN ? AND ? AND last_s BETWEEN first_s AND ?"
                 " AND typeof(data) = 'blob' AND length(data) <= ? ORDER BY first_s LIMIT ?",
-                (
-                    *(minute.kind, self._run, minute_s, self._last_s, self._last_s),
-                    *(codec.MOST_PACKED_BYTES, codec.MOST_FRAMES),
-                ),
+                values,
             )
             minute.resume(rows.fetchall())
 
@@ -429,7 +440,10 @@ class Writer:
         self._remove_old_rows()
 
     def _join_rows(self, minute: _Minute[T]) -> None:
-        """Put one row in the place of those of a minute. It comes before they go, so that no id is ever used again."""
+        """Put one row in the place of those of a minute.
+
+        It comes before they go, so that it gets none of their ids: readers cache rows by id.
+        """
         if len(minute.rows) > 1:
             self._insert(minute.kind, minute.first_s, minute.last_s, minute.pack(minute.items))
             self._connection.executemany("DELETE FROM pieces WHERE id = ?", [(row,) for row in minute.rows])
@@ -456,19 +470,22 @@ class Writer:
         oldest = self._connection.execute(
             "SELECT id, run, last_s FROM pieces ORDER BY id LIMIT ?", (_ROWS_REMOVED_AT_ONCE + 1,)
         ).fetchall()
-        if len(oldest) <= _ROWS_REMOVED_AT_ONCE:
+        if len(oldest) <= _ROWS_REMOVED_AT_ONCE:  # the newest rows always stay
             return False
+        *to_remove, (first_kept, _, _) = oldest
         used_pages = self._pragma("page_count") - self._pragma("freelist_count")
-        if used_pages * self._pragma("page_size") <= self._keep_bytes:
-            _, run, last_s = oldest[-2]
+        if used_pages * self._pragma("page_size") <= self._allowed_bytes - _HEADROOM_BYTES:
+            _, run, last_s = to_remove[-1]
             if not self._is_too_old(run, last_s):
                 return False
-        first_kept, _, _ = oldest[-1]
         self._connection.execute("DELETE FROM pieces WHERE id < ?", (first_kept,))
         return True
 
     def _is_too_old(self, run: int, last_s: float) -> bool:
-        """Whether a row may go for its age. One that a wrong clock dated into the future is as old as the next."""
+        """Whether a row may go for its age.
+
+        One that a wrong clock dated into the future is as old as the first frame after the clock went back.
+        """
         if not self._clock.steady:
             return False
         if last_s > self._last_s:
@@ -482,7 +499,7 @@ class Writer:
     def _shrink(self) -> bool:
         """Give a few free pages of a file that is too large back to the file system; returns whether it did."""
         size = self._pragma("page_count") * self._pragma("page_size")
-        if size <= self._keep_bytes + _HEADROOM_BYTES or not self._pragma("freelist_count"):
+        if size <= self._allowed_bytes or not self._pragma("freelist_count"):
             return False
         self._connection.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
         return True
@@ -523,7 +540,10 @@ class _Minute(Generic[T]):
         self.items.append(item)
 
     def resume(self, rows: Iterable[tuple[int, float, float, bytes]]) -> None:
-        """Take rows that another left, oldest first; those that are damaged or full stay as they are."""
+        """Take rows that another writer left, oldest first; those that are damaged or full stay as they are.
+
+        So do those before such a row: the row in the place of several holds what lies between its ends.
+        """
         for row, first_s, last_s, data in rows:
             try:
                 items = self._unpack(data)
@@ -557,7 +577,8 @@ class _Clock:
 
     def tick(self, wall_s: float, monotonic_s: float) -> None:
         """Take in both clocks."""
-        if not abs(wall_s - monotonic_s - self._offset_s) <= _STEP_S:
+        is_in_step = abs(wall_s - monotonic_s - self._offset_s) <= _STEP_S  # not at first: the offset is infinite
+        if not is_in_step:
             self._since_s = monotonic_s
         self._offset_s = wall_s - monotonic_s
         self.steady = monotonic_s - self._since_s >= _STEADY_S

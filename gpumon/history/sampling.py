@@ -38,7 +38,7 @@ class DerivedSample(NamedTuple):
     """The growth of counters since the frame before is not known."""
 
 
-def derived_samples(
+def samples_of_past(
     past: FrameStore, make_deriver: Callable[[], Deriver], from_s: float, to_s: float
 ) -> Iterator[DerivedSample]:
     """A frame a minute with its figures, both ends included (Unix times). Reads a disk."""
@@ -53,7 +53,8 @@ def derive_samples(samples: Iterable[SampledFrame], make_deriver: Callable[[], D
     last: Frame | None = None
     for frame, follows_gap in samples:
         seconds = 0.0
-        # Seconds that the wall clock went through twice, as it was set back: a past has the second time only.
+        # Seconds that the wall clock went through twice, as it was set back. A past has only what was taken when it
+        # went through them again: what was counted the first time is lost, as in a gap.
         repeated_s = 0.0
         if last is not None:
             seconds = frame.monotonic_s - last.monotonic_s
@@ -65,6 +66,7 @@ def derive_samples(samples: Iterable[SampledFrame], make_deriver: Callable[[], D
         if follows_gap:
             seconds = 0.0
         last = frame
+        # With the interval that it was taken at, the deriver would take the minute since the last one for an outage.
         snapshot = deriver.derive(msgspec.structs.replace(frame, interval_s=SAMPLE_S)).snapshot
         yield DerivedSample(frame, snapshot, seconds, follows_gap)
 
@@ -100,7 +102,9 @@ def _samples_between(past: FrameStore, last: Frame, to_s: float) -> list[Sampled
     since_s = last.wall_s
     for frame in past.frames(last.wall_s, to_s):
         if frame.seq != last.seq:
-            samples.append(SampledFrame(frame, follows_gap=frame.wall_s - since_s > GAP_S + frame.interval_s))
+            # A frame stands for the interval before it, which is no gap.
+            follows_gap = frame.wall_s - since_s > GAP_S + frame.interval_s
+            samples.append(SampledFrame(frame, follows_gap))
             since_s = frame.wall_s
     return samples
 

@@ -40,7 +40,7 @@ class Segment:
         self.things = 0
         """GPUs and engines in all frames: the memory that a segment takes is in proportion to them."""
         self.derived: list[DerivedMoment] = []
-        """Moments of its first frames."""
+        """Moments of its first frames: those that were derived."""
         self._before = before
         self._derivation: Derivation | None = derivation
         self._read_frames()
@@ -49,7 +49,7 @@ class Segment:
             self._warm_up = derivation.warm_up_steps(self.walls[0])
         self._history: History | None = None
         self._charted_moments = 0
-        """Moments that are in the history."""
+        """Number of its moments that are in the history."""
 
     def read_on(self) -> None:
         """Read the frames that have come since: a live past goes on."""
@@ -109,11 +109,10 @@ class Segment:
         self._derivation = None
         return derivation
 
-    def moment(self, index: int) -> DerivedMoment:
-        """The moment of its frame number `index`, derived where that was not done yet."""
+    def derive_to(self, index: int) -> None:
+        """Derive its frames up to number `index`, where that was not done yet."""
         while len(self.derived) <= index:
             self.step()
-        return self.derived[index]
 
     def prepare_history(self) -> None:
         """Read the charts up to its first frame, or take those of the segment before; in the worker's thread."""

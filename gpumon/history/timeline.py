@@ -42,12 +42,15 @@ class _Place(NamedTuple):
 
     @property
     def needs_new_segment(self) -> bool:
-        """Whether its segment can no longer derive it."""
+        """Whether its segment gave its derivation away, or forgot it, before it reached this frame."""
         return self.segment.has_no_derivation and self.frame_index >= len(self.segment.derived)
 
 
 class DerivedTimeline:
     """The `Timeline` of the screen over a past. Everything but `span` is worked out in a thread of its own.
+
+    The past is cut into segments of `SEGMENT_S` seconds, whose frames are derived one after another. The `Derivation`
+    that reaches the end of one goes on in the next; a segment that gets none has to warm up first.
 
     Moments are ordered by their time. After a clock was set back that is no longer the order in which they were taken:
     of several of one time only the newest is there, so that going on in one direction always comes to an end.
@@ -68,7 +71,7 @@ class DerivedTimeline:
         self._segments: OrderedDict[int, Segment] = OrderedDict()
         """Segments that were looked at, by number; the last one that was looked at stands last."""
         self._turns = past.turns()
-        """`FrameStore.turns` when the segments were read."""
+        """`FrameStore.turns`, which grows when the clock goes back, when the segments were read."""
         self._direction = 1
         """1: the screen went forwards in time; -1: backwards."""
         self._shown_number: int | None = None
@@ -128,7 +131,7 @@ class DerivedTimeline:
                 place = self._find_place(place.wall_s)
             self._span = self._past.span()
             if place is not None:
-                place.segment.moment(place.frame_index)
+                place.segment.derive_to(place.frame_index)
                 if self._live_history is None:
                     place.segment.prepare_history()
                 self._note_shown(place.segment.number)
@@ -137,6 +140,7 @@ class DerivedTimeline:
         place = await self._worker.call(derive)
         if place is None:
             return None
+        # The thread may go on deriving in this segment: `derived` only grows, so that what is in it can be read.
         history = self._live_history
         if history is None:
             history = place.segment.history_to(place.frame_index)
@@ -193,29 +197,30 @@ class DerivedTimeline:
         if next_s is None:
             return None
         later = self._get_segment(segment_number(next_s))
-        if later is None or later.number <= segment.number:
+        # Where the clock was set back, a frame of before may lie within the segment and not be one of its own.
+        if later is None or later.number == segment.number:
             return None
         return later
 
     def _segment_before(self, segment: Segment) -> Segment | None:
         """The segment before that has frames, with the minute before it worked out; None before the first one."""
-        # Where the clock was set back, a frame of before may lie within the segment and not be one of its own.
+        # Not the last frame before its first one, which may lie within the segment, as in `_segment_after`.
         earlier_s = self._past.before(segment.number * SEGMENT_S)
         if earlier_s is None:
             return None
         self._derive_minute_before(segment_number(earlier_s))
-        earlier = self._get_segment(segment_number(earlier_s))
-        if earlier is None or earlier.number > segment.number:
-            return None
-        return earlier
+        return self._get_segment(segment_number(earlier_s))
 
     def _derive_minute_before(self, number: int) -> None:
-        """Derive the segments of its minute before one: whoever goes back comes to all; one warm-up does for them."""
+        """Derive the segments that lie before one in the minute of the clock that it belongs to.
+
+        Whoever goes back comes to all of them, and this way one warm-up does for them.
+        """
         if number not in self._segments:
             for earlier in range(number - number % _SEGMENTS_AHEAD, number):
                 segment = self._get_segment(earlier)
                 if segment is not None:
-                    segment.moment(len(segment.walls) - 1)
+                    segment.derive_to(len(segment.walls) - 1)
 
     def _place_of_change(self, wall_s: float, step: int) -> _Place | None:
         """The place of the next event (`step` 1), or of the one before (-1)."""
@@ -258,7 +263,7 @@ class DerivedTimeline:
             segment.forget_derivation()
         if derivation is None:
             return Segment(self._past, number, Derivation(self._past, self._make), goes_on=False, before=None)
-        if self._live_history is not None:
+        if self._live_history is not None:  # it is shown, so that no charts are continued
             before = None
         return Segment(self._past, number, derivation, goes_on=True, before=before)
 
