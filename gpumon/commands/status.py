@@ -67,10 +67,12 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _served_snapshot(config: Config, run_options: Options, chosen: argparse.Namespace) -> StatusSnapshot | None:
-    """The snapshot of this host's `gpumon serve-metrics`, if it may be asked for what the options want."""
+    """The snapshot of this host's `gpumon serve-metrics`; None where it has none of what the options want."""
+    # It shows this host's GPUs and the endpoints of the config.
     if run_options.demo or not run_options.nvml or chosen.endpoint:
         return None
     exporter = config.exporter
+    # This command asks without TLS and without a password.
     if exporter.tls_cert or exporter.user:
         return None
     return _ask_server(exporter.listen)
@@ -90,6 +92,7 @@ def _own_snapshot(config: Config, run_options: Options, window_s: float | None) 
     snapshot = asyncio.run(take_snapshot(config, msgspec.structs.replace(run_options, window_s=window_s), is_enough))
     if snapshot is None:
         return None
+    # In the form that a served one has.
     return msgspec.json.decode(encode(snapshot), type=StatusSnapshot)
 
 

@@ -19,12 +19,17 @@ NOTHING_HERE: Final = (
     "nothing to monitor: no GPU was found and no endpoint is given (`gpumon doctor` says why; `gpumon demo` shows a "
     "simulated server)"
 )
+WORKER_FAILED: Final = "nothing is known of the GPUs, and no endpoint is given: "
+"""Text before the reason, where the process that reads the driver failed and there is nothing else to monitor."""
 _ERASE_LINE: Final = "\x1b[K"
 _PIPE_WIDTH: Final = 160
 """Columns that are printed where stdout is no terminal."""
-_WIDTHS: Final = (60, 500)
-"""Least and most columns that are printed, whatever the terminal has."""
-WORKER_FAILED: Final = "nothing is known of the GPUs, and no endpoint is given: "
+_LEAST_WIDTH: Final = 60
+"""Columns that are printed at least, however narrow the terminal is."""
+_MOST_WIDTH: Final = 500
+"""Columns that are printed at most, however wide the terminal is."""
+_UNKNOWN_SIZE: Final = (100, 24)
+"""Columns and lines of a terminal that does not tell them."""
 
 
 class Failed(Exception):  # noqa: N818 - no failure of gpumon itself
@@ -88,6 +93,6 @@ def width() -> int:
     import shutil
 
     if sys.stdout.isatty():
-        least, most = _WIDTHS
-        return min(max(least, shutil.get_terminal_size((100, 24)).columns), most)
+        columns = shutil.get_terminal_size(_UNKNOWN_SIZE).columns
+        return min(max(_LEAST_WIDTH, columns), _MOST_WIDTH)
     return _PIPE_WIDTH

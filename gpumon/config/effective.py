@@ -14,7 +14,10 @@ from gpumon.readings.text import clean
 
 
 def effective_toml(loaded: Loaded) -> str:
-    """Every setting in effect as TOML, with who set it behind those that are no default. It holds no secret."""
+    """Every setting in effect as TOML, with who set it behind those that are no default.
+
+    It holds no secret: the config only names where keys, passwords and secret URLs are.
+    """
     file = "none"
     if loaded.file:
         file = clean(loaded.file, 1000)
@@ -42,9 +45,9 @@ def _table_lines(
     inside = []
     for name, value in table.items():
         if isinstance(value, dict):
-            inside += _table_lines(
-                loaded, f"[{'.'.join((*path, name))}]", value, (*path, name), with_origins=with_origins
-            )
+            inner_path = (*path, name)
+            inner_head = f"[{'.'.join(inner_path)}]"  # unquoted: names of tables are those of fields
+            inside += _table_lines(loaded, inner_head, value, inner_path, with_origins=with_origins)
         elif value is not None:
             if re.fullmatch("[a-z0-9_]+", name):
                 key = name

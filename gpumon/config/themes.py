@@ -64,13 +64,14 @@ class Theme(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 THEME_KEYS: Final = tuple(field.name for field in msgspec.structs.fields(Theme))
 _COLOUR_HINT: Final = (
     'must be a colour such as "#56b4e9", or one of the terminal\'s own: '
-    f"{', '.join(COLOUR_NAMES[:9])}, or bright_ and one of these"
+    f"{', '.join(('default', *_EIGHT))}, or bright_ and one of these"
 )
 _ColourText = Annotated[str, pattern_rule(rf"#[0-9A-Fa-f]{{6}}|{'|'.join(COLOUR_NAMES)}", _COLOUR_HINT)]
 _ThemeFile = msgspec.defstruct(
     "_ThemeFile", [("base", str, ""), *((key, _ColourText, "") for key in THEME_KEYS)], frozen=True
 )
-"""A file of a theme."""
+"""Content of a theme's file. It may leave out any colour, which `base` gives then: no default is ever read."""
+# No rules beside the types of the fields.
 _THEME_RULES: Final = Rulebook(_ThemeFile, fields={}, tables={}, unique={}, open_tables={}, text_problem=lambda _: "")
 
 
@@ -130,7 +131,7 @@ def _read_theme_file(path: Path) -> str | None:
 def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = load_theme) -> Theme:
     """A theme from its TOML text; `where` is its file, for errors. Raises ConfigError with a line for each.
 
-    `base_of` gives the theme that `base` names, or says why not.
+    `base_of` gives the theme that `base` names, or says why not. Its default knows those that come with gpumon.
     """
     raw = parse_toml(text, where)
     try:
@@ -170,12 +171,10 @@ def _base_colours(name: str | None, base_of: Callable[[str], Theme | str]) -> di
 
 
 def _check_one_kind(own_colours: Mapping[str, str], base: Mapping[str, str]) -> None:
-    """Refuse a colour of another kind than those of the base, or without a base than the first one. Raises Refused."""
+    """Refuse colours of two kinds: all are like those that come from the base, else like the first. Raises Refused."""
     inherited = [colour for key, colour in base.items() if key not in own_colours]
-    expected_kind = ""
-    for colour in (*inherited, *own_colours.values()):
-        expected_kind = _kind(colour)
-        break
+    first_colour = next(iter((*inherited, *own_colours.values())))  # it is there: the colours are complete
+    expected_kind = _kind(first_colour)
     for key, colour in own_colours.items():
         if _kind(colour) != expected_kind:
             rule = "a theme is all #rrggbb or all names of the terminal's colours"

@@ -20,10 +20,10 @@ from gpumon.triage import render
 
 
 class AbsentField(NamedTuple):
-    """How a field says by a value of its type that there is nothing to print, and why it is null then."""
+    """A field whose type has no place for a `Missing`: which value stands for one, and why it is null then."""
 
     value: Any
-    """Value that says so."""
+    """The value that stands for a missing one."""
     other_key: str
     """Key whose reason holds for this field, too; empty: none."""
     reason: Reason
@@ -34,18 +34,23 @@ PRINTED_AS: Final = {"self_cost": "self"}
 """Fields whose JSON key is not their name."""
 NOT_PRINTED: Final = frozenset(
     {
-        *("Snapshot.wall_s", "Gpu.sources", "Engine.window", "Engine.llm", "Answer.have", "Packed.layout"),
-        "Event.verdict",
+        "Snapshot.wall_s",  # `time` is the same
+        "Gpu.sources",  # the same for all GPUs of a kind
+        "Engine.window",  # only sizing needs it, and the next one
+        "Engine.llm",
+        "Answer.have",  # only the sizing panel shows it, and the next one
+        "Packed.layout",
+        "Event.verdict",  # `RENDERED` has its code in this place
     }
 )
-"""Fields left out, by type: a second clock, what is the same for all GPUs of a kind, what only sizing needs."""
+"""Fields that are left out, as `Type.field`."""
 ABSENT_FIELDS: Final = {
     "bandwidth_source": AbsentField(BandwidthSource.NONE, "bandwidth_bytes_per_s", Reason.NOT_SUPPORTED),
     "tp": AbsentField(0, "", Reason.NO_GPU),
     "pp": AbsentField(0, "tp", Reason.NOT_EXPOSED),
     "ranks": AbsentField(0, "running", Reason.WARMING_UP),
 }
-"""Fields that are printed as null where they have a certain value."""
+"""Key of a field, of whatever type -> the value for which it is printed as null."""
 
 
 def _verdict_code(event: Event) -> str:
@@ -95,7 +100,9 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
     missing: dict[str, str] = {}
     absent: list[str] = []
     keys, has_readings = _getters(type(struct))
-    for get, key in keys:  # the commonest types come first: this runs for each field of each tick
+    for get, key in keys:
+        # The commonest types come first, as this runs for each field of each tick. An int is printed as it is, unless it
+        # stands for a missing one.
         value = get(struct)
         if type(value) is float:
             if not math.isfinite(value):
@@ -122,6 +129,7 @@ def _reasons_of_absent(absent: Sequence[str], missing: Mapping[str, str]) -> dic
     reasons: dict[str, str] = {}
     for key in absent:
         field = ABSENT_FIELDS[key]
+        # The other key may be of this kind, too: it comes before this one in the struct.
         reasons[key] = reasons.get(field.other_key) or missing.get(field.other_key, field.reason.value)
     return reasons
 
@@ -142,7 +150,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _finite_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by key, without infinite ones and those that are no number."""
+    """The values by key, without figures that are infinite or NaN: there is no `missing` that would say why."""
     printed = {}
     for key, value in values.items():
         if type(value) is not float or math.isfinite(value):

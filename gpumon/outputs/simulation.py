@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from gpumon.outputs.tables import INDENT, PrintedColumn, labelled, table, wrapped
+from gpumon.outputs.tables import GAP, INDENT, PrintedColumn, labelled, table, wrapped
 from gpumon.outputs.units import NONE, seconds_text
 from gpumon.readings.format import counted
 from gpumon.readings.missing import Missing, Reading, Reason
@@ -17,7 +17,7 @@ from gpumon.sizing.simulate.scheduler import BLOCK
 _LABEL_CELLS: Final = 12
 """Cells of the labels in front of facts."""
 _QUEUE_COLUMNS: Final = 10
-"""Columns of the queue over time."""
+"""Moments of the queue over time that are printed."""
 _NO_GOAL: Final = Missing(Reason.NOT_GIVEN)
 _WHOLE_FROM: Final = 99.95
 """From there on a figure has no decimals: it is rounded to 100 at least."""
@@ -44,7 +44,7 @@ def _simulation_lines(answer: Simulation, width: int) -> Iterator[str]:
     yield from wrapped(f"{name}: {_replicas_text(answer)}", width, "", INDENT)
     yield from _fact_line("arrivals", f"{answer.arrivals}, seed {answer.seed}", width)
     yield from _fact_line("engine", _limits_text(answer), width)
-    for figures in answer.figures:
+    for figures in answer.figures:  # one entry: only an answer with a problem has none
         for line in table(_latency_columns(answer, figures), width - len(INDENT)):
             yield INDENT + line
         yield from _fact_line("goals", _goals_text(answer, figures), width)
@@ -88,6 +88,7 @@ def _limits_text(answer: Simulation) -> str:
 def _latency_columns(answer: Simulation, figures: Figures) -> list[PrintedColumn]:
     """A row per latency; the formulas' means stand beside them."""
     spreads = (figures.ttft_s, figures.itl_s, figures.tpot_s, figures.e2e_s)
+    # The goal of the ITL holds for the p95 over all tokens; the TPOT of each request counts for the goodput alone.
     goals = (answer.goal_ttft_s, answer.goal_itl_s, _NO_GOAL, answer.goal_e2e_s)
     # The formulas know one time per token, which stands beside both ITL and TPOT.
     means = (answer.formula.ttft_s, answer.formula.itl_s, answer.formula.itl_s, answer.formula.e2e_s)
@@ -105,8 +106,8 @@ def _time_column(title: str, values: Sequence[Reading]) -> PrintedColumn:
 
 
 def _row_names(*names: str) -> PrintedColumn:
-    """Names of rows, as wide as the labels above the table."""
-    return PrintedColumn("", [f"{name:<{_LABEL_CELLS - 2}}" for name in names])
+    """Names of rows, as wide as the labels above the table with the gap behind this column."""
+    return PrintedColumn("", [f"{name:<{_LABEL_CELLS - len(GAP)}}" for name in names])
 
 
 def _goals_text(answer: Simulation, figures: Figures) -> str:
@@ -121,7 +122,7 @@ def _goals_text(answer: Simulation, figures: Figures) -> str:
         verdict = f"missed at p95: {', '.join(answer.missed)}"
     elif figures.queue_grows:
         verdict = "not held: the replicas do not keep up"
-    elif not answer.holds:
+    elif figures.refused:
         verdict = "not held: requests are longer than the KV cache"
     goodput = f"{figures.goodput_ratio:.1%} of the requests, {_number_text(figures.goodput_per_s)}/s"
     return f"{verdict}; goodput (TTFT, TPOT and E2E of each request within the goals) {goodput}"
@@ -144,7 +145,7 @@ def _served_text(figures: Figures) -> str:
 
 
 def _queue_columns(points: Sequence[QueuePoint]) -> Iterator[PrintedColumn]:
-    """Waiting and running requests at ten moments."""
+    """Waiting and running requests at some ten of the moments; a narrow width has fewer."""
     yield _row_names("waiting", "running")
     step = max(1, len(points) // _QUEUE_COLUMNS)
     for point in points[step // 2 :: step]:

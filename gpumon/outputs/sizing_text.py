@@ -18,18 +18,19 @@ _BYTES: Final = ((1e18, "EB"), (1e15, "PB"), (1e12, "TB"), (1e9, "GB"))
 """Bytes of a unit, and its name; the largest first."""
 _WATTS: Final = ((1e9, "GW"), (1e6, "MW"), (1e3, "kW"))
 """Watts of a unit, and its name; the largest first."""
+# A threshold lies half a last digit below the round number: 99.97 is written `100`, not `100.0`.
 _PLAIN_BELOW: Final = 1e15
-"""From there on a figure is written in powers of ten."""
+"""A figure from there on is written in powers of ten."""
 _WHOLE_FROM: Final = 99.95
-"""From there on a figure has no decimals: it is rounded to 100 at least."""
+"""A figure from there on has no decimals."""
 _ONE_DECIMAL_FROM: Final = 99.995
-"""From there on a size has one decimal: with two it is rounded to 100.00 at least."""
+"""A size from there on has one decimal, below it two."""
 _UNIT_FROM: Final = 0.99995
-"""Part of a unit that is rounded to one of it."""
+"""Part of a unit from which on a figure is written in it."""
 _KILOWATTS_FROM: Final = 9999.5
-"""From there on watts are kilowatts: they are rounded to 10,000 at least."""
-_LEAST_CENTS: Final = 0.1
-"""From there on a sum of money has two decimals, below it two digits."""
+"""Watts from there on are written as kilowatts."""
+_TWO_DECIMALS_FROM: Final = 0.1
+"""A sum of money from there on has two decimals, below it two digits."""
 
 
 class FactLine(NamedTuple):
@@ -82,7 +83,7 @@ def amount_of_money(value: Reading) -> str:
     """A sum in the user's currency: `19.92`, `0.0042`."""
     if isinstance(value, Missing) or not math.isfinite(value):
         return NONE
-    if value == 0 or _LEAST_CENTS <= value < _PLAIN_BELOW:
+    if value == 0 or _TWO_DECIMALS_FROM <= value < _PLAIN_BELOW:
         return f"{value:,.2f}"
     return f"{value:.2g}"
 
@@ -94,7 +95,7 @@ def watts(value: Reading) -> str:
     if value < _KILOWATTS_FROM:
         return f"{value:,.0f} W"
     power, unit = _in_unit(value, _WATTS)
-    if value < _PLAIN_BELOW:
+    if value < _PLAIN_BELOW:  # the watts: gigawatts are the largest unit, and their number grows without end
         return f"{power:,.1f} {unit}"
     return f"{power:.3g} {unit}"
 

@@ -19,7 +19,7 @@ _LEAST_FIRST_CELLS: Final = 8
 """Cells of the first column, however little room there is."""
 _LEAST_WORD_CELLS: Final = 8
 """Cells that a long word gets, however deep its line is indented."""
-_GAP: Final = "  "
+GAP: Final = "  "
 """Blanks between two columns."""
 
 
@@ -89,7 +89,7 @@ def _table_line(texts: Sequence[str], columns: Sequence[PrintedColumn], widths: 
             parts.append(human.right(text, width))
         else:
             parts.append(human.left(text, width))
-    return _GAP.join(parts).rstrip()
+    return GAP.join(parts).rstrip()
 
 
 def labelled(label: str, text: str, width: int, indent: str = INDENT, room: int = _LABEL_CELLS) -> Iterator[str]:
@@ -131,4 +131,4 @@ def _width_of(column: PrintedColumn) -> int:
 
 def _total_width(columns: Sequence[PrintedColumn]) -> int:
     """Cells of a line, with the blanks between the columns."""
-    return sum(map(_width_of, columns)) + len(_GAP) * (len(columns) - 1)
+    return sum(map(_width_of, columns)) + len(GAP) * (len(columns) - 1)

@@ -77,7 +77,8 @@ class Simulation(msgspec.Struct, frozen=True):
     goal_itl_s: Reading
     goal_e2e_s: Reading
     holds: bool
-    """Whether the p95 of each latency is within its goal, and the queue does not grow."""
+    """Whether the p95 of each latency is within its goal, every request fits into the KV cache, and the queue does not
+    grow."""
     missed: tuple[str, ...]
     """Latencies whose p95 is beyond its goal: TTFT, ITL, E2E."""
     figures: tuple[Figures, ...]
