@@ -101,8 +101,8 @@ def as_object(struct: msgspec.Struct) -> dict[str, Any]:
     absent: list[str] = []
     keys, has_readings = _getters(type(struct))
     for get, key in keys:
-        # The commonest types come first, as this runs for each field of each tick. An int is printed as it is, unless it
-        # stands for a missing one.
+        # The commonest types come first, as this runs for each field of each tick. An int is printed as it is, unless
+        # it stands for a missing one.
         value = get(struct)
         if type(value) is float:
             if not math.isfinite(value):

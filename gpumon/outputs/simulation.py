@@ -88,7 +88,7 @@ def _limits_text(answer: Simulation) -> str:
 def _latency_columns(answer: Simulation, figures: Figures) -> list[PrintedColumn]:
     """A row per latency; the formulas' means stand beside them."""
     spreads = (figures.ttft_s, figures.itl_s, figures.tpot_s, figures.e2e_s)
-    # The goal of the ITL holds for the p95 over all tokens; the TPOT of each request counts for the goodput alone.
+    # The goal on the ITL is one on the p95 over all tokens. For the goodput, each request's TPOT is held against it.
     goals = (answer.goal_ttft_s, answer.goal_itl_s, _NO_GOAL, answer.goal_e2e_s)
     # The formulas know one time per token, which stands beside both ITL and TPOT.
     means = (answer.formula.ttft_s, answer.formula.itl_s, answer.formula.itl_s, answer.formula.e2e_s)
