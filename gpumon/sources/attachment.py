@@ -1,4 +1,4 @@
-"""Joins an engine's poll with what its endpoint cannot tell: the model's dimensions and the GPUs it runs on."""
+"""Adds to an engine's reading what its endpoint cannot tell: the model's dimensions and the GPUs it runs on."""
 
 from __future__ import annotations
 
@@ -38,14 +38,15 @@ from gpumon.specs.llm_hints import left_out_by
 from gpumon.specs.not_modelled import SPECULATIVE_DRAFTS
 
 _LookKey = tuple[str, str, tuple[tuple[str, str], ...], str, int]
-"""A model as it was looked up: name, root, what the engine says of it, its URL, and the process whose view counts."""
+"""Key of a look at a model: name, root, hints of the engine (sorted pairs), its URL, pid of the process whose view of
+files counts."""
 FoundSpec = tuple[LlmSpec | None, str]
 """A model's spec and where it is from; or None and the reason, which is empty while it is looked for."""
-_NOTHING_YET: Final[FoundSpec] = (None, "")
+_STILL_LOOKING: Final[FoundSpec] = (None, "")
 _MOST_MODELS: Final = 256
-"""Looks at models that are remembered (those asked for last), and those that run at once."""
+"""Looks at models that are remembered (those asked for last). Beyond them no look begins while none has finished."""
 MOST_ATTACHED: Final = 1024
-"""Engines whose last reading, and the process whose view of files counts, are kept."""
+"""Engines whose last reading, and the process whose view of files counts, are kept: beyond them all are dropped."""
 _SILENT_S: Final = 10.0
 """Seconds after which a look at a model's files is said to hang."""
 
@@ -89,19 +90,20 @@ class EngineFacts:
         self._processes: dict[str, int] = {}
         """By URL: a process of its server, whose rights and view of files count."""
         self._attached: dict[str, tuple[tuple[object, ...], EngineReading]] = {}
-        """`EngineReading.key` -> its last poll, and what it was made of: until the next it stays the same object."""
+        """`EngineReading.key` -> the parts of the last attached reading, and that reading: while no part changes,
+        `attach` returns the same object."""
 
     def attach(self, reading: EngineReading, gpus: tuple[GpuReading, ...]) -> EngineReading:
         """The reading with its model and GPUs, as far as they are known by now."""
         if reading.kind in ROUTER_KINDS:
             return reading
         endpoint = self._endpoints.get(reading.key) or self._endpoints.get(reading.url, Endpoint(url=reading.url))
-        llm, why = self._model(endpoint, reading)
+        llm, why = self._spec(endpoint, reading)
         uuids, source = self._gpus(endpoint, reading, gpus)
-        made_of = (reading, endpoint, llm, why, uuids, source)
-        last = self._attached.get(reading.key)
-        if last is not None and last[0] == made_of:
-            return last[1]
+        parts = (reading, endpoint, llm, why, uuids, source)
+        last_parts, last_attached = self._attached.get(reading.key, ((), reading))
+        if parts == last_parts:
+            return last_attached
         info = reading.info
         if llm is None:
             info = _info_without_model(reading, why)
@@ -121,13 +123,13 @@ class EngineFacts:
         )
         if len(self._attached) >= MOST_ATTACHED:
             self._attached.clear()
-        self._attached[reading.key] = (made_of, attached)
+        self._attached[reading.key] = (parts, attached)
         return attached
 
     async def settle(self, readings: Sequence[EngineReading]) -> None:
         """Wait until the models of these engines are looked up, or hang."""
         for reading in readings:
-            self.attach(reading, ())
+            self.attach(reading, ())  # begins the look at its model
         looks = [asyncio.wrap_future(future) for future, _ in self._looks.values()]
         if looks:
             await asyncio.wait(looks, timeout=_SILENT_S)
@@ -142,7 +144,7 @@ class EngineFacts:
         names: dict[int, str] = {}
         for engine in engines:
             for pid in self._owner.pids_of(engine.url):
-                if pid in names:
+                if pid in names:  # a second model of the same server
                     names[pid] = engine.server_name
                 else:
                     names[pid] = engine.name
@@ -153,7 +155,7 @@ class EngineFacts:
     def _gpus(
         self, endpoint: Endpoint, reading: EngineReading, gpus: tuple[GpuReading, ...]
     ) -> tuple[tuple[str, ...], str]:
-        """The GPUs of an engine by uuid, and how they are known; or none, and why."""
+        """UUIDs of an engine's GPUs, and how they are known; or none, and why."""
         if endpoint.gpu_type and endpoint.gpus == "auto":  # before the others: such an engine needs no GPU here
             return (), "config (another host)"
         if not gpus:
@@ -168,32 +170,35 @@ class EngineFacts:
             return (), NOT_LOOKED
         return self._owner.gpus_of(reading.url, gpus)
 
-    def _model(self, endpoint: Endpoint, reading: EngineReading) -> FoundSpec:
-        """The spec of its model, or why there is none; the text is empty while it is looked for."""
+    def _spec(self, endpoint: Endpoint, reading: EngineReading) -> FoundSpec:
+        """The spec of an engine's model, or why there is none; the text is empty while it is looked for.
+
+        The first call for a model begins a look at its files in a thread; later calls return what that has found.
+        """
         model, root = _name_and_root(endpoint, reading)
         hints = _hints(endpoint, reading)
-        process = self._process(reading.url)
+        pid = self._representative_pid(reading.url)
         if not model:
             return _nameless(reading)
-        key = (model, root, tuple(sorted(hints.items())), reading.url, process)
+        key = (model, root, tuple(sorted(hints.items())), reading.url, pid)
         look = self._looks.pop(key, None)
         if look is None:
             if len(self._looks) >= _MOST_MODELS and not self._forget_a_look():
                 return None, "the files of too many models do not answer: is that a mount that hangs?"
             from_config = bool(endpoint.model)
-            future = daemon_thread(self._resolve, model, root, hints, reading.url, process, from_config)
+            future = daemon_thread(self._resolve, model, root, hints, reading.url, pid, from_config)
             look = (future, time.monotonic())
-        self._looks[key] = look
+        self._looks[key] = look  # put back at the end: it was asked for last
         future, begun_s = look
         if future.done():
             return _result(future)
         if time.monotonic() - begun_s > _SILENT_S:
             return None, f"its files do not answer ({clean(root or model, 80)}): is that a mount that hangs?"
-        # Until then the result of the look before its process was known.
-        before = self._looks.get((*key[:-1], 0))
-        if before is not None and before[0].done():
-            return _result(before[0])
-        return _NOTHING_YET
+        # Until it is done, the result of the look that was begun before a process was known (pid 0) still holds.
+        look_without_pid = self._looks.get((model, root, key[2], reading.url, 0))
+        if look_without_pid is not None and look_without_pid[0].done():
+            return _result(look_without_pid[0])
+        return _STILL_LOOKING
 
     def _forget_a_look(self) -> bool:
         """Forget the finished look that was asked for longest ago; False if none has finished."""
@@ -211,11 +216,11 @@ class EngineFacts:
         facts = look_up(model, root, self._models, llm_catalogue(), views, hints)
         return facts.spec, facts.why
 
-    def _process(self, url: str) -> int:
-        """A process of the engine; 0 where none is known.
+    def _representative_pid(self, url: str) -> int:
+        """The process of an engine through whose eyes its files are read; 0 where none is known.
 
-        It stays the one that was asked first until it has ended and others took its place: a GPU that fails takes its
-        processes off the list, and the model is none other for that.
+        It stays the same until it has ended and others took its place: a GPU that fails takes its processes off the
+        list, and the model is none other for that.
         """
         if self._owner is not None:
             pids = self._owner.pids_of(url)
@@ -225,16 +230,16 @@ class EngineFacts:
         if pids and pid not in pids and (not pid or has_no_files(pid)):
             if len(self._processes) >= MOST_ATTACHED:
                 self._processes.clear()
-            pid = min(pids)
+            pid = min(pids)  # any of them; the same one each time
             self._processes[url] = pid
         return pid
 
 
 def _gpus_by_index(indices: Sequence[int], gpus: Sequence[GpuReading]) -> tuple[tuple[str, ...], str]:
-    """The GPUs that the config names by uuid, and how they are known; or none, and why."""
+    """UUIDs of the GPUs that the config names by index, and how they are known; or none, and why."""
     by_index = {}
     for gpu in gpus:
-        if not gpu.parent_uuid:
+        if not gpu.parent_uuid:  # a slice has the index of its GPU
             by_index[gpu.index] = gpu.uuid
     for index in indices:
         if index not in by_index:
@@ -245,7 +250,7 @@ def _gpus_by_index(indices: Sequence[int], gpus: Sequence[GpuReading]) -> tuple[
 def _name_and_root(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str]:
     """The model's name, and the path or id that it was loaded from.
 
-    A name from the config is the user's word against the server's root, which it may still tell.
+    A name from the config stands alone: the root that the server tells may be that of another model.
     """
     if not endpoint.model and IDENTITY in reading.info:
         return reading.model, reading.model_root
@@ -253,22 +258,22 @@ def _name_and_root(endpoint: Endpoint, reading: EngineReading) -> tuple[str, str
 
 
 def _hints(endpoint: Endpoint, reading: EngineReading) -> dict[str, str]:
-    """The engine's words on its model; of a model that the config names, only how it is stored."""
+    """The hints of an engine on its model by key; for a model that the config names, only those on how it is stored."""
     hints = hints_of(reading.info)
     keys: Sequence[str] = SPEC_HINTS
     if endpoint.model:
         keys = STORAGE_HINTS
-    result = {}
+    wanted_hints = {}
     for key in keys:
         if key in hints:
-            result[key] = hints[key]
-    return result
+            wanted_hints[key] = hints[key]
+    return wanted_hints
 
 
 def _nameless(reading: EngineReading) -> FoundSpec:
     """Why a model without a name has no spec; no reason yet before the server was asked for the name."""
     if IDENTITY not in reading.info:
-        return _NOTHING_YET
+        return _STILL_LOOKING
     if reading.kind is EngineKind.GENERIC:
         return None, NAMELESS_FEED
     return None, NAMELESS
@@ -283,14 +288,14 @@ def _result(done: Future[FoundSpec]) -> FoundSpec:
 
 
 def with_extra_work(llm: LlmSpec | None, reading: EngineReading) -> LlmSpec | None:
-    """The spec with what this engine does beside the model's forward pass, which no figure counts."""
+    """The spec, whose `not_modelled` names also the work of this engine beside the model's forward pass."""
     if llm is None:
         return None
     notes = left_out_by(reading.info)
     if any(rank.counters.get(DRAFTS, 0.0) > 0.0 for rank in reading.ranks):
         notes = (*notes, SPECULATIVE_DRAFTS)
     not_modelled = tuple(dict.fromkeys((*llm.not_modelled, *notes)))
-    if len(not_modelled) == len(llm.not_modelled):
+    if len(not_modelled) == len(llm.not_modelled):  # nothing was added
         return llm
     return msgspec.structs.replace(llm, not_modelled=not_modelled)
 

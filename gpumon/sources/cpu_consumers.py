@@ -1,4 +1,4 @@
-"""The processes that use the host's cores, looked for only while they are nearly all in use."""
+"""Finds the processes that use the host's cores, only while nearly all cores are in use."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 SATURATED: Final = 0.85
 """Share of all cores from which on it is worth a walk over all processes: `cpu_high_ratio` of triage."""
 _CALM_S: Final = 30.0
-"""Seconds below that share after which the last answer is dropped: the load of a compile job has short gaps."""
+"""Seconds below that share after which the last result is dropped: the load of a compile job has short gaps."""
 FIRST_S: Final = 2.0
-"""Seconds between the first two looks: CPU time is a difference."""
+"""Seconds between the first two looks: CPU time is a difference, so that nothing is known before the second."""
 _LOOK_S: Final = 10.0
 """Seconds between two looks after that: one costs about 30 us per process."""
 MOST_LISTED: Final = 5
@@ -38,16 +38,18 @@ class _CpuTimes(NamedTuple):
 
 
 class CpuConsumers:
-    """The largest CPU consumers at the last look; a thread takes the looks, as /proc may hang."""
+    """Keeps the largest CPU consumers of the last look; a thread takes the looks, as /proc may hang."""
 
     def __init__(self, saturated: float = SATURATED, look_s: float = _LOOK_S, first_s: float = FIRST_S) -> None:
         self._saturated = saturated
         self._look_s = look_s
         self._first_s = first_s
         self._look: Future[tuple[_CpuTimes, tuple[HostProcess, ...]]] | None = None
+        """The look that is under way."""
         self._last_times: _CpuTimes | None = None
         self._top: tuple[HostProcess, ...] = ()
         self._due_s = 0.0
+        """Monotonic time of the next look."""
         self._high_s = float("-inf")
         """Monotonic time when the cores were last nearly all in use."""
 
@@ -60,13 +62,14 @@ class CpuConsumers:
             self._last_times = None
             self._top = ()
             return ()
-        self._collect(now_s)
-        if self._look is None and now_s >= self._due_s and self._high_s == now_s:
+        self._take_result(now_s)
+        is_saturated = self._high_s == now_s
+        if self._look is None and now_s >= self._due_s and is_saturated:
             self._look = daemon_thread(_look_at_processes, self._last_times)
         return self._top
 
-    def _collect(self, now_s: float) -> None:
-        """Keep what a look found, once it has ended."""
+    def _take_result(self, now_s: float) -> None:
+        """Keep the result of the look that was under way, if it has ended, and set the time of the next."""
         if self._look is None or not self._look.done():
             return
         look = self._look
@@ -75,14 +78,14 @@ class CpuConsumers:
             self._due_s = now_s + self._look_s
             return
         wait_s = self._look_s
-        if self._last_times is None:
+        if self._last_times is None:  # this was the first look: there is no difference yet
             wait_s = self._first_s
         self._last_times, self._top = look.result()
         self._due_s = now_s + wait_s
 
 
 def _look_at_processes(before: _CpuTimes | None) -> tuple[_CpuTimes, tuple[HostProcess, ...]]:
-    """The CPU time of all processes, and those that used most since the look before."""
+    """The CPU time of all processes, and those that used most since the look before (none without one)."""
     import psutil
 
     seconds: dict[tuple[int, float], float] = {}
@@ -97,20 +100,20 @@ def _look_at_processes(before: _CpuTimes | None) -> tuple[_CpuTimes, tuple[HostP
         seconds[key] = times.user + times.system
         if before is not None and key in before.seconds:
             used.append((seconds[key] - before.seconds[key], process))
-    spent = _CpuTimes(now_s, seconds)
+    times_now = _CpuTimes(now_s, seconds)
     if before is None or now_s <= before.read_s:
-        return spent, ()
-    used.sort(key=lambda item: -item[0])
-    length_s = now_s - before.read_s
+        return times_now, ()
+    used.sort(key=lambda used_by: used_by[0], reverse=True)
+    elapsed_s = now_s - before.read_s
     top = []
     for cpu_s, process in used[:MOST_LISTED]:
-        if cpu_s >= _LEAST_CORES * length_s:
-            top.append(_host_process(process, cpu_s / length_s))
-    return spent, tuple(top)
+        if cpu_s >= _LEAST_CORES * elapsed_s:
+            top.append(_host_process(process, cpu_s / elapsed_s))
+    return times_now, tuple(top)
 
 
 def _host_process(process: psutil.Process, cores: float) -> HostProcess:
-    """Name and user as far as they may be read."""
+    """A consumer of so many cores; its name and user are empty where they may not be read."""
     import psutil
 
     name = ""

@@ -1,4 +1,4 @@
-"""The doctor's look at a dcgm-exporter: does it answer, which GPUs has it, and does it measure what it is asked for."""
+"""The doctor's checks of a dcgm-exporter: whether it answers, which GPUs it has, and which profiling figures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLANK_FIX: Final = (
     "DCGM measures it on data centre GPUs from Volta on: its container needs --cap-add SYS_ADMIN, and no profiler "
     "(Nsight, another DCGM) may hold the counters"
 )
-_NO_VALUE: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
+_REASONS_WITHOUT_VALUE: Final = (Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED)
 """Reasons of a figure without a value: some exporters leave out the series of such a GPU, others write DCGM's blank."""
 _WORDS: Final = dict(zip(RATIOS, ("SM active", "SM occupancy", "tensor active", "DRAM active"), strict=True))
 """Field of a profiling figure -> its name in texts."""
@@ -33,16 +33,17 @@ def dcgm_checks(url: str, exporter: Contribution) -> list[Check]:
     if exporter.gpus:
         state = CheckState.WARN
     checks = []
+    # A fault beside GPUs costs a part of the figures only: a warning.
     for fault in exporter.faults:
         checks.append(Check("dcgm", "exporter", state, f"{url} {fault.text}"))
     if exporter.gpus:
         checks.append(Check("dcgm", "exporter", CheckState.OK, f"{url} answers: {_count_by_name(exporter.gpus)}"))
-        checks += _profiling([gpu for gpu in exporter.gpus if not gpu.mig])
+        checks += _profiling_checks([gpu for gpu in exporter.gpus if not gpu.mig])
     return checks
 
 
 def _count_by_name(gpus: Sequence[GpuReading]) -> str:
-    """`8 x NVIDIA A100-SXM4-80GB on node-7, 3 slices on node-8`."""
+    """The GPUs by name and host, as `8 x NVIDIA A100-SXM4-80GB on node-7, 3 slices of ... on node-8`."""
     kinds: dict[tuple[str, str], int] = {}
     for gpu in gpus:
         if gpu.parent_uuid:
@@ -59,23 +60,26 @@ def _count_by_name(gpus: Sequence[GpuReading]) -> str:
     return ", ".join(parts)
 
 
-def _profiling(gpus: Sequence[GpuReading]) -> list[Check]:
-    """The checks of the profiling figures: which are measured, not on the page, or without a value."""
+def _profiling_checks(gpus: Sequence[GpuReading]) -> list[Check]:
+    """The checks of the profiling figures: which are measured, not on the page, or without a value.
+
+    A GPU with slices is not among `gpus`: its slices have these figures.
+    """
     checks = []
     measured = [_WORDS[field] for field in RATIOS if _is_measured_everywhere(gpus, field)]
     if measured:
         checks.append(Check("dcgm", "profiling", CheckState.OK, f"measured: {', '.join(measured)}"))
     absent = [field for field in RATIOS if _is_on_no_page(gpus, field)]
     if absent:
-        checks.append(_not_on_page(absent))
+        checks.append(_absent_check(absent))
     present = [field for field in RATIOS if field not in absent]
-    for place, words in _without_value(gpus, present).items():
+    for place, words in _figures_without_value(gpus, present).items():
         text = f"without a value{place}: {', '.join(words)}"
         checks.append(Check("dcgm", "profiling", CheckState.WARN, text, BLANK_FIX))
     return checks
 
 
-def _not_on_page(fields: Sequence[str]) -> Check:
+def _absent_check(fields: Sequence[str]) -> Check:
     """The check of figures that no GPU has, with the lines of the counters file that add them."""
     lines = [f"{NAME_OF[field]}, gauge, {_WORDS[field]}." for field in fields]
     text = f"not on its page: {', '.join(_WORDS[field] for field in fields)}"
@@ -90,30 +94,30 @@ def _is_on_no_page(gpus: Sequence[GpuReading], field: str) -> bool:
     return all(_lacks(gpu, field, Reason.NOT_EXPOSED) for gpu in gpus)
 
 
-def _without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) -> dict[str, list[str]]:
+def _figures_without_value(gpus: Sequence[GpuReading], fields: Sequence[str]) -> dict[str, list[str]]:
     """Names of the figures that some GPUs lack, by the words for these GPUs (` for GPU 1,3`; empty for all)."""
     words: dict[str, list[str]] = {}
     for field in fields:
         without = []
         for gpu in gpus:
-            if any(_lacks(gpu, field, reason) for reason in _NO_VALUE):
+            if any(_lacks(gpu, field, reason) for reason in _REASONS_WITHOUT_VALUE):
                 without.append(gpu)
         if without:
             words.setdefault(_which_gpus(without, gpus), []).append(_WORDS[field])
     return words
 
 
-def _which_gpus(some: Sequence[GpuReading], gpus: Sequence[GpuReading]) -> str:
-    """` for GPU 1,3 on node-7`; empty where it is all of them."""
-    if len(some) == len(gpus):
+def _which_gpus(chosen: Sequence[GpuReading], gpus: Sequence[GpuReading]) -> str:
+    """The chosen ones among the GPUs as ` for GPU 1,3 on node-7`; empty where all are chosen."""
+    if len(chosen) == len(gpus):
         return ""
     by_host: dict[str, list[str]] = {}
-    for gpu in some:
+    for gpu in chosen:
         by_host.setdefault(gpu.host, []).append(gpu_name(gpu))
-    several = len({gpu.host for gpu in gpus}) > 1
+    several_hosts = len({gpu.host for gpu in gpus}) > 1
     places = []
     for host, names in by_host.items():
-        if several:
+        if several_hosts:
             places.append(f"{gpu_names(names)} on {host}")
         else:
             places.append(gpu_names(names))

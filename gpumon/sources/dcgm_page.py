@@ -1,4 +1,4 @@
-"""A page of a dcgm-exporter to the figures of its GPUs: each GPU and MIG slice once, whoever shares it."""
+"""Reads the page of a dcgm-exporter into figures of GPUs: each GPU and MIG slice once, whoever shares it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from gpumon.sources.exposition import Scan, Series
 MOST_GPUS: Final = 1024
 """GPUs and slices taken from one page."""
 UNNUMBERED: Final = 1000
-"""Stands for an index that is none; the GPU gets the next free one."""
+"""Index of a GPU whose label is no number; it gets the next free index."""
 _BLANK_INTEGERS_FROM: Final = 1e18
 """DCGM's blank integers are 2^63 - 16 and the numbers above it; nothing that is measured comes near them."""
 _BLANK_FLOATS: Final = (2.0**47, 2.0**47 + 16)
 """DCGM's blank floats: from the first to below the second."""
 
 _BY_NAME: Final = {name: (metric, factor) for metric in DCGM_METRICS for name, factor in metric.names}
+"""Name of a series -> its metric, and the factor to the unit of the field."""
 WANTED: Final = frozenset(_BY_NAME)
 """The sample names that are read."""
 
@@ -30,7 +31,7 @@ _WHOLE_GPU: Final = Missing(Reason.UNDER_MIG, "a figure of the whole GPU, not of
 
 
 class GpuIdentity(NamedTuple):
-    """Identity of a GPU or slice: series that differ in nothing of this are one and the same."""
+    """Identity of a GPU or slice: series with the same three values are of the same one."""
 
     host: str
     uuid: str
@@ -44,7 +45,7 @@ class GpuIdentity(NamedTuple):
 
 
 class GpuFigures(NamedTuple):
-    """The figures of one GPU or slice on a page. Texts are from outside."""
+    """The figures of one GPU or slice on a page. Its texts are untrusted."""
 
     gpu_index: int
     name: str
@@ -55,14 +56,14 @@ class GpuFigures(NamedTuple):
 
 
 class DcgmPage(NamedTuple):
-    """All that a page says."""
+    """The contents of a page."""
 
     gpus: dict[GpuIdentity, GpuFigures]
     """By host, then by index, each GPU before its slices."""
     sliced: frozenset[GpuIdentity]
     """The GPUs that have slices."""
     cut: bool
-    """There are more GPUs or series than are read."""
+    """Whether there are more GPUs or series than are read."""
 
 
 def read_page(scan: Scan) -> DcgmPage:
@@ -75,7 +76,7 @@ def read_page(scan: Scan) -> DcgmPage:
     gpus: dict[GpuIdentity, GpuFigures] = {}
     cut = scan.cut
     for series, value in scan.values.items():
-        key = _identity(series)
+        key = _gpu_identity(series)
         if key is None:
             continue
         _ensure_gpu(gpus, key.gpu, series)
@@ -87,12 +88,12 @@ def read_page(scan: Scan) -> DcgmPage:
         if metric.whole_gpu:
             owner = key.gpu
         figures = gpus.get(owner)
-        if figures is None:
+        if figures is None:  # `_ensure_gpu` had no room for it
             cut = True
         elif number(figures.values.get(metric.field, NOT_ON_PAGE)) is None:  # the first number counts
             figures.values[metric.field] = _checked_value(metric, value, factor)
     sliced = frozenset(key.gpu for key in gpus if key.instance)
-    in_order = dict(sorted(gpus.items(), key=_order))
+    in_order = dict(sorted(gpus.items(), key=_sort_key))
     return DcgmPage(_with_unique_indices(in_order), sliced, cut)
 
 
@@ -102,7 +103,7 @@ def _is_in_percent(scan: Scan) -> bool:
 
 
 def _ensure_gpu(gpus: dict[GpuIdentity, GpuFigures], key: GpuIdentity, series: Series) -> None:
-    """Give the GPU or slice of a series an entry, if it has none and there is room."""
+    """Add an entry for the GPU or slice of a series, if it has none and there is room."""
     if key not in gpus and len(gpus) < MOST_GPUS:
         gpus[key] = _empty_figures(series.labels, sliced=bool(key.instance))
 
@@ -110,7 +111,8 @@ def _ensure_gpu(gpus: dict[GpuIdentity, GpuFigures], key: GpuIdentity, series: S
 def gpu_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     """The fields of a `GpuReading` that DCGM tells, each with a number or the reason why there is none.
 
-    Older exporters have the engine's activity instead of the busy share, and used and free memory instead of the total.
+    Exporters may lack the busy share or the total memory: then the activity of the graphics engine, and the sum of
+    used, free and reserved memory, take their places.
     """
     fields = _all_fields(page, key)
     engine = fields.pop(ENGINE_ACTIVE)
@@ -139,7 +141,7 @@ def _all_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     return fields
 
 
-def _identity(series: Series) -> GpuIdentity | None:
+def _gpu_identity(series: Series) -> GpuIdentity | None:
     """The GPU or slice of a series; None for a switch, link or CPU."""
     labels = series.labels
     uuid = labels.get("UUID") or labels.get("uuid")
@@ -179,17 +181,17 @@ def _with_unique_indices(gpus: dict[GpuIdentity, GpuFigures]) -> dict[GpuIdentit
     return {key: gpu._replace(gpu_index=indices[key.gpu]) for key, gpu in gpus.items()}
 
 
-def _order(item: tuple[GpuIdentity, GpuFigures]) -> tuple[Any, ...]:
-    """Sort key: by host, then by index, each GPU before its slices, slice 2 before slice 10."""
+def _sort_key(item: tuple[GpuIdentity, GpuFigures]) -> tuple[Any, ...]:
+    """Key that sorts by host, then by index, each GPU before its slices, slice 2 before slice 10."""
     key, gpu = item
     return key.host, gpu.gpu_index, key.uuid, len(key.instance), key.instance
 
 
-def _checked_value(metric: DcgmMetric, value: float, scale: float) -> Reading:
+def _checked_value(metric: DcgmMetric, value: float, factor: float) -> Reading:
     """The value in the unit of the field, unless it is one of DCGM's blanks or cannot be."""
     if value > _BLANK_INTEGERS_FROM or _BLANK_FLOATS[0] <= value < _BLANK_FLOATS[1]:
         return NO_VALUE
-    scaled = value * scale
+    scaled = value * factor
     if not 0.0 <= scaled <= metric.most:
         return NO_NUMBER
     if scaled <= metric.above:  # some GPUs print 0 for a temperature that they do not have

@@ -1,4 +1,4 @@
-"""The doctor: each source is tried once, within a deadline, and a check says what is wrong, why, and the fix."""
+"""The doctor: tries each source once, within a deadline, and says in checks what is wrong, why, and the fix."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _EXPECTED_QUANTITIES: Final = {
 """Quantities that every serving engine should export, and what is missing from the screen without them."""
 
 COMPLETE: Final = frozenset({EngineKind.VLLM, EngineKind.SGLANG})
-"""Engines that export all of them, if they are new enough and started so."""
+"""Engines that export all of `_EXPECTED_QUANTITIES`, if they are new enough and not started with metrics off."""
 
 _MOST_URLS: Final = 4
 """Backends of a front end whose URLs are printed."""
@@ -87,7 +87,7 @@ _STEP_S: Final = 0.3
 COST_S: Final = 3.0
 """Longest wait for gpumon's own memory: the kernel walks all pages for it."""
 COST_STEP_S: Final = 0.05
-"""Seconds between two looks at whether it is known."""
+"""Seconds between two looks at whether that memory is known."""
 DEMO: Final = Check(
     "gpumon",
     "demo",
@@ -171,7 +171,7 @@ def _no_answer_check(reading: EngineReading) -> Check:
 
 
 def _exports_check(reading: EngineReading) -> Check:
-    """The exported quantities. A missing one is a warning where the engine exports it if it is started otherwise."""
+    """The exported quantities. A missing one is a warning only for the engines that can export all of them."""
     name = f"{reading.name} metrics"
     if reading.kind is EngineKind.GENERIC:
         mapped = ", ".join(f"{quantity} = {metric}" for quantity, metric in reading.live.items())
@@ -308,7 +308,7 @@ class _Sources(NamedTuple):
 
     @property
     def all(self) -> list[Source]:
-        """The sources that there are, as one list."""
+        """All sources that exist, as one list."""
         candidates = (self.nvml, self.dcgm, *self.engines, *self.files, self.discovery)
         return [source for source in candidates if source is not None]
 
@@ -334,7 +334,7 @@ def _sources_of(config: Config, options: Options) -> _Sources:
     if config.discovery.enabled:
         owner = Ownership()
         discovery = discover(config, engines, endpoints, owner, nvml)
-    if discovery is None:  # nothing would feed it: the checks say that discovery is off
+    if discovery is None:  # nothing would feed `owner`: without it the checks say that discovery is off
         owner = None
     return _Sources(vendor, nvml, dcgm, engines, files, endpoints, owner, discovery)
 
@@ -348,6 +348,7 @@ async def diagnose(config: Config, options: Options) -> list[Check]:
         reads_gpus = sources.nvml is not None or sources.dcgm is not None
         facts = EngineFacts(sources.endpoints, config.model, sources.owner, nvml=reads_gpus)
         meter = ProcMeter()
+        # CPU is a difference: this read begins it, the one of `_own_cost_check` ends it.
         meter.read(await _worker_pids(sources.nvml))
         host = await _await_readings(sources, facts)
         config_file = NO_CONFIG
@@ -377,7 +378,7 @@ async def _gpu_sources_checks(sources: _Sources, host: _Host) -> list[Check]:
 
 
 async def _worker_pids(nvml: DriverSource | None) -> tuple[int, ...]:
-    """Processes that gpumon started to read the driver."""
+    """Pids of the processes that gpumon started to read the driver."""
     if nvml is None:
         return ()
     part = await nvml.poll(time.monotonic())

@@ -1,4 +1,4 @@
-"""The doctor's look at the driver and the GPUs: what NVML gives here, what it does not, and why."""
+"""The doctor's checks of the driver and the GPUs: which figures it gives here, which not, and why."""
 
 from __future__ import annotations
 
@@ -57,20 +57,22 @@ GPM_RIGHT_FIX: Final = (
     "sudo gpumon doctor shows whether it is the permission; to lift it for all users: "
     "options nvidia NVreg_RestrictProfilingToAdminUsers=0 in /etc/modprobe.d/, then reload the driver"
 )
-_DRIVERS: Final = {NVIDIA: "NVML", AMD: "AMD SMI", INTEL: "sysfs"}
-_HEALTH: Final = {
+_LIBRARIES: Final = {NVIDIA: "NVML", AMD: "AMD SMI", INTEL: "sysfs"}
+"""Vendor -> where its figures are from, as checks name it."""
+_STATE_OF_CHECK: Final = {
     GpuState.OK: CheckState.OK,
     GpuState.INITIALISING: CheckState.WARN,
     GpuState.STALE: CheckState.WARN,
 }
+"""State of a GPU -> state of its check; any other state fails."""
 
 
 async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Path = _PROC) -> list[Check]:
     """The checks of library, driver and permission; `driver` is what its source gave at the end of its deadline."""
-    state = CheckState.FAIL
+    fault_state = CheckState.FAIL
     if driver.gpus:
-        state = CheckState.WARN
-    checks = [Check("driver", _DRIVERS[vendor], state, fault.text) for fault in driver.faults]
+        fault_state = CheckState.WARN
+    checks = [Check("driver", _LIBRARIES[vendor], fault_state, fault.text) for fault in driver.faults]
     checks += await _library_checks(driver.pids, proc)
     if driver.driver:
         cuda = ""
@@ -88,7 +90,10 @@ async def driver_checks(driver: Contribution, vendor: Vendor = NVIDIA, proc: Pat
 
 
 async def _library_checks(pids: Iterable[int], proc: Path) -> list[Check]:
-    """The library that the worker has loaded. To tell it takes the worker's memory lock, which the driver may hold."""
+    """The library that the worker has loaded.
+
+    A thread reads it, within `MAPS_S`: the kernel takes the worker's memory lock for it, which the driver may hold.
+    """
     try:
         async with timeout(MAPS_S):
             path = await in_daemon_thread(_loaded_library, tuple(pids), proc)
@@ -113,7 +118,7 @@ def _loaded_library(pids: Iterable[int], proc: Path) -> str:
 
 
 def _module_checks(driver: str, proc: Path) -> list[Check]:
-    """The kernel module's version against the library's: they differ after an update without a reboot."""
+    """A warning where the kernel module's version is not the library's: after an update without a reboot. Else none."""
     try:
         text = (proc / "driver/nvidia/version").read_text(errors="replace")
     except OSError:
@@ -142,13 +147,13 @@ def _profiling_checks(proc: Path) -> list[Check]:
 
 
 def gpu_checks(gpus: Sequence[GpuReading], catalogue: GpuCatalogue) -> list[Check]:
-    """Health, figures, activity and peaks of every GPU; GPUs that are alike share their lines."""
-    gpus_by_checks: dict[tuple[Check | None, ...], list[str]] = {}
+    """Health, peaks, figures and activity of every GPU; GPUs with the same results share their lines."""
+    names_by_checks: dict[tuple[Check | None, ...], list[str]] = {}
     for gpu in gpus:
         checks_of_gpu = (_health_check(gpu), _peaks_check(gpu, catalogue), _figures_check(gpu), _activity_check(gpu))
-        gpus_by_checks.setdefault(checks_of_gpu, []).append(gpu_name(gpu))
+        names_by_checks.setdefault(checks_of_gpu, []).append(gpu_name(gpu))
     named_checks: list[Check] = []
-    for checks, names in gpus_by_checks.items():
+    for checks, names in names_by_checks.items():
         for check in checks:
             if check is not None:
                 name = f"{gpu_names(names)} {check.name}".rstrip()
@@ -157,14 +162,14 @@ def gpu_checks(gpus: Sequence[GpuReading], catalogue: GpuCatalogue) -> list[Chec
 
 
 def gpu_name(gpu: GpuReading) -> str:
-    """Index of a GPU; of a slice with its profile."""
+    """The index of a GPU; for a slice, the index of its GPU and its profile."""
     if gpu.parent_uuid:
         return f"{gpu.index} {gpu.mig_profile or 'slice'}"
     return str(gpu.index)
 
 
 def gpu_names(names: Sequence[str]) -> str:
-    """`0-2,4-7` for GPUs, `0 3g.40gb x2` for slices."""
+    """The names as `0-2,4-7` for GPUs, `0 3g.40gb x2` for slices. Runs of three and more are shortened."""
     parts = []
     for name, count in Counter(names).items():
         if count == 1:
@@ -195,7 +200,7 @@ def _health_check(gpu: GpuReading) -> Check:
         text += f": {gpu.state.value}"
     if gpu.state_text:
         text += f": {gpu.state_text}"
-    return Check("gpu", "", _HEALTH.get(gpu.state, CheckState.FAIL), text)
+    return Check("gpu", "", _STATE_OF_CHECK.get(gpu.state, CheckState.FAIL), text)
 
 
 def _peaks_check(gpu: GpuReading, catalogue: GpuCatalogue) -> Check | None:
@@ -244,7 +249,7 @@ def _dense_peaks(spec: GpuSpec | None) -> str:
 
 
 def _peaks_to_add(name: str) -> str:
-    """The lines of the config that tell what gpumon does not know."""
+    """The lines of the config that name a GPU's peaks, for the user to fill in."""
     quoted = json.dumps(clean(name, 80), ensure_ascii=False)
     figures = "".join(f"#{key} = \n" for key in ("bf16_tflops", "fp8_tflops", "bandwidth_gbs"))
     return f"if you know its peaks, dense, add to the config:\n[[gpu]]\nname = {quoted}\n{figures}".rstrip("\n")
@@ -309,7 +314,7 @@ def _missing_figures(gpu: GpuReading, fields: dict[str, str]) -> dict[Missing, l
 
 
 def _list_missing(missing: dict[Missing, list[str]]) -> str:
-    """`ECC, row remap (not supported); energy (...)`."""
+    """The missing figures as `ECC, row remap (not supported); energy (...)`."""
     parts = []
     for why, words in missing.items():
         reason = why.detail or why.reason.value.replace("_", " ")

@@ -1,4 +1,4 @@
-"""GPUs that an engine's processes hold, or held a moment ago: knows no clock and does no I/O."""
+"""The GPUs that an engine's processes hold, or held a moment ago. Pure: it knows no clock and does no I/O."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from gpumon.readings.frame import GpuReading, GpuState
 
 LEAVING_S: Final = 10.0
-"""Time for which a GPU stays that of an engine whose process left the driver's list: a process that is killed does so
-seconds before its socket is closed."""
+"""Seconds for which a GPU still counts as held by a process that has left the driver's list: a process that is killed
+leaves the list seconds before its socket is closed."""
 _MOST_NAMED: Final = 4
 """Processes that are named in a sentence."""
 
@@ -19,14 +19,14 @@ class Holders(NamedTuple):
 
     pids: frozenset[int]
     at_s: float
-    """Time of that reading of the GPU (monotonic)."""
+    """Monotonic time of that reading of the GPU."""
 
 
 class HeldGpus(NamedTuple):
     """The GPUs of one engine."""
 
     by_gpu: Mapping[str, Holders] = {}
-    """By UUID."""
+    """UUID of a GPU -> the engine's processes there."""
     pids: frozenset[int] = frozenset()
     """The engine's processes that were seen last on any GPU."""
     server: int = 0
@@ -35,9 +35,9 @@ class HeldGpus(NamedTuple):
     def follow(
         self, owned: frozenset[int], server: int, gpus: Iterable[GpuReading], is_alive: Callable[[int], bool]
     ) -> HeldGpus:
-        """The GPUs after a reading, of which the processes `owned` are the engine's, and `server` listens."""
+        """The GPUs after a reading of `gpus`. `owned`: pids of the engine; `server`: the pid that listens, or 0."""
         before = self
-        if self._is_of_another(owned, server):
+        if self._was_replaced(owned, server):
             before = HeldGpus()
         by_gpu = {}
         pids: set[int] = set()
@@ -46,9 +46,10 @@ class HeldGpus(NamedTuple):
             if holders is not None:
                 by_gpu[gpu.uuid] = holders
                 pids |= holders.pids
+        # Without any process on a GPU the last known ones stay, for `left_text`.
         return HeldGpus(by_gpu, frozenset(pids) or before.pids, server or before.server)
 
-    def _is_of_another(self, owned: frozenset[int], server: int) -> bool:
+    def _was_replaced(self, owned: frozenset[int], server: int) -> bool:
         """Whether another process has taken the engine's place."""
         if owned and self.pids and not owned & self.pids:
             return True
@@ -56,7 +57,7 @@ class HeldGpus(NamedTuple):
 
     @property
     def left_text(self) -> str:
-        """The engine's processes have left all GPUs; empty where they were on none."""
+        """Words for an engine whose processes have left all GPUs; empty while some are there, or if none ever was."""
         if self.by_gpu or not self.pids:
             return ""
         named = ", ".join(str(pid) for pid in sorted(self.pids)[:_MOST_NAMED])

@@ -1,4 +1,4 @@
-"""Load of the machine's cores, disks and network: the kernel's counters in /proc, looked at every 2 s."""
+"""Load of the machine's cores, disks and network, from the kernel's counters in /proc, which are read every 2 s."""
 
 from __future__ import annotations
 
@@ -13,15 +13,32 @@ from gpumon.readings.missing import WARMING_UP, Missing, Reading, Reason
 _LOOK_S: Final = 1.9
 """Seconds between two looks, so that every second tick of 1 s is one: /proc/stat grows with the number of cores."""
 SECTOR: Final = 512
-"""Bytes of a sector in /proc/diskstats, whatever the disk's own are."""
+"""Bytes of a sector in /proc/diskstats, whatever size the disk's own sectors have."""
 VIRTUAL: Final = ("loop", "ram", "zram", "dm-", "md", "sr", "fd")
-"""Block devices that are no disk, or stand on one that is counted anyway."""
+"""Begins of names of block devices that are no disk, or that lie on a disk which is counted anyway."""
 PRESSURES: Final = {
     "cpu_pressure_ratio": "cpu",
     "io_pressure_ratio": "io",
     "memory_pressure_ratio": "memory",
 }
 """Field -> file in /proc/pressure."""
+_STAT_COLUMNS: Final = 8
+"""Columns of /proc/stat that are summed up: user, nice, system, idle, iowait, irq, softirq, steal. The two guest
+columns that follow are part of `user` and `nice` already."""
+_IDLE: Final = 3
+"""Column of a core's idle time in /proc/stat."""
+_IOWAIT: Final = 4
+"""Column of a core's wait for disks in /proc/stat."""
+_DISK_COLUMNS: Final = 13
+"""Columns of /proc/diskstats that every kernel has: the third is the name, `_SECTORS_READ` and so on count from 0."""
+_SECTORS_READ: Final = 5
+_SECTORS_WRITTEN: Final = 9
+_BUSY_MS: Final = 12
+_NET_COLUMNS: Final = 9
+"""Columns of /proc/net/dev up to the bytes sent; the first is the bytes received."""
+_BYTES_SENT: Final = 8
+
+# Fields of `HostReading` by where they are from.
 CORES: Final = ("busiest_core_ratio", "iowait_ratio")
 DISKS: Final = ("disk_read_bytes_per_s", "disk_write_bytes_per_s", "disk_busy_ratio")
 NETWORK: Final = ("network_rx_bytes_per_s", "network_tx_bytes_per_s")
@@ -45,7 +62,7 @@ class _Look(NamedTuple):
 
 
 class HostLoad:
-    """The figures of the last look; `proc` and `sys` are where the kernel shows them."""
+    """Reads the counters and keeps the figures of the last look; `proc` and `sys` are where the kernel shows them."""
 
     def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys"), look_s: float = _LOOK_S) -> None:
         self._stat = proc / "stat"
@@ -57,9 +74,10 @@ class HostLoad:
         self._last: _Look | None = None
         self._figures: dict[str, Reading] = {}
         self._is_real: dict[str, bool] = {}
+        """Name of a disk, or `net/` and that of an interface -> whether a device is behind it."""
 
     def figures(self) -> dict[str, Reading]:
-        """The fields of `HostReading` that are told here; rates are means since the look before."""
+        """The fields of `HostReading` on load; rates are means between the last two looks."""
         now_s = time.monotonic()
         if self._last is None or now_s - self._last.read_s >= self._look_s:
             look = _Look(now_s, self._cores(), self._disks(), self._network())
@@ -73,15 +91,15 @@ class HostLoad:
         return self._figures
 
     def _cores(self) -> Rows:
-        """(idle, iowait, total) in ticks; the row of all cores is `cpu`. Guests are in `user` already."""
+        """(idle, iowait, total) in ticks by core; `cpu` is the row of all cores together."""
         rows: Rows = {}
         for line in _lines(self._stat):
             if not line.startswith("cpu"):
                 break
             name, *words = line.split()
-            ticks = [float(word) for word in words[:8]]
-            if len(ticks) >= 5:
-                rows[name] = (ticks[3], ticks[4], sum(ticks))
+            ticks = [float(word) for word in words[:_STAT_COLUMNS]]
+            if len(ticks) > _IOWAIT:
+                rows[name] = (ticks[_IDLE], ticks[_IOWAIT], sum(ticks))
         return rows
 
     def _disks(self) -> Rows:
@@ -89,11 +107,15 @@ class HostLoad:
         rows: Rows = {}
         for line in _lines(self._diskstats):
             words = line.split()
-            if len(words) >= 13 and self._is_disk(words[2]):
-                rows[words[2]] = (float(words[5]) * SECTOR, float(words[9]) * SECTOR, float(words[12]) * 1e-3)
+            if len(words) < _DISK_COLUMNS or not self._is_disk(words[2]):
+                continue
+            read_bytes = float(words[_SECTORS_READ]) * SECTOR
+            written_bytes = float(words[_SECTORS_WRITTEN]) * SECTOR
+            rows[words[2]] = (read_bytes, written_bytes, float(words[_BUSY_MS]) * 1e-3)
         return rows
 
     def _is_disk(self, name: str) -> bool:
+        """Whether a block device is a whole disk: partitions have no folder in /sys/block."""
         if name.startswith(VIRTUAL):
             return False
         return self._look_once(name, lambda: (self._sys / "block" / name).exists())
@@ -101,14 +123,14 @@ class HostLoad:
     def _network(self) -> Rows:
         """(bytes received, bytes sent) of the interfaces with a device; in a container, of all but loopback.
 
-        What passes a bridge or a bond is counted once.
+        A bridge or a bond has no device: its bytes are counted at the interfaces below it, once.
         """
         rows: Rows = {}
         for line in _lines(self._net):
             name, colon, rest = line.partition(":")
             words = rest.split()
-            if colon and len(words) >= 9 and name.strip() != "lo":
-                rows[name.strip()] = (float(words[0]), float(words[8]))
+            if colon and len(words) >= _NET_COLUMNS and name.strip() != "lo":
+                rows[name.strip()] = (float(words[0]), float(words[_BYTES_SENT]))
         self._forget_interfaces(rows)
         real: Rows = {}
         for name, row in rows.items():
@@ -117,6 +139,7 @@ class HostLoad:
         return real or rows
 
     def _has_device(self, interface: str) -> bool:
+        """Whether an interface is hardware; none is in a container."""
         return self._look_once(
             f"net/{interface}", lambda: (self._sys / "class" / "net" / interface / "device").exists()
         )
@@ -135,7 +158,7 @@ class HostLoad:
 
 
 def _lines(path: Path) -> list[str]:
-    """Lines of a file of the kernel; none where it is not there, or refused to this user or container."""
+    """Lines of a file of the kernel; none where the file is absent or refused to this user or container."""
     try:
         with path.open("rb", buffering=0) as file:
             text: bytes = b"".join(iter(lambda: file.read(1 << 16), b""))
@@ -154,7 +177,7 @@ def _pressure(path: Path) -> Reading:
 
 
 def _growth(before: Rows, after: Rows) -> Rows:
-    """How much counters grew, of the rows that are in both; one that fell (a device was replaced) is left out."""
+    """Growth of the counters of the rows that are in both; a row that fell (a device was replaced) is left out."""
     growth: Rows = {}
     for name, row in after.items():
         if name not in before:
@@ -174,28 +197,28 @@ def _core_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
         old = before.cores
     rows = {}
     for name, row in after.cores.items():
-        if name in old:
+        if name in old:  # not `_growth`: idle and iowait may step back by a little
             rows[name] = tuple(map(sub, row, old[name]))
-    _, iowait_s, total_s = rows.pop("cpu", (0.0, 0.0, 0.0))
-    busy = []
+    _, iowait_ticks, total_ticks = rows.pop("cpu", (0.0, 0.0, 0.0))
+    busy_ratios = []
     for idle, iowait, total in rows.values():
         if total > 0.0:
-            busy.append(1.0 - (idle + iowait) / total)
+            busy_ratios.append(1.0 - (idle + iowait) / total)
     figures: dict[str, Reading] = dict.fromkeys(CORES, WARMING_UP)
-    if busy:
-        figures["busiest_core_ratio"] = _share(max(busy))
-    if total_s > 0.0:
-        figures["iowait_ratio"] = _share(iowait_s / total_s)
+    if busy_ratios:
+        figures["busiest_core_ratio"] = _clamp_ratio(max(busy_ratios))
+    if total_ticks > 0.0:
+        figures["iowait_ratio"] = _clamp_ratio(iowait_ticks / total_ticks)
     return figures
 
 
-def _share(value: float) -> float:
-    """Within 0..1: the kernel's idle and iowait counters may step back by a little."""
+def _clamp_ratio(value: float) -> float:
+    """The value, or the nearer of 0 and 1: the kernel's idle and iowait counters may step back by a little."""
     return min(1.0, max(0.0, value))
 
 
 def _disk_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
-    """Bytes of all disks, and the share of time in which the busiest one had a request in flight."""
+    """Bytes/s of all disks, and the share of time in which the busiest one had a request in flight."""
     if not after.disks:
         return dict.fromkeys(DISKS, NO_DISK)
     if before:
@@ -214,7 +237,7 @@ def _disk_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
 
 
 def _network_figures(before: _Look | None, after: _Look) -> dict[str, Reading]:
-    """Bytes that all interfaces received and sent."""
+    """Bytes/s that all interfaces received and sent."""
     if not after.network:
         return dict.fromkeys(NETWORK, NO_NETWORK)
     if before:

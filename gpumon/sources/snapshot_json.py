@@ -1,6 +1,6 @@
-"""A snapshot as another gpumon prints it (`watch --json`, /snapshot.json: docs/json.md), read back. It is untrusted.
+"""Reads a snapshot that another gpumon printed (`watch --json`, /snapshot.json: docs/json.md). It is untrusted.
 
-What it may hold at all is bounded in `gpumon.triage.peers`.
+Its size, and what its values may be, is bounded in `gpumon.triage.peers`.
 """
 
 from __future__ import annotations
@@ -26,24 +26,27 @@ from gpumon.triage import peers
 _KEYS: Final = {"self_cost": "self"}
 """Fields whose JSON key is not their name."""
 _NOT_PRINTED: Final = frozenset({"Snapshot.wall_s", "Engine.llm", "Engine.window", "Event.verdict"})
+"""Fields (`TYPE.NAME`) that are not read: the JSON has none, or another form of them."""
 _TIMES: Final = frozenset({"time", "since", "until", "counted_since"})
 """Fields that hold a time as RFC 3339."""
-_LEFT_OUT: Final = (Verdict, Evidence, Action, Signal, Event, RaisedAlert)
-"""One of these with a code that is not known (of a newer gpumon) is left out; it costs nothing else."""
+_LEFT_OUT_IF_UNKNOWN: Final = (Verdict, Evidence, Action, Signal, Event, RaisedAlert)
+"""Types of objects that are left out of their list where they have a code of a newer gpumon; all else is read."""
 GIVE_WAY_EVERY: Final = 16
 """Records after which the event loop gets its turn: this runs in a thread beside it."""
 GIVE_WAY_S: Final = 1e-4
-"""Pause in which it does."""
+"""Pause in which the event loop gets its turn."""
 _LARGEST_WHOLE: Final = (1 << 63) - 1
-_UNKNOWN: Final[dict[type[Enum], Enum]] = {
+"""Whole numbers are held as 64 bits with a sign."""
+_REPLACEMENTS: Final[dict[type[Enum], Enum]] = {
     GpuState: GpuState.ERROR,
     EndpointState: EndpointState.ERROR,
     EngineKind: EngineKind.UNKNOWN,
     Reason: Reason.NOT_EXPOSED,
 }
-"""Replacement for a code of a newer gpumon; without an entry the whole object cannot be read."""
+"""Enum -> the member that stands for a code of a newer gpumon; without an entry the whole object cannot be read."""
 
 _MISSING: Final = {reason.value: Missing(reason) for reason in Reason}
+"""Code of a reason -> the value of a figure that is missing for it."""
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 _JSON: Final = msgspec.json.Decoder(dict[str, Any])
 
@@ -59,35 +62,45 @@ def parse_snapshot(line: bytes) -> dict[str, Any]:
         raise ValueError("its answer is no snapshot of gpumon: is the address right?") from None
 
 
-class _Read(NamedTuple):
-    """An object of the JSON and the record that it was read as."""
+class _ReadObject(NamedTuple):
+    """An object of the JSON, the values read from it, and the record made of these.
+
+    The next snapshot compares its objects with these, and reads only what changed.
+    """
 
     document: dict[str, Any]
-    """The object."""
+    """The object, as JSON's decoder gave it."""
     values: dict[str, Any]
-    """Values of fields by name, but for `readings`."""
+    """Name of a field -> its value, for all fields but the numbers in `readings`."""
     readings: dict[str, float]
-    """Figures by name, as they were told."""
+    """Name of a figure -> its number in the JSON."""
     figures: dict[str, Any]
-    """The same, with a reason in the place of each that cannot be."""
-    inner: dict[str, tuple[_Read, ...]]
+    """Name of a figure -> its number, or the reason why that number cannot be."""
+    inner: dict[str, tuple[_ReadObject, ...]]
     """Key of a field of objects -> these objects."""
     record: Any
-    """None: it cannot be read, and is left out."""
+    """The record; None where it cannot be read, and is left out."""
 
 
-_UNREAD: Final = _Read({}, {}, {}, {}, {}, None)
+_NOT_READ: Final = _ReadObject(document={}, values={}, readings={}, figures={}, inner={}, record=None)
+"""Stands for an object that was not there before, or cannot be read."""
 
 
 class SnapshotReader:
-    """Reads the snapshots that one peer sends one after the other. An object or a value that is in two of them as the
-    very same Python object (`readings.difference.apply_difference` keeps what did not change) is read once."""
+    """Reads the snapshots that one peer sends one after the other.
+
+    An object or a value that is in two of them as the very same Python object (`readings.difference.apply_difference`
+    keeps what did not change) is read once.
+    """
 
     def __init__(self) -> None:
-        self._before = _UNREAD
+        self._before = _NOT_READ
 
     def read(self, document: dict[str, Any], wall_s: float) -> Snapshot:
-        """The snapshot that an object received at `wall_s` (Unix time) is. Raises ValueError, one line with the fix."""
+        """The snapshot of a JSON object that was received at `wall_s` (Unix time).
+
+        Raises ValueError, whose text is one line with the fix.
+        """
         if document.get("schema") != SCHEMA:
             schema = clean(str(document.get("schema"))[:40], 20)
             raise ValueError(f"its JSON has schema {schema}, this gpumon reads {SCHEMA}: update the older of the two")
@@ -103,42 +116,49 @@ class SnapshotReader:
 
 
 def _read_object(
-    kind: type[msgspec.Struct], document: Any, before: _Read, not_printed: Mapping[str, Any] = {}
-) -> _Read:
-    """The object as a record.
+    kind: type[msgspec.Struct], document: Any, before: _ReadObject, not_printed: Mapping[str, Any] = {}
+) -> _ReadObject:
+    """The object, read into a record of type `kind`.
 
-    `before`: the object in its place in the snapshot before. `not_printed`: fields that the JSON does not have.
+    `before`: the object in its place in the snapshot before. `not_printed`: values of fields that the JSON has not.
     """
     if document is before.document:
         return before
     if not isinstance(document, dict):
         raise TypeError("no object")
-    fields = _fields(kind)
+    fields = _fields_by_key(kind)
     changed = _changed_keys(document, before.document)
     if changed is None:
-        newest = _Read(document, dict(not_printed), {}, {}, {}, None)
+        newest = _NOT_READ._replace(document=document, values=dict(not_printed), readings={}, figures={}, inner={})
         _read_fields(fields.values(), newest, before)
-        _hold_against_bounds(kind, newest, newest.readings)
+        _put_figures(kind, newest, newest.readings)
     else:
-        newest = _as_before(document, before)
+        newest = _copy_of_before(document, before)
         newest.values.update(not_printed)
         changed_fields = []
         for key in changed:
             if key in fields:
                 changed_fields.append(fields[key])
         _read_fields(changed_fields, newest, before)
-        _hold_against_bounds(kind, newest, with_dependents(field.name for field in changed_fields if field.is_reading))
+        _put_figures(kind, newest, with_dependents(field.name for field in changed_fields if field.is_reading))
     record = make_record(kind, newest.values | newest.figures)
-    return newest._replace(record=_within_bounds(record))
+    return newest._replace(record=_bounded_record(record))
 
 
-def _as_before(document: dict[str, Any], before: _Read) -> _Read:
-    """An object by the one before it, until its fields that changed are read."""
-    return _Read(document, dict(before.values), dict(before.readings), dict(before.figures), dict(before.inner), None)
+def _copy_of_before(document: dict[str, Any], before: _ReadObject) -> _ReadObject:
+    """The values of the object before as those of `document`, until its fields that changed are read."""
+    return _ReadObject(
+        document=document,
+        values=dict(before.values),
+        readings=dict(before.readings),
+        figures=dict(before.figures),
+        inner=dict(before.inner),
+        record=None,
+    )
 
 
 def _changed_keys(document: dict[str, Any], before: dict[str, Any]) -> list[str] | None:
-    """Keys with other values than before; None where another figure is missing, or a key, so that all is to be read."""
+    """Keys with other values than before; None where keys or missing figures differ: then all is to be read."""
     if document.get("missing") is not before.get("missing") or document.keys() != before.keys():
         return None
     changed: list[str] = []
@@ -152,14 +172,14 @@ def _changed_keys(document: dict[str, Any], before: dict[str, Any]) -> list[str]
     return changed
 
 
-def _read_fields(fields: Iterable[_Field], newest: _Read, before: _Read) -> None:
-    """Fill in these fields of `newest` from its object."""
+def _read_fields(fields: Iterable[_JsonField], newest: _ReadObject, before: _ReadObject) -> None:
+    """Fill in these fields of `newest` from its object. Figures come into `readings`, until `_put_figures`."""
     reasons = newest.document.get("missing", {})
     for field in fields:
         value = newest.document.get(field.key)
         if value is None:
             if field.is_reading and isinstance(reasons, dict):
-                newest.values[field.name] = _missing(reasons.get(field.key))
+                newest.values[field.name] = _read_missing(reasons.get(field.key))
         elif field.is_reading:
             newest.readings[field.name] = field.read(value)
         elif field.objects is None:
@@ -167,44 +187,44 @@ def _read_fields(fields: Iterable[_Field], newest: _Read, before: _Read) -> None
         else:
             objects = _read_objects(field, value, before.inner.get(field.key, ()))
             newest.inner[field.key] = objects
-            newest.values[field.name] = _records(field, objects)
+            newest.values[field.name] = _value_of_objects(field, objects)
 
 
-def _read_objects(field: _Field, value: Any, before: tuple[_Read, ...]) -> tuple[_Read, ...]:
-    """The objects of a field: one, or those of its list. `before`: those of the snapshot before."""
+def _read_objects(field: _JsonField, value: Any, before: tuple[_ReadObject, ...]) -> tuple[_ReadObject, ...]:
+    """The objects of a field, read: one, or those of its list. `before`: those of the snapshot before."""
     assert field.objects is not None
     if not field.is_list:
-        return (_read_object(field.objects, value, before[0] if before else _UNREAD),)
+        return (_read_object(field.objects, value, before[0] if before else _NOT_READ),)
     peers.check_count(field.name, len(_checked_type(list, value)))
-    objects: list[_Read] = []
-    new = 0
+    objects: list[_ReadObject] = []
+    changed_count = 0
     for number, item in enumerate(value):
         if number < len(before):
             earlier = before[number]
         else:
-            earlier = _UNREAD
+            earlier = _NOT_READ
         if item is not earlier.document:
-            new += 1
-            if new % GIVE_WAY_EVERY == 0:
+            changed_count += 1
+            if changed_count % GIVE_WAY_EVERY == 0:
                 time.sleep(GIVE_WAY_S)
         objects.append(_read_item(field.objects, item, earlier))
     return tuple(objects)
 
 
-def _read_item(kind: type[msgspec.Struct], item: Any, before: _Read) -> _Read:
-    """An object of a list; one with a code of a newer gpumon is left out."""
+def _read_item(kind: type[msgspec.Struct], item: Any, before: _ReadObject) -> _ReadObject:
+    """An object of a list, read; `_NOT_READ` where it has a code of a newer gpumon and may be left out."""
     try:
         return _read_object(kind, item, before)
     except peers.PeerError:
         raise
     except (KeyError, TypeError, ValueError):
-        if kind not in _LEFT_OUT:
+        if kind not in _LEFT_OUT_IF_UNKNOWN:
             raise
-        return _UNREAD
+        return _NOT_READ
 
 
-def _records(field: _Field, objects: tuple[_Read, ...]) -> Any:
-    """The value of a field of objects."""
+def _value_of_objects(field: _JsonField, objects: tuple[_ReadObject, ...]) -> Any:
+    """The value of a field of objects: a record, or a tuple of those that could be read."""
     if not field.is_list:
         return objects[0].record
     records = []
@@ -214,8 +234,8 @@ def _records(field: _Field, objects: tuple[_Read, ...]) -> Any:
     return tuple(records)
 
 
-def _hold_against_bounds(kind: type[msgspec.Struct], newest: _Read, names: Iterable[str]) -> None:
-    """Take these figures over from the readings, each with a reason in its place where it cannot be."""
+def _put_figures(kind: type[msgspec.Struct], newest: _ReadObject, names: Iterable[str]) -> None:
+    """Put these readings into `figures`, each as a number, or as a reason where that number cannot be."""
     readings = newest.readings
     figures = newest.figures
     present_names = [name for name in names if name in readings]
@@ -227,49 +247,51 @@ def _hold_against_bounds(kind: type[msgspec.Struct], newest: _Read, names: Itera
         peers.drop_impossible_figures(figures, present_names)
 
 
-def _within_bounds(record: StructT) -> StructT:
-    """The record, as far as its texts and numbers mean something together."""
-    bound = _BOUNDED.get(type(record))
+def _bounded_record(record: StructT) -> StructT:
+    """The record, within the bounds of its type: only texts and numbers that fit each other stay."""
+    bound = _BOUNDS.get(type(record))
     if bound is not None:
         record = bound(record)
     return record
 
 
-_BOUNDED: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
+_BOUNDS: Final[Mapping[type[Any], Callable[[Any], Any]]] = {
     Action: peers.vetted_action,
     Evidence: peers.bounded_evidence,
     Signal: peers.bounded_signal,
     Event: peers.bounded_event,
     Verdict: peers.bounded_verdict,
 }
+"""Type of a record -> the function that bounds it as a whole."""
 
 
-class _Field(NamedTuple):
+class _JsonField(NamedTuple):
     """A field of a record in the JSON."""
 
     key: str
     name: str
-    """As it is flat (`readings.flat`)."""
+    """Name in the flat record (`readings.flat`)."""
     is_reading: bool
+    """Whether it is a figure, which may be missing with a reason."""
     read: Callable[[Any], Any]
-    """Makes its value of JSON's."""
+    """Makes its value from JSON's; a field of `objects` is read by `_read_objects` instead."""
     objects: type[msgspec.Struct] | None
     """Type of the records that it holds; None where it holds none."""
     is_list: bool
 
 
 @lru_cache(maxsize=64)
-def _fields(kind: type[msgspec.Struct]) -> dict[str, _Field]:
+def _fields_by_key(kind: type[msgspec.Struct]) -> dict[str, _JsonField]:
     """The fields of a record that are printed, by key."""
-    fields: dict[str, _Field] = {}
+    fields: dict[str, _JsonField] = {}
     for name, (_, field) in flat_fields(kind).items():
         if f"{kind.__name__}.{name}" not in _NOT_PRINTED:
-            fields[_KEYS.get(name, name)] = _field(name, field.type)
+            fields[_KEYS.get(name, name)] = _make_field(name, field.type)
     return fields
 
 
-def _field(name: str, kind: Any) -> _Field:
-    """A field of a record, by its type."""
+def _make_field(name: str, kind: Any) -> _JsonField:
+    """The field of this name and type."""
     is_list = get_origin(kind) is tuple
     if is_list:
         item = get_args(kind)[0]
@@ -278,58 +300,58 @@ def _field(name: str, kind: Any) -> _Field:
     objects = None
     if isinstance(item, type) and issubclass(item, msgspec.Struct):
         objects = item
-    return _Field(_KEYS.get(name, name), name, kind == Reading, _reader(name, kind), objects, is_list)
+    return _JsonField(_KEYS.get(name, name), name, kind == Reading, _reader_of_type(name, kind), objects, is_list)
 
 
-def _reader(field: str, kind: Any) -> Callable[[Any], Any]:
-    """The function that makes a value of this type of JSON's. It raises TypeError or ValueError."""
+def _reader_of_type(field: str, kind: Any) -> Callable[[Any], Any]:
+    """The function that makes a value of this type from JSON's. It raises TypeError or ValueError."""
     if kind == Reading:
-        return _number
+        return _read_number
     if get_origin(kind) is tuple:
-        return _items(field, get_args(kind)[0])
+        return _reader_of_list(field, get_args(kind)[0])
     if get_origin(kind) is dict:
-        return _table(field, _reader(field, get_args(kind)[1]))
+        return _reader_of_table(field, _reader_of_type(field, get_args(kind)[1]))
     if kind == float | str:
-        return lambda value: _text(value) if isinstance(value, str) else _number(value)
+        return lambda value: _read_text(value) if isinstance(value, str) else _read_number(value)
     if issubclass(kind, Enum):
-        return lambda value: _member(kind, value)
+        return lambda value: _read_code(kind, value)
     if issubclass(kind, msgspec.Struct):
-        return lambda value: _read_object(kind, value, _UNREAD).record
-    return _plain(field, kind)
+        return lambda value: _read_object(kind, value, _NOT_READ).record
+    return _reader_of_plain_type(field, kind)
 
 
-def _plain(field: str, kind: type[Any]) -> Callable[[Any], Any]:
-    """Reads a text, a number that has to be there, or a bool."""
+def _reader_of_plain_type(field: str, kind: type[Any]) -> Callable[[Any], Any]:
+    """The function that reads a text, a number that has to be there, or a bool."""
     if kind is str and field in _TIMES:
-        return lambda value: peers.bounded_time(_text(value))
+        return lambda value: peers.bounded_time(_read_text(value))
     if kind is str:
-        return _text
+        return _read_text
     if kind is float:
-        return lambda value: peers.bounded_number(field, _number(value))
+        return lambda value: peers.bounded_number(field, _read_number(value))
     if kind is int:
         return lambda value: peers.bounded_whole(field, _checked_type(int, value))
     return lambda value: _checked_type(kind, value)
 
 
-def _table(field: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Reads an object whose keys are names."""
+def _reader_of_table(field: str, read: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The function that reads an object whose keys are names."""
 
-    def table(value: Any) -> dict[str, Any]:
+    def read_table(value: Any) -> dict[str, Any]:
         peers.check_count(field, len(_checked_type(dict, value)))
-        return {_text(key): read(item) for key, item in value.items()}
+        return {_read_text(key): read(item) for key, item in value.items()}
 
-    return table
+    return read_table
 
 
-def _items(field: str, kind: Any) -> Callable[[Any], Any]:
-    """Reads a list."""
-    read = _reader(field, kind)
+def _reader_of_list(field: str, kind: Any) -> Callable[[Any], Any]:
+    """The function that reads a list."""
+    read_item = _reader_of_type(field, kind)
 
-    def items(value: Any) -> tuple[Any, ...]:
+    def read_list(value: Any) -> tuple[Any, ...]:
         peers.check_count(field, len(_checked_type(list, value)))
-        return tuple(read(item) for item in value)
+        return tuple(read_item(item) for item in value)
 
-    return items
+    return read_list
 
 
 def _checked_type(kind: type[Any], value: Any) -> Any:
@@ -341,12 +363,12 @@ def _checked_type(kind: type[Any], value: Any) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def _read_text(value: Any) -> str:
     """A text without control characters, cut to the bound. Raises TypeError."""
     return clean(_checked_type(str, value), peers.MOST_TEXT_CHARACTERS)
 
 
-def _number(value: Any) -> float:
+def _read_number(value: Any) -> float:
     """A finite number; JSON knows neither NaN nor infinity."""
     if type(value) is float:
         number = value
@@ -357,18 +379,18 @@ def _number(value: Any) -> float:
     return number
 
 
-def _missing(reason: Any) -> Missing:
-    """Stands for a figure that is not there; a reason of a newer gpumon is not known."""
+def _read_missing(reason: Any) -> Missing:
+    """The value of a figure that is missing for this reason; a reason of a newer gpumon has its replacement."""
     if isinstance(reason, str) and reason in _MISSING:
         return _MISSING[reason]
-    return Missing(_member(Reason, reason))
+    return Missing(_read_code(Reason, reason))
 
 
-def _member(kind: type[Enum], value: Any) -> Any:
-    """The enumerator of a code; of a newer gpumon's the replacement."""
+def _read_code(kind: type[Enum], value: Any) -> Any:
+    """The member of an enum with this code; for an unknown code its replacement. Raises ValueError without one."""
     try:
         return kind(value)
     except ValueError:
-        if kind in _UNKNOWN:
-            return _UNKNOWN[kind]
+        if kind in _REPLACEMENTS:
+            return _REPLACEMENTS[kind]
         raise

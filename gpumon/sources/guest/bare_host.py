@@ -10,7 +10,7 @@ import msgspec
 
 from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.sources.guest import processes, smi
-from gpumon.sources.guest.engines import Engines
+from gpumon.sources.guest.engines import GuestEngines
 from gpumon.sources.guest.shell import Shell, ShellError, first_lines
 from gpumon.sources.prometheus.models import Models
 
@@ -36,7 +36,7 @@ class BareHost:
 
     def __init__(self, shell: Shell, address: str, models: Models, wall: Callable[[], float]) -> None:
         self._shell = shell
-        self._engines = Engines(address, models, wall)
+        self._engines = GuestEngines(address, models, wall)
         self._wall = wall
         self._columns = smi.SMI_COLUMNS
         self._look = processes.GuestLook((), {}, ())

@@ -23,31 +23,38 @@ from gpumon.sources.guest.tunnel import Tunnel
 from gpumon.sources.prometheus.models import Models
 
 _POLL_S: Final = 2.0
+"""Seconds between two polls of an engine."""
 _LIMITS: Final = Limits(connect_s=2.0, total_s=20.0)
-"""The first request waits for a login."""
-_MOST_PATH: Final = 60
-"""Characters of a folder for sockets: Linux takes paths of 107."""
+"""Bounds of a request: the first one waits for ssh to log in."""
+_MOST_FOLDER_CHARACTERS: Final = 60
+"""Longest name of a folder for sockets: Linux takes paths of 107 characters, subfolder and file included."""
 _FOUND_BY: Final = "discovery"
 NO_KEY: Final = "no key is sent through ssh: install gpumon on that host"
 
 
-class _Polled(NamedTuple):
+class _PolledServer(NamedTuple):
+    """A server that is polled, and the tunnel through which."""
+
     server: StartedEngine
     source: EndpointSource
     tunnel: Tunnel
 
 
-class Engines:
-    """The engines of one host, by URL. `close` ends all connections."""
+class GuestEngines:
+    """Polls the engines of one host, each through a tunnel of its own. `close` ends all connections."""
 
     def __init__(self, address: str, models: Models, wall: Callable[[], float]) -> None:
         self._address = address
         self._models = models
         self._wall = wall
-        self._polled: dict[str, _Polled] = {}
+        self._polled: dict[str, _PolledServer] = {}
+        """URL on that host -> the server there."""
         self._unpolled: tuple[StartedEngine, ...] = ()
+        """Servers without a page."""
         self._folder: Path | None = None
-        self._numbers = 0
+        """Folder of the sockets at which tunnels begin; None until there is one."""
+        self._socket_count = 0
+        """Sockets made so far: each has its number as its name."""
 
     async def adopt(self, servers: Sequence[StartedEngine]) -> None:
         """Poll these servers from now on, and no others."""
@@ -55,24 +62,24 @@ class Engines:
         self._unpolled = tuple(server for server in servers if not server.url)
         for url, polled in tuple(self._polled.items()):
             server = by_url.get(url)
-            if server is None or server.pid != polled.server.pid:
+            if server is None or server.pid != polled.server.pid:  # it ended, or was started anew
                 del self._polled[url]
                 await _close(polled)
         for url, server in by_url.items():
             if url not in self._polled:
-                self._polled[url] = await self._follow(server)
-            else:
+                self._polled[url] = await self._start_polling(server)
+            else:  # the newest look at its process may know more of it
                 polled = self._polled[url]._replace(server=server)
-                polled.source.joined = partial(_joined, server, polled.tunnel)
+                polled.source.joined = partial(_join_process, server, polled.tunnel)
                 self._polled[url] = polled
 
     def readings(self) -> tuple[EngineReading, ...]:
-        """The newest reading of each, with model and GPUs."""
+        """The newest reading of each engine, with model and GPUs; one without figures for a server without a page."""
         readings: list[EngineReading] = []
         for polled in self._polled.values():
             contribution = polled.source.newest()
             readings += (self._models.attach(reading, polled.source.endpoint) for reading in contribution.engines)
-        readings += (_blank(server, self._wall()) for server in self._unpolled)
+        readings += (_reading_without_page(server, self._wall()) for server in self._unpolled)
         return tuple(readings)
 
     async def close(self) -> None:
@@ -85,7 +92,7 @@ class Engines:
                 shutil.rmtree(self._folder, ignore_errors=True)
                 self._folder = None
 
-    async def _follow(self, server: StartedEngine) -> _Polled:
+    async def _start_polling(self, server: StartedEngine) -> _PolledServer:
         """Open a tunnel to a server and poll it there."""
         kind = server.launch.kind
         name = "auto" if kind is EngineKind.UNKNOWN else kind.value
@@ -101,28 +108,28 @@ class Engines:
             found_by=_FOUND_BY,
             unix_socket=tunnel.path,
         )
-        source.joined = partial(_joined, server, tunnel)
+        source.joined = partial(_join_process, server, tunnel)
         await source.start()
-        return _Polled(server, source, tunnel)
+        return _PolledServer(server, source, tunnel)
 
     def _socket_path(self) -> str:
-        """A new path in a folder that no other user can look into."""
+        """A new path for a socket, in a folder that no other user can look into."""
         if self._folder is None:
-            usual = tempfile.gettempdir()
-            self._folder = Path(
-                tempfile.mkdtemp(prefix="gpumon-ssh-", dir=usual if len(usual) < _MOST_PATH else "/tmp")
-            )
-        self._numbers += 1
-        return str(self._folder / str(self._numbers))
+            parent = tempfile.gettempdir()
+            if len(parent) >= _MOST_FOLDER_CHARACTERS:
+                parent = "/tmp"
+            self._folder = Path(tempfile.mkdtemp(prefix="gpumon-ssh-", dir=parent))
+        self._socket_count += 1
+        return str(self._folder / str(self._socket_count))
 
 
-async def _close(polled: _Polled) -> None:
+async def _close(polled: _PolledServer) -> None:
     await polled.source.close()
     await polled.tunnel.close()
 
 
-def _joined(server: StartedEngine, tunnel: Tunnel, reading: EngineReading) -> EngineReading:
-    """The reading with what the process tells beside its pages, and with ssh's reason where there is no answer."""
+def _join_process(server: StartedEngine, tunnel: Tunnel, reading: EngineReading) -> EngineReading:
+    """The reading with the facts of its process (options, GPUs), and with ssh's words where there is no answer."""
     chain = Chain((), launch=server.launch, url=server.url)
     fault = reading.fault
     if reading.state is EndpointState.UNAUTHORIZED:
@@ -143,15 +150,15 @@ def _joined(server: StartedEngine, tunnel: Tunnel, reading: EngineReading) -> En
     )
 
 
-def _blank(server: StartedEngine, now_s: float) -> EngineReading:
-    """The reading of a server without a page."""
+def _reading_without_page(server: StartedEngine, wall_s: float) -> EngineReading:
+    """The reading of a server whose page is not known: only what its process tells, and why."""
     kind = server.launch.kind
     words = " ".join(filter(None, (server.launch.command, server.launch.model)))
     return EngineReading(
         f"{kind.value}:{server.pid}",
         f"process:{server.pid}",
         EndpointState.STARTING if "not open" in server.why else EndpointState.REFUSED,
-        now_s,
+        wall_s,
         kind,
         fault=f"server {server.pid} ({clean(words, 120)}): {server.why}",
         found_by=_FOUND_BY,

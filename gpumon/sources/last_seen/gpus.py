@@ -26,7 +26,7 @@ class LastListed:
         """Grows when a GPU comes or goes."""
 
     def load(self, listed: Iterable[Listed], driver: str) -> None:
-        """Take what an earlier run of this boot remembered."""
+        """Take over what an earlier run remembered; both runs have to be of the same boot."""
         if self.driver in ("", driver):
             self.driver = driver
             for gpu in listed:

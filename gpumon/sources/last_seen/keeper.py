@@ -1,4 +1,4 @@
-"""Keeps the memory of last-seen engines and GPUs beside a collector, and its file."""
+"""Keeps the memory of last-seen engines and GPUs for a collector, and saves it in its file."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ SAVE_S: Final = 30.0
 SOON_S: Final = 1.0
 """Seconds between two writes after an engine came or ended."""
 _CLOSE_S: Final = 0.2
-"""Longest wait for a write at the end, and for one that is under way then."""
+"""Longest wait at the end for the last write, and before it for one that is under way."""
 _READY_S: Final = 1.0
 """Longest wait for the file and the first look: a home folder may be on a mount that hangs."""
 
 
 class LastSeenKeeper:
-    """A collector's access to the memory of engines. All calls return at once: files and /proc are read in threads."""
+    """A collector's access to the memory of engines and GPUs.
+
+    Files and /proc are read in threads: only `ready` and `close` wait for them, within bounds.
+    """
 
     def __init__(
         self,
@@ -49,7 +52,8 @@ class LastSeenKeeper:
         look_s: float = SERVER_LOOK_S,
     ) -> None:
         """`servers` is discovery's; None: processes are not looked at. Without a `store` nothing outlives this run.
-        `simulated` tells what is known of processes that do not exist.
+
+        `simulated` gives the looks at processes of a simulation; `ask` finds out how a real process has ended.
         """
         self.memory = LastSeen()
         if simulated is None:
@@ -60,15 +64,15 @@ class LastSeenKeeper:
         self._save_s = save_s
         self._soon_s = soon_s
         self._reading: Future[WrittenMemory] | None = None
-        """The file while it is read; None before that, and once it was taken."""
+        """The read of the file; None before it begins, and once `_load` has taken its result."""
         self._writing: Future[bool] | None = None
         """The last write."""
         self._saved_s = time.monotonic()
-        """When that began (monotonic)."""
+        """Monotonic time at which the last write began; at first that of the start."""
         self._saved_versions = (0, 0)
         """Versions of the memory and of the list of GPUs that were written last."""
         self._has_rebooted = False
-        """The file was written before this host's last start."""
+        """Whether the file was written before this host's last start."""
 
     async def start(self) -> None:
         """Begin to read the file."""
@@ -89,14 +93,14 @@ class LastSeenKeeper:
             await asyncio.wait([asyncio.wrap_future(answer) for answer in answers], timeout=CAUSE_S)
 
     def gpus(self, gpus: tuple[GpuReading, ...], driver: str, wall_s: float, now_s: float) -> tuple[GpuReading, ...]:
-        """The GPUs of a tick, with those that the driver does not list any more."""
+        """The GPUs of a tick, and those that the driver no longer lists. `wall_s` is Unix time, `now_s` monotonic."""
         self._load()
         return self._listed.take(gpus, driver, wall_s, now_s)
 
     def engines(
         self, engines: Sequence[EngineReading], gpus: Sequence[GpuReading], wall_s: float, now_s: float
     ) -> tuple[EngineReading, ...]:
-        """The engines of a tick, with those that have ended."""
+        """The engines of a tick, and those that have ended. `wall_s` is Unix time, `now_s` monotonic."""
         self._load()
         around = self._looks.around(rebooted=self._has_rebooted)
         if self._looks.is_due(now_s):
@@ -124,7 +128,7 @@ class LastSeenKeeper:
             await finished(self._writing, _CLOSE_S)
 
     def _load(self) -> None:
-        """Take what the file had, once it is read."""
+        """Take over the contents of the file, once it is read."""
         if self._reading is None or not self._reading.done() or self._reading.cancelled():
             return
         reading = self._reading
@@ -134,7 +138,7 @@ class LastSeenKeeper:
         written = reading.result()
         self._has_rebooted = bool(written.boot) and written.boot != boot_id()
         self.memory.load(written.engines)
-        if not self._has_rebooted:
+        if not self._has_rebooted:  # only a GPU that was listed since this boot can be lost
             self._listed.load(written.gpus, written.driver)
 
     def _look(self) -> None:
@@ -142,9 +146,12 @@ class LastSeenKeeper:
         self._looks.begin(record.origin for record in self.memory.records())
 
     def _save(self, now_s: float) -> None:
-        """Begin to write the file if it is time: soon after an engine or GPU came or went, else now and then."""
+        """Begin to write the file if it is due: `soon_s` after an engine or GPU came or went, else every `save_s`."""
         versions = (self.memory.version, self._listed.version)
-        pace_s = self._soon_s if versions != self._saved_versions else self._save_s
+        pace_s = self._save_s
+        if versions != self._saved_versions:
+            pace_s = self._soon_s
+        # Not before the file is read: what it remembers would be lost.
         if self._store is not None and self._reading is None and now_s - self._saved_s >= pace_s:
             self._write()
 
@@ -154,7 +161,7 @@ class LastSeenKeeper:
             return
         self._saved_s = time.monotonic()
         self._saved_versions = (self.memory.version, self._listed.version)
-        # Copies: the thread reads them while the ticks go on.
+        # Copies: the thread reads them while the ticks change the memory.
         engines = [msgspec.structs.replace(record) for record in self.memory.records()]
         gpus: list[Listed] = self._listed.records()
         dropped = dict(self.memory.dropped)

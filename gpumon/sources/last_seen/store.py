@@ -19,11 +19,11 @@ from gpumon.sources.last_seen.records import SHOWN_AFTER_END_S, KnownEngine, Lis
 from gpumon.sources.last_seen.state_folder import state_folder
 
 _VERSION: Final = 1
-"""Raised when a file of before cannot be read any more; that costs what it remembered."""
+"""Version of the file's format. A file of another version is ignored, and what it remembered is lost."""
 _MOST_STORE_BYTES: Final = 4 << 20
-"""A larger file is not one of gpumon: 64 records of `MOST_RECORD_BYTES` fit."""
+"""Bytes beyond which the file is not one of gpumon: 64 records of `MOST_RECORD_BYTES` fit."""
 MOST_RECORD_BYTES: Final = 64 << 10
-"""A larger record (a server of a hundred ranks) is left out."""
+"""Bytes beyond which a record (a server of a hundred ranks) is left out."""
 _MOST_GPUS: Final = 256
 """GPUs that are remembered."""
 
@@ -43,15 +43,17 @@ def state_file(environ: Mapping[str, str]) -> Path | None:
 def _add_newer(
     newest: dict[str, KnownEngine], foreign: Iterable[KnownEngine], dropped: Mapping[str, float], wall_s: float
 ) -> None:
-    """Add the records of another gpumon (`foreign`) that are newer than those here, or than the moment at which this
-    one has forgotten the engine (`dropped`)."""
+    """Add those records of another gpumon (`foreign`) to `newest` that are newer than its own.
+
+    An engine that this gpumon has forgotten (`dropped`: key -> Unix time of that) comes back only by a later record.
+    """
     for record in foreign:
         key = record.reading.key
         if key in newest:
             own_wall_s = newest[key].changed_wall_s
         elif len(newest) < MOST_REMEMBERED_ENGINES:
             own_wall_s = dropped.get(key, -math.inf)
-        else:
+        else:  # there is no room
             continue
         if record.changed_wall_s > own_wall_s and _is_current(record, wall_s):
             newest[key] = record
@@ -69,15 +71,19 @@ def _writable_records(engines: Iterable[KnownEngine]) -> list[KnownEngine]:
 
 
 class LastSeenStore:
-    """Reads and writes the file; a damaged or foreign one counts as none, and one that cannot be written as well."""
+    """Reads and writes the file. A damaged or foreign file counts as none; a failed write is no error."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._host = socket.gethostname()
         self._pids = pid_namespace()
+        """Pids of another namespace (a container) mean other processes."""
 
     def read(self, wall_s: float) -> WrittenMemory:
-        """Memory that an earlier run wrote; if it ran before a reboot, `WrittenMemory.boot` differs from `boot_id`."""
+        """The memory that an earlier run wrote, without what is too old; an empty one where there is none.
+
+        If it was written before a reboot, `WrittenMemory.boot` differs from `boot_id`.
+        """
         written = self._read()
         if written is None:
             return WrittenMemory(version=_VERSION, host=self._host, boot=boot_id(), pids=self._pids)
@@ -95,7 +101,7 @@ class LastSeenStore:
         dropped: Mapping[str, float],
         wall_s: float,
     ) -> bool:
-        """Write the file anew; returns whether that went well.
+        """Write the file anew; returns whether that succeeded.
 
         Another gpumon may have written its engines meanwhile: of each engine the newer record is kept.
         """
@@ -123,7 +129,7 @@ class LastSeenStore:
         return True
 
     def _read(self) -> WrittenMemory | None:
-        """Contents of the file; None where it is none of this host and of these pids, or is damaged."""
+        """Contents of the file; None where it is damaged, or of another host, pid namespace or version."""
         data = read_own(self._path, _MOST_STORE_BYTES)
         if data is None:
             return None
@@ -143,6 +149,6 @@ class LastSeenStore:
 
 
 def _is_current(record: KnownEngine, wall_s: float) -> bool:
-    """Whether it is worth remembering: an engine that was not seen for a day is no news, and one of the future was
-    dated by a clock that was wrong."""
+    """Whether a record is worth remembering: an engine that was not seen for a day is no news, and a record from the
+    future was dated by a wrong clock."""
     return abs(wall_s - record.changed_wall_s) <= SHOWN_AFTER_END_S

@@ -18,6 +18,7 @@ from gpumon.readings.frame import Fault, XidEvent
 from gpumon.readings.text import clean
 from gpumon.sources.prometheus.answers import Vector
 from gpumon.sources.prometheus.api import ApiFault, PrometheusApi
+from gpumon.sources.prometheus.clock import ServerClock
 from gpumon.sources.prometheus.hosts import HostLabels, host_of
 from gpumon.sources.prometheus.intervals import Intervals
 from gpumon.sources.prometheus.memory import Memory
@@ -28,7 +29,6 @@ from gpumon.sources.prometheus.queries import (
     ALL_BUCKETS,
     FLEET_BUCKETS,
     REPORT_BUCKETS,
-    TIME_FUNCTION,
     Answers,
     Queries,
     addresses,
@@ -52,31 +52,17 @@ LAG_SHARE: Final = 0.2
 LEARN_AGAIN_S: Final = 60.0
 """Seconds between two looks at the scrape intervals of all jobs."""
 LACKING_S: Final = 5.0
-"""Seconds between two looks where the interval of a job is not known, as nothing was scraped twice."""
-CLOCK_AGAIN_S: Final = 300.0
-"""Seconds between two looks at the server's clock."""
+"""Seconds between two looks while the interval of a job is not known, as nothing was scraped twice."""
 BEFORE_AGAIN_S: Final = 600.0
 """Seconds between two looks at the last day."""
 _DAY_S: Final = 86400.0
 """The time before now that the queries of the last day look at."""
-_MOST_SKEW_S: Final = 5.0
-"""Seconds between two clocks that are not worth a notice."""
 _MOST_XID: Final = 1e4
-"""A number from here on is no Xid."""
-DATE_S: Final = 1.0
-"""A Date header is no more exact than this."""
+"""No Xid has a number from here on: the largest are three digits long."""
 _RETENTION_S: Final = 15 * 86400.0
 """Seconds that a Prometheus keeps unless it was told otherwise: how far back one may go."""
 LOOKS: Final = 8
 """Parts of a longer past at whose ends it is asked which hosts there were."""
-SKEWED: Final = (
-    "this machine's clock is {:.0f} s {} the Prometheus': its clock is taken, so ages may look wrong; set both by NTP"
-)
-
-BEHIND: Final = (
-    "it answers as of {:.0f} s ago, so all figures are that old: a VictoriaMetrics before 1.80 needs "
-    "-search.latencyOffset=1s, as it does not know latency_offset"
-)
 
 
 class FleetSource:
@@ -108,23 +94,21 @@ class FleetSource:
         self._queries: Queries = queries(config.match, own_names(SAMPLE_NAMES), buckets)
         self._left_out = left_out(buckets)
         self._looked_at = ""
-        """The host that is asked for all distributions; empty for none."""
+        """The host whose every distribution is asked for; empty for none."""
         self._memory = Memory(Intervals(config.interval_s))
         self._learn_again_s = -math.inf
-        self._clock_again_s = -math.inf
+        """Monotonic time of the next look at scrape intervals."""
         self._before_again_s = -math.inf
-        self._ahead_s = 0.0
-        """Seconds by which the moment of its answers is ahead of this machine's clock."""
-        self._clock_ahead_s = 0.0
-        """Seconds by which its clock is ahead of this machine's: more, where its answers are as of some time ago."""
+        """Monotonic time of the next look at the last day."""
+        self._server_clock = ServerClock(self.api, wall, clock)
         self._sent = 0
         """Number of queries for the newest frame."""
-        self._since: dict[str, float] = {}
+        self._fault_since_s: dict[str, float] = {}
         """Text of a fault of the server -> Unix time since when it holds."""
-        self._targets_span = (0.0, 0.0)
+        self._targets_span_s = (0.0, 0.0)
         """The span of time whose targets were asked for last (Unix times)."""
         self._targets_in_span: list[Vector] = []
-        """The answer to that."""
+        """The targets of `_targets_span_s`."""
         self._one_at_a_time = asyncio.Lock()
         self._newest: FleetFrame | None = None
         """The newest frame of now; None before the first."""
@@ -137,35 +121,44 @@ class FleetSource:
         async with self._one_at_a_time:
             begun_s = self._clock()
             self._sent = 0
-            fleet_frame = await self._frame(at_s)
+            if at_s is None:
+                fleet_frame = await self._frame_of_now()
+            else:
+                fleet_frame = await self._frame_of_past(at_s)
             return msgspec.structs.replace(fleet_frame, queries=self._sent, cost_s=self._clock() - begun_s)
 
-    async def _frame(self, at_s: float | None) -> FleetFrame:
-        """All hosts at a Unix time; None: now, and only then the memory learns."""
-        now = at_s is None
-        asked_s = at_s if at_s is not None else self._wall()
-        memory = self._memory
-        if not now:
-            memory = memory.for_other_times()
+    async def _frame_of_now(self) -> FleetFrame:
+        """All hosts now; from this moment the memory learns. A fault is dated by when it began."""
+        asked_s = self._wall()
         try:
-            if now:
-                await self._look_at_clock()
-                asked_s = self._wall() + self._ahead_s - min(LAG_S, LAG_SHARE * self._config.interval_s)
+            if self._server_clock.is_due:
+                self._sent += 1
+                await self._server_clock.measure()
+            lag_s = min(LAG_S, LAG_SHARE * self._config.interval_s)
+            asked_s = self._wall() + self._server_clock.answers_ahead_s - lag_s
             answers = await self._ask(asked_s)
-            await self._learn(answers)
-            if now and self._newest is not None and self._clock() >= self._before_again_s:
+            await self._learn_intervals(answers)
+            if self._newest is not None and self._clock() >= self._before_again_s:
                 # Not for the first frame, whose rows do not wait for it.
                 await self._look_back(answers.at_s)
+            frame = await self._build(answers, self._memory)
+        except Exception as error:  # also a fault of gpumon's own: it costs this frame only
+            return self._failed_frame(asked_s, self._faults_of_now([_failure_text(error)], asked_s))
+        self._newest = frame
+        await asyncio.to_thread(self.api.reader.forget)
+        faults = self._faults_of_now(self._take_notices(), asked_s)
+        return msgspec.structs.replace(frame, faults=(*frame.faults, *faults))
+
+    async def _frame_of_past(self, at_s: float) -> FleetFrame:
+        """All hosts at a Unix time, as if gpumon had begun then: of the memory only the intervals learn from it."""
+        memory = self._memory.for_other_times()
+        try:
+            answers = await self._ask(at_s)
+            await self._learn_intervals(answers)
             frame = await self._build(answers, memory)
-        except ApiFault as fault:
-            return self._failed_frame(fault.text, asked_s, now=now)
-        except Exception as error:  # a fault of gpumon's own costs this frame only
-            text = f"gpumon failed on the answers ({type(error).__name__}): please report"
-            return self._failed_frame(text, asked_s, now=now)
-        if now:
-            self._newest = frame
-            await asyncio.to_thread(self.api.reader.forget)
-        faults = self._faults((*self.api.take_warnings(), *self._clock_notices()), asked_s, now=now)
+        except Exception as error:  # also a fault of gpumon's own: it costs this frame only
+            return self._failed_frame(at_s, _faults_at([_failure_text(error)], at_s))
+        faults = _faults_at(self._take_notices(), at_s)
         return msgspec.structs.replace(frame, faults=(*frame.faults, *faults))
 
     async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
@@ -198,8 +191,8 @@ class FleetSource:
     ) -> AsyncIterator[tuple[tuple[float, HostFrame], ...]]:
         """One host at every step from `start_s` to `end_s` (Unix time), the oldest first. Raises ApiFault.
 
-        However many days these are, they come in stretches, each of one answer. Buckets are those of a report. `own`:
-        where the host's own gpumon tells of all of a stretch, nothing else is asked for.
+        However many days these are, they come in stretches, each of one answer. Buckets are those of a report.
+        `own`: where the host's own gpumon tells of all of a stretch, nothing else is asked for.
         """
         targets = self._memory.hosts.get(host, ())
         past_queries = await self._queries_for_past(host, start_s, end_s, REPORT_BUCKETS)
@@ -225,9 +218,10 @@ class FleetSource:
             begin_s += step_s * steps
 
     async def hosts_between(self, start_s: float, end_s: float) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Names of the hosts between two Unix times, as far as `LOOKS` moments tell, and what was wrong.
+        """Names of the hosts between two Unix times, as far as the moments that bound `LOOKS` parts tell; and faults.
 
-        That is the faults of the newest moment with a host. Raises ApiFault where none of the moments was answered.
+        The faults are those of the newest moment with a host, or of the newest that failed. Raises ApiFault where none
+        of the moments was answered.
         """
         if self._newest is None:
             await self.frame()
@@ -246,7 +240,7 @@ class FleetSource:
         return tuple(sorted(names)), tuple(fault.text for fault in faults)
 
     def host_of_series(self, labels: Mapping[str, str]) -> str:
-        """The host, as it is shown, of a series with these labels of a target; empty where none tells it."""
+        """The host, as it is shown, of a series with these labels of a target; empty where no label tells it."""
         address = labels.get("job", ""), labels.get("instance", "")
         for name, targets in self._memory.hosts.items():
             for target in targets:
@@ -295,10 +289,10 @@ class FleetSource:
 
     async def _targets_between(self, start_s: float, end_s: float) -> list[Vector]:
         """The targets that there were between two Unix times: asked once for all hosts of a report. Raises ApiFault."""
-        if self._targets_span != (start_s, end_s):
+        if self._targets_span_s != (start_s, end_s):
             promql = targets_of_range(self._config.match, end_s - start_s)
             self._targets_in_span = await self.api.query(promql, end_s)
-            self._targets_span = (start_s, end_s)
+            self._targets_span_s = (start_s, end_s)
         return self._targets_in_span
 
     def lacks_gpumon(self, host: str) -> bool:  # noqa: ARG002 - as asked of each source of a fleet
@@ -309,7 +303,7 @@ class FleetSource:
         """Nothing can be run there."""
 
     def look_at(self, host: str) -> None:
-        """Ask of this host, from the next frame on, for all distributions; "": of none."""
+        """Ask for all distributions of this host from the next frame on; of no host where it is empty."""
         self._looked_at = host
 
     def first_s(self, newest_s: float) -> float:
@@ -317,7 +311,7 @@ class FleetSource:
         return newest_s - _RETENTION_S
 
     async def settle(self) -> None:
-        """Ask for the day before."""
+        """Look at the last day, which the first frame did not wait for."""
         await self._look_back(self._wall())
 
     async def close(self) -> None:
@@ -365,38 +359,6 @@ class FleetSource:
         self._sent += 1
         return await self.api.query(promql, at_s)
 
-    async def _look_at_clock(self) -> None:
-        """Measure how far the server's clock is ahead of this machine's, but not all the time. Raises ApiFault."""
-        if self._clock() < self._clock_again_s:
-            return
-        begun_s = self._clock()
-        sent_s = self._wall()
-        clock = await self._query(TIME_FUNCTION, None)
-        took_s = self._clock() - begun_s
-        middle_s = sent_s + took_s / 2
-        if clock:
-            self._ahead_s = _unless_in_doubt(clock[0].value - middle_s, took_s)
-        else:
-            self._ahead_s = 0.0
-        # The header `Date` is of the server's clock, also where its answers are as of some time ago (VictoriaMetrics).
-        date_s = self.api.date_s
-        self._clock_ahead_s = self._ahead_s
-        if date_s is not None and date_s - middle_s > self._ahead_s:
-            self._clock_ahead_s = _unless_in_doubt(date_s - middle_s, took_s + DATE_S)
-        self._clock_again_s = self._clock() + CLOCK_AGAIN_S
-
-    def _clock_notices(self) -> tuple[str, ...]:
-        """Notices of a clock that is off, and of answers that are older than that clock."""
-        notices: list[str] = []
-        skew_s = abs(self._clock_ahead_s)
-        if skew_s > _MOST_SKEW_S:
-            direction = "behind" if self._clock_ahead_s > 0.0 else "ahead of"
-            notices.append(SKEWED.format(skew_s, direction))
-        behind_s = self._clock_ahead_s - self._ahead_s
-        if behind_s > _MOST_SKEW_S:
-            notices.append(BEHIND.format(behind_s))
-        return tuple(notices)
-
     def _extra_queries(self) -> list[str]:
         """The queries beside those of a frame, for the host that is looked at."""
         instances = instances_of(self._memory.hosts.get(self._looked_at, ()))
@@ -404,8 +366,8 @@ class FleetSource:
             return []
         return [series_of_names(self._left_out, matchers_of_label(self._config.match, "instance", instances))]
 
-    async def _learn(self, answers: Answers) -> None:
-        """Look at how often jobs are scraped, but not all the time. Raises ApiFault."""
+    async def _learn_intervals(self, answers: Answers) -> None:
+        """Learn how often jobs are scraped, at most every `LACKING_S` or `LEARN_AGAIN_S`. Raises ApiFault."""
         if self._clock() < self._learn_again_s:
             return
         addresses_by_job = {}
@@ -438,19 +400,18 @@ class FleetSource:
         memory.idle_since_s = _by_uuid(first) | _by_uuid(busy)
         memory.xids = _xid_events(xids, _by_uuid(changed), at_s - _DAY_S)
 
-    def _failed_frame(self, text: str, at_s: float, *, now: bool) -> FleetFrame:
-        """A frame without hosts, and with this fault."""
-        faults = self._faults([text], at_s, now=now)
+    def _failed_frame(self, at_s: float, faults: tuple[Fault, ...]) -> FleetFrame:
+        """A frame without hosts, and with these faults."""
         return FleetFrame(at_s, self._config.interval_s, faults=faults, answered=False)
 
-    def _faults(self, texts: Iterable[str], at_s: float, *, now: bool) -> tuple[Fault, ...]:
-        """Faults of the server itself, each with the time since when it holds; in the past, just that moment."""
-        if now:
-            since = {text: self._since.get(text, at_s) for text in texts}
-            self._since = since
-        else:
-            since = dict.fromkeys(texts, at_s)
-        return tuple(Fault(PROMETHEUS_SOURCE, text, since_s) for text, since_s in since.items())
+    def _take_notices(self) -> tuple[str, ...]:
+        """The warnings of the newest answers, and what is to be said of the server's clock."""
+        return (*self.api.take_warnings(), *self._server_clock.notices())
+
+    def _faults_of_now(self, texts: Iterable[str], at_s: float) -> tuple[Fault, ...]:
+        """Faults of the server itself, each with the time since when it holds."""
+        self._fault_since_s = {text: self._fault_since_s.get(text, at_s) for text in texts}
+        return tuple(Fault(PROMETHEUS_SOURCE, text, since_s) for text, since_s in self._fault_since_s.items())
 
     async def _build(self, answers: Answers, memory: Memory) -> FleetFrame:
         """The frame of these answers, put together in a thread."""
@@ -459,15 +420,20 @@ class FleetSource:
         )
 
 
-def _unless_in_doubt(seconds: float, doubt_s: float) -> float:
-    """A difference of clocks; 0 where it is within what the measurement can tell."""
-    if abs(seconds) > doubt_s:
-        return seconds
-    return 0.0
+def _failure_text(error: Exception) -> str:
+    """The text of the fault of a frame that failed with this error."""
+    if isinstance(error, ApiFault):
+        return error.text
+    return f"gpumon failed on the answers ({type(error).__name__}): please report"
+
+
+def _faults_at(texts: Iterable[str], at_s: float) -> tuple[Fault, ...]:
+    """Faults of the server at a moment of the past: since when they hold is not asked."""
+    return tuple(Fault(PROMETHEUS_SOURCE, text, at_s) for text in dict.fromkeys(texts))
 
 
 def _uuid_of(vector: Vector) -> str:
-    """UUID of the GPU that a series is of; dcgm-exporters write it either way."""
+    """UUID of the GPU that a series is of; dcgm-exporters write the label either way."""
     return vector.series.labels.get("UUID") or vector.series.labels.get("uuid", "")
 
 
@@ -477,7 +443,10 @@ def _by_uuid(vectors: Iterable[Vector]) -> dict[str, float]:
 
 
 def _xid_events(xids: Iterable[Vector], changed_s: Mapping[str, float], otherwise_s: float) -> dict[str, XidEvent]:
-    """UUID of a GPU -> the Xid that stands; one without a change within the day dates from `otherwise_s`."""
+    """UUID of a GPU -> the Xid that its exporter still shows, with the time of its last change.
+
+    One that did not change within the day is dated `otherwise_s`.
+    """
     events: dict[str, XidEvent] = {}
     for vector in xids:
         uuid = _uuid_of(vector)
@@ -487,7 +456,7 @@ def _xid_events(xids: Iterable[Vector], changed_s: Mapping[str, float], otherwis
 
 
 def _an_address_per_job(answers: Answers) -> dict[str, str]:
-    """The address of one target of each job that there is anything of."""
+    """The address of one target of each job that has series in these answers."""
     addresses_by_job: dict[str, str] = {}
     for vector in chain(answers.engines, answers.gpus, answers.own):
         labels = vector.series.labels

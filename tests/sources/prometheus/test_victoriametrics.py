@@ -13,7 +13,8 @@ from gpumon.config.schema import Prometheus as Settings
 from gpumon.fleet.fleet import Fleet
 from gpumon.readings.fleet import FleetFrame
 from gpumon.session.build import deriver_maker
-from gpumon.sources.prometheus.source import BEHIND, FleetSource
+from gpumon.sources.prometheus.clock import BEHIND
+from gpumon.sources.prometheus.source import FleetSource
 from tests.fakes.victoriametrics import VictoriaMetrics
 from tests.sources.prometheus.test_fleet_source import framed, one
 
