@@ -154,9 +154,9 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
     gpus = parts.gpus
     engines = parts.engines
     in_totals = [row_engine for row_engine in engines if row_engine.in_totals]
-    hbm_peaks = _gpu_figures(gpus, "bandwidth_peak_bytes_per_s")
+    bandwidth_peaks = _gpu_figures(gpus, "bandwidth_peak_bytes_per_s")
     idle_shares = [idle_share(row_gpu.gpu) for row_gpu in gpus]
-    worst = min(verdicts, key=_badness, default=None)
+    worst = min(verdicts, key=_worst_first, default=None)
     level = None
     if worst is not None:
         level = worst.level
@@ -174,10 +174,10 @@ def fleet_row(key: str, name: str, parts: Parts, verdicts: Iterable[Verdict]) ->
         busy_ratio=mean_of_known_gpus(_gpu_figures(gpus, "busy_ratio")),
         vram_used_bytes=sum_of_known_gpus(_gpu_figures(gpus, "vram_used_bytes")),
         vram_total_bytes=sum_of_known_gpus(_gpu_figures(gpus, "vram_total_bytes")),
-        bandwidth_ratio=ratio_of_sums(_gpu_figures(gpus, "bandwidth_bytes_per_s"), hbm_peaks),
+        bandwidth_ratio=ratio_of_sums(_gpu_figures(gpus, "bandwidth_bytes_per_s"), bandwidth_peaks),
         bandwidth_source=bandwidth_source(gpus),
         mfu_ratio=mean_weighted_by_peak([row_gpu.mfu for row_gpu in gpus], _gpu_figures(gpus, "flops_peak_per_s")),
-        mbu_ratio=mean_weighted_by_peak([row_gpu.mbu for row_gpu in gpus], hbm_peaks),
+        mbu_ratio=mean_weighted_by_peak([row_gpu.mbu for row_gpu in gpus], bandwidth_peaks),
         decode_tokens_per_s=sum_known_figures(_engine_figures(in_totals, "decode_tokens_per_s")),
         prefill_tokens_per_s=sum_known_figures(_engine_figures(in_totals, "prefill_tokens_per_s")),
         requests_per_s=sum_known_figures(_engine_figures(in_totals, "requests_per_s")),
@@ -340,7 +340,7 @@ def _why_no_gpus(parts: Parts) -> Missing:
     return Missing(Reason.NOT_EXPOSED)
 
 
-def _badness(verdict: Verdict) -> int:
+def _worst_first(verdict: Verdict) -> int:
     """Sort key of verdicts, the worst first. "Not known" comes last, even after one that all is well."""
     if verdict.code is Limit.UNKNOWN:
         return len(Level)

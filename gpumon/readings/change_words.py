@@ -117,7 +117,7 @@ def _ratio_text(value: Reading) -> str:
     share = number(value)
     if share is None:
         return _NO_FIGURE
-    if 0.0 < share < 0.0995:
+    if 0.0 < share < 0.0995:  # above this a decimal would be rounded to 10.0
         return f"{share * 100:.1f}%"
     return f"{share * 100:.0f}%"
 

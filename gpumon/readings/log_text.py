@@ -22,6 +22,7 @@ _ESCAPES: Final = re.compile(
     r"|\x1b[PX^_][^\x1b]{0,4096}(?:\x1b\\)?"  # DCS, SOS, PM, APC
     r"|\x1b[ -/]{0,8}[0-~]"
 )
+"""Sequences of characters that a terminal obeys."""
 _RECORD: Final = re.compile(
     r"(?:\([\w. -]{1,40} pid=\d+\)\s*)?(?:"
     r"(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL)\b"  # vLLM, uvicorn

@@ -29,7 +29,7 @@ class Lateness:
         """Note an answer with the state of `wall_s` (Unix time) that took `cost_s`; the next is due in `every_s`."""
         self.stop()
         self._heard_s = time.monotonic() - cost_s
-        left_s = max(every_s, _LATE_INTERVALS * every_s - cost_s)
+        left_s = max(every_s, _LATE_INTERVALS * every_s - cost_s)  # any answer is shown for an interval at least
         self._timer = asyncio.get_running_loop().call_later(left_s, self._report_late, wall_s, every_s)
 
     def stop(self) -> None:

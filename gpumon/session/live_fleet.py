@@ -190,20 +190,20 @@ class LiveFleet:
             return fleet.snapshot
         return msgspec.structs.replace(fleet.snapshot, wall_s=wall_s, time=rfc3339(wall_s))
 
-    async def first_after(self, none_s: float, there_s: float) -> float:
+    async def first_after(self, without_hosts_s: float, with_hosts_s: float) -> float:
         """Unix time of the beginning of the fleet's history, to a refresh, found by bisection.
 
-        There is no host at `none_s`, and some at `there_s` (Unix times).
+        There is no host at `without_hosts_s`, and some at `with_hosts_s` (Unix times).
         """
         await self.open()
-        while there_s - none_s > max(_LEAST_INTERVAL_S, self.snapshot.interval_s):
-            middle_s = (none_s + there_s) / 2.0
+        while with_hosts_s - without_hosts_s > max(_LEAST_INTERVAL_S, self.snapshot.interval_s):
+            middle_s = (without_hosts_s + with_hosts_s) / 2.0
             frame = await self._ask(middle_s)
             if frame.hosts:
-                there_s = middle_s
+                with_hosts_s = middle_s
             else:
-                none_s = middle_s
-        return there_s
+                without_hosts_s = middle_s
+        return with_hosts_s
 
     @property
     def source(self) -> FleetFrames:

@@ -40,7 +40,15 @@ async def opening_snapshot(hardware: Source, config: Config) -> Snapshot | None:
         self_cpu_ratio=WARMING_UP,
         self_pss_bytes=WARMING_UP,
     )
-    frame = Frame(0, time.time(), time.monotonic(), config.general.interval_s, host, part.gpus, faults=part.faults)
+    frame = Frame(
+        seq=0,
+        wall_s=time.time(),
+        monotonic_s=time.monotonic(),
+        interval_s=config.general.interval_s,
+        host=host,
+        gpus=part.gpus,
+        faults=part.faults,
+    )
     gpus = gpu_catalogue(config.gpu)
     deriver = Deriver(gpus, prices=running_prices(config, gpus))
     return deriver.derive(frame, charted=False, engines_known=False).snapshot

@@ -99,7 +99,7 @@ class LlmSpec(msgspec.Struct, frozen=True, array_like=True):
     heads: int
     """Query heads, where layers differ the most."""
     kv_heads: int
-    """KV heads of most layers; 1 with MLA."""
+    """KV heads of a layer; where layers differ, the most of one, or in a GGUF file those of most layers. 1 with MLA."""
     head_dim: int
     """Width of a key, in most layers."""
     attention: tuple[Attention, ...] = ()

@@ -11,7 +11,7 @@ import msgspec
 
 from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
 from gpumon.specs.fields import Fields, RefusedError, json_text
-from gpumon.specs.layers import EXPERTS, HEAD, Block, Routed, hidden_size, key_dim, query_heads
+from gpumon.specs.layers import EXPERTS, HEAD, MLP, Block, Routed, hidden_size, key_dim, query_heads
 from gpumon.specs.llm import MODEL_FORMAT_BYTES, Attention, LlmSpec, State, merge_layers
 from gpumon.specs.not_modelled import AUDIO, VISION
 from gpumon.specs.precision import Precision
@@ -125,14 +125,14 @@ def describe_llm(
         # The class of the whole model decides, not that of its language model.
         fields = fields.with_first({"tie_word_embeddings": config["tie_word_embeddings"]})
     notes = (*notes, *_encoder_left_out(fields, architecture))
-    count = _layer_count(fields)
-    layers = layer_blocks(fields, architecture, count)
+    layer_count = _layer_count(fields)
+    layers = layer_blocks(fields, architecture, layer_count)
     blocks = _count_blocks(fields, architecture, layers)
-    parts = _model_parts(fields, architecture, blocks, count)
+    parts = _model_parts(fields, architecture, blocks, layer_count)
     stored = _stored_weights(fields, blocks, weights, format_at_load)
     if weights and format_at_load is None:
         saved = _stored_weights(fields, blocks, weights, format_at_load, saved=True)
-        parts = _parts_in_files(fields, architecture, parts, saved, weights, count, has_encoders=bool(notes))
+        parts = _parts_in_files(fields, architecture, parts, saved, weights, layer_count, has_encoders=bool(notes))
     attention = _attention(blocks)
     narrowed = ""
     if _stored_type(fields, weights) in _WIDE_TYPES:
@@ -145,7 +145,7 @@ def describe_llm(
         head_params=0.0,
         vocab=_vocabulary(fields),
         hidden=hidden_size(fields),
-        layers=count,
+        layers=layer_count,
         heads=_heads(fields, attention),
         kv_heads=max((layers.kv_heads for layers in attention), default=1),
         head_dim=_head_dim(fields, attention),
@@ -300,7 +300,7 @@ def _model_parts(
         projections = 1
         if has_head:
             projections = 2
-        multiplied["mlp"] = multiplied.get("mlp", 0.0) + float(projections * width * hidden_size(fields))
+        multiplied[MLP] = multiplied.get(MLP, 0.0) + float(projections * width * hidden_size(fields))
     embedding = float(_vocabulary(fields) * width)
     head = 0.0
     tables = embedding
@@ -335,7 +335,7 @@ def _multiplied_params(blocks: Mapping[_BuiltBlock, int]) -> tuple[dict[str, flo
 
 
 def _routed_experts(fields: Fields, blocks: Mapping[_BuiltBlock, int]) -> Routed:
-    """The routed experts of the model, with the parameters of expert i of all layers together."""
+    """The routed experts of the model, with the parameters of one expert of each layer added up."""
     params: dict[tuple[int, int], float] = {}
     for block, count in blocks.items():
         if block.routed:

@@ -168,7 +168,7 @@ def _vocabulary(fields: Fields, tensors: Sequence[Tensor]) -> int:
 
 
 class _ModelFields:
-    """Fields below the file's own architecture."""
+    """The fields of a file whose names begin with that of its architecture: `llama.block_count`."""
 
     def __init__(self, fields: Fields) -> None:
         self.file_fields = fields
@@ -217,12 +217,12 @@ def _sum_tensors(tensors: Sequence[Tensor], *, has_experts: bool) -> _Sums:
     for tensor in tensors:
         if tensor.name.endswith("attn_kv_b.weight") and tensor.name.replace("kv_b", "k_b") in names:
             continue  # MLA: the file has this matrix once more, split into the two that are used
-        total = _sum_for(sums, tensor, is_tied=is_tied)
-        if total is sums.experts and not has_experts:
+        tensor_sum = _sum_for(sums, tensor, is_tied=is_tied)
+        if tensor_sum is sums.experts and not has_experts:
             raise ValueError(f"GGUF header: tensor {tensor.name[:80]!a} without an expert_count")
-        total.params += tensor.elements
-        total.bytes += tensor.bytes
-        if total is sums.resident or total is sums.experts:
+        tensor_sum.params += tensor.elements
+        tensor_sum.bytes += tensor.bytes
+        if tensor_sum is sums.resident or tensor_sum is sums.experts:
             sums.params_by_type[tensor.kind] = sums.params_by_type.get(tensor.kind, 0.0) + tensor.elements
     return sums
 
@@ -302,7 +302,10 @@ def _any_has_tensor(blocks: Mapping[int, set[str]], begin: str) -> bool:
 
 
 def _states(model: _ModelFields, layers: Sequence[int]) -> tuple[State, ...]:
-    """The recurrent state of these layers, which llama.cpp keeps at 32 bit: inner x state size, or KDA's heads."""
+    """The recurrent state of these layers, which llama.cpp keeps at 32 bit; () without such a layer.
+
+    Its elements are the inner width x the state size, or with Kimi delta attention heads x head size^2.
+    """
     if not layers:
         return ()
     has_kda = model.raw("kda.head_dim") is not None

@@ -55,8 +55,8 @@ _SAME_BYTES = 0.03
 """Bytes of weights this close are the same."""
 _PADDED_VOCAB = 0.01
 """Vocabularies this close are the same: engines pad them."""
-_DRAFT_LAYERS = 1
-"""GGUF counts the draft layer of GLM-4.5 as one more."""
+_MOST_EXTRA_LAYERS = 1
+"""Layers that an engine may count beyond those of a row: GGUF counts the draft layer of GLM-4.5, too."""
 _OPEN_WORDS: Final = frozenset(("gptq", "bnb"))
 """Methods that leave the bits open; in a model's name they mean 4."""
 _EQUAL_LAYERS: Final = frozenset(
@@ -253,7 +253,7 @@ def _stated_format(hints: Mapping[str, str]) -> tuple[WeightFormat | None, str]:
 
 
 def _vagueness(weights: WeightFormat | None) -> int:
-    """Order of formats, the most telling first."""
+    """Sort key of formats, the most telling first: narrow ones, a word that leaves the bits open, wide ones."""
     if weights is None:
         return 1
     if weights.narrowest.wide:
@@ -284,7 +284,7 @@ def _contradiction(row: LlmRow, words: _EngineWords) -> str:
         engine_count = words.counts.get(key, row_count)
         allowed_excess = 0
         if key == hint_keys.LAYERS:
-            allowed_excess = _DRAFT_LAYERS
+            allowed_excess = _MOST_EXTRA_LAYERS
         if not row_count <= engine_count <= row_count + allowed_excess:
             return f"the engine says {key} {engine_count}, the row {row_count}"
     vocab = words.counts.get(hint_keys.VOCAB, spec.vocab)

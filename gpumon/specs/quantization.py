@@ -90,6 +90,7 @@ _MODELOPT_WORDS: Final = (
     _ModelOptWord("W8A8", Precision.INT8),
     _ModelOptWord("W8A16", Precision.INT8, weight_only=True),
 )
+"""Formats by the beginning of their words; the first that fits counts."""
 _KV_WORDS: Final = (("FP8", Precision.FP8), ("NVFP4", Precision.NVFP4), ("INT8", Precision.INT8))
 """Beginning of ModelOpt's word for the KV cache -> its format."""
 _KV_FORMATS_BY_BITS: Final = {8: Precision.FP8, 4: Precision.NVFP4}
@@ -344,7 +345,7 @@ def _format_of_group(name: str, group: object) -> WeightStorage:
             return WeightStorage(Precision.FP8, BYTES_PER_ELEMENT[Precision.FP8], weight_only)
         if bits == 4:
             precision = Precision.NVFP4
-            if size == 32:
+            if size == 32:  # NVFP4 has groups of 16
                 precision = Precision.MXFP4
             activations = {8: Precision.FP8, 4: precision}.get(input_bits)
             return WeightStorage(precision, BYTES_PER_ELEMENT[precision], weight_only, activations)
@@ -362,6 +363,7 @@ def _shares_of_parts(names: Iterable[str], layers: Mapping[str, int]) -> dict[st
         if any(word in name for word in _NOT_QUANTISED):
             continue
         layer = _LAYER_NUMBER.search(name)
+        # Six digits: the number comes from outside, and no model has so many layers.
         if layer is not None and int(layer[1][:6]) >= layer_count:
             continue  # of a draft head
         number = ""  # all layers
@@ -389,7 +391,7 @@ def _parts_named(name: str, *, in_layer: bool) -> Sequence[str]:
 
 
 def _is_whole_layer(name: str) -> bool:
-    """Whether a name ends with the number of a layer."""
+    """Whether a name ends with the number of a layer, with or without a pattern for all in it."""
     return not name.rstrip(".*").rpartition(".")[2].strip("0123456789")
 
 

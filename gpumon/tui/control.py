@@ -186,8 +186,11 @@ class AskedFleet(Protocol):
     async def at(self, wall_s: float) -> FleetSnapshot:
         """The fleet as it was at a time, from queries at that time; what cannot be had is in its `faults`."""
 
-    async def first_after(self, none_s: float, there_s: float) -> float:
-        """The Unix time at which the fleet begins, to a refresh: there is none at `none_s`, and one at `there_s`."""
+    async def first_after(self, without_hosts_s: float, with_hosts_s: float) -> float:
+        """The Unix time at which the fleet begins, to a refresh.
+
+        There is no host at `without_hosts_s`, and some at `with_hosts_s` (Unix times).
+        """
 
     def lacks_gpumon(self, host: str) -> bool:
         """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
