@@ -24,9 +24,9 @@ _LOGIT_BYTES: Final = 39.0
 """Peak of a step per sequence and entry of the vocabulary: vLLM samples from as many sequences as it may run while it
 measures its peak, and sorts copies of their logits. 38 to 39 in seven of eight logs of one H100 (128,256 to 201,088
 entries: 4.8 to 7.4 GiB), 35 to 41 in the logs of smaller GPUs; 17 in some logs of vLLM 0.16 to 0.19."""
-_SMALL_GPU_SEQUENCES: Final = 256
+SMALL_GPU_SEQUENCES: Final = 256
 """Sequences that vLLM's server runs by default on a GPU below `_LARGE_GPU_BYTES`, and on an A100."""
-_LARGE_GPU_SEQUENCES: Final = 1024
+LARGE_GPU_SEQUENCES: Final = 1024
 """Sequences that vLLM's server runs by default on any other GPU."""
 _LARGE_GPU_BYTES: Final = 70.0 * _GIB
 """Memory from which on vLLM counts a GPU as large."""
@@ -100,17 +100,24 @@ class Startup(NamedTuple):
     """Whether the peak of a step comes out of what the usable share leaves, not out of the share."""
 
 
+def is_large_gpu(gpu: GpuSpec) -> bool:
+    """Whether vLLM counts a GPU as large, and so takes more into a step by default."""
+    return gpu.memory_bytes >= _LARGE_GPU_BYTES and _COUNTS_AS_SMALL not in gpu.name
+
+
 def startup_of(gpu: GpuSpec, engine: str = "") -> Startup:
     """How `engine` (vllm, sglang, trtllm; empty: not known, as vllm) divides the memory of such a GPU."""
-    is_small = gpu.memory_bytes < _LARGE_GPU_BYTES or _COUNTS_AS_SMALL in gpu.name
+    sequences = SMALL_GPU_SEQUENCES
+    if is_large_gpu(gpu):
+        sequences = LARGE_GPU_SEQUENCES
     return Startup(
-        sequences=_SMALL_GPU_SEQUENCES if is_small else _LARGE_GPU_SEQUENCES,
+        sequences=sequences,
         has_nvlink=gpu.link_bytes_per_s >= _NVLINK_BYTES_PER_S,
         peak_outside_share=engine == _PEAK_OUTSIDE_SHARE,
     )
 
 
-VLLM_STARTUP: Final = Startup(_LARGE_GPU_SEQUENCES)
+VLLM_STARTUP: Final = Startup(LARGE_GPU_SEQUENCES)
 """vLLM on a large GPU without NVLink."""
 
 

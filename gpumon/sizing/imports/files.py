@@ -17,6 +17,8 @@ MOST_IMPORT_BYTES: Final = 64_000_000
 MOST_FILES: Final = 512
 MOST_RECORDS: Final = 20_000
 """JSON documents or rows of one file."""
+_MOST_LINES: Final = 2 * MOST_RECORDS
+"""Lines of a CSV file, empty ones included."""
 _MOST_PROBLEMS: Final = 10
 """Lines of an error message that name problems."""
 _LARGEST_NUMBER: Final = 1e15
@@ -329,8 +331,12 @@ def _sheet(place: FilePlace, text: str) -> Document:
     reader = csv.reader((f"{line}\n" for line in text.split("\n")), strict=True)
     rows = list[tuple[int, tuple[str, ...]]]()
     try:
-        # Empty rows are no records, so that as many of them may stand between; but reading has to end.
-        for cells in islice(reader, 2 * MOST_RECORDS):
+        for cells in reader:
+            # More rows are refused by the caller. Empty ones are no records: as many of them may stand between.
+            if len(rows) > MOST_RECORDS + 1:
+                break
+            if reader.line_num > _MOST_LINES:
+                raise refusal(place, "", f"has more than {_MOST_LINES} lines", _EXPECTED_FILE)
             stripped = tuple(cell.strip() for cell in cells)
             if any(stripped):
                 rows.append((reader.line_num, stripped))

@@ -28,7 +28,7 @@ DEFAULT_SECONDS: Final = 600.0
 _LEAST_REQUESTS: Final = 200.0
 """Requests that a bounded simulation has at least, however long that takes: a p95 of fewer is one of chance."""
 LEAST_RESPONSE_TIMES: Final = 4.0
-"""Times the mean time of a request that a simulation lasts at least."""
+"""Times the mean time of a request that a simulation lasts at least: fewer requests run at its start and its end."""
 MOST_CLIENTS: Final = 200_000
 """Clients of one simulation: each holds its request in memory."""
 
@@ -42,7 +42,10 @@ class Conditions(NamedTuple):
     burstiness: float = 1.0
     """Shape of the gamma distribution of the gaps between arrivals: 1 is Poisson, less comes in bursts."""
     prompt_variation: float | None = None
-    """Standard deviation over mean of the prompts; None: as typed in the scenario or seen, else all alike."""
+    """Standard deviation over mean of the prompts; None: as typed in the scenario or seen, else all alike.
+
+    A recording's prompts keep their own, unless their mean is typed.
+    """
     answer_variation: float | None = None
     """As that of the prompts."""
     groups: int = 0
@@ -160,11 +163,12 @@ def _length_draw(mean: float, variation: float | None, steps: Sequence[LengthSha
     bounds = []
     shares = []
     before = 0.0
-    for step in steps:
+    for step in steps:  # `share` is that of all lengths up to its bound
         bounds.append(step.tokens)
         shares.append(step.share - before)
         before = step.share
-    return histogram(bounds, [*shares, 0.0], mean)
+    shares.append(0.0)  # of lengths beyond the last bound
+    return histogram(bounds, shares, mean)
 
 
 def _recorded_shape(demand: Demand, conditions: Conditions, recorded: RecordedTraffic) -> RequestShape:

@@ -37,6 +37,11 @@ class StepTime(NamedTuple):
             require_not_negative(name, getattr(self, name))
         return self
 
+    def base_at(self, tokens: int) -> float:
+        """Seconds of the base of a step of so many tokens."""
+        bases_s = self.base_by_tokens()
+        return bases_s[min(tokens, len(bases_s) - 1)]
+
     def base_by_tokens(self) -> tuple[float, ...]:
         """Seconds of the base of a step of 0, 1, 2 ... tokens, which reads the experts that these are routed to.
 

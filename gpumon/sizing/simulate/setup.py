@@ -12,6 +12,7 @@ from gpumon.sizing import memory
 from gpumon.sizing.accuracy import REACHED, EngineEfficiency
 from gpumon.sizing.answer import Source
 from gpumon.sizing.capacity import kv_pool_of, unknown_model
+from gpumon.sizing.first_token import FirstToken
 from gpumon.sizing.instance import Instance
 from gpumon.sizing.latency import NO_SPECULATION, Curve, Mix
 from gpumon.sizing.placement import domain_problem
@@ -21,19 +22,16 @@ from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.scheduler import BLOCK, EngineLimits
 from gpumon.specs.gpu import GpuSpec
 
-LARGE_GPU_BYTES: Final = 70 * 2**30
-"""Memory of a GPU from which vLLM's API server takes more tokens into a step, but for the A100."""
-
 
 class DefaultBounds(NamedTuple):
-    """Defaults of vLLM's API server."""
+    """Limits of a step, by default of vLLM's API server."""
 
     max_num_batched_tokens: int
     max_num_seqs: int
 
 
-_LARGE_GPU: Final = DefaultBounds(8192, 1024)
-_SMALL_GPU: Final = DefaultBounds(2048, 256)
+_LARGE_GPU: Final = DefaultBounds(max_num_batched_tokens=8192, max_num_seqs=memory.LARGE_GPU_SEQUENCES)
+_SMALL_GPU: Final = DefaultBounds(max_num_batched_tokens=2048, max_num_seqs=memory.SMALL_GPU_SEQUENCES)
 
 
 class Setup(NamedTuple):
@@ -52,32 +50,41 @@ def setup_of(instance: Instance, scenario: Scenario, catalogues: Catalogues) -> 
     """The replica for an instance. Raises ValueError with what is not known, and the option that would tell it."""
     if instance.problem:
         raise ValueError(instance.problem)
-    if instance.server is not None:
-        domain = min(instance.server.nvlink_gpus or instance.server.gpus, instance.server.gpus)
-        if instance.tp > domain:
-            raise ValueError(domain_problem(instance.tp, domain))
+    _check_domain(instance)
     mix = instance.mix
     if mix is None:
         raise ValueError("lengths are not known: give --prompt and --answer (prompt_tokens, answer_tokens)")
     curve = instance.curve
     if curve is None:
         raise ValueError(f"the time of a step is not known: {_why_no_curve(instance, catalogues)}")
-    cost = _step_terms_of(instance, curve, mix)
+    cost = _best_known_terms(instance, curve, mix)
     notes: list[str] = []
     limits = _engine_limits(instance, scenario, mix, notes)
     delay_s = 0.0
-    line = instance.first.line
-    if line is not None:
-        delay_s = max(0.0, line.ttft_s(1.0) - prompt_alone_s(cost, limits, mix))
+    ttft = instance.first
+    if ttft.line is not None:
+        single_request_s = ttft.line.ttft_s(1.0)
+        delay_s = max(0.0, single_request_s - prompt_alone_s(cost, limits, mix))
     return Setup(cost, limits, delay_s, (*notes, *_latency_notes(instance)))
+
+
+def _check_domain(instance: Instance) -> None:
+    """Refuse a tensor-parallel group that is larger than the NVLink domain of its server. Raises ValueError."""
+    server = instance.server
+    if server is None:
+        return
+    domain = min(server.nvlink_gpus or server.gpus, server.gpus)
+    if instance.tp > domain:
+        raise ValueError(domain_problem(instance.tp, domain))
 
 
 def _latency_notes(instance: Instance) -> Iterator[str]:
     """Notes on assumptions behind the latencies, and on features that are simulated in a simpler form."""
-    if instance.first.line is None:
+    ttft = instance.first
+    if ttft.line is None:
         yield "TTFT has its steps and its queue alone: the TTFT of a single request is not known"
-    elif not instance.first.decides:
-        yield f"TTFT was not measured on this engine: {_estimate_text(instance)}"
+    elif not ttft.decides:
+        yield f"TTFT was not measured on this engine: {_estimate_text(ttft)}"
     if instance.source in (Source.ROOFLINE, Source.RESCALED):
         band = ""
         if instance.band:
@@ -94,38 +101,42 @@ def _latency_notes(instance: Instance) -> Iterator[str]:
         yield "prefill and decode are played on the same instances, not disaggregated"
 
 
+class _SlopeParts(NamedTuple):
+    """Parts of the slope of a curve by the roofline, in seconds per output token."""
+
+    prompts_s: float
+    """The output token's share of the prompts: their compute and their traffic between GPUs."""
+    kv_s: float
+    """Read of the KV cache."""
+    decode_s: float
+    """The tokens of a decoding sequence: their traffic between GPUs, and the compute of those that are drafted."""
+
+    @property
+    def whole_s(self) -> float:
+        """The slope."""
+        return self.prompts_s + self.kv_s + self.decode_s
+
+
 def step_terms(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency | None = None) -> StepTime:
     """Terms of a step whose mean is the curve at the lengths of the setting. `reached`: default `REACHED`.
 
     The slope of a curve is the sum of what each sequence decodes, the KV cache that it reads, and its share of the
     prompts. It is split as the roofline's slope is: each part is as far from the roofline as the whole.
     """
-    efficiency = reached or REACHED
     mix = setting.mix
-    speculation = setting.speculation
-    # All of these are for one output token.
-    parts = step_cost(setting)
-    without_speculation = step_cost(msgspec.structs.replace(setting, speculation=NO_SPECULATION))
-    prompt_compute_s = without_speculation.prefill_s
-    verified_compute_s = parts.prefill_s - prompt_compute_s  # tokens of speculation
-    prompt_tokens = mix.new_tokens / mix.answer_tokens
-    verified_tokens = speculation.verified / speculation.per_step
-    prompt_link_s = parts.link_s * prompt_tokens / (verified_tokens + prompt_tokens)
-    prompts_s = prompt_compute_s / efficiency.prefill + prompt_link_s / efficiency.link
-    kv_s = parts.kv_s / efficiency.kv
-    token_s = verified_compute_s / efficiency.prefill + (parts.link_s - prompt_link_s) / efficiency.link
-    whole_s = prompts_s + kv_s + token_s
+    parts = _slope_parts(setting, reached or REACHED)
     scale = 1.0
-    if whole_s > 0.0:
-        scale = curve.slope_s / whole_s
+    if parts.whole_s > 0.0:
+        scale = curve.slope_s / parts.whole_s
+    prompt_tokens = mix.new_tokens / mix.answer_tokens
     prompt_token_s = 0.0
     if prompt_tokens > 0.0:
-        prompt_token_s = prompts_s * scale / prompt_tokens
+        prompt_token_s = parts.prompts_s * scale / prompt_tokens
     cost = StepTime(
         base_s=curve.base_s,
-        sequence_s=token_s * scale,
+        sequence_s=parts.decode_s * scale,
         prompt_token_s=prompt_token_s,
-        kv_token_s=kv_s * scale / max(1.0, mix.context_tokens),
+        kv_token_s=parts.kv_s * scale / max(1.0, mix.context_tokens),
         resident_ratio=curve.resident_ratio,
         experts=curve.experts,
         experts_per_token=curve.experts_per_token,
@@ -133,30 +144,53 @@ def step_terms(curve: Curve, setting: InstanceSetting, reached: EngineEfficiency
     return _with_pairs(cost, setting)
 
 
+def _slope_parts(setting: InstanceSetting, efficiency: EngineEfficiency) -> _SlopeParts:
+    """Parts of the slope of the roofline's curve. All figures are per output token."""
+    mix = setting.mix
+    speculation = setting.speculation
+    token_cost = step_cost(setting)
+    without_speculation = step_cost(msgspec.structs.replace(setting, speculation=NO_SPECULATION))
+    prompt_compute_s = without_speculation.prefill_s
+    verified_compute_s = token_cost.prefill_s - prompt_compute_s  # tokens of speculation
+    prompt_tokens = mix.new_tokens / mix.answer_tokens
+    verified_tokens = speculation.verified / speculation.per_step
+    prompt_link_s = token_cost.link_s * prompt_tokens / (verified_tokens + prompt_tokens)
+    decode_link_s = token_cost.link_s - prompt_link_s
+    return _SlopeParts(
+        prompts_s=prompt_compute_s / efficiency.prefill + prompt_link_s / efficiency.link,
+        kv_s=token_cost.kv_s / efficiency.kv,
+        decode_s=verified_compute_s / efficiency.prefill + decode_link_s / efficiency.link,
+    )
+
+
 def prompt_alone_s(cost: StepTime, limits: EngineLimits, mix: Mix) -> float:
     """Seconds that the steps of one prompt of mean length take with nothing else to do."""
     new_tokens = max(1.0, mix.new_tokens)
     steps = math.ceil(new_tokens / limits.max_num_batched_tokens)
-    bases_s = cost.base_by_tokens()
-    base_s = bases_s[min(round(new_tokens / steps), len(bases_s) - 1)]
+    base_s = cost.base_at(round(new_tokens / steps))
     cached_tokens = mix.prompt_tokens - mix.new_tokens
+    # Each new token looks at the cached ones, and on average at half of the new ones.
     pairs = new_tokens * (cached_tokens + new_tokens / 2.0)
     return steps * base_s + cost.prompt_token_s * new_tokens + cost.pair_s * pairs
 
 
-def _step_terms_of(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
-    """Terms of a step, by the roofline's shares, or by a typed prefill rate. Raises ValueError if neither is known."""
+def _best_known_terms(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
+    """Terms of a step, by a typed prefill rate, or by the roofline's shares. Raises ValueError if neither is known."""
     rate = instance.workload.prefill_tokens_per_s
-    setting = instance.setting
-    if rate is None:
-        if setting is None:
-            raise ValueError(
-                "the time of a prompt token is not known, as the model's dimensions are not: give --prefill-rate "
-                "(prefill_tokens_per_s) or a [[model]] table in the config"
-            )
-        return step_terms(curve, setting)
+    if rate is not None:
+        return _terms_by_prefill_rate(rate, curve, mix, instance.setting)
+    if instance.setting is None:
+        raise ValueError(
+            "the time of a prompt token is not known, as the model's dimensions are not: give --prefill-rate "
+            "(prefill_tokens_per_s) or a [[model]] table in the config"
+        )
+    return step_terms(curve, instance.setting)
+
+
+def _terms_by_prefill_rate(rate: float, curve: Curve, mix: Mix, setting: InstanceSetting | None) -> StepTime:
+    """Terms of a step by a rate in prompt tokens/s; the term of the KV cache is 0 where the setting is not known."""
     prompts_s = mix.new_tokens / mix.answer_tokens / rate
-    plain = StepTime(
+    without_kv = StepTime(
         base_s=curve.base_s,
         sequence_s=max(0.0, curve.slope_s - prompts_s),
         prompt_token_s=1.0 / rate,
@@ -165,11 +199,11 @@ def _step_terms_of(instance: Instance, curve: Curve, mix: Mix) -> StepTime:
         experts_per_token=curve.experts_per_token,
     )
     if setting is None:
-        return plain
+        return without_kv
     by_roofline = step_terms(curve, setting)
-    kv_s = min(by_roofline.kv_token_s * mix.context_tokens, plain.sequence_s)
-    return plain._replace(
-        sequence_s=plain.sequence_s - kv_s,
+    kv_s = min(by_roofline.kv_token_s * mix.context_tokens, without_kv.sequence_s)
+    return without_kv._replace(
+        sequence_s=without_kv.sequence_s - kv_s,
         kv_token_s=kv_s / max(1.0, mix.context_tokens),
     )
 
@@ -198,9 +232,10 @@ def _prompt_token_s(setting: InstanceSetting, tokens: float) -> float:
 
 
 def _engine_limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list[str]) -> EngineLimits:
-    """Bounds of the engine: typed, or as measured, or else the engine's defaults, which a note is added about.
+    """Bounds of the engine: typed, or else the engine's defaults, which a note is added about.
 
-    Raises ValueError where the size of the KV cache is not known.
+    `max_num_seqs` that is not typed is as measured, if it was. Raises ValueError where the size of the KV cache is not
+    known.
     """
     kv_blocks = _kv_blocks(instance, scenario, mix)
     seen = instance.seen
@@ -209,9 +244,9 @@ def _engine_limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list
     default_tokens = defaults.max_num_batched_tokens * instance.dp
     default_seqs = defaults.max_num_seqs * instance.dp
     max_num_seqs = instance.workload.max_num_seqs
-    if not max_num_seqs and seen is not None:
+    if max_num_seqs is None and seen is not None:
         max_num_seqs = seen.max_num_seqs
-    taken_defaults = []
+    taken_defaults = []  # those that the note names
     if max_num_seqs is None:
         max_num_seqs = default_seqs
         taken_defaults.append(f"max_num_seqs {default_seqs:,}")
@@ -221,7 +256,7 @@ def _engine_limits(instance: Instance, scenario: Scenario, mix: Mix, notes: list
         taken_defaults.append(f"max_num_batched_tokens {default_tokens:,}")
     if taken_defaults:
         notes.append(f"{' and '.join(taken_defaults)}: vLLM's default for this GPU, not typed and not seen")
-    return EngineLimits(max_num_seqs, max_tokens, kv_blocks)
+    return EngineLimits(max_num_seqs=max_num_seqs, max_num_batched_tokens=max_tokens, kv_blocks=kv_blocks)
 
 
 def _kv_blocks(instance: Instance, scenario: Scenario, mix: Mix) -> int:
@@ -235,14 +270,14 @@ def _kv_blocks(instance: Instance, scenario: Scenario, mix: Mix) -> int:
     request_tokens = context_tokens
     if instance.llm is not None:
         request_tokens = memory.request_tokens(instance.llm, context_tokens, instance.tp)
-    if request_tokens <= 0.0:
+    if request_tokens <= 0.0:  # by which the size is divided
         return 0
     return max(0, int(pool.tokens * context_tokens / request_tokens / BLOCK))
 
 
 def default_bounds(gpu: GpuSpec | None) -> DefaultBounds:
     """Defaults of vLLM's API server on a GPU."""
-    if gpu is not None and gpu.memory_bytes >= LARGE_GPU_BYTES and "A100" not in gpu.name:
+    if gpu is not None and memory.is_large_gpu(gpu):
         return _LARGE_GPU
     return _SMALL_GPU
 
@@ -252,13 +287,13 @@ def _why_no_curve(instance: Instance, catalogues: Catalogues) -> str:
     unknown = unknown_model(instance.workload.model, catalogues)
     if unknown:
         return unknown
+    # An instance without a curve has the reason as its first note.
     return next(iter(instance.notes), "") or "import a load test (gpumon profiles add) or give a known model and GPU"
 
 
-def _estimate_text(instance: Instance) -> str:
+def _estimate_text(ttft: FirstToken) -> str:
     """Basis of an estimated TTFT, with its error band."""
-    band = instance.first.band
-    basis = instance.first.basis or "estimate"
-    if band:
-        return f"{basis}, {band.text}"
+    basis = ttft.basis or "estimate"
+    if ttft.band:
+        return f"{basis}, {ttft.band.text}"
     return basis

@@ -168,6 +168,11 @@ def test_sizes_are_capped() -> None:
     assert "more than 20000 records" in refusal(rows)
 
 
+def test_rows_behind_many_empty_lines_are_not_left_out_without_a_word() -> None:
+    rows = b"Model,Throughput (infer/sec)\nm,1\n" + b"\n" * 40_000 + b"m,2\n"
+    assert "has more than 40000 lines" in refusal(rows)
+
+
 def test_what_a_file_says_is_not_overruled_by_an_option() -> None:
     assert "tp: is 2 in the file, 4 in --tp" in refusal(changed(VLLM), Given(tp=4))
 
