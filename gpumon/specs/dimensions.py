@@ -1,10 +1,23 @@
-"""The size of an LLM by its dimensions: what a figure of its parameters cannot be."""
+"""The dimensions of LLMs: bounds beyond which none makes sense, and what the parameters of such a model can be."""
 
 from __future__ import annotations
 
 from typing import Final
 
 import msgspec
+
+# More than these make no sense: a file that has more is broken, or made to do harm.
+MOST_LAYERS: Final = 2000
+MOST_HEADS: Final = 100_000
+"""Heads of a layer."""
+LARGEST_WIDTH: Final = 1_000_000
+"""Elements of the residual stream, or of another vector of a whole layer."""
+LARGEST_HEAD_DIM: Final = 65_536
+"""Elements of a head, or of a recurrent state per channel."""
+MOST_EXPERTS: Final = 65_536
+"""Routed experts of a layer."""
+LONGEST_CONTEXT: Final = 100_000_000
+"""Tokens of a context, a window or a chunk."""
 
 _LARGEST_FACTOR: Final = 5.0
 """Largest factor between an LLM's multiplied parameters and the size of its dimensions, in either direction.

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 _SHOWN_CHARACTERS = 40
 """Characters of a value that an error quotes."""
+LARGEST_NUMBER = 10_000_000
+"""Largest number that is read where the caller has no bound of its own: vocabularies and widths are far below."""
 _MOST_ITEMS = 100_000
 """Most items of a list: one that has an entry per layer is searched once per layer."""
 
@@ -53,7 +55,7 @@ class Fields:
         """Whether one of these fields is there."""
         return self.raw(*names) is not None
 
-    def integer(self, *names: str, default: int | None = None, low: int = 1, high: int = 10_000_000) -> int:
+    def integer(self, *names: str, default: int | None = None, low: int = 1, high: int = LARGEST_NUMBER) -> int:
         """A whole number from `low` to `high`; ValueError where it is absent without a default, or out of range.
 
         A list of equal numbers, one per layer, is that number.

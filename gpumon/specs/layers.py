@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from gpumon.specs.dimensions import LARGEST_HEAD_DIM, LARGEST_WIDTH, LONGEST_CONTEXT, MOST_EXPERTS, MOST_HEADS
 from gpumon.specs.fields import Fields, json_text
 from gpumon.specs.llm import (
     CONVOLUTION,
@@ -39,16 +40,6 @@ EXPERTS: Final = "experts"
 """Experts that a router chooses."""
 HEAD: Final = "head"
 
-# More than these make no sense: a config with them is broken, or made to do harm.
-_MOST_HEADS: Final = 100_000
-_LARGEST_WIDTH: Final = 1_000_000
-"""Elements of the residual stream, or of another vector of a whole layer."""
-_LARGEST_HEAD_DIM: Final = 65_536
-"""Elements of a head, or of a recurrent state per channel."""
-_LONGEST_REACH: Final = 100_000_000
-"""Tokens of a window or a chunk."""
-_MOST_EXPERTS: Final = 65_536
-"""Routed experts of a layer."""
 _INDEXER_KEY_BYTES: Final = 1.03125
 """An indexer's keys are FP8 with one 4-byte scale per 128 elements (vLLM, SGLang: 132 bytes per token and layer)."""
 STATE_BYTES: Final = {"float32": 4.0, "float16": 2.0, "bfloat16": 2.0}
@@ -122,12 +113,12 @@ Builder = Callable[[Fields], Block]
 
 def hidden_size(fields: Fields) -> int:
     """Width of the residual stream."""
-    return fields.integer("hidden_size", "n_embd", "d_model", "dim", "emb_dim", high=_LARGEST_WIDTH)
+    return fields.integer("hidden_size", "n_embd", "d_model", "dim", "emb_dim", high=LARGEST_WIDTH)
 
 
 def query_heads(fields: Fields) -> int:
     """Heads of queries in one layer."""
-    return fields.integer(*_QUERY_HEADS, high=_MOST_HEADS)
+    return fields.integer(*_QUERY_HEADS, high=MOST_HEADS)
 
 
 def key_value_heads(fields: Fields) -> int:
@@ -135,7 +126,7 @@ def key_value_heads(fields: Fields) -> int:
     if fields.flag("multi_query") and not fields.flag("new_decoder_architecture"):
         return 1
     heads = query_heads(fields)
-    kv_heads = fields.integer(*_KV_HEADS, default=heads, high=_MOST_HEADS)
+    kv_heads = fields.integer(*_KV_HEADS, default=heads, high=MOST_HEADS)
     if heads % kv_heads:
         raise fields.error(_KV_HEADS[0], f"{kv_heads} does not divide the {heads} attention heads")
     return kv_heads
@@ -148,7 +139,7 @@ def key_dim(fields: Fields) -> int:
     if not fields.has(*_HEAD_DIM) and hidden % heads:
         # GLM-4-MoE's own code rounds down.
         return hidden // heads
-    return fields.integer(*_HEAD_DIM, default=hidden // heads, high=_LARGEST_HEAD_DIM)
+    return fields.integer(*_HEAD_DIM, default=hidden // heads, high=LARGEST_HEAD_DIM)
 
 
 class Grouped(msgspec.Struct, frozen=True):
@@ -175,7 +166,7 @@ class Grouped(msgspec.Struct, frozen=True):
         kv_heads = key_value_heads(layer_fields)
         dim = key_dim(layer_fields)
         # DeepSeek-OCR has 0 here: it switches latent attention off, and its values are as wide as its keys.
-        value_dim = layer_fields.integer("v_head_dim", default=dim, low=0, high=_LARGEST_HEAD_DIM) or dim
+        value_dim = layer_fields.integer("v_head_dim", default=dim, low=0, high=LARGEST_HEAD_DIM) or dim
         reach, limit = self._reach(layer_fields)
         if self.key_is_value_field and layer_fields.flag(self.key_is_value_field):
             keys_and_values = kv_heads * dim
@@ -199,7 +190,7 @@ class Grouped(msgspec.Struct, frozen=True):
         """
         limit = 0
         if self.reach in (Reach.WINDOW, Reach.CHUNK):
-            limit = fields.integer(*self.limit_fields, high=_LONGEST_REACH)
+            limit = fields.integer(*self.limit_fields, high=LONGEST_CONTEXT)
         both_sides = fields.raw("use_bidirectional_attention") in (True, "all") or fields.raw("is_causal") is False
         if self.reach is Reach.ENCODER or both_sides:
             return Reach.ENCODER, limit
@@ -238,7 +229,7 @@ def factorised_attention(fields: Fields) -> Block:
     heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
-    rank = fields.integer("share_q_dim", high=_LARGEST_WIDTH)
+    rank = fields.integer("share_q_dim", high=LARGEST_WIDTH)
     queries = hidden * rank + rank * heads * dim
     keys_and_values = 2 * hidden * kv_heads * dim
     outputs = heads * dim * hidden
@@ -326,7 +317,7 @@ def dynamic_mask_attention(fields: Fields) -> Block:
     heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
     dim = key_dim(fields)
-    picked_tokens = fields.integer("keep_window_size", high=_LONGEST_REACH)
+    picked_tokens = fields.integer("keep_window_size", high=LONGEST_CONTEXT)
     gate = kv_heads * dim * kv_heads  # all values of a token to one number per KV head
     params = {ATTENTION: block.params[ATTENTION] + gate}
     attention = grouped_attention(1, heads=heads, kv_heads=kv_heads, head_dim=dim, reach=Reach.TOP, limit=picked_tokens)
@@ -336,7 +327,7 @@ def dynamic_mask_attention(fields: Fields) -> Block:
 def encoder_window_attention(fields: Fields) -> Block:
     """ModernBERT's local layers: half of `local_attention` tokens on either side."""
     block = grouped(fields)
-    window = fields.integer("local_attention", high=_LONGEST_REACH)
+    window = fields.integer("local_attention", high=LONGEST_CONTEXT)
     attention = grouped_attention(
         1,
         heads=query_heads(fields),
@@ -356,7 +347,7 @@ encoder: Final = Grouped(Reach.ENCODER)
 
 def _optional_size(fields: Fields, name: str, default: int = 0) -> int:
     """A size that a config may leave out, or have as 0."""
-    return fields.integer(name, default=default, low=0, high=_LARGEST_WIDTH)
+    return fields.integer(name, default=default, low=0, high=LARGEST_WIDTH)
 
 
 class Latent(msgspec.Struct, frozen=True):
@@ -376,10 +367,10 @@ class Latent(msgspec.Struct, frozen=True):
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         heads = query_heads(fields)
-        rank = fields.integer("kv_lora_rank", high=_LARGEST_WIDTH)
-        plain = fields.integer("qk_nope_head_dim", high=_LARGEST_HEAD_DIM)
-        rope = fields.integer("qk_rope_head_dim", low=0, high=_LARGEST_HEAD_DIM)
-        value = fields.integer("v_head_dim", high=_LARGEST_HEAD_DIM)
+        rank = fields.integer("kv_lora_rank", high=LARGEST_WIDTH)
+        plain = fields.integer("qk_nope_head_dim", high=LARGEST_HEAD_DIM)
+        rope = fields.integer("qk_rope_head_dim", low=0, high=LARGEST_HEAD_DIM)
+        value = fields.integer("v_head_dim", high=LARGEST_HEAD_DIM)
         query_rank = _optional_size(fields, "q_lora_rank")
         queries = hidden * heads * (plain + rope)
         if query_rank:
@@ -396,7 +387,7 @@ class Latent(msgspec.Struct, frozen=True):
             limit = fields.integer("index_topk", default=_INDEX_TOP_K)
         if self.window:
             reach = Reach.WINDOW
-            limit = fields.integer("sliding_window", high=_LONGEST_REACH)
+            limit = fields.integer("sliding_window", high=LONGEST_CONTEXT)
         attention = latent_attention(
             1,
             heads=heads,
@@ -496,7 +487,7 @@ class Compressed(msgspec.Struct, frozen=True):
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
         heads = query_heads(fields)
-        dim = fields.integer("head_dim", high=_LARGEST_HEAD_DIM)
+        dim = fields.integer("head_dim", high=LARGEST_HEAD_DIM)
         query_rank = fields.integer("q_lora_rank")
         output_rank = fields.integer("o_lora_rank")
         queries = hidden * query_rank + query_rank * heads * dim
@@ -504,7 +495,7 @@ class Compressed(msgspec.Struct, frozen=True):
         outputs = output_rank * heads * dim + fields.integer("o_groups") * output_rank * hidden
         weights = queries + key + outputs
         flops = 4.0 * heads * dim  # a multiplication and an addition for the score, and two for the output
-        window = fields.integer("sliding_window", high=_LONGEST_REACH)
+        window = fields.integer("sliding_window", high=LONGEST_CONTEXT)
         nearby = Attention(
             reach=Reach.WINDOW,
             layers=1,
@@ -547,10 +538,10 @@ def gated_delta_net(fields: Fields) -> Block:
 
     Decay 1, key times state 2, rank-one update 2, query times state 2.
     """
-    key_heads = fields.integer("linear_num_key_heads", high=_MOST_HEADS)
-    value_heads = fields.integer("linear_num_value_heads", high=_MOST_HEADS)
-    keys = key_heads * fields.integer("linear_key_head_dim", high=_LARGEST_HEAD_DIM)
-    value_dim = fields.integer("linear_value_head_dim", high=_LARGEST_HEAD_DIM)
+    key_heads = fields.integer("linear_num_key_heads", high=MOST_HEADS)
+    value_heads = fields.integer("linear_num_value_heads", high=MOST_HEADS)
+    keys = key_heads * fields.integer("linear_key_head_dim", high=LARGEST_HEAD_DIM)
+    value_dim = fields.integer("linear_value_head_dim", high=LARGEST_HEAD_DIM)
     values = value_heads * value_dim
     hidden = hidden_size(fields)
     queries_and_keys = 2 * keys
@@ -628,12 +619,12 @@ class Mamba2(msgspec.Struct, frozen=True):
 
     def __call__(self, fields: Fields) -> Block:
         hidden = hidden_size(fields)
-        heads = fields.integer(*self.head_fields, high=_MOST_HEADS)
+        heads = fields.integer(*self.head_fields, high=MOST_HEADS)
         inner = _optional_size(fields, "mamba_d_ssm") or fields.integer("expand", "mamba_expand", default=2) * hidden
         if fields.raw(*self.head_dim_fields) != "auto":  # `auto` (Bamba): inner width / heads
-            inner = heads * fields.integer(*self.head_dim_fields, default=inner // heads, high=_LARGEST_HEAD_DIM)
-        states = fields.integer("ssm_state_size", "mamba_d_state", "state_size", high=_LARGEST_HEAD_DIM)
-        groups = fields.integer("n_groups", "mamba_n_groups", "mamba_ngroups", default=1, high=_MOST_HEADS)
+            inner = heads * fields.integer(*self.head_dim_fields, default=inner // heads, high=LARGEST_HEAD_DIM)
+        states = fields.integer("ssm_state_size", "mamba_d_state", "state_size", high=LARGEST_HEAD_DIM)
+        groups = fields.integer("n_groups", "mamba_n_groups", "mamba_ngroups", default=1, high=MOST_HEADS)
         mixed = inner + 2 * groups * states  # goes through the convolution: x, B and C
         gate = inner
         time_steps = heads
@@ -650,7 +641,7 @@ def mamba(fields: Fields) -> Block:
     hidden = hidden_size(fields)
     inner = fields.integer("expand", "mamba_expand", default=2) * hidden
     inner = _optional_size(fields, "mamba_inner", inner)
-    states = fields.integer("state_size", "mamba_d_state", high=_LARGEST_HEAD_DIM)
+    states = fields.integer("state_size", "mamba_d_state", high=LARGEST_HEAD_DIM)
     rank = fields.raw("time_step_rank", "mamba_dt_rank")
     if not (isinstance(rank, int) and not isinstance(rank, bool) and rank > 0):
         rank = ceil(hidden / 16)  # as `auto` and an absent field are read by its own code
@@ -882,7 +873,7 @@ def _computing_experts(fields: Fields, experts_per_token: int, experts: int, ide
 
 def expert_count(fields: Fields) -> int:
     """Routed experts of one layer."""
-    return fields.integer(*EXPERT_COUNTS, high=_MOST_EXPERTS)
+    return fields.integer(*EXPERT_COUNTS, high=MOST_EXPERTS)
 
 
 def shared_mlp(fields: Fields) -> Block:
@@ -898,7 +889,7 @@ def zamba_block(fields: Fields) -> Block:
     hidden = hidden_size(fields)
     heads = query_heads(fields)
     kv_heads = key_value_heads(fields)
-    dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=_LARGEST_HEAD_DIM)
+    dim = fields.integer("attention_head_dim", default=2 * hidden // heads, high=LARGEST_HEAD_DIM)
     queries_keys_and_values = 2 * hidden * dim * (heads + 2 * kv_heads)
     outputs = hidden * heads * dim
     attention = queries_keys_and_values + outputs

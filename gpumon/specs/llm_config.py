@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs.architectures import ARCHITECTURES, Architecture, Layer, layer_blocks
+from gpumon.specs.dimensions import LARGEST_HEAD_DIM, LONGEST_CONTEXT, MOST_LAYERS
 from gpumon.specs.fields import Fields, RefusedError, json_text
 from gpumon.specs.layers import EXPERTS, HEAD, MLP, Block, Routed, hidden_size, key_dim, query_heads
 from gpumon.specs.llm import MODEL_FORMAT_BYTES, Attention, LlmSpec, State, merge_layers
@@ -152,7 +153,7 @@ def describe_llm(
         attention=attention,
         states=_states(blocks),
         not_modelled=notes,
-        max_context=fields.integer(*_CONTEXT_FIELDS, default=0, low=0, high=100_000_000),
+        max_context=fields.integer(*_CONTEXT_FIELDS, default=0, low=0, high=LONGEST_CONTEXT),
     )
     return Described(with_weights(spec, parts, stored), parts, stored)
 
@@ -179,7 +180,7 @@ def _layer_count(fields: Fields) -> int:
     default = None
     if isinstance(kinds, (str, list)) and kinds:
         default = len(kinds)
-    return fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=2000)
+    return fields.integer("num_hidden_layers", "n_layer", "n_layers", "num_layers", default=default, high=MOST_LAYERS)
 
 
 def _attention(blocks: Mapping[_BuiltBlock, int]) -> tuple[Attention, ...]:
@@ -382,7 +383,7 @@ def _head_dim(fields: Fields, attention: Sequence[Attention]) -> int:
     """Width of a key, for MLA without its rope part; 1 without attention."""
     if not attention:
         return 1
-    return fields.integer("qk_nope_head_dim", default=0, low=0, high=65_536) or key_dim(fields)
+    return fields.integer("qk_nope_head_dim", default=0, low=0, high=LARGEST_HEAD_DIM) or key_dim(fields)
 
 
 def _states(blocks: Mapping[_BuiltBlock, int]) -> tuple[State, ...]:

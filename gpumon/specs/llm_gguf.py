@@ -9,7 +9,15 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs import hints as hint_keys
-from gpumon.specs.fields import FieldError, Fields, json_text
+from gpumon.specs.dimensions import (
+    LARGEST_HEAD_DIM,
+    LARGEST_WIDTH,
+    LONGEST_CONTEXT,
+    MOST_EXPERTS,
+    MOST_HEADS,
+    MOST_LAYERS,
+)
+from gpumon.specs.fields import LARGEST_NUMBER, FieldError, Fields, json_text
 from gpumon.specs.gguf import TYPES, GgufHeader, Tensor
 from gpumon.specs.llm import Attention, LlmSpec, Reach, State, grouped_attention, latent_attention, merge_layers
 from gpumon.specs.not_modelled import AUDIO, VISION
@@ -97,13 +105,13 @@ def llm_from_gguf(header: GgufHeader, name: str, source: str) -> LlmSpec:
     fields = Fields(header.metadata, where="GGUF header")
     model = _ModelFields(fields)
     model.check(header)
-    layers = model.integer(_KEYS[hint_keys.LAYERS], high=2000)
+    layers = model.integer(_KEYS[hint_keys.LAYERS], high=MOST_LAYERS)
     drafts = model.integer("nextn_predict_layers", default=0, low=0, high=layers)
     tensors = _sort_tensors(header, layers - drafts)
-    experts = model.integer(_KEYS[hint_keys.EXPERTS], default=0, low=0, high=65_536)
+    experts = model.integer(_KEYS[hint_keys.EXPERTS], default=0, low=0, high=MOST_EXPERTS)
     sums = _sum_tensors(tensors.language_model, has_experts=experts > 0)
     vocab = _vocabulary(fields, tensors.language_model)
-    hidden = model.integer(_KEYS[hint_keys.HIDDEN], high=1_000_000)
+    hidden = model.integer(_KEYS[hint_keys.HIDDEN], high=LARGEST_WIDTH)
     spec = LlmSpec(
         name=name,
         source=source,
@@ -178,16 +186,16 @@ class _ModelFields:
         """A value as the file has it; None where it is not there."""
         return self.file_fields.raw(f"{self.architecture}.{key}")
 
-    def integer(self, key: str, default: int | None = None, low: int = 1, high: int = 10_000_000) -> int:
+    def integer(self, key: str, default: int | None = None, low: int = 1, high: int = LARGEST_NUMBER) -> int:
         """A whole number from `low` to `high`; ValueError where it is absent without a default, or out of range."""
         return self.file_fields.integer(f"{self.architecture}.{key}", default=default, low=low, high=high)
 
-    def by_layer(self, key: str, layers: int, default: int | None = None) -> list[int]:
-        """One number for each layer; the file may give one for all."""
+    def heads_by_layer(self, key: str, layers: int, default: int | None = None) -> list[int]:
+        """The number of heads in each layer; the file may give one for all. Raises ValueError."""
         value = self.raw(key)
         if not isinstance(value, list):
-            return [self.integer(key, default, low=0, high=100_000)] * layers
-        if len(value) < layers or not all(isinstance(number, int) and 0 <= number <= 100_000 for number in value):
+            return [self.integer(key, default, low=0, high=MOST_HEADS)] * layers
+        if len(value) < layers or not all(isinstance(number, int) and 0 <= number <= MOST_HEADS for number in value):
             raise self.error(key, f"{json_text(value)} is not {layers} whole numbers")
         return [int(number) for number in value[:layers]]
 
@@ -315,11 +323,11 @@ def _states(model: _ModelFields, layers: Sequence[int]) -> tuple[State, ...]:
         kind = "delta net"
         flops_per_element = 7.0
     if has_kda:
-        heads = max(model.by_layer(_KEYS[hint_keys.HEADS], max(layers) + 1))
-        elements = float(heads * model.integer("kda.head_dim", high=65_536) ** 2)
+        heads = max(model.heads_by_layer(_KEYS[hint_keys.HEADS], max(layers) + 1))
+        elements = float(heads * model.integer("kda.head_dim", high=LARGEST_HEAD_DIM) ** 2)
     else:
-        inner = model.integer("ssm.inner_size", high=10_000_000)
-        elements = float(inner * model.integer("ssm.state_size", high=65_536))
+        inner = model.integer("ssm.inner_size")
+        elements = float(inner * model.integer("ssm.state_size", high=LARGEST_HEAD_DIM))
     state = State(
         kind=kind,
         layers=len(layers),
@@ -332,11 +340,11 @@ def _states(model: _ModelFields, layers: Sequence[int]) -> tuple[State, ...]:
 
 def _with_latent_attention(model: _ModelFields, spec: LlmSpec, attending: int) -> LlmSpec:
     """The spec with MLA: the file has the split projections of the absorbed form; older ones run as plain attention."""
-    rank = model.integer("attention.kv_lora_rank", high=1_000_000)
-    rope = model.integer("rope.dimension_count", high=65_536)
-    key = model.integer("attention.key_length_mla", high=65_536)
-    value = model.integer("attention.value_length_mla", high=65_536)
-    heads = model.integer(_KEYS[hint_keys.HEADS], high=100_000)
+    rank = model.integer("attention.kv_lora_rank", high=LARGEST_WIDTH)
+    rope = model.integer("rope.dimension_count", high=LARGEST_HEAD_DIM)
+    key = model.integer("attention.key_length_mla", high=LARGEST_HEAD_DIM)
+    value = model.integer("attention.value_length_mla", high=LARGEST_HEAD_DIM)
+    heads = model.integer(_KEYS[hint_keys.HEADS], high=MOST_HEADS)
     top_k = model.integer("attention.indexer.top_k", default=0, low=0)
     reach = Reach.FULL
     if top_k:
@@ -374,17 +382,17 @@ def _with_grouped_attention(model: _ModelFields, spec: LlmSpec, attending: Seque
     if not attending:
         return spec
     count = max(attending) + 1
-    heads = model.by_layer(_KEYS[hint_keys.HEADS], count)
-    kv_heads = model.by_layer(_KEYS[hint_keys.KV_HEADS], count, default=max(heads))
+    heads = model.heads_by_layer(_KEYS[hint_keys.HEADS], count)
+    kv_heads = model.heads_by_layer(_KEYS[hint_keys.KV_HEADS], count, default=max(heads))
     if heads[attending[0]] <= 0:
         raise model.error(_KEYS[hint_keys.HEADS], "is 0 for a layer with attention")
     default_dim = max(1, spec.hidden // heads[attending[0]])
-    key_dims = {Reach.FULL: model.integer(_KEYS[hint_keys.HEAD_DIM], default=default_dim, high=65_536)}
+    key_dims = {Reach.FULL: model.integer(_KEYS[hint_keys.HEAD_DIM], default=default_dim, high=LARGEST_HEAD_DIM)}
     value_dims = {
-        Reach.FULL: model.integer("attention.value_length", default=key_dims[Reach.FULL], high=65_536),
+        Reach.FULL: model.integer("attention.value_length", default=key_dims[Reach.FULL], high=LARGEST_HEAD_DIM),
     }
     for dims, key in ((key_dims, "attention.key_length_swa"), (value_dims, "attention.value_length_swa")):
-        dims[Reach.WINDOW] = model.integer(key, default=dims[Reach.FULL], high=65_536)
+        dims[Reach.WINDOW] = model.integer(key, default=dims[Reach.FULL], high=LARGEST_HEAD_DIM)
     window, windowed = _windows(model, attending)
     attentions = []
     for layer in attending:
@@ -417,7 +425,7 @@ def _with_grouped_attention(model: _ModelFields, spec: LlmSpec, attending: Seque
 def _windows(model: _ModelFields, attending: Sequence[int]) -> tuple[int, frozenset[int]]:
     """The window in tokens, and the layers that have one."""
     window = model.integer(
-        "attention.sliding_window", default=_DEFAULT_WINDOWS.get(model.architecture, 0), low=0, high=100_000_000
+        "attention.sliding_window", default=_DEFAULT_WINDOWS.get(model.architecture, 0), low=0, high=LONGEST_CONTEXT
     )
     if not window or model.architecture in _IGNORED_WINDOW:
         return 0, frozenset()

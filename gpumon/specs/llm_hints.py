@@ -9,6 +9,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.specs import hints as hint_keys
+from gpumon.specs.dimensions import LARGEST_HEAD_DIM, LARGEST_WIDTH, MOST_EXPERTS, MOST_HEADS, MOST_LAYERS
+from gpumon.specs.fields import LARGEST_NUMBER
 from gpumon.specs.layers import MLP, STATE_BYTES
 from gpumon.specs.llm import CONVOLUTION, LIGHTNING, MODEL_FORMAT_BYTES, LlmSpec, State, grouped_attention
 from gpumon.specs.llm_names import llm_name
@@ -23,21 +25,21 @@ _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[KMBT])?", re.IGNORECA
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 """Unit -> its factor."""
 _LARGEST_COUNTS: Final = {
-    hint_keys.LAYERS: 2000,
-    hint_keys.HIDDEN: 1_000_000,
-    hint_keys.HEADS: 100_000,
-    hint_keys.KV_HEADS: 100_000,
-    hint_keys.HEAD_DIM: 65_536,
-    hint_keys.VOCAB: 10_000_000,
-    hint_keys.EXPERTS: 65_536,
-    hint_keys.EXPERTS_PER_TOKEN: 65_536,
+    hint_keys.LAYERS: MOST_LAYERS,
+    hint_keys.HIDDEN: LARGEST_WIDTH,
+    hint_keys.HEADS: MOST_HEADS,
+    hint_keys.KV_HEADS: MOST_HEADS,
+    hint_keys.HEAD_DIM: LARGEST_HEAD_DIM,
+    hint_keys.VOCAB: LARGEST_NUMBER,
+    hint_keys.EXPERTS: MOST_EXPERTS,
+    hint_keys.EXPERTS_PER_TOKEN: MOST_EXPERTS,
 }
 """Hint -> the largest value that makes sense."""
 _MOST_DIGITS = 19
 """Digits of a dimension that are read at all."""
 _MOST_NUMBER_CHARACTERS = 40
 """Characters of a number in words that are read at all."""
-_LARGEST_NUMBER = 1e15
+_LARGEST_TOTAL = 1e15
 """Most parameters, and most bytes of weights, that make sense."""
 _LEAST_BITS = 1.0
 _MOST_BITS = 34.0
@@ -230,7 +232,7 @@ def _read_number(text: str) -> float:
     if match is None or len(text) > _MOST_NUMBER_CHARACTERS:
         return 0.0
     value = float(match["number"]) * _UNITS[(match["unit"] or "").upper()]
-    if 1.0 <= value <= _LARGEST_NUMBER:
+    if 1.0 <= value <= _LARGEST_TOTAL:
         return value
     return 0.0
 
