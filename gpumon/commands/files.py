@@ -187,16 +187,18 @@ class ScreenFiles:
             files = texts(snapshot, screen, picture, incident.events, span, worst_incidents, card)
         failures = []
         for folder in self._folders():
-            name = _bundle_name(host, snapshot.wall_s)
-            folder_or_failure = self._make_folder(folder) or _write_folder(folder, name, files)
-            if isinstance(folder_or_failure, Path):
-                return folder_or_failure
-            failures.append(f"{clean(str(folder), 100)}: {folder_or_failure}")
+            failure = self._make_folder(folder)
+            if not failure:
+                folder_or_failure = _write_folder(folder, _bundle_name(host, snapshot.wall_s), files)
+                if isinstance(folder_or_failure, Path):
+                    return folder_or_failure
+                failure = folder_or_failure
+            failures.append(f"{clean(str(folder), 100)}: {failure}")
         return "; ".join(failures)
 
     def _make_folder(self, folder: Path) -> str:
         """Make the folder of bundles where it is not there, for the user alone; returns what went wrong."""
-        if folder != self._bundles:
+        if folder != self._bundles:  # the home folder and that of temporary files are the system's
             return ""
         try:
             folder.mkdir(0o700, parents=True, exist_ok=True)

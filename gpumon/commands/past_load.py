@@ -25,7 +25,7 @@ LOAD_S: Final = 7 * 86400.0
 TRAFFIC_S: Final = 3600.0
 """Seconds of a Prometheus whose traffic is played, without --from."""
 LONGEST_S: Final = 366 * 86400.0
-"""Seconds before now at which a time of the command line may lie."""
+"""Most seconds before now at which a time of the command line may lie."""
 _CALIBRATION_SCRAPES: Final = 20
 """Scrapes before now that tell how fast the engines are, and of what lengths."""
 _CHUNK_S: Final = 60.0
@@ -166,7 +166,7 @@ async def _peak_loads(
 
 def _least_step_s(frames: Sequence[tuple[float, HostFrame]], step_s: float) -> float:
     """Seconds between the two nearest moments of a host's past; `step_s` where there is one moment at most."""
-    return min((later[0] - earlier[0] for earlier, later in pairwise(frames)), default=step_s)
+    return min((later_s - earlier_s for (earlier_s, _), (later_s, _) in pairwise(frames)), default=step_s)
 
 
 def recorded_traffic(chosen: argparse.Namespace, name: str) -> Mapping[str, RecordedTraffic]:
@@ -215,14 +215,14 @@ async def scraped_traffic(chosen: argparse.Namespace, config: Config, usual_s: f
             pasts[host.name] = await source.past(host.name, start_s, end_s, step_s)
     steps_s = []
     for frames in pasts.values():
-        for earlier, later in pairwise(frames):
-            steps_s.append(later[0] - earlier[0])
+        for (earlier_s, _), (later_s, _) in pairwise(frames):
+            steps_s.append(later_s - earlier_s)
     traffic = TrafficRecorder(max(steps_s, default=step_s))
     moments = []
     for name, frames in pasts.items():
         for moment_s, frame in frames:
             moments.append((moment_s, name, frame))
-    for moment_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):
+    for moment_s, name, frame in sorted(moments, key=lambda moment: moment[:2]):  # by time, then by host
         traffic.take(moment_s, frame.engines, name)
     arrivals = traffic.by_model()
     if not arrivals:

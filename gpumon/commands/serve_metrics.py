@@ -47,6 +47,7 @@ _LISTEN_ADVICE: Final = {
     errno.EADDRNOTAVAIL: "this host has no such address: give one of its own, 127.0.0.1, or 0.0.0.0 for all",
     errno.EACCES: "this user may not listen there: give a port of 1024 or more",
 }
+"""Number of the error of a socket that cannot listen -> what is wrong, and what to do."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -174,14 +175,14 @@ def _open_listener(address: str) -> socket.socket:
     try:
         return listening_socket(host.removeprefix("[").removesuffix("]"), int(port))
     except (OSError, UnicodeError, OverflowError) as failure:
-        number = 0
+        error_number = 0
         if isinstance(failure, OSError):
-            number = failure.errno or 0
+            error_number = failure.errno or 0
         why = getattr(failure, "strerror", None) or str(failure)
         if isinstance(failure, socket.gaierror):
             why = "no address of that name is known: give an IP address of this host"
         raise ConfigError(
-            f"exporter.listen = {clean(address, 80)!r}: {_LISTEN_ADVICE.get(number, clean(why))}"
+            f"exporter.listen = {clean(address, 80)!r}: {_LISTEN_ADVICE.get(error_number, clean(why))}"
         ) from None
 
 

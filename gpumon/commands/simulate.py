@@ -261,10 +261,10 @@ def _with_options(chosen: argparse.Namespace, config: Config, scenario: Scenario
     from msgspec.structs import replace
 
     from gpumon.config.errors import ConfigError
-    from gpumon.sizing.scenario import Server
+    from gpumon.config.scenario_file import servers_of_settings
 
-    if not scenario.server and config.sizing.gpu:
-        scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
+    if not scenario.server:
+        scenario = replace(scenario, server=servers_of_settings(config))
     workloads = _chosen_workloads(chosen, scenario, recorded=recorded)
     if not workloads:
         raise ConfigError("no workload: the scenario has none, and no engine was seen")

@@ -167,7 +167,8 @@ def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Map
     """The scenario of the options, with what was recorded in it, and the models of what was recorded."""
     from msgspec.structs import replace
 
-    from gpumon.sizing.scenario import Server, with_disaggregation
+    from gpumon.config.scenario_file import servers_of_settings
+    from gpumon.sizing.scenario import with_disaggregation
 
     recorded_models: Mapping[str, LlmSpec] = {}
     scenario = _written_scenario(chosen, config)
@@ -175,8 +176,8 @@ def _scenario(chosen: argparse.Namespace, config: Config) -> tuple[Scenario, Map
         scenario, recorded_models = recorded_load(chosen, config, scenario)
     elif chosen.scraped:
         scenario, recorded_models = asyncio.run(scraped_load(chosen, config, scenario))
-    if not scenario.server and config.sizing.gpu:
-        scenario = replace(scenario, server=(Server(gpu=config.sizing.gpu, gpus=config.sizing.gpus or 8),))
+    if not scenario.server:
+        scenario = replace(scenario, server=servers_of_settings(config))
     if chosen.assume_ttft:
         scenario = replace(scenario, assume_ttft=True)
     if chosen.disaggregated:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpumon.specs.gpus import GpuCatalogue
 
 
+_HIGHEST_PORT: Final = 65535
 _MOST_PORT_DIGITS: Final = 6
 """Digits of a port that are read: one more than the highest has, so that it is too high whatever follows."""
 _SECRET_HOSTS: Final = ("hooks.slack.com", "webhook.office.com", "discord.com", "hooks.zapier.com", "logic.azure.com")
@@ -29,6 +30,9 @@ _SECRET_HOSTS: Final = ("hooks.slack.com", "webhook.office.com", "discord.com", 
 _SECRET_URL: Final = (
     "is a secret: put the whole URL into a file and name that as url_file, or name a variable as url_env"
 )
+
+_NO_NAME: Final = "must be the name of an environment variable, never the key itself"
+_NO_PATH: Final = "is no path: put the path of the file that holds the key (./name for one right here)"
 
 
 class FieldRule(msgspec.Struct, frozen=True):
@@ -120,7 +124,7 @@ def address_problem(address: str) -> str:
     """Why a text is no address to listen at; empty where it is one."""
     host, colon, port = address.rpartition(":")
     is_number = port.isascii() and port.isdigit()
-    if not colon or not host or not is_number or not 0 <= int(port[:_MOST_PORT_DIGITS]) <= 65535:
+    if not colon or not host or not is_number or int(port[:_MOST_PORT_DIGITS]) > _HIGHEST_PORT:
         return "must be address:port, such as 127.0.0.1:9454, 0.0.0.0:9454 or [::1]:9454"
     return ""
 
@@ -250,8 +254,6 @@ def _optional_url_problem(url: str) -> str:
     return ""
 
 
-_NO_NAME: Final = "must be the name of an environment variable, never the key itself"
-_NO_PATH: Final = "is no path: put the path of the file that holds the key (./name for one right here)"
 KeyEnv = Annotated[str, pattern_rule(r"([A-Za-z_][A-Za-z0-9_]*)?", _NO_NAME, hidden=True)]
 KeyFile = Annotated[str, pattern_rule(r"(?s)(.*/.*)?", _NO_PATH, hidden=True)]
 Url = Annotated[str, _field_rule(urls.url_problem, urls.with_scheme)]

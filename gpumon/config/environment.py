@@ -69,10 +69,10 @@ def from_text(origin: str, path: tuple[str, ...], value: str | bool | list[str])
 
 def _type_of_setting(path: KeyPath) -> Any:
     """The type of a setting by its path, such as `("general", "interval_s")`."""
-    table: Any = Config
+    kind: Any = Config
     for name in path:
-        table = next(field.type for field in msgspec.structs.fields(table) if field.name == name)
-    return table
+        kind = next(field.type for field in msgspec.structs.fields(kind) if field.name == name)
+    return kind
 
 
 def _value_of_word(origin: str, text: str, kind: Any, path: KeyPath) -> Any:

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpumon.config import urls
 from gpumon.config.schema import Config, Feed
-from gpumon.config.selector import selector
+from gpumon.config.selector import parse_selector
 from gpumon.readings import quantities as q
 
 
@@ -45,7 +45,7 @@ FEED_QUANTITIES: Final[Mapping[str, MetricType]] = {
     **dict.fromkeys(_GAUGES, MetricType.GAUGE),
     **dict.fromkeys(_HISTOGRAMS, MetricType.HISTOGRAM),
 }
-"""Every quantity that a feed may map."""
+"""Quantity -> type of the metric that it is read from."""
 TRAINING: Final = frozenset({q.TRAINED_TOKENS, q.TRAINED_RATE, q.SAMPLES, q.SAMPLE_RATE})
 """Quantities of a training run; all others are of serving."""
 TOKEN_COUNTERS: Final = frozenset({q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.PROMPT_TOKENS})
@@ -77,7 +77,7 @@ def source_problem(_: str, value: str) -> str:
     if _KEY_PATH.fullmatch(value):
         return ""
     try:
-        selector(value)
+        parse_selector(value)
     except ValueError as wrong:
         return str(wrong)
     return ""
@@ -86,7 +86,7 @@ def source_problem(_: str, value: str) -> str:
 def _is_selector(text: str) -> bool:
     """Whether a text names a metric, with or without labels."""
     try:
-        selector(text)
+        parse_selector(text)
     except ValueError:
         return False
     return True
@@ -167,7 +167,7 @@ def _serving_faults(feed: Feed) -> Iterator[tuple[str, str]]:
 
 
 def faults_of_sources(config: Config) -> Iterator[tuple[str, str]]:
-    """Faults of feeds and endpoints together."""
+    """Faults of feeds and endpoints together: the key to blame, and the text."""
     shared = shared_sources(config)
     if any(not feed.name and feed_server(feed) in shared for feed in config.feed):
         yield "feed", "of a server that another [[feed]] or [[endpoint]] reads too needs a name"

@@ -73,12 +73,12 @@ def load(file: str, environ: Mapping[str, str], overrides: Iterable[Override] = 
 
 def _config_path(file: str, environ: Mapping[str, str]) -> tuple[Path | None, bool]:
     """The config file's path (None: no home is known), and whether it was asked for by name. Raises ConfigError."""
-    file_name = file or environ.get("GPUMON_CONFIG", "")
-    if file_name:
-        if "://" in file_name:
+    named_file = file or environ.get("GPUMON_CONFIG", "")
+    if named_file:
+        if "://" in named_file:
             origin = "--config" if file else "GPUMON_CONFIG"
             raise ConfigError(f"{origin}: must be a file, not a URL")
-        return Path(file_name), True
+        return Path(named_file), True
     base = environ.get("XDG_CONFIG_HOME", "")
     home = environ.get("HOME", "")
     if not base.startswith("/"):
@@ -135,7 +135,7 @@ def _read_pipe(descriptor: int) -> bytes:
 def text_of_bytes(content: bytes, path: Path | str, what: str) -> str:
     """The bytes of a file as text. Raises ConfigError for more than MOST_CONFIG_BYTES, and for what is no UTF-8."""
     if len(content) > MOST_CONFIG_BYTES:
-        raise ConfigError(f"{file_name(path)}: is larger than 1 MiB: this is no {what}")
+        raise ConfigError(f"{file_name(path)}: is larger than {MOST_CONFIG_BYTES >> 20} MiB: this is no {what}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as failure:
@@ -186,14 +186,16 @@ def config_error(refused: Refused, path: str, text: str, origins: Mapping[str, s
     from gpumon.config.lines import lines_of_settings
 
     faults = (refused, *refused.others)
-    numbers = lines_of_settings(text)
-    lines = [str(_error_of(fault, path, numbers, origins)) for fault in faults[:MOST_REFUSED]]
+    line_numbers = lines_of_settings(text)
+    lines = [str(_error_of(fault, path, line_numbers, origins)) for fault in faults[:MOST_REFUSED]]
     if len(faults) > MOST_REFUSED:
         lines.append(f"{file_name(path)}: more is wrong: these were the first {MOST_REFUSED}")
     return ConfigError(lines[0], lines[1:])
 
 
-def _error_of(refused: Refused, path: str, lines: Mapping[KeyPath, int], origins: Mapping[str, str]) -> ConfigError:
+def _error_of(
+    refused: Refused, path: str, line_numbers: Mapping[KeyPath, int], origins: Mapping[str, str]
+) -> ConfigError:
     """The error for one refused value, named by who gave it: a variable, an option, or a line of the file."""
     for length in range(len(refused.path), 0, -1):
         origin = origins.get(dotted(refused.path[:length]), "file")
@@ -201,7 +203,7 @@ def _error_of(refused: Refused, path: str, lines: Mapping[KeyPath, int], origins
             return error_of_value(origin, refused)
     from gpumon.config.lines import line_among
 
-    line = line_among(lines, refused.path)
+    line = line_among(line_numbers, refused.path)
     if line:
         where = f"{file_name(path)}:{line}"
     else:
@@ -247,7 +249,7 @@ def _endpoint_entries(raw: Mapping[str, Any], addresses: list[str]) -> list[dict
     entries: dict[str, dict[str, Any]] = {}
     for url in addresses:
         if urls.url_problem(url):
-            server = url
+            server = url  # `load` refuses it later, with its fault
         else:
             server = urls.server_of_url(url)
         entries.setdefault(server, deepcopy(described.get(server, {"url": url})))

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 
 def sizing_prices(config: Config, gpus: GpuCatalogue, types: Iterable[str]) -> Mapping[str, float]:
-    """Catalogue name of a GPU -> price of one hour; `types` are those whose price `gpu_hour` is, beside the type of a
-    server in `[sizing]`. A type that is only compared has no price unless it has one of its own."""
+    """Catalogue name of a GPU -> price of one hour.
+
+    `types`: GPUs of the scenario. They, and the type in `[sizing]`, cost `gpu_hour` where they have no price of their
+    own; any other type, which is only compared, has no price then.
+    """
     prices = _prices_by_type(config, gpus)
     if config.prices.gpu_hour is not None:
         priced = list(types)

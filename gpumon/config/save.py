@@ -130,7 +130,8 @@ def _with_line(text: str, section: str, end: int, setting: str) -> str:
     if not end:
         return f"{text}{_gap_after(text, ending)}[{section}]{ending}{line}"
     lines = text.split("\n")
-    return "\n".join([*lines[:end], line.rstrip("\n"), *(lines[end:] or [""])])
+    lines_behind = lines[end:] or [""]  # where the text ends without a line ending, the new line has one
+    return "\n".join([*lines[:end], line.rstrip("\n"), *lines_behind])
 
 
 def _gap_after(text: str, ending: str) -> str:

@@ -16,15 +16,16 @@ from gpumon.config.effective import toml
 from gpumon.config.errors import ConfigError, Refused
 from gpumon.config.load import MOST_CONFIG_BYTES, config_error, parse_toml, read_file, text_of_bytes
 from gpumon.config.save import NotSavedError, new_file_beside, sync_folder
-from gpumon.config.scenario_rules import SCENARIO
+from gpumon.config.scenario_rules import SCENARIO_RULES
 from gpumon.config.schema import Config
 from gpumon.config.validate import validated
 from gpumon.readings.text import clean
 from gpumon.sizing.scenario import Scenario, Server
 
 FILE_KIND: Final = "scenario of gpumon"
-_INLINE: Final = frozenset({"points", "prompt", "answer"})
-"""Lists of many small tables, each written on one line."""
+"""What a file of a scenario is, as errors on one that is something else say it."""
+_ONE_LINE_LISTS: Final = frozenset({"points", "prompt", "answer"})
+"""Fields that are lists of many small tables, each written on one line."""
 _USUAL_GPUS_PER_SERVER: Final = 8
 """GPUs of a server whose type is set, but not its number."""
 _HEAD: Final = "# A scenario of gpumon: `gpumon size FILE` answers it (docs/sizing-file.md).\n"
@@ -46,9 +47,11 @@ def parse_scenario(text: str, name: str = "scenario") -> Scenario:
     """The scenario in a TOML text; `name` is what errors call it. Raises ConfigError."""
     raw = parse_toml(text, name)
     try:
-        return _check_together(validated(raw, Scenario, book=SCENARIO))
+        scenario = validated(raw, Scenario, book=SCENARIO_RULES)
+        _check_workloads(scenario)
     except Refused as refused:
         raise config_error(refused, name, text) from None
+    return scenario
 
 
 def scenario_toml(scenario: Scenario) -> str:
@@ -119,8 +122,8 @@ def _link_unless_taken(written: Path, place: Path, text: str) -> bool:
     return True
 
 
-def _check_together(scenario: Scenario) -> Scenario:
-    """Check settings that depend on each other. Raises Refused."""
+def _check_workloads(scenario: Scenario) -> None:
+    """Refuse a scenario without workloads, or with two of one name. Raises Refused."""
     if not scenario.workload:
         raise Refused((), "needs at least one [[workload]], with model and target")
     first_numbers: dict[str, int] = {}
@@ -132,7 +135,6 @@ def _check_together(scenario: Scenario) -> Scenario:
                 key = "name"
             text = f"is the name of workload[{first_number}] as well: give each a name of its own"
             raise Refused(("workload", number, key), text, workload.label)
-    return scenario
 
 
 def _table_lines(struct: msgspec.Struct, header: str) -> Iterator[str]:
@@ -147,7 +149,7 @@ def _table_lines(struct: msgspec.Struct, header: str) -> Iterator[str]:
             inside += ["", f"[{key}]", *_table_lines(value, key)]
         elif not isinstance(value, tuple):
             yield f"{field.name} = {_value_text(value)}"
-        elif field.name in _INLINE:
+        elif field.name in _ONE_LINE_LISTS:
             yield f"{field.name} = ["
             for point in value:
                 yield f"    {_inline_table(point)},"
@@ -207,9 +209,6 @@ def scenario_of_settings(config: Config) -> Scenario:
     """The scenario before anything was seen: what `[sizing]` and `[goals]` of the config say, without workloads."""
     sizing = config.sizing
     goals = config.goals
-    server: tuple[Server, ...] = ()
-    if sizing.gpu:
-        server = (Server(sizing.gpu, sizing.gpus or _USUAL_GPUS_PER_SERVER),)
     return Scenario(
         packing=sizing.packing,
         planning_factor=sizing.planning_factor,
@@ -219,5 +218,13 @@ def scenario_of_settings(config: Config) -> Scenario:
         itl_p95_ms=goals.itl_p95_ms,
         ttft_p95_ms=goals.ttft_p95_ms,
         e2e_p95_ms=goals.e2e_p95_ms,
-        server=server,
+        server=servers_of_settings(config),
     )
+
+
+def servers_of_settings(config: Config) -> tuple[Server, ...]:
+    """The server that `[sizing]` of the config describes; none where it names no type of GPU."""
+    sizing = config.sizing
+    if not sizing.gpu:
+        return ()
+    return (Server(sizing.gpu, sizing.gpus or _USUAL_GPUS_PER_SERVER),)

@@ -41,35 +41,36 @@ _AboveZero = Annotated[float, Meta(gt=0.0, le=1e12)]
 _Length = Annotated[float, Meta(gt=0.0, le=1e9)]
 _FromZero = Annotated[float, Meta(ge=0.0, le=1e15)]
 """A figure from 0 on. The upper ends are above anything that is measured or planned."""
-_MILLISECOND_RANGES: Final = {name: limits for name, limits in RANGES.items() if name.endswith("_ms")}
+_GOAL_RANGES: Final = {name: limits for name, limits in RANGES.items() if name.endswith("_ms")}
+"""Name of a latency goal, of a workload or of the whole scenario -> its range."""
 
 
-def _within(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str, Any]:
+def _ranged_types(kind: type[msgspec.Struct], ranges: Mapping[str, Range]) -> dict[str, Any]:
     """The type of each field with its range: what the plan would refuse is refused in the file, with its line."""
     types = {}
-    for name, (low, high, *_) in ranges.items():
+    for name, limits in ranges.items():
         number: type[int] | type[float] = float
         if "int" in str(kind.__annotations__[name]):  # `int`, or `int | None`; annotations are texts here
             number = int
-        types[name] = Annotated[number, Meta(ge=number(low), le=number(high))]
+        types[name] = Annotated[number, Meta(ge=number(limits.low), le=number(limits.high))]
     return types
 
 
-_RANGES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
-    Scenario: _within(Scenario, {**SCENARIO_RANGES, **_MILLISECOND_RANGES}),
-    Server: _within(Server, SERVER_RANGES),
-    Workload: {"target": _AboveZero, **_within(Workload, RANGES)},
-    Disaggregated: _within(Disaggregated, DISAGGREGATED_RANGES),
-    Speculation: _within(Speculation, SPECULATION_RANGES),
-    LengthShare: _within(LengthShare, LENGTH_RANGES),
-    Observed: {**_within(Observed, SEEN_RANGES), "prompt_tokens": _Length, "answer_tokens": _Length},
+_RANGED_TYPES: Final[dict[type[msgspec.Struct], dict[str, Any]]] = {
+    Scenario: _ranged_types(Scenario, {**SCENARIO_RANGES, **_GOAL_RANGES}),
+    Server: _ranged_types(Server, SERVER_RANGES),
+    Workload: {"target": _AboveZero, **_ranged_types(Workload, RANGES)},
+    Disaggregated: _ranged_types(Disaggregated, DISAGGREGATED_RANGES),
+    Speculation: _ranged_types(Speculation, SPECULATION_RANGES),
+    LengthShare: _ranged_types(LengthShare, LENGTH_RANGES),
+    Observed: {**_ranged_types(Observed, SEEN_RANGES), "prompt_tokens": _Length, "answer_tokens": _Length},
     Point: {
         **{name: _FromZero for name, kind in Point.__annotations__.items() if "float" in str(kind)},
         "busy_ratio": Annotated[float, Meta(ge=0.0, le=1.0)],
         "weight": Annotated[int, Meta(ge=1, le=1_000_000_000)],
     },
 }
-"""Least and most of every number. What is measured may be 0; what is asked for is above it where 0 means nothing."""
+"""Type of a table -> its numbers with their ranges. Measured figures may be 0; a target of 0 would ask for nothing."""
 
 
 def _types_by_path(kind: type[msgspec.Struct], ranges: dict[str, Any]) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def _server_gpu_problem(name: str) -> str:
     return 'must be the type of its GPUs, such as "H100 SXM 80GB"'
 
 
-def _at_most(most: int, plural: str) -> FieldRule:
+def _most_entries(most: int, plural: str) -> FieldRule:
     """The rule that a list has no more entries; `plural` names them in the error."""
 
     def problem(entries: Any) -> str:
@@ -120,7 +121,7 @@ def _at_most(most: int, plural: str) -> FieldRule:
     return FieldRule(problem)
 
 
-_PRECISIONS: Final = FieldRule(_precision_problem)
+_PRECISION_RULE: Final = FieldRule(_precision_problem)
 
 
 def checked_observed(observed: Observed) -> Observed:
@@ -128,7 +129,7 @@ def checked_observed(observed: Observed) -> Observed:
     raw = {**msgspec.to_builtins(observed), "points": [msgspec.to_builtins(point) for point in observed.points]}
     if observed.lengths is not None:
         raw["lengths"] = {name: list(steps) for name, steps in msgspec.to_builtins(observed.lengths).items()}
-    return validated(raw, Observed, book=SCENARIO)
+    return validated(raw, Observed, book=SCENARIO_RULES)
 
 
 def _server_faults(server: Server) -> Faults:
@@ -157,20 +158,20 @@ def _lengths_faults(lengths: Lengths) -> Faults:
             yield name, fault
 
 
-SCENARIO: Final = Rulebook(
+SCENARIO_RULES: Final = Rulebook(
     root=Scenario,
     fields={
         "Server.gpu": FieldRule(_server_gpu_problem),
         "Workload.model": FieldRule(_blank_problem),
-        "Workload.weight_precision": _PRECISIONS,
-        "Workload.kv_precision": _PRECISIONS,
-        "Observed.weight_precision": _PRECISIONS,
-        "Observed.kv_precision": _PRECISIONS,
-        "Scenario.server": _at_most(MOST_SERVERS, "shapes of server"),
-        "Scenario.workload": _at_most(MOST_WORKLOADS, "workloads"),
-        "Observed.points": _at_most(MOST_POINTS, "points"),
-        "Lengths.prompt": _at_most(MOST_LENGTHS, "steps"),
-        "Lengths.answer": _at_most(MOST_LENGTHS, "steps"),
+        "Workload.weight_precision": _PRECISION_RULE,
+        "Workload.kv_precision": _PRECISION_RULE,
+        "Observed.weight_precision": _PRECISION_RULE,
+        "Observed.kv_precision": _PRECISION_RULE,
+        "Scenario.server": _most_entries(MOST_SERVERS, "shapes of server"),
+        "Scenario.workload": _most_entries(MOST_WORKLOADS, "workloads"),
+        "Observed.points": _most_entries(MOST_POINTS, "points"),
+        "Lengths.prompt": _most_entries(MOST_LENGTHS, "steps"),
+        "Lengths.answer": _most_entries(MOST_LENGTHS, "steps"),
     },
     tables={
         Server: (_server_faults,),
@@ -178,6 +179,8 @@ SCENARIO: Final = Rulebook(
         Speculation: (_speculation_faults,),
         Lengths: (_lengths_faults,),
     },
-    types={name: number for kind, ranges in _RANGES.items() for name, number in _types_by_path(kind, ranges).items()},
+    types={
+        name: number for kind, ranges in _RANGED_TYPES.items() for name, number in _types_by_path(kind, ranges).items()
+    },
 )
 """Rules of a scenario file. Texts in it are names from anywhere, and nothing in it is a secret."""

@@ -32,7 +32,7 @@ class Matcher(msgspec.Struct, frozen=True):
     label: str
     value: str
     same: bool = True
-    """Whether the label must have the value, or must not."""
+    """True: the label must have the value; False: it must not."""
 
 
 class Selector(msgspec.Struct, frozen=True):
@@ -50,7 +50,7 @@ class Selector(msgspec.Struct, frozen=True):
         return True
 
 
-def selector(text: str) -> Selector:
+def parse_selector(text: str) -> Selector:
     """The selector that a text stands for. Raises ValueError: where it goes wrong and what is allowed there."""
     name = _NAME.match(text)
     if name is None:
@@ -58,18 +58,18 @@ def selector(text: str) -> Selector:
     end = name.end()
     matchers: tuple[Matcher, ...] = ()
     if text[end : end + 1] == "{":
-        matchers, end = _conditions(text, end + 1)
+        matchers, end = _parse_conditions(text, end + 1)
     if end < len(text):
         raise ValueError(f"{text[end]!r} at character {end + 1} is one too many: {GRAMMAR}")
     return Selector(name[1], matchers)
 
 
-def _conditions(text: str, begin: int) -> tuple[tuple[Matcher, ...], int]:
+def _parse_conditions(text: str, begin: int) -> tuple[tuple[Matcher, ...], int]:
     """The matchers between braces, and where the text goes on. Raises ValueError."""
     matchers: list[Matcher] = []
     place = begin
     while (condition := _CONDITION.match(text, place)) is not None:
-        matcher = _matcher(condition)
+        matcher = _parse_condition(condition)
         for other in matchers:
             if matcher.label == other.label and (matcher.same or other.same):
                 raise ValueError(f"label {matcher.label} stands there twice: one series has it once")
@@ -81,8 +81,8 @@ def _conditions(text: str, begin: int) -> tuple[tuple[Matcher, ...], int]:
     return tuple(matchers), end.end()
 
 
-def _matcher(condition: re.Match[str]) -> Matcher:
-    """The condition as a Matcher. Raises ValueError for a pattern."""
+def _parse_condition(condition: re.Match[str]) -> Matcher:
+    """The Matcher of a condition that `_CONDITION` found. Raises ValueError for one with a pattern."""
     label, mark, value = condition.groups()
     if "~" in mark:
         raise ValueError(f"{mark} of {label}: gpumon has no patterns, only = and !=: list values with !=")
@@ -91,7 +91,7 @@ def _matcher(condition: re.Match[str]) -> Matcher:
 
 
 def matched_labels(matchers: str) -> tuple[str, ...]:
-    """Names of the labels in `cluster="a",env=~"prod.*"`, up to what is no matcher."""
+    """Names of the labels in `cluster="a",env=~"prod.*"`; what stands behind a part that is no matcher is not read."""
     return tuple(matcher[1] for matcher in _parse_matchers(matchers))
 
 

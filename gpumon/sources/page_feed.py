@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gpumon.config.feed_rules import FEED_QUANTITIES, HIGHEST, MetricType
 from gpumon.config.schema import Feed
-from gpumon.config.selector import Selector, selector
+from gpumon.config.selector import Selector, parse_selector
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineKind, EngineReading
 from gpumon.readings.text import clean
@@ -41,7 +41,7 @@ class GenericAdapter(Adapter):
     def __init__(self) -> None:
         super().__init__()
         feed = self.feed
-        self.selectors: dict[str, Selector] = {name: selector(text) for name, text in feed.quantities.items()}
+        self.selectors: dict[str, Selector] = {name: parse_selector(text) for name, text in feed.quantities.items()}
         rules: dict[MetricType, list[Rule]] = {kind: [] for kind in MetricType}
         for name in self.selectors:
             metric = Metric(name, advance=advance_of(name, feed))

@@ -24,7 +24,7 @@ from gpumon.config.scenario_file import (
     scenario_from_stream,
     scenario_toml,
 )
-from gpumon.config.scenario_rules import MOST_POINTS, MOST_SERVERS, MOST_WORKLOADS, SCENARIO
+from gpumon.config.scenario_rules import MOST_POINTS, MOST_SERVERS, MOST_WORKLOADS, SCENARIO_RULES
 from gpumon.sizing.latency import Speculation
 from gpumon.sizing.length_tail import Lengths, LengthShare
 from gpumon.sizing.profile import Observed, Origin, Point
@@ -421,7 +421,7 @@ def test_every_number_has_a_least_and_a_most() -> None:
     for kind in (Scenario, Server, Workload, Observed, Point, Disaggregated, Speculation, LengthShare):
         for field in msgspec.structs.fields(kind):
             if {"int", "float"} & set(str(field.type).replace("<class '", "").replace("'>", "").split(" | ")):
-                assert f"{kind.__name__}.{field.name}" in SCENARIO.types
+                assert f"{kind.__name__}.{field.name}" in SCENARIO_RULES.types
 
 
 @each_row("path", sorted(EXAMPLES.glob("*.toml")), named=lambda path: path.stem)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.config.selector import GRAMMAR, Matcher, Selector, selector
+from gpumon.config.selector import GRAMMAR, Matcher, Selector, parse_selector
 from tests.each_row import each_row
 
 RIGHT = {
@@ -45,28 +45,28 @@ WRONG = {
 
 @each_row("text", RIGHT)
 def test_what_it_says(text: str):
-    assert selector(text) == RIGHT[text]
+    assert parse_selector(text) == RIGHT[text]
 
 
 @each_row("text", WRONG)
 def test_where_it_goes_wrong(text: str):
     with pytest.raises(ValueError) as wrong:  # noqa: PT011 - the whole text is compared
-        selector(text)
+        parse_selector(text)
     assert str(wrong.value).removesuffix(f": {GRAMMAR}") == WRONG[text]
 
 
 def test_a_series_without_the_label_has_it_empty():
-    assert selector('m{a=""}').takes({"b": "1"})
-    assert selector('m{a!="1"}').takes({})
-    assert not selector('m{a="1"}').takes({})
-    assert not selector('m{a!="1"}').takes({"a": "1"})
-    assert selector('m{a="1",b!="2"}').takes({"a": "1", "b": "3", "c": "4"})
+    assert parse_selector('m{a=""}').takes({"b": "1"})
+    assert parse_selector('m{a!="1"}').takes({})
+    assert not parse_selector('m{a="1"}').takes({})
+    assert not parse_selector('m{a!="1"}').takes({"a": "1"})
+    assert parse_selector('m{a="1",b!="2"}').takes({"a": "1", "b": "3", "c": "4"})
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_selector_or_a_line_that_says_why_not(text: str):
     try:
-        found = selector(text).name
+        found = parse_selector(text).name
     except ValueError as wrong:
         found = str(wrong).partition("\n")[0]
     assert found
@@ -75,4 +75,4 @@ def test_any_text_is_a_selector_or_a_line_that_says_why_not(text: str):
 @given(st.text(max_size=20))
 def test_any_value_can_be_asked_for(value: str):
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    assert selector(f'm{{a="{quoted}"}}').takes({"a": value})
+    assert parse_selector(f'm{{a="{quoted}"}}').takes({"a": value})
