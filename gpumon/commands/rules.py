@@ -39,7 +39,7 @@ _MOST_GPUS: Final = 1024
 _MOST_MODELS: Final = 500
 """Models that rules are printed for."""
 _MOST_NAMED: Final = 5
-"""Models that a warning names."""
+"""Models that a warning or an error names."""
 MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
 """How models are given."""
 ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine, or gpus_per_engine in [prometheus])"
@@ -333,7 +333,7 @@ def _values_by_model(option: str, texts: Sequence[str], names: Sequence[str]) ->
     for text in texts:
         model, _, value = text.rpartition("=")
         if model and model not in names:
-            known = ", ".join(clean(name, 60) for name in names[:5])
+            known = ", ".join(clean(name, 60) for name in names[:_MOST_NAMED])
             raise ConfigError(f"{option} {clean(text, 80)!a}: no such model here; there are: {known}")
         values[model] = value
     return values

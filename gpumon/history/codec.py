@@ -164,7 +164,7 @@ def _unpack_engine(data: bytes) -> EngineReading:
     try:
         return _ENGINE.decode(data)
     except msgspec.ValidationError:
-        return version_0_1.engine_reading(data)
+        return version_0_1.unpack_engine_0_1(data)
 
 
 def frame_time(packed: PackedFrame) -> tuple[int, float]:

@@ -29,8 +29,8 @@ _MOMENT_STEP_S: Final = USUAL_SPAN_S / MOST_MOMENTS
 _NEARLY_A_STEP: Final = 0.9
 """Share of such a step after which a moment is due: frames are not taken to the millisecond."""
 _SLACK_S: Final = 60.0
-"""Seconds that are kept before a span: one that reaches further back with each comparison is derived anew once in twice
-this time."""
+"""Seconds that are derived before a span. One that ends with the mark reaches back by half a second each second
+(`spans_of`): with these it is derived anew only every two minutes."""
 
 
 class TooShortError(ValueError):

@@ -25,11 +25,13 @@ from gpumon.readings.text import clean
 RECORDING: Final = "recording.gpumon"
 """Name of the recording in the folder of an incident bundle."""
 RECORDING_SCHEMA: Final = 1
-"""Raised when an older gpumon could not read what is written."""
+"""Version of the files: it goes up when an older gpumon could not read what is written."""
 APPLICATION: Final = 0x67707566
 """SQLite's `application_id` of a recording."""
 BUSY_S: Final = 5.0
 """Longest time that SQLite waits for another process's lock."""
+_MOST_PID_BYTES: Final = 32
+"""Bytes that are read of the file with the PID of the writer."""
 _MOST_FACTS: Final = 100
 """Most facts that are read of a file."""
 _LEAST_BYTES: Final = 512
@@ -302,7 +304,7 @@ def _lock(lock_path: Path, path: Path) -> int:
                 if os.path.samestat(os.fstat(descriptor), lock_path.stat()):
                     return descriptor
         except BlockingIOError:
-            pid = os.read(descriptor, 32).decode(errors="replace").strip()
+            pid = os.read(descriptor, _MOST_PID_BYTES).decode(errors="replace").strip()
             who = "another process"
             if pid.isdigit():
                 who = f"process {pid}"
@@ -348,7 +350,10 @@ def recording_to_read(file: str, environ: Mapping[str, str], host: str) -> Path:
 
 
 def recording_facts(host: str, *, simulated: bool) -> dict[str, str]:
-    """The facts of a recording that is made now: its host, the version of gpumon, the time, and `yes` if simulated."""
+    """The facts of a recording that is made now: its host, the version of gpumon, the time, and `simulated`.
+
+    That is `yes` or empty: facts are texts in the file.
+    """
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
     facts = {"host": host, "gpumon": __version__, "made": created, "simulated": ""}
     if simulated:

@@ -14,7 +14,7 @@ GAP_S: Final = 10.0
 """Seconds: a longer time without points is a gap."""
 _CHUNK_S: Final = 3600.0
 """Seconds of points that are read at a time."""
-_LONGEST_S: Final = 60.0
+_MOST_RECORD_S: Final = 60.0
 """Most seconds that one record of points stands for."""
 
 
@@ -88,7 +88,7 @@ def _points_with_seconds(past: FrameStore, from_s: float, to_s: float) -> Iterat
     begin_s = from_s
     while begin_s < to_s:
         end_s = min(to_s, begin_s + _CHUNK_S)
-        for points in past.points(begin_s, end_s + _LONGEST_S):
+        for points in past.points(begin_s, end_s + _MOST_RECORD_S):
             inside_s = min(points.wall_s, to_s) - max(points.wall_s - points.seconds, from_s)
             # Each in one chunk; those that reach over the end in the last one.
             in_chunk = begin_s < points.wall_s and (points.wall_s <= end_s or end_s == to_s)
@@ -99,4 +99,4 @@ def _points_with_seconds(past: FrameStore, from_s: float, to_s: float) -> Iterat
         if next_s is None:
             begin_s = to_s
         else:
-            begin_s = max(end_s, next_s - _LONGEST_S)
+            begin_s = max(end_s, next_s - _MOST_RECORD_S)

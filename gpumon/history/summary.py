@@ -45,6 +45,10 @@ _SERIES_OF_ENGINES: Final = {
     "mbu_ratio": "mbu",
 }
 """Field of `EnginePeriod` -> NAME of the series `NAME@KEY` whose mean it is."""
+_LONGEST_NAME: Final = 64
+"""Characters of the name of a host or GPU in a report."""
+_LONGEST_MODEL: Final = 200
+"""Characters of the name of a model in a report."""
 
 
 class _SilentTime:
@@ -136,7 +140,7 @@ class _CounterSums:
 
     def add(self, frame: Frame, gpus: Sequence[Gpu], engines: Sequence[Engine], seconds: float) -> None:
         """Add a frame with the figures of its GPUs and engines; `seconds`: recorded time since the frame before."""
-        self.host = clean(frame.host.name, 64)
+        self.host = clean(frame.host.name, _LONGEST_NAME)
         self.simulated = self.simulated or frame.simulated
         per_kwh = self.prices.per_kwh_at(frame.wall_s)
         readings = {reading.key: reading for reading in frame.engines}
@@ -248,7 +252,7 @@ def _gpu_period(gpu: Gpu, counts: _CounterSums, means: PointMeans, *, shares_ind
     return GpuPeriod(
         index=gpu.index,
         uuid=gpu.uuid,
-        name=clean(gpu.name, 64),
+        name=clean(gpu.name, _LONGEST_NAME),
         busy_ratio=busy,
         mfu_ratio=mean("mfu"),
         mbu_ratio=mean("mbu"),
@@ -282,7 +286,7 @@ def _engine_period(
     return EnginePeriod(
         name=engine.name,
         key=engine.key,
-        model=clean(engine.model, 200),
+        model=clean(engine.model, _LONGEST_MODEL),
         kind=engine.kind.value,
         **totals,
         **own_means,

@@ -49,14 +49,14 @@ class _FlatLlmSpec(msgspec.Struct, frozen=True, array_like=True):
     stored_bytes: float = 0.0
 
 
-def engine_reading(data: bytes) -> EngineReading:
+def unpack_engine_0_1(data: bytes) -> EngineReading:
     """The reading that version 0.1 packed as `data`. Raises msgspec.MsgspecError where it is none."""
     fields = msgspec.msgpack.decode(data, type=list[object])
     if len(fields) <= _LLM_PLACE or fields[_LLM_PLACE] is None:
         raise msgspec.ValidationError("not a reading of version 0.1")
     flat = msgspec.convert(fields[_LLM_PLACE], _FlatLlmSpec)
     fields[_LLM_PLACE] = None
-    return msgspec.structs.replace(msgspec.convert(fields, EngineReading), llm=_with_layers(flat))
+    return msgspec.structs.replace(msgspec.convert(fields, EngineReading), llm=_spec_with_layers(flat))
 
 
 class _Event(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ def unpack_events_0_1(data: bytes) -> list[Event]:
     return events
 
 
-def _with_layers(flat: _FlatLlmSpec) -> LlmSpec:
+def _spec_with_layers(flat: _FlatLlmSpec) -> LlmSpec:
     """The dimensions in the form of now: layers as data."""
     names = set(LlmSpec.__struct_fields__) & set(_FlatLlmSpec.__struct_fields__)
     states: tuple[State, ...] = ()
@@ -92,12 +92,12 @@ def _with_layers(flat: _FlatLlmSpec) -> LlmSpec:
         **{name: getattr(flat, name) for name in names},
         head_params=float(flat.vocab * flat.hidden),
         layers=flat.full_layers + flat.window_layers + flat.linear_layers,
-        attention=tuple(_attention(flat)),
+        attention=tuple(_attention_layers(flat)),
         states=states,
     )
 
 
-def _attention(flat: _FlatLlmSpec) -> list[Attention]:
+def _attention_layers(flat: _FlatLlmSpec) -> list[Attention]:
     """Attention layers of a model: those that look at all tokens, then those with a window."""
     attentions = []
     for layers, reach, limit in ((flat.full_layers, Reach.FULL, 0), (flat.window_layers, Reach.WINDOW, flat.window)):

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.config.schema import Webhook
-from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_s
+from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_interval_s
 from gpumon.push.records import Change, ChangeState, DeliveryOutcome, KeptState, Message
 from gpumon.push.standing import MOST_NAME, identity
 from gpumon.push.store import Side, WebhookStore, sender_file, webhook_file
@@ -27,7 +27,7 @@ AREA: Final = "webhook"
 _WITH_OPEN_ALERTS: Final = frozenset({"pagerduty", "alertmanager"})
 """Kinds that keep an alert open until its end is sent, so that a test message has to be ended, too."""
 _SIDES: Final = {Side.DEMO: " to a simulated message", Side.TEST: " to a test message"}
-"""Sender beside the gpumon of this server -> how its last answer is called."""
+"""Sender beside the gpumon of this server -> what its message was, as said of its last answer."""
 _TRY: Final = "gpumon webhook --test {name!r} sends a message and shows the answer"
 """Fix of a webhook that fails."""
 
@@ -86,7 +86,7 @@ def _check_of(webhook: Webhook, name: str, files: _WebhookFiles) -> Check:
     if failure:
         return Check(AREA, name, CheckState.FAIL, "; ".join((failure, *senders)), _TRY.format(name=name))
     notes = [f"{webhook.kind}, {webhook.level} and above, to {target.shown_url}"]
-    repeat = repeat_s(webhook)
+    repeat = repeat_interval_s(webhook)
     if repeat:
         notes.append(f"sent again every {period(repeat)}")
     notes += senders
@@ -112,7 +112,10 @@ def _last_text(files: _WebhookFiles) -> str:
 
 
 async def test_messages(webhook: Webhook, name: str) -> list[Attempt]:
-    """Send a test message, and its end where the receiver keeps alerts open; the last attempt may have failed."""
+    """Send a test message, and its end where the receiver keeps alerts open; returns the attempts.
+
+    It stops at the first that fails: all but the last were delivered.
+    """
     receiver = Receiver(webhook, name)
     attempts = []
     try:
@@ -123,7 +126,7 @@ async def test_messages(webhook: Webhook, name: str) -> list[Attempt]:
                 break
     finally:
         await receiver.close()
-    _keep_answer(sender_file(webhook_file(os.environ, name, webhook), Side.TEST), attempts[-1].answer(time.time()))
+    _keep_answer(sender_file(webhook_file(os.environ, name, webhook), Side.TEST), attempts[-1].outcome(time.time()))
     return attempts
 
 

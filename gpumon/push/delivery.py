@@ -19,7 +19,7 @@ from gpumon.sources.fetch import MAY_LOAD, Fetcher, FetchError, Limits
 from gpumon.sources.offload import in_daemon_thread
 
 _REFUSED_STATUSES: Final = frozenset({400, 413, 422})
-"""Status codes of a receiver that does not take this message, however often it comes."""
+"""Statuses of the answer of a receiver that does not take this message, however often it comes."""
 _ADVICE: Final = {
     401: "check the key or the token",
     403: "check the URL and the key",
@@ -43,7 +43,7 @@ _CONNECT_S: Final = 5.0
 REPEAT_S: Final = 14400.0
 """Seconds between two repeats, unless the config says otherwise."""
 ALERTMANAGER_REPEAT_S: Final = 60.0
-"""An Alertmanager takes an alert for over that is not sent again within minutes."""
+"""Seconds between two repeats to an Alertmanager, which takes an alert for over that is not sent again for minutes."""
 _MOST_RETRY_AFTER_DIGITS: Final = 9
 """Digits of a `Retry-After` that are read: above `MOST_WAIT_S` the others change nothing."""
 
@@ -53,7 +53,9 @@ class DeliveryResult(str, Enum):
 
     DELIVERED = "delivered"
     AGAIN = "again"
+    """It did not arrive, and is tried again."""
     REFUSED = "refused"
+    """The receiver takes this message never: it is given up."""
 
 
 class Attempt(NamedTuple):
@@ -67,15 +69,16 @@ class Attempt(NamedTuple):
     sent: bytes = b""
     """The body without secrets."""
     shown_url: str = ""
+    """The URL that it was sent to, as it may be shown."""
     unverified: bool = False
     """Whether a secret went to a server that could not be identified."""
 
-    def answer(self, wall_s: float) -> DeliveryOutcome:
-        """The attempt as it is kept."""
+    def outcome(self, wall_s: float) -> DeliveryOutcome:
+        """The attempt, made at a Unix time, as it is kept on disk."""
         return DeliveryOutcome(wall_s, self.result is DeliveryResult.DELIVERED, self.text)
 
 
-def repeat_s(webhook: Webhook) -> float:
+def repeat_interval_s(webhook: Webhook) -> float:
     """Seconds after which what still stands is sent again; 0: never."""
     if webhook.repeat_s is not None:
         return webhook.repeat_s
@@ -106,7 +109,7 @@ class Receiver:
             return Attempt(DeliveryResult.AGAIN, text)
         fetcher = await self._fetcher_of(target)
         now_s = time.time()
-        context = BodyContext(self._name, target.key, now_s, repeat_s(self._webhook))
+        context = BodyContext(self._name, target.key, now_s, repeat_interval_s(self._webhook))
         content = encode_body(self._webhook.kind, message, context)
         shown = target.without_secrets(content.decode()).encode()
         try:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gpumon.push.records import SENT_LEVELS, Change, ChangeState, KeptState, Message, Told
-from gpumon.push.standing import StandingItem, change_that_began, keys_of, standing_items
+from gpumon.push.standing import ID_DIGITS, StandingItem, change_that_began, keys_of, standing_items
 from gpumon.readings.snapshot import Snapshot
 from gpumon.triage.silence import Silence
 
@@ -24,8 +24,6 @@ _MOST_TOLD: Final = 2000
 SETTLE_S: Final = {"critical": 300.0, "warn": 300.0, "note": 900.0}
 """A verdict of this level that an earlier run told is not over before this run has watched for so long. Verdicts come
 back after 30 s of a window of 1 to 3 minutes; those on waste after 10 minutes."""
-_ID_DIGITS: Final = 32
-"""Hexadecimal digits of an incident's id."""
 _GAP_INTERVALS: Final = 3.0
 """Intervals between two snapshots above which the rest was not watched: the clock was set, or the host slept."""
 UNLISTED_S: Final = 600.0
@@ -124,7 +122,7 @@ class Ledger:
         now_s = snapshot.wall_s
         if not self.kept.incident:
             begin = f"{snapshot.host.name}\n{item.place}\n{now_s}"
-            self.kept.incident = hashlib.sha256(begin.encode()).hexdigest()[:_ID_DIGITS]
+            self.kept.incident = hashlib.sha256(begin.encode()).hexdigest()[:ID_DIGITS]
         change = change_that_began(item, snapshot, self.kept.incident)
         self.kept.told[item.place] = Told(change, now_s, now_s, item.key)
         self._add_change(change, now_s)

@@ -59,6 +59,7 @@ class Message(msgspec.Struct):
     """Changes that go out as one request."""
 
     number: int
+    """The messages of a webhook are numbered from 1 on, over all runs; those of a test from 0."""
     wall_s: float
     """Unix time at which the message was made."""
     changes: list[Change]
@@ -98,6 +99,7 @@ class KeptState(msgspec.Struct):
 
     version: int = 1
     told: dict[str, Told] = {}
+    """Place of a verdict or alert (`StandingItem.place`) -> what the receiver was told of it."""
     waiting: list[Message] = []
     """Messages that were not delivered, in the order in which they were made."""
     window: list[Change] = []

@@ -19,6 +19,8 @@ _LONGEST_TEXT = 600
 """Characters of a verdict's sentence, and of its actions."""
 MOST_NAME = 80
 """Characters of a name or a title."""
+ID_DIGITS = 32
+"""Hexadecimal digits of the id of a verdict's place, and of an incident."""
 _NO_NEWS = frozenset({Limit.HEALTHY, Limit.EVALUATING, Limit.UNKNOWN})
 """Verdicts that are no news at level note; an unknown one that is more urgent has a fault beside it."""
 
@@ -109,4 +111,4 @@ def change_that_began(item: StandingItem, snapshot: Snapshot, incident: str) -> 
 
 def identity(host: str, place: str) -> str:
     """A short id of a verdict's place on a host, which holds no name from outside."""
-    return hashlib.sha256(f"{host}\n{place}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return hashlib.sha256(f"{host}\n{place}".encode("utf-8", "surrogatepass")).hexdigest()[:ID_DIGITS]

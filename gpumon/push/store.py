@@ -29,6 +29,8 @@ MOST_PID_BYTES: Final = 20
 """Bytes of the PID in the lock file."""
 _MOST_NAME_CHARACTERS: Final = 40
 """Characters of a name in the name of a file."""
+_DIGEST_DIGITS: Final = 8
+"""Hexadecimal digits in the name of a file that tell apart receivers of one name."""
 
 
 def webhook_file(environ: Mapping[str, str], name: str, webhook: Webhook) -> Path | None:
@@ -45,7 +47,7 @@ def webhook_file(environ: Mapping[str, str], name: str, webhook: Webhook) -> Pat
     host = socket.gethostname()
     receiver = (webhook.kind, webhook.url, webhook.url_env, webhook.url_file, webhook.api_key_env, webhook.api_key_file)
     identity = "\n".join((host, name, *receiver))
-    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    digest = hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_DIGITS]
     return folder / "webhooks" / f"{_file_name_part(host) or 'host'}-{_file_name_part(name) or 'webhook'}-{digest}.json"
 
 

@@ -19,7 +19,7 @@ import msgspec
 from gpumon.config.options import Options
 from gpumon.config.schema import Config, Webhook
 from gpumon.deadline import timeout
-from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_s
+from gpumon.push.delivery import Attempt, DeliveryResult, Receiver, repeat_interval_s
 from gpumon.push.ledger import Ledger, WebhookRule
 from gpumon.push.records import KeptState, Message
 from gpumon.push.store import DemoStore, Side, WebhookStore, sender_file, webhook_file
@@ -43,19 +43,22 @@ MOST_RETRY_S: Final = 300.0
 """Longest time between two retries, unless the receiver asks for more."""
 REFUSED_S: Final = 300.0
 """Seconds for which a refused message stands among the faults."""
+_LONGEST_NAME: Final = 60
+"""Characters of the name of a webhook that are shown."""
 RESULTS: Final = ("delivered", "failed", "refused", "dropped")
 """Labels of the counters: messages that arrived, attempts that failed, messages refused, changes dropped."""
 
 
 def webhook_names(webhooks: Sequence[Webhook]) -> list[str]:
-    """The shown names: the given one, else the kind, with a number from the second one of a kind on."""
+    """The shown name of each webhook: the given one, else its kind; a name that is taken already gets a number."""
     names: list[str] = []
     for webhook in webhooks:
-        name = clean(webhook.name or webhook.kind, 60)
+        given_name = clean(webhook.name or webhook.kind, _LONGEST_NAME)
+        name = given_name
         number = 1
         while name in names:
             number += 1
-            name = f"{clean(webhook.name or webhook.kind, 60)} {number}"
+            name = f"{given_name} {number}"
         names.append(name)
     return names
 
@@ -66,7 +69,7 @@ def rule_of(webhook: Webhook) -> WebhookRule:
         level=webhook.level,
         silences=tuple(map(parse_silence, webhook.silence)),
         group_s=webhook.group_s,
-        repeat_s=repeat_s(webhook),
+        repeat_s=repeat_interval_s(webhook),
         by_incident=webhook.kind == "pagerduty",
     )
 
@@ -97,6 +100,7 @@ class Channel:
     def __init__(self, webhook: Webhook, name: str, store: WebhookStore) -> None:
         self.name = name
         self.counts: Counter[str] = Counter()
+        """One of `RESULTS` -> how many there were in this run."""
         self.refused: Fault | None = None
         """The last message that the receiver refused for good."""
         self._webhook = webhook
@@ -272,7 +276,7 @@ class Channel:
         now_s = time.time()
         with self._lock:
             kept = self._ledger.kept
-            kept.last = attempt.answer(now_s)
+            kept.last = attempt.outcome(now_s)
             if attempt.result is DeliveryResult.AGAIN:
                 self.counts["failed"] += 1
                 kept.failing_since_s = kept.failing_since_s or now_s
@@ -389,7 +393,9 @@ class Webhooks:
         self.channels = tuple(channels)
         self._announce = announce
         self._failing: set[str] = set()
+        """Names of the webhooks that were announced to fail."""
         self._refused: dict[str, Fault] = {}
+        """Name of a webhook -> its last refused message that was announced."""
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
 

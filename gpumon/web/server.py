@@ -41,7 +41,8 @@ _ENVIRONMENT: Final = {
     "COLORTERM": "truecolor",
     "LC_ALL": "C.UTF-8",
 }
-"""Abilities of xterm.js in the page, whatever the terminal of the server has."""
+"""Variables of the process of a tab: its driver, and what xterm.js in the page can do, whatever the server's terminal
+can."""
 _TERMINAL_VARIABLES: Final = ("STY", "TMUX", "TEXTUAL")
 """Variables of the terminal that the server was started in, which would be wrong of the page."""
 _SECURITY_HEADERS: Final = {
@@ -50,6 +51,7 @@ _SECURITY_HEADERS: Final = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
+"""Headers of all answers: no frame of another page, no guessed types, no address told on, no copy kept."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; font-src 'self'; img-src 'self' data:;"
     " connect-src 'self' ws://{0} wss://{0}; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
