@@ -23,7 +23,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.scenario import Scenario, Server
 
 FILE_KIND: Final = "scenario of gpumon"
-"""What a file of a scenario is, as errors on one that is something else say it."""
+"""The kind of file that errors expect, where it is something else."""
 _ONE_LINE_LISTS: Final = frozenset({"points", "prompt", "answer"})
 """Fields that are lists of many small tables, each written on one line."""
 _USUAL_GPUS_PER_SERVER: Final = 8
