@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.facts import OPTION, STARTED, differing
+from gpumon.efficiency.facts import OPTION, STARTED, differing_facts
 from gpumon.efficiency.goodput import share_within
 from gpumon.efficiency.quantiles import ENOUGH, histogram_quantile
 from gpumon.efficiency.ratio import divide, plus, times
@@ -101,18 +101,18 @@ def _quantile_spec(code: str, quantity: str, share: float) -> FigureSpec:
 
     def figure(parts: SpanParts) -> Reading:
         observed = parts.histogram(quantity)
-        if observed is None or len(observed.bounds) < 2:
+        if observed is None or not _has_buckets(observed):
             return NOT_EXPOSED
-        if observed.count < ENOUGH:
-            if observed.count:
-                return Missing(Reason.FEW)
+        if not observed.count:
             return Missing(Reason.IDLE)
+        if observed.count < ENOUGH:
+            return Missing(Reason.FEW)
         value, _, _ = histogram_quantile(observed, share)
         return value
 
     def bucket(parts: SpanParts) -> object:
         observed = parts.histogram(quantity)
-        if observed is None or observed.count < ENOUGH or len(observed.bounds) < 2:
+        if observed is None or observed.count < ENOUGH or not _has_buckets(observed):
             return None
         _, low, high = histogram_quantile(observed, share)
         return low, high
@@ -137,9 +137,14 @@ def _first_observed(parts: SpanParts, quantities: Sequence[str]) -> HistogramRea
     """Observations by the first of these histograms that has some."""
     for quantity in quantities:
         observed = parts.histogram(quantity)
-        if observed is not None and len(observed.bounds) > 1 and observed.count > 0.0:
+        if observed is not None and _has_buckets(observed) and observed.count > 0.0:
             return observed
     return None
+
+
+def _has_buckets(observed: HistogramReading) -> bool:
+    """Whether a histogram has bounds beside that of all observations, so that it tells more than a mean."""
+    return len(observed.bounds) > 1
 
 
 def _cost_per_million(parts: SpanParts) -> Reading:
@@ -400,7 +405,7 @@ def fact_changes(before: ThingSpan | None, after: ThingSpan | None) -> tuple[Fac
     if before is None or after is None:
         return ()
     changes = []
-    for code, old, new in differing(before.facts, after.facts):
+    for code, old, new in differing_facts(before.facts, after.facts):
         kind, _, name = code.partition(" ")
         is_inside = code in before.mixed or code in after.mixed
         if kind == OPTION:

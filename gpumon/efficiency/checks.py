@@ -25,7 +25,7 @@ have no reading in common. With one, equal replicas near their limit are accused
 arrivals happen to fall on them."""
 LEAST_RUNNING: Final = 4.0
 """Requests per rank or replica below which they differ because there are too few requests to share."""
-_FULL: Final = 0.9
+_FULL_WINDOW: Final = 0.9
 """Share of its window that must be there before ranks or replicas are compared: a shorter one is chance."""
 
 ClaimT = TypeVar("ClaimT", bound=Hashable)
@@ -59,7 +59,7 @@ class Hysteresis(Generic[ClaimT]):
 
 # An engine beside its GPUs.
 
-SLACK: Final = 1.25
+MEASURE_SLACK: Final = 1.25
 """A modelled rate may be that much above the measured one: the two windows are not quite the same."""
 _MEASURED: Final = frozenset({BandwidthSource.GPM, BandwidthSource.DCGM})
 BEYOND_CACHES_BYTES: Final = 0.5e9
@@ -101,7 +101,7 @@ class Contradictions:
             lowest_read, highest_measured = self._bounds.get(key, (least_read, measured))
             lowest_read = min(lowest_read, least_read)
             highest_measured = max(highest_measured, measured)
-            claims[key] = lowest_read > SLACK * highest_measured
+            claims[key] = lowest_read > MEASURE_SLACK * highest_measured
             if claims[key]:
                 bounds[key] = (lowest_read, highest_measured)
             evidence[key] = Evidence("mbu_beside_measured", mbu, share, "MBU, and the activity that its GPUs measure")
@@ -145,13 +145,13 @@ LEAST_REQUESTS: Final = 5.0
 _FAR_BELOW: Final = 1 / 3
 """Share of the others' requests below which a replica gets too few: a balancer that counts connections or goes round
 gives equal replicas within some ten per cent of each other."""
-HALF: Final = 0.5
+HALF_OF_OTHERS: Final = 0.5
 """Share of the others' requests above which a replica is not out of work."""
-_CHANCE: Final = 3.0
+_CHANCE_DEVIATIONS: Final = 3.0
 """Standard deviations that two numbers of requests, which come by chance, lie apart."""
-EMPTY: Final = 0.5
+EMPTY_QUEUE: Final = 0.5
 """Mean requests waiting up to which there is no queue: now and then one waits for a step."""
-AS_MUCH: Final = 0.9
+AS_MUCH_IN_FLIGHT: Final = 0.9
 """Share of another's requests in flight from which a replica has as much to do."""
 ROLES: Final = ("role", "dynamo_component")
 """Keys in `EngineReading.info` that say which part of the work a replica does: of SGLang, and of a Dynamo worker."""
@@ -198,7 +198,7 @@ class Minute(msgspec.Struct, frozen=True):
 def minute(reading: EngineReading, name: str, gpus: float | None, track: Track) -> Minute | None:
     """The minute of one replica; None while its window is not full. `gpus` are all its GPUs."""
     window = track.long
-    if not window.points or window.length_s < _FULL * QUANTILE_S:
+    if not window.points or window.length_s < _FULL_WINDOW * QUANTILE_S:
         return None
     requests = number(window.rate(q.REQUESTS))
     if requests is not None:
@@ -283,27 +283,40 @@ def _decode(replica: Minute) -> float | None:
     return replica.decode
 
 
-_ROWS: Final = (
+_REPLICA_CHECKS: Final = (
     # Equal replicas behind one balancer stay within some ten per cent of each other.
-    ReplicaCheck("replica_gpu_decode", _gpu_decode, 1 / 0.7, 20.0, less_is_worse=True, only_loaded=True),
-    ReplicaCheck("replica_decode", _decode, 1 / 0.7, 20.0, less_is_worse=True, only_loaded=True),
+    ReplicaCheck(
+        "replica_gpu_decode", _gpu_decode, factor=1 / 0.7, least_difference=20.0, less_is_worse=True, only_loaded=True
+    ),
+    ReplicaCheck(
+        "replica_decode", _decode, factor=1 / 0.7, least_difference=20.0, less_is_worse=True, only_loaded=True
+    ),
     # A queue of three is one burst of arrivals.
-    ReplicaCheck("replica_queue", attrgetter("waiting"), 3.0, 4.0),
+    ReplicaCheck("replica_queue", attrgetter("waiting"), factor=3.0, least_difference=4.0),
     # As between ranks: requests of one mix fill the caches of equal replicas alike.
-    ReplicaCheck("replica_kv", attrgetter("kv_usage"), 1.0, 0.3, only_loaded=True),
+    ReplicaCheck("replica_kv", attrgetter("kv_usage"), factor=1.0, least_difference=0.3, only_loaded=True),
     # The ITL grows with the batch; at equal shares of the load half as much again is a slower replica.
-    ReplicaCheck("replica_itl", attrgetter("itl_s"), 1.5, 0.005, only_loaded=True),
+    ReplicaCheck("replica_itl", attrgetter("itl_s"), factor=1.5, least_difference=0.005, only_loaded=True),
     # The TTFT is mostly queue and prompt: it varies more, and 100 ms more is nothing that a user notes.
-    ReplicaCheck("replica_ttft", attrgetter("ttft_s"), 2.0, 0.1),
+    ReplicaCheck("replica_ttft", attrgetter("ttft_s"), factor=2.0, least_difference=0.1),
 )
 """Quantities that are compared, each with the reason for its thresholds."""
 _Claim = tuple[str, str]
 """Key of a replica, and the quantity in which it is worse."""
 _Flow = Callable[[Minute], "float | None"]
+"""A number of requests of a replica."""
 _FLOWS: Final[tuple[tuple[str, _Flow], ...]] = (
     ("replica_requests", attrgetter("requests")),
     ("replica_running", attrgetter("running")),
 )
+"""Quantity of the evidence -> the flow that tells how much traffic a replica gets, the better one first."""
+
+
+class _JudgedClaim(NamedTuple):
+    """Whether a replica is worse now, and the figures that show it."""
+
+    is_true: bool
+    evidence: Evidence
 
 
 class Deviations:
@@ -344,44 +357,43 @@ class Deviations:
 
     def compare(self, now_s: float, minutes: Sequence[Minute], hold_s: float) -> dict[str, tuple[Evidence, ...]]:
         """Key of a replica -> in what it has stood apart for `hold_s`; little traffic first."""
-        claims: dict[_Claim, tuple[bool, Evidence]] = {}
+        claims: dict[_Claim, _JudgedClaim] = {}
         for role in dict.fromkeys(replica.role for replica in minutes):
             claims.update(_claims([replica for replica in minutes if replica.role == role]))
-        is_true = {claim: true for claim, (true, _) in claims.items()}
-        standing = self._standing.update(now_s, is_true, hold_s)
+        truths = {claim: judged.is_true for claim, judged in claims.items()}
+        standing = self._standing.update(now_s, truths, hold_s)
         deviations: dict[str, tuple[Evidence, ...]] = {}
-        for claim, (_, evidence) in claims.items():
+        for claim, judged in claims.items():
             key, _ = claim
             if claim in standing:
-                deviations[key] = (*deviations.get(key, ()), evidence)
+                deviations[key] = (*deviations.get(key, ()), judged.evidence)
         return deviations
 
 
-def _claims(minutes: Sequence[Minute]) -> dict[_Claim, tuple[bool, Evidence]]:
+def _claims(minutes: Sequence[Minute]) -> dict[_Claim, _JudgedClaim]:
     """Whether each replica is worse in each quantity, with its figure and the median of the others.
 
     One that has little to do is fast, empty, and no measure of the others.
     """
-    claims: dict[_Claim, tuple[bool, Evidence]] = {}
+    claims: dict[_Claim, _JudgedClaim] = {}
     starved = set[str]()
     if len(minutes) > 1:
         for replica in minutes:
-            is_starved, evidence = _traffic_claim(replica, minutes)
-            claims[replica.key, "traffic"] = (is_starved, evidence)
-            if is_starved:
+            claims[replica.key, "traffic"] = _traffic_claim(replica, minutes)
+            if claims[replica.key, "traffic"].is_true:
                 starved.add(replica.key)
     fed = [replica for replica in minutes if replica.key not in starved]
     is_loaded = sum(replica.running or 0.0 for replica in fed) >= LEAST_RUNNING * len(fed)
-    for row in _ROWS:
-        claims.update(_claims_by(row, fed, is_loaded=is_loaded))
+    for check in _REPLICA_CHECKS:
+        claims.update(_claims_by(check, fed, is_loaded=is_loaded))
     return claims
 
 
-def _claims_by(row: ReplicaCheck, fed: Sequence[Minute], *, is_loaded: bool) -> dict[_Claim, tuple[bool, Evidence]]:
+def _claims_by(check: ReplicaCheck, fed: Sequence[Minute], *, is_loaded: bool) -> dict[_Claim, _JudgedClaim]:
     """Whether each replica is worse in one quantity, with its figure and the median of the others."""
     by_value: list[tuple[float, Minute]] = []
     for replica in fed:
-        value = row.figure(replica)
+        value = check.figure(replica)
         if value is not None:
             by_value.append((value, replica))
     if len(by_value) < 2:
@@ -389,46 +401,47 @@ def _claims_by(row: ReplicaCheck, fed: Sequence[Minute], *, is_loaded: bool) -> 
     by_value.sort(key=lambda pair: (pair[0], pair[1].key))
     others = len(by_value) - 1
     claims = {}
-    for place, (value, replica) in enumerate(by_value):
+    for index, (value, replica) in enumerate(by_value):
         # Of an even number worse than both middle ones: one odd replica must not make its neighbours odd.
-        low, low_replica = by_value[_place_without(place, (others - 1) // 2)]
-        high, high_replica = by_value[_place_without(place, others // 2)]
-        is_worse = _is_worse(row, value, replica, low, low_replica) and _is_worse(
-            row, value, replica, high, high_replica
+        low, low_replica = by_value[_index_without(index, (others - 1) // 2)]
+        high, high_replica = by_value[_index_without(index, others // 2)]
+        is_worse = _is_worse(check, value, replica, low, low_replica) and _is_worse(
+            check, value, replica, high, high_replica
         )
         peers: Parameters = {"other": low_replica.name}
         if others > 1:
             peers = {"others": float(others)}
-        evidence = Evidence(row.quantity, value, (low + high) / 2.0, parameters=peers)
-        claims[replica.key, row.quantity] = (is_worse and (is_loaded or not row.only_loaded), evidence)
+        evidence = Evidence(check.quantity, value, (low + high) / 2.0, parameters=peers)
+        is_compared = is_loaded or not check.only_loaded
+        claims[replica.key, check.quantity] = _JudgedClaim(is_worse and is_compared, evidence)
     return claims
 
 
-def _place_without(left_out: int, place: int) -> int:
-    """Place in a list of what is at `place` in the same list without its element `left_out`."""
-    if place >= left_out:
-        return place + 1
-    return place
+def _index_without(left_out: int, index: int) -> int:
+    """Index in a list of what is at `index` in the same list without its element `left_out`."""
+    if index >= left_out:
+        return index + 1
+    return index
 
 
-def _is_worse(row: ReplicaCheck, value: float, replica: Minute, other_value: float, other: Minute) -> bool:
+def _is_worse(check: ReplicaCheck, value: float, replica: Minute, other_value: float, other: Minute) -> bool:
     """Whether a figure of a replica is worse than that of another."""
-    if row.less_is_worse:
+    if check.less_is_worse:
         low = value
         high = other_value
     else:
         low = other_value
         high = value
-    if high - low < row.least_difference or high < row.factor * low:
+    if high - low < check.least_difference or high < check.factor * low:
         return False
-    if not row.less_is_worse:
+    if not check.less_is_worse:
         return True
     # Less output is no fault of one that has less to do.
-    waits_as_much = (replica.waiting or 0.0) + EMPTY >= (other.waiting or 0.0)
-    return replica.in_flight >= AS_MUCH * other.in_flight and waits_as_much
+    waits_as_much = (replica.waiting or 0.0) + EMPTY_QUEUE >= (other.waiting or 0.0)
+    return replica.in_flight >= AS_MUCH_IN_FLIGHT * other.in_flight and waits_as_much
 
 
-def _traffic_claim(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Evidence]:
+def _traffic_claim(replica: Minute, minutes: Sequence[Minute]) -> _JudgedClaim:
     """Whether a replica gets far fewer requests than the others in the mean, and could take more; with the figures.
 
     A replica that hangs ends none, but runs as many as before; one with a queue has enough to do.
@@ -444,10 +457,10 @@ def _traffic_claim(replica: Minute, minutes: Sequence[Minute]) -> tuple[bool, Ev
             continue
         share = usual.share(own, replica.gpus)
         is_far_below = is_far_below or (usual.is_certain(own) and share <= _FAR_BELOW)
-        is_at_most_half = is_at_most_half and share <= HALF
+        is_at_most_half = is_at_most_half and share <= HALF_OF_OTHERS
         evidence = _traffic_evidence(quantity, replica, own, usual)
-    has_no_queue = (replica.waiting or 0.0) <= EMPTY
-    return is_far_below and is_at_most_half and has_no_queue, evidence
+    has_no_queue = (replica.waiting or 0.0) <= EMPTY_QUEUE
+    return _JudgedClaim(is_far_below and is_at_most_half and has_no_queue, evidence)
 
 
 class _MeanOfOthers(msgspec.Struct, frozen=True):
@@ -463,7 +476,7 @@ class _MeanOfOthers(msgspec.Struct, frozen=True):
     def is_certain(self, own: float) -> bool:
         """Whether `own` is below the mean by more than chance gives: numbers of requests are Poisson."""
         difference = self.per_replica - own
-        return self.per_replica >= LEAST_REQUESTS and difference >= _CHANCE * (self.per_replica + own) ** 0.5
+        return self.per_replica >= LEAST_REQUESTS and difference >= _CHANCE_DEVIATIONS * (self.per_replica + own) ** 0.5
 
 
 def _mean_of_others(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> _MeanOfOthers:
@@ -476,8 +489,8 @@ def _mean_of_others(minutes: Sequence[Minute], replica: Minute, flow: _Flow) -> 
             amounts.append(amount)
             per_gpu.append(amount / (other.gpus or 1.0))
     if not amounts:
-        return _MeanOfOthers(0.0, 0.0)
-    return _MeanOfOthers(sum(amounts) / len(amounts), sum(per_gpu) / len(amounts))
+        return _MeanOfOthers(per_replica=0.0, per_gpu=0.0)
+    return _MeanOfOthers(per_replica=sum(amounts) / len(amounts), per_gpu=sum(per_gpu) / len(amounts))
 
 
 def _traffic_evidence(quantity: str, replica: Minute, own: float, usual: _MeanOfOthers) -> Evidence:
@@ -496,11 +509,11 @@ _LEAST_SHARE: Final = 0.7
 cent, and by one request in four where a balancer does its best with `LEAST_RUNNING`."""
 LEAST_TOKENS_PER_S: Final = 20.0
 """Mean per rank below which ranks are not compared: one request more or less is the whole difference."""
-_QUEUED: Final = 1.0
+_QUEUE_WAITING: Final = 1.0
 """Mean requests waiting on a rank that make it a queue."""
 FREE_SHARE: Final = 0.5
 """A rank without a queue that runs less than this share of what the queueing one runs could have taken some."""
-KV_APART: Final = 0.3
+KV_DIFFERENCE: Final = 0.3
 """Difference of the KV usage of two ranks: requests of equal lengths spread by far less."""
 
 
@@ -530,10 +543,10 @@ def _rank_mean(track: Track, rank: str, gauge: str) -> Reading:
     return NOT_EXPOSED
 
 
-def figures_uneven_by_rank(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:
+def uneven_rank_figures(loads: Sequence[RankLoad], track: Track) -> tuple[Evidence, ...]:
     """The figures that the ranks share unevenly; nothing before the window is full for all of them."""
     points = track.short.points
-    if len(loads) < 2 or not points or track.short.length_s < _FULL * RATE_S:
+    if len(loads) < 2 or not points or track.short.length_s < _FULL_WINDOW * RATE_S:
         return ()
     if points[0].ranks.keys() != points[-1].ranks.keys():
         return ()
@@ -587,7 +600,7 @@ def _uneven_queue(loads: Sequence[RankLoad]) -> Evidence | None:
         queues.append(_RankQueue(queued, runs, rank))
     longest = max(queues)
     free = min(queues, key=lambda queue: (queue.waiting > 0.0, queue.running))
-    if longest.waiting < _QUEUED or free.waiting > 0.0 or free.running >= FREE_SHARE * longest.running:
+    if longest.waiting < _QUEUE_WAITING or free.waiting > 0.0 or free.running >= FREE_SHARE * longest.running:
         return None
     parameters: Parameters = {
         "rank": longest.rank,
@@ -605,6 +618,6 @@ def _uneven_kv(loads: Sequence[RankLoad]) -> Evidence | None:
         return None
     most, rank = max(usage)
     least, other = min(usage)
-    if most - least > KV_APART:
+    if most - least > KV_DIFFERENCE:
         return Evidence("rank_kv", most, least, parameters={"rank": rank, "other": other})
     return None

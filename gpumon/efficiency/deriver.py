@@ -38,8 +38,6 @@ from gpumon.readings.verdict import Evidence
 from gpumon.specs.gpus import GpuCatalogue
 
 SEVERAL_SERVERS = "several servers answer at this URL in turn (a load balancer?): poll each by its own URL"
-
-
 _MOST_GPU_TRACKS: Final = 64
 """Tracks of GPUs that are kept at least. A GPU that is not in a frame mostly comes back (its driver did not answer),
 and its energy goes on from its track; MIG slices are made with new UUIDs again and again, so that there is a limit."""

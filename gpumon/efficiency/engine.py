@@ -12,7 +12,7 @@ import msgspec
 
 from gpumon.efficiency import flops, ratio, traffic
 from gpumon.efficiency.backends import BackendsView
-from gpumon.efficiency.checks import figures_uneven_by_rank, rank_loads
+from gpumon.efficiency.checks import rank_loads, uneven_rank_figures
 from gpumon.efficiency.goodput import derive_goodput, no_goodput
 from gpumon.efficiency.lengths import all_pool_tokens, answer_mean, length_steps, prompt_mean
 from gpumon.efficiency.offload import GpuPart, gpu_part, scaled
@@ -305,7 +305,7 @@ def _with_figures(
         sources=_sources(reading, track, rates, efficiency.precision, peaks),
         advances=rates.advances,
         rank_loads=loads,
-        uneven=figures_uneven_by_rank(loads, track),
+        uneven=uneven_rank_figures(loads, track),
         asleep=asleep,
         hardware=replace(engine.hardware, tp=layout.tp, pp=layout.pp, ranks=layout.dp),
         dimensions=replace(engine.dimensions, kv_bytes_per_token=kv_bytes),

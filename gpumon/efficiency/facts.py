@@ -231,7 +231,7 @@ def _switch_text(value: Reading) -> str:
     return _SWITCHES.get(figure, amount(figure))
 
 
-def differing(before: Facts, after: Facts) -> Iterator[tuple[str, str, str]]:
+def differing_facts(before: Facts, after: Facts) -> Iterator[tuple[str, str, str]]:
     """Code and both values of each fact that is another one now. A fact that only one side knows is no difference, but
     for an option where both command lines are known."""
     options_known = OPTIONS_KNOWN in before and OPTIONS_KNOWN in after

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,15 @@ _FULL_WINDOW: Final = 0.8
 NO_GOAL: Final = Missing(Reason.NOT_GIVEN, "[goals] has no such goal")
 
 
+class BoundOfField(NamedTuple):
+    """A field of `Goodput` and what it is worked out from."""
+
+    field: str
+    quantity: str
+    """Histogram of the latency."""
+    bound_s: float
+
+
 class Bounds(msgspec.Struct, frozen=True):
     """Latencies that requests are held against."""
 
@@ -38,15 +47,12 @@ class Bounds(msgspec.Struct, frozen=True):
     """The config has no such goal."""
     itl_assumed: bool
 
-    def of(self, kind: EngineKind) -> tuple[tuple[str, str, float], ...]:
-        """Field of `Goodput`, quantity that it is counted from, and bound in seconds, for engines of a kind."""
+    def by_field(self, kind: EngineKind) -> tuple[BoundOfField, ...]:
+        """The fields of `Goodput` that engines of a kind have, with their bounds."""
+        ttft = BoundOfField("ttft_goal", q.TTFT, self.ttft_s)
         if kind in _WITH_MEAN_ITL:
-            return (("ttft_goal", q.TTFT, self.ttft_s), ("tpot_goal", q.ITL, self.itl_s))
-        return (
-            ("ttft_goal", q.TTFT, self.ttft_s),
-            ("itl_goal", q.ITL, self.itl_s),
-            ("tpot_goal", q.TPOT, self.itl_s),
-        )
+            return (ttft, BoundOfField("tpot_goal", q.ITL, self.itl_s))
+        return (ttft, BoundOfField("itl_goal", q.ITL, self.itl_s), BoundOfField("tpot_goal", q.TPOT, self.itl_s))
 
 
 def goal_bounds(goals: Goals) -> Bounds:
@@ -57,7 +63,7 @@ def goal_bounds(goals: Goals) -> Bounds:
     itl_s = goals.itl_s
     if itl_s is None:
         itl_s = ASSUMED_ITL_S
-    return Bounds(ttft_s, itl_s, goals.ttft_s is None, goals.itl_s is None)
+    return Bounds(ttft_s=ttft_s, itl_s=itl_s, ttft_assumed=goals.ttft_s is None, itl_assumed=goals.itl_s is None)
 
 
 def derive_goodput(track: Track, goals: Goals) -> Goodput:
@@ -68,11 +74,11 @@ def derive_goodput(track: Track, goals: Goals) -> Goodput:
         kind = track.reading.kind
     stands_still = _stands_still(track, max(RATE_S, bounds.ttft_s))
     shares = {}
-    for field, quantity, goal_s in bounds.of(kind):
+    for field, quantity, goal_s in bounds.by_field(kind):
         share = _within_goal(track, quantity, goal_s)
         if stands_still and not isinstance(share.count, Missing):
             # The share of those that ended before says nothing of those that have waited ever since.
-            share = WithinGoal(_NO_TOKEN, _NO_TOKEN, goal_s, 0.0)
+            share = WithinGoal(low_ratio=_NO_TOKEN, high_ratio=_NO_TOKEN, goal_s=goal_s, count=0.0)
         shares[field] = share
     return Goodput(**shares, ttft_goal_assumed=bounds.ttft_assumed, itl_goal_assumed=bounds.itl_assumed)
 
@@ -112,7 +118,7 @@ def _within_goal(track: Track, quantity: str, goal_s: float) -> WithinGoal:
     if observed is None and track.has_histogram(quantity):
         why = track.why_no_rate_yet
     if observed is None or len(observed.bounds) < 2:
-        return WithinGoal(why, why, goal_s, why)
+        return WithinGoal(low_ratio=why, high_ratio=why, goal_s=goal_s, count=why)
     return share_within(observed, goal_s)
 
 
@@ -123,15 +129,15 @@ def share_within(observed: HistogramReading, goal_s: float) -> WithinGoal:
     """
     count = observed.counts[-1]
     if count <= 0.0:
-        return WithinGoal(_IDLE, _IDLE, goal_s, 0.0)
+        return WithinGoal(low_ratio=_IDLE, high_ratio=_IDLE, goal_s=goal_s, count=0.0)
     within = 0.0
     for bound, cumulative in zip(observed.bounds, observed.counts, strict=True):
         if math.isclose(bound, goal_s, rel_tol=_BOUND_TOLERANCE):
-            return WithinGoal(cumulative / count, cumulative / count, goal_s, count)
+            return WithinGoal(low_ratio=cumulative / count, high_ratio=cumulative / count, goal_s=goal_s, count=count)
         if bound > goal_s:
-            return WithinGoal(within / count, cumulative / count, goal_s, count)
+            return WithinGoal(low_ratio=within / count, high_ratio=cumulative / count, goal_s=goal_s, count=count)
         within = cumulative
-    return WithinGoal(within / count, 1.0, goal_s, count)
+    return WithinGoal(low_ratio=within / count, high_ratio=1.0, goal_s=goal_s, count=count)
 
 
 def share_of_all(shares: Iterable[WithinGoal]) -> WithinGoal:
@@ -142,11 +148,11 @@ def share_of_all(shares: Iterable[WithinGoal]) -> WithinGoal:
     goal_s: Reading = NOT_EXPOSED
     for share in shares:
         if isinstance(share.count, Missing):
-            return WithinGoal(share.count, share.count, share.goal_s, share.count)
+            return WithinGoal(low_ratio=share.count, high_ratio=share.count, goal_s=share.goal_s, count=share.count)
         if isinstance(goal_s, Missing):
             goal_s = share.goal_s
         if share.goal_s != goal_s:
-            return WithinGoal(_OTHER_GOALS, _OTHER_GOALS, _OTHER_GOALS, _OTHER_GOALS)
+            return WithinGoal(low_ratio=_OTHER_GOALS, high_ratio=_OTHER_GOALS, goal_s=_OTHER_GOALS, count=_OTHER_GOALS)
         if not isinstance(share.low_ratio, Missing) and not isinstance(share.high_ratio, Missing):
             low += share.low_ratio * share.count
             high += share.high_ratio * share.count
@@ -154,8 +160,8 @@ def share_of_all(shares: Iterable[WithinGoal]) -> WithinGoal:
     if isinstance(goal_s, Missing):
         return WithinGoal()
     if count <= 0.0:
-        return WithinGoal(_IDLE, _IDLE, goal_s, 0.0)
-    return WithinGoal(low / count, high / count, goal_s, count)
+        return WithinGoal(low_ratio=_IDLE, high_ratio=_IDLE, goal_s=goal_s, count=0.0)
+    return WithinGoal(low_ratio=low / count, high_ratio=high / count, goal_s=goal_s, count=count)
 
 
 def field_of_itl_goal(goodput: Goodput) -> str:
@@ -197,5 +203,5 @@ def within_both_goals(goodput: Goodput) -> tuple[float, float] | None:
     known_bounds = [bound for bound in bounds if not isinstance(bound, Missing)]
     if len(known_bounds) < len(bounds):
         return None
-    first_low, first_high, rest_low, rest_high = known_bounds
-    return max(0.0, first_low + rest_low - 1.0), min(first_high, rest_high)
+    ttft_low, ttft_high, tpot_low, tpot_high = known_bounds
+    return max(0.0, ttft_low + tpot_low - 1.0), min(ttft_high, tpot_high)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -68,13 +68,34 @@ COMMAND_CHARACTERS: Final = 512
 """Characters of a process's command line that are shown."""
 _OLD_EXPORTER: Final = Missing(Reason.STALE, "the dcgm-exporter has not measured it anew for 3 of its intervals")
 _UNMEASURED: Final = Missing(Reason.UNKNOWN_GPU, "nobody has measured it on this type of GPU in this format")
-_SEVERAL: Final = Missing(Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own")
+_SEVERAL_PRECISIONS: Final = Missing(
+    Reason.NOT_MODELLED, "its engines compute in several precisions, each with a peak of its own"
+)
 _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 _RANK_RESTS: Final = Missing(
     Reason.IDLE, "its data-parallel rank does nothing; the engine's figure is a mean over its ranks"
 )
-RESTS: Final = 0.02
+RESTING_BUSY_RATIO: Final = 0.02
 """Busy share below which a GPU does nothing for its engine; a kernel runs now and then all the same."""
+
+
+class _CounterValue(NamedTuple):
+    """A counter of the driver as it was read."""
+
+    value: float
+    """In joules of energy, or seconds slowed down."""
+    read_s: float
+    """When it was read (monotonic)."""
+
+
+class _BusyMinute(NamedTuple):
+    """How busy a GPU was in one minute."""
+
+    minute: int
+    """Number of the minute on the monotonic clock."""
+    busy_s: float
+    read_s: float
+    """Seconds of it that readings cover."""
 
 
 class GpuTrack:
@@ -94,14 +115,13 @@ class GpuTrack:
         self.window_s = RATE_S
         """Length of the means: that of the token rates."""
         self._longest_s = 0.0
-        """Longest pause that was none at the newest reading."""
+        """Longest time between two readings that was no pause at the newest one."""
         self.energy_j: Reading = WARMING_UP
         """Energy since gpumon started."""
-        self._counter: tuple[float, float] | None = None
-        """The newest value of the energy counter, and when it was read; None before a base line."""
-        self._energies: deque[tuple[float, float]] = deque()
-        """(Value of the energy counter, when it was read) in the last `window_s`, without a gap; its slope is the
-        power."""
+        self._energy_counter: _CounterValue | None = None
+        """The newest value of the energy counter; None before a base line."""
+        self._energies: deque[_CounterValue] = deque()
+        """Values of the energy counter in the last `window_s`, without a gap; their slope is the power."""
         self.answered_s: float | None = None
         """When it answered last as it should (monotonic); of a GPU that never did: when that was seen first."""
         self._last_s: float | None = None
@@ -109,13 +129,13 @@ class GpuTrack:
         self.throttle_s: dict[str, float] = {}
         """Cause -> seconds slowed down since gpumon started; replaced, never changed, as snapshots share it."""
         self._throttle_counters: dict[str, float] = {}
-        """Cause -> the driver's counter as it was read last."""
-        self._counted: dict[str, tuple[float, float]] = {}
-        """Cause -> the newest value of its counter, and when it was read."""
+        """Cause -> the driver's counter as it was read last: the same values again are no new reading."""
+        self._counted: dict[str, _CounterValue] = {}
+        """Cause -> the newest value of its counter."""
         self._processes: tuple[tuple[GpuProcess, ...], tuple[Process, ...]] = ((), ())
         """The driver's newest list of processes, and the same as it is shown."""
-        self._busy: deque[tuple[int, float, float]] = deque()
-        """(Minute of the monotonic clock, busy seconds, seconds that were read) of the last hour."""
+        self._busy: deque[_BusyMinute] = deque()
+        """Minutes of the last hour."""
         self._recent: deque[GpuReading] = deque()
         """Readings without a gap; the first is `window_s` old or older and only dates the second."""
 
@@ -180,15 +200,16 @@ class GpuTrack:
     def _add_busy(self, busy_ratio: Reading, now_s: float, elapsed_s: float) -> None:
         """Add the time since the last reading to the minute of now, and drop minutes that are over an hour old."""
         minute = int(now_s // 60)
-        while self._busy and self._busy[0][0] <= minute - BUSY_MEAN_MINUTES:
+        while self._busy and self._busy[0].minute <= minute - BUSY_MEAN_MINUTES:
             self._busy.popleft()
         if isinstance(busy_ratio, Missing) or elapsed_s <= 0.0:
             return
         busy_s = 0.0
         read_s = 0.0
-        if self._busy and self._busy[-1][0] == minute:
+        if self._busy and self._busy[-1].minute == minute:
             _, busy_s, read_s = self._busy.pop()
-        self._busy.append((minute, busy_s + busy_ratio * elapsed_s, read_s + elapsed_s))
+        busy_s += busy_ratio * elapsed_s
+        self._busy.append(_BusyMinute(minute, busy_s=busy_s, read_s=read_s + elapsed_s))
 
     def _add_energy(self, energy_j: Reading, now_s: float, *, is_gap: bool) -> None:
         """Take in the energy counter. The energy of a gap, or of readings that failed, counts, but is no power.
@@ -200,10 +221,10 @@ class GpuTrack:
             return
         if is_gap:
             self._energies.clear()
-        if self._counter is None:
+        if self._energy_counter is None:
             self._begin_energy(energy_j, now_s)
             return
-        last_j, last_s = self._counter
+        last_j, last_s = self._energy_counter
         if not 0.0 <= energy_j - last_j <= MOST_POWER_W * max(now_s - last_s, ENERGY_S):
             self._begin_energy(energy_j, now_s)
             return
@@ -212,14 +233,15 @@ class GpuTrack:
         if self._energies and now_s - last_s < ENERGY_S:
             return  # over a shorter time its steps make its slope noise
         self._count_energy(energy_j - last_j)
-        self._counter = (energy_j, now_s)
+        self._energy_counter = _CounterValue(energy_j, now_s)
         self._add_to_slope(energy_j, now_s)
 
     def _lose_energy(self, why: Missing) -> None:
-        """Take in that the counter could not be read."""
+        """Take in that the counter could not be read, or (`invalid`) counts nonsense, after which it needs a new base
+        line."""
         self._energies.clear()
         if why.reason is Reason.INVALID:
-            self._counter = None
+            self._energy_counter = None
         if isinstance(self.energy_j, Missing):
             self.energy_j = why
 
@@ -232,19 +254,19 @@ class GpuTrack:
 
     def _add_to_slope(self, energy_j: float, now_s: float) -> None:
         """Append a reading of the counter, and drop those before the window."""
-        self._energies.append((energy_j, now_s))
+        self._energies.append(_CounterValue(energy_j, now_s))
         if len(self._energies) <= 2:
             return
-        _, last_s = self._energies[-2]
-        start_s = now_s - self.window_s + (now_s - last_s) / 2  # readings are never exactly an interval apart
-        while len(self._energies) > 2 and self._energies[1][1] <= start_s:
+        elapsed_s = now_s - self._energies[-2].read_s
+        start_s = now_s - self.window_s + elapsed_s / 2  # readings are never exactly an interval apart
+        while len(self._energies) > 2 and self._energies[1].read_s <= start_s:
             self._energies.popleft()
 
     def _begin_energy(self, energy_j: float, now_s: float) -> None:
         """Take the counter as a new base line."""
-        self._counter = (energy_j, now_s)
+        self._energy_counter = _CounterValue(energy_j, now_s)
         self._energies.clear()
-        self._energies.append(self._counter)
+        self._energies.append(self._energy_counter)
 
     @property
     def power(self) -> tuple[Reading, bool]:
@@ -255,7 +277,7 @@ class GpuTrack:
         """
         own = self.reading.power_w
         if isinstance(own, Missing):
-            return self._by_energy(own)
+            return self._mean_power_by_energy(own)
         return own, False
 
     @property
@@ -267,12 +289,12 @@ class GpuTrack:
         """
         if self.why_blank is not None:
             return self.why_blank
-        own = self.recent("power_w")
+        own = self.recent_mean("power_w")
         if isinstance(own, Missing):
-            own, _ = self._by_energy(own)
+            own, _ = self._mean_power_by_energy(own)
         return own
 
-    def _by_energy(self, missing: Missing) -> tuple[Reading, bool]:
+    def _mean_power_by_energy(self, missing: Missing) -> tuple[Reading, bool]:
         """The mean power over about `window_s` by the energy counter, and True; else `missing`, and False.
 
         A counter that has not moved within two windows stands still: its slope is not the power.
@@ -290,16 +312,16 @@ class GpuTrack:
         line."""
         totals = dict(self.throttle_s)
         for cause, new_s in counted_s.items():
-            old_s, read_s = self._counted.get(cause, (new_s, now_s))
+            old_s, read_s = self._counted.get(cause, _CounterValue(new_s, now_s))
             growth_s = new_s - old_s
             totals.setdefault(cause, 0.0)
             if 0.0 <= growth_s <= now_s - read_s + COUNTER_SLACK_S:
                 totals[cause] += growth_s
-            self._counted[cause] = (new_s, now_s)
+            self._counted[cause] = _CounterValue(new_s, now_s)
         self.throttle_s = totals
         self._throttle_counters = counted_s
 
-    def recent(self, field: str) -> Reading:
+    def recent_mean(self, field: str) -> Reading:
         """Mean of a field over the last `window_s`, as long as MBU's window; the reason where the newest reading lacks
         it.
 
@@ -335,9 +357,9 @@ class GpuTrack:
     @property
     def busy_mean_ratio(self) -> Reading:
         """Mean of busy over the last hour, missing time excluded."""
-        read_s = sum(seconds for _, _, seconds in self._busy)
+        read_s = sum(minute.read_s for minute in self._busy)
         if read_s > 0:
-            return busy(sum(busy_s for _, busy_s, _ in self._busy), read_s)
+            return busy(sum(minute.busy_s for minute in self._busy), read_s)
         return WARMING_UP
 
 
@@ -517,8 +539,8 @@ def _rests(track: GpuTrack, engines: Sequence[Engine]) -> bool:
         mfu = engine.efficiency.mfu_ratio
         if engine.hardware.ranks < 2 or mfu == 0.0:
             return False
-    busy_ratio = track.recent("busy_ratio")
-    return not isinstance(busy_ratio, Missing) and busy_ratio < RESTS
+    busy_ratio = track.recent_mean("busy_ratio")
+    return not isinstance(busy_ratio, Missing) and busy_ratio < RESTING_BUSY_RATIO
 
 
 def _sum_of_engines(track: GpuTrack, engines: Sequence[Engine], share: str, why_no_engine: Missing) -> Reading:
@@ -551,7 +573,7 @@ def _flops_peak(
         return why_no_engine, ""
     precisions = "+".join(sorted(names))
     if len(peaks) > 1:
-        return _SEVERAL, precisions
+        return _SEVERAL_PRECISIONS, precisions
     return peaks.pop(), precisions
 
 
@@ -582,26 +604,26 @@ def _bandwidth(reading: GpuReading, track: GpuTrack, peak: Peak, mbu_ratio: Read
         return peak_bytes_per_s, BandwidthSource.NONE
     if reading.activity_source == DCGM and not isinstance(reading.dram_active_ratio, Missing):
         return reading.dram_active_ratio * peak_bytes_per_s, BandwidthSource.DCGM
-    measured = _comparable(mbu_ratio, track, "dram_active_ratio")
+    measured = _comparable_with_mbu(mbu_ratio, track, "dram_active_ratio")
     if not isinstance(measured, Missing):
         return measured * peak_bytes_per_s, BandwidthSource.GPM
     return _unmeasured_bandwidth(track, mbu_ratio, peak_bytes_per_s)
 
 
-def _comparable(mbu_ratio: Reading, track: GpuTrack, field: str) -> Reading:
+def _comparable_with_mbu(mbu_ratio: Reading, track: GpuTrack, field: str) -> Reading:
     """A figure of a GPU as it compares with an MBU: its mean over the MBU's window; without an MBU the newest
     reading."""
     if isinstance(mbu_ratio, Missing):
         newest: Reading = getattr(track.reading, field)
         return newest
-    return track.recent(field)
+    return track.recent_mean(field)
 
 
 def _unmeasured_bandwidth(
     track: GpuTrack, mbu_ratio: Reading, peak_bytes_per_s: float
 ) -> tuple[Reading, BandwidthSource]:
     """Bandwidth by the engines' modelled bytes where there are any, else the upper bound."""
-    bound = _comparable(mbu_ratio, track, "memory_busy_ratio")
+    bound = _comparable_with_mbu(mbu_ratio, track, "memory_busy_ratio")
     if not isinstance(mbu_ratio, Missing) and (mbu_ratio > 0 or isinstance(bound, Missing)):
         return mbu_ratio * peak_bytes_per_s, BandwidthSource.ENGINE
     if not isinstance(bound, Missing):

@@ -82,8 +82,11 @@ def length_steps(track: Track, quantity: str) -> tuple[tuple[float, float], ...]
     if ended is None or ended.count < ENOUGH or len(ended.bounds) < 2 or not ended.counts[-1]:
         return ()
     whole = ended.counts[-1]
-    finite = [(bound, count / whole) for bound, count in zip(ended.bounds, ended.counts, strict=True)][:-1]
-    return (*finite[:-1], (finite[-1][0], 1.0))
+    steps = []
+    for bound, count in zip(ended.bounds[:-1], ended.counts[:-1], strict=True):
+        steps.append((bound, count / whole))
+    last_bound, _ = steps[-1]
+    return (*steps[:-1], (last_bound, 1.0))
 
 
 class _PromptsBegun(msgspec.Struct, frozen=True):
@@ -125,7 +128,7 @@ def _prompts_begun(track: Track, window: CounterWindow) -> _PromptsBegun:
             squares += pending_tokens * pending_tokens / first_tokens
             number += first_tokens
             pending_tokens = 0.0
-    return _PromptsBegun(tokens, squares, number)
+    return _PromptsBegun(tokens=tokens, least_squares=squares, number=number)
 
 
 def _first_tokens(rank: RankReading) -> float:
@@ -213,7 +216,7 @@ def _use_of_pool(track: Track) -> _PoolUse:
                 is_counted = False
             else:
                 is_complete = False
-    return _PoolUse(used, running, is_complete, is_counted)
+    return _PoolUse(used=used, running=running, is_complete=is_complete, is_counted=is_counted)
 
 
 def _context_of_ended(track: Track) -> tuple[float, str] | None:
@@ -239,11 +242,10 @@ def _context_of_begun(track: Track) -> tuple[float, str] | None:
 
 def all_pool_tokens(reading: EngineReading, track: Track) -> Reading:
     """Tokens that the KV cache of all ranks holds."""
-    shared = Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
     if POOL_SIZE_UNTOLD in reading.info:
         return Missing(Reason.NOT_EXPOSED, reading.info[POOL_SIZE_UNTOLD])
     if _is_pool_shared(reading):
-        return shared
+        return Missing(Reason.NOT_MODELLED, "layers of several kinds share the pool: its blocks are not tokens")
     return track.gauge(q.POOL_TOKENS)
 
 
@@ -288,7 +290,7 @@ def _ended_prompt(track: Track, prefill: CounterWindow, begun: _PromptsBegun) ->
     prefill rate.
     """
     longest_s = max(track.quantile_s, prefill.seconds)
-    for times in (1.0, 2.0, 4.0, math.inf):
+    for times in (1.0, 2.0, 4.0, math.inf):  # the last one is the longest window
         window = track.window(min(times * prefill.seconds, longest_s))
         ended = window.histogram(q.PROMPT_LENGTH)
         if ended is None or (ended.count < ENOUGH and window.seconds < longest_s):

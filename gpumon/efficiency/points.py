@@ -31,9 +31,19 @@ HOST_SERIES: Final = "host"
 MOST_CHARTED_GPUS: Final = 16
 MOST_CHARTED_ENGINES: Final = 12
 """Things of a kind that have all their series: what a history may take is bounded."""
+_HOST_SERIES: Final = ("cpu", "core", "iowait", "io", "disk", "net")
+_GPU_SERIES: Final = ("sm", "tensor", "dram", "power", "clock", "vram", "temp")
+"""`dram` is the share of the peak bandwidth where that is measured, `vram` the share in use."""
+_ENGINE_SERIES: Final = (
+    "running", "waiting", "kv", "decode", "prefill", "mfu", "mbu",
+    "ttft", "itl", "queue", "preempt", "ttft_ok", "itl_ok",
+)  # fmt: skip
+"""Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT. Shares
+within the goals are the least that is certain."""
 _LEAST_BUSY: Final = 0.01
 """Busy share from which on a GPU works."""
 _MEASURED: Final = (BandwidthSource.GPM, BandwidthSource.DCGM)
+"""Sources of a bandwidth that is neither modelled nor an upper bound."""
 
 
 class _Part(msgspec.Struct, frozen=True):
@@ -46,6 +56,7 @@ class _Part(msgspec.Struct, frozen=True):
 
 
 _ANSWERS: Final = _Part()
+"""A part that has answered for long."""
 
 
 class SumsOfThings:
@@ -73,25 +84,27 @@ class SumsOfThings:
             if not isinstance(reading, Missing):
                 total = total + reading
                 is_any_known = True
-                now[thing] = _counted(last, now_s)
+                now[thing] = _answering_part(last, now_s)
             elif last is not None and reading.reason in SILENT_REASONS:
-                since_s = now_s if last.silent_s is None else last.silent_s
-                now[thing] = _Part(since_s)
-                is_whole = is_whole and now_s - since_s >= SETTLED_S
+                silent_s = last.silent_s
+                if silent_s is None:
+                    silent_s = now_s
+                now[thing] = _Part(silent_s)
+                is_whole = is_whole and now_s - silent_s >= SETTLED_S
         self._parts[series] = now
         if is_any_known and is_whole:
             return total
         return NAN
 
 
-def _counted(last: _Part | None, now_s: float) -> _Part:
-    """A part that is counted now."""
+def _answering_part(last: _Part | None, now_s: float) -> _Part:
+    """Memory of a part that answers now: until it has done so for a while, when it fell silent before."""
     if last is None or last.silent_s is None:
         return _ANSWERS
     back_s = last.back_s or now_s
     if now_s - back_s >= SETTLED_S:
         return _ANSWERS
-    return _Part(last.silent_s, back_s)
+    return _Part(silent_s=last.silent_s, back_s=back_s)
 
 
 def chart_points(
@@ -106,8 +119,7 @@ def chart_points(
     """This tick's value of each series: means over the GPUs that report a share, sums of amounts (see `SumsOfThings`).
 
     `decode_rates` are the engines' decode rates and `bandwidths` the GPUs' bandwidths at this tick: those of the things
-    themselves are means of a window. What is charted
-    always comes first, for a history that is full takes no more.
+    themselves are means of a window. What is charted always comes first, for a history that is full takes no more.
     """
     decode_rate_of = {engine.key: decode_rate for engine, decode_rate in zip(engines, decode_rates, strict=True)}
     engines_summed = engines_in_sums(engines)
@@ -172,11 +184,11 @@ def _points_of_gpus(gpus: Sequence[Gpu]) -> dict[str, float]:
 
 def _points_of_things(gpus: Sequence[Gpu], engines: Sequence[Engine], host: Host) -> dict[str, float]:
     """Series that verdicts stand on. A thing that lacks a figure has no series of it, which saves its memory."""
-    points = _known_points(_keys(_OF_HOST, AT, HOST_SERIES), _host(host))
+    points = _known_points(_keys(_HOST_SERIES, AT, HOST_SERIES), _host_readings(host))
     for gpu in [gpu for gpu in gpus if not gpu.parent_uuid][:MOST_CHARTED_GPUS]:
-        points.update(_known_points(_keys(_OF_GPU, OF_GPU, str(gpu.index)), _gpu(gpu)))
+        points.update(_known_points(_keys(_GPU_SERIES, OF_GPU, str(gpu.index)), _gpu_readings(gpu)))
     for engine in engines[:MOST_CHARTED_ENGINES]:
-        points.update(_known_points(_keys(_OF_ENGINE, AT, engine.key), _engine(engine)))
+        points.update(_known_points(_keys(_ENGINE_SERIES, AT, engine.key), _engine_readings(engine)))
     return points
 
 
@@ -196,18 +208,8 @@ def _known_points(keys: Iterable[str], readings: Iterable[Reading]) -> dict[str,
     return points
 
 
-_OF_HOST: Final = ("cpu", "core", "iowait", "io", "disk", "net")
-_OF_GPU: Final = ("sm", "tensor", "dram", "power", "clock", "vram", "temp")
-"""`dram` is the share of the peak bandwidth where that is measured, `vram` the share in use."""
-_OF_ENGINE: Final = (
-    *("running", "waiting", "kv", "decode", "prefill", "mfu", "mbu"),
-    *("ttft", "itl", "queue", "preempt", "ttft_ok", "itl_ok"),
-)
-"""Latencies are p95 of the last minute, the time in the queue its mean: rules compare that with the mean TTFT. Shares
-within the goals are the least that is certain."""
-
-
-def _host(host: Host) -> tuple[Reading, ...]:
+def _host_readings(host: Host) -> tuple[Reading, ...]:
+    """The host's readings in the order of `_HOST_SERIES`."""
     return (
         host.cpu_ratio,
         host.busiest_core_ratio,
@@ -218,12 +220,15 @@ def _host(host: Host) -> tuple[Reading, ...]:
     )
 
 
-def _gpu(gpu: Gpu) -> tuple[Reading, ...]:
-    measured = gpu.bandwidth_source in _MEASURED
+def _gpu_readings(gpu: Gpu) -> tuple[Reading, ...]:
+    """A GPU's readings in the order of `_GPU_SERIES`."""
+    dram: Reading = NOT_EXPOSED
+    if gpu.bandwidth_source in _MEASURED:
+        dram = divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s)
     return (
         gpu.sm_active_ratio,
         gpu.tensor_active_ratio,
-        divide(gpu.bandwidth_bytes_per_s, gpu.bandwidth_peak_bytes_per_s) if measured else NOT_EXPOSED,
+        dram,
         gpu.power_w,
         gpu.sm_clock_hz,
         divide(gpu.vram_used_bytes, gpu.vram_total_bytes),
@@ -231,7 +236,8 @@ def _gpu(gpu: Gpu) -> tuple[Reading, ...]:
     )
 
 
-def _engine(engine: Engine) -> tuple[Reading, ...]:
+def _engine_readings(engine: Engine) -> tuple[Reading, ...]:
+    """An engine's readings in the order of `_ENGINE_SERIES`."""
     load = engine.load
     rates = engine.rates
     latency = engine.latency
@@ -264,14 +270,17 @@ def in_use(gpus: Sequence[Gpu]) -> Sequence[Gpu]:
 
 
 def _largest(readings: Iterable[Reading]) -> float:
+    """The largest known reading; NaN where none is known."""
     return max((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
 
 
 def _smallest(readings: Iterable[Reading]) -> float:
+    """The smallest known reading; NaN where none is known."""
     return min((reading for reading in readings if not isinstance(reading, Missing)), default=NAN)
 
 
 def _mean(readings: Sequence[Reading]) -> float:
+    """Mean of the known readings; NaN where none is known."""
     known = []
     for reading in readings:
         if not isinstance(reading, Missing):

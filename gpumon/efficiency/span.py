@@ -33,9 +33,9 @@ LEAST_PART_S: Final = 10.0
 _HISTOGRAMS: Final = (q.TTFT, q.ITL, q.TPOT, q.E2E, q.QUEUE, q.PROMPT_LENGTH, q.OUTPUT_LENGTH)
 """Histograms whose observations in the span are compared."""
 _COUNTERS: Final = (
-    *(q.REQUESTS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.TRAINED_TOKENS),
-    *(q.PREEMPTIONS, q.FAILURES, q.REJECTIONS),
-)
+    q.REQUESTS, q.DECODE_TOKENS, q.PREFILL_COMPUTED, q.PREFILL_CACHED, q.TRAINED_TOKENS,
+    q.PREEMPTIONS, q.FAILURES, q.REJECTIONS,
+)  # fmt: skip
 """Counters whose growth over the span is a rate: exact, also where requests come in waves."""
 ENGINE_FIELDS: Final[Mapping[str, Callable[[Engine], Reading]]] = {
     "requests_per_s": attrgetter("rates.requests_per_s"),
@@ -78,7 +78,6 @@ GPU_FIELDS: Final[Mapping[str, Callable[[Gpu], Reading]]] = {
 """Figures of a GPU that are averaged over the moments."""
 _SUMS: Final = ("requests_per_s", "running", "waiting", "prefill_tokens_per_s", "decode_tokens_per_s")
 """Figures of engines that the host has the sums of."""
-_CPU: Final = "cpu_ratio"
 
 
 class ThingKey(NamedTuple):
@@ -109,8 +108,9 @@ class SpanPart:
         self.counts: dict[str, int] = {}
         """Field -> number of those moments."""
         self.histograms: dict[str, Stretches[HistogramReading]] = {}
+        """Quantity -> states of the histogram. The first one is that before the part, if there is one."""
         self.counters: dict[str, Stretches[CounterMoment]] = {}
-        """As in `histograms`, the first state is that before the part, if there is one."""
+        """Counter -> its states, as those of the histograms."""
 
 
 class SpanParts:
@@ -185,9 +185,9 @@ class ThingSpan:
         """The parts, one by one."""
         return [SpanParts([part], self._reasons, self._newest.keys()) for part in self.parts]
 
-    def take(self, place: int, figures: Mapping[str, Reading]) -> None:
+    def take(self, part_index: int, figures: Mapping[str, Reading]) -> None:
         """Take in the figures of a moment in the part of this number."""
-        part = self.parts[place]
+        part = self.parts[part_index]
         for field, value in figures.items():
             if isinstance(value, Missing):
                 self._reasons[field] = value
@@ -195,12 +195,13 @@ class ThingSpan:
                 part.sums[field] = part.sums.get(field, 0.0) + value
                 part.counts[field] = part.counts.get(field, 0) + 1
 
-    def take_poll(self, place: int, reading: EngineReading) -> None:
+    def take_poll(self, part_index: int, reading: EngineReading) -> None:
         """Take in the counters and histograms of a poll."""
-        self._take_counters(self.parts[place].counters, reading)
-        self._take_histograms(self.parts[place].histograms, reading)
+        self._take_counters(self.parts[part_index].counters, reading)
+        self._take_histograms(self.parts[part_index].histograms, reading)
 
     def _take_counters(self, counters: dict[str, Stretches[CounterMoment]], reading: EngineReading) -> None:
+        """Take the counters of a poll into those of a part."""
         for counter in _COUNTERS:
             by_rank = {}
             for rank in reading.ranks:
@@ -216,6 +217,7 @@ class ThingSpan:
             self._counts[counter] = now
 
     def _take_histograms(self, histograms: dict[str, Stretches[HistogramReading]], reading: EngineReading) -> None:
+        """Take the histograms of a poll into those of a part."""
         for quantity in _HISTOGRAMS:
             now = _summed_histogram(reading, quantity)
             if now is None:
@@ -306,7 +308,7 @@ class TakenSpan:
     def take(self, snapshot: Snapshot, wall_s: float, readings: Iterable[EngineReading], host: str = "") -> None:
         """Take in a moment of a machine. `host`: its name, where there are several; its things then have it before
         their own."""
-        place = self._place(wall_s)
+        part_index = self._part_index(wall_s)
         self.first_s = min(self.first_s, wall_s)
         self.last_s = max(self.last_s, wall_s)
         self.simulated = self.simulated or snapshot.simulated
@@ -314,18 +316,18 @@ class TakenSpan:
         prefix = ""
         if host:
             prefix = f"{host}/"
-        self._take_host(place, snapshot, host)
+        self._take_host(part_index, snapshot, host)
         processes: list[Process] = []
         for gpu in snapshot.gpus:
             processes += gpu.processes
         for engine in snapshot.engines:
-            self._take_engine(place, engine, by_key.get(engine.key), processes, prefix)
+            self._take_engine(part_index, engine, by_key.get(engine.key), processes, prefix)
         for gpu in snapshot.gpus:
-            self._take_gpu(place, gpu, prefix)
+            self._take_gpu(part_index, gpu, prefix)
         for verdict in snapshot.verdicts:
             self._take_verdict(verdict, prefix)
 
-    def _place(self, wall_s: float) -> int:
+    def _part_index(self, wall_s: float) -> int:
         """Number of the part that a time lies in."""
         share = (wall_s - self.begin_s) / max(self.end_s - self.begin_s, 1e-9)
         return min(max(int(share * self._parts), 0), self._parts - 1)
@@ -339,35 +341,39 @@ class TakenSpan:
             self.things[thing] = thing_span
         return thing_span
 
-    def _take_host(self, place: int, snapshot: Snapshot, host: str) -> None:
+    def _take_host(self, part_index: int, snapshot: Snapshot, host: str) -> None:
         thing_span = self._thing_span(Kind.HOST, host, clean(host or snapshot.host.name, 64) or "host")
-        thing_span.take(place, host_figures(snapshot))
+        thing_span.take(part_index, host_figures(snapshot))
         thing_span.take_facts(host_facts(snapshot.host, snapshot))
 
     def _take_engine(
-        self, place: int, engine: Engine, reading: EngineReading | None, processes: Sequence[Process], prefix: str
+        self, part_index: int, engine: Engine, reading: EngineReading | None, processes: Sequence[Process], prefix: str
     ) -> None:
         key = f"{prefix}{engine.key}"
         thing_span = self._thing_span(Kind.ENGINE, key, clean(f"{prefix}{engine.name}", 80))
-        thing_span.take(place, {field: get(engine) for field, get in ENGINE_FIELDS.items()})
+        thing_span.take(part_index, {field: read_figure(engine) for field, read_figure in ENGINE_FIELDS.items()})
         if reading is None:
             thing_span.take_facts(engine_facts(engine, None, processes))
         elif reading.state is EndpointState.OK and self._polled.get(key) is not reading:
             self._polled[key] = reading
-            thing_span.take_poll(place, reading)
+            thing_span.take_poll(part_index, reading)
             thing_span.take_facts(engine_facts(engine, reading, processes))
 
-    def _take_gpu(self, place: int, gpu: Gpu, prefix: str) -> None:
+    def _take_gpu(self, part_index: int, gpu: Gpu, prefix: str) -> None:
         name = f"{prefix}gpu {gpu.index}"
         if gpu.mig_profile:
             name = f"{name} {gpu.mig_profile}"
         thing_span = self._thing_span(Kind.GPU, f"{prefix}{gpu.uuid}", name)
-        thing_span.take(place, {field: get(gpu) for field, get in GPU_FIELDS.items()})
+        thing_span.take(part_index, {field: read_figure(gpu) for field, read_figure in GPU_FIELDS.items()})
         if gpu.state is GpuState.OK:
             thing_span.take_facts(gpu_settings(gpu))
             thing_span.take_clock(gpu)
 
     def _take_verdict(self, verdict: Verdict, prefix: str) -> None:
+        """Count a verdict that stands, with the most urgent level that it had.
+
+        That something is well, or not judged yet, is no verdict here.
+        """
         if verdict.level is Level.OK or verdict.code is Limit.EVALUATING:
             return
         place = (verdict.kind, f"{prefix}{verdict.key}", verdict.code, verdict.cause)
@@ -385,14 +391,14 @@ def host_figures(snapshot: Snapshot) -> dict[str, Reading]:
     engines = engines_in_sums(engine for engine in snapshot.engines if engine.state is EndpointState.OK)
     boards = [gpu for gpu in snapshot.gpus if not gpu.parent_uuid]
     figures: dict[str, Reading] = {
-        _CPU: snapshot.host.cpu_ratio,
+        "cpu_ratio": snapshot.host.cpu_ratio,
         "power_w": _sum(gpu.power_w for gpu in boards),
         "busy_ratio": _mean(gpu.busy_ratio for gpu in boards),
         "cost_per_hour": snapshot.costs.cost_per_hour,
     }
     for field in _SUMS:
-        get = ENGINE_FIELDS[field]
-        figures[field] = _sum(get(engine) for engine in engines)
+        read_figure = ENGINE_FIELDS[field]
+        figures[field] = _sum(read_figure(engine) for engine in engines)
     return figures
 
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from gpumon.efficiency.goodput import Bounds, goal_bounds, share_within
 from gpumon.efficiency.quantiles import observations_between
 from gpumon.efficiency.ratio import divide, plus
@@ -170,7 +172,8 @@ class GoodputSum:
         self.itl_assumed = self.itl_assumed or goodput.itl_goal_assumed
         for field in ("ttft_goal", "tpot_goal"):
             share: WithinGoal = getattr(goodput, field)
-            self.goals[field].add(WithinGoal(share.low_ratio, share.high_ratio, share.goal_s, requests))
+            of_requests = msgspec.structs.replace(share, count=requests)
+            self.goals[field].add(of_requests)
 
     def period(self) -> GoodputPeriod:
         """The sums as a period of a report has them."""
@@ -200,7 +203,7 @@ class GoodputCount:
         growth.itl_assumed = self._bounds.itl_assumed
         if reading.state is not EndpointState.OK:
             return growth
-        for field, quantity, goal_s in self._bounds.of(reading.kind):
+        for field, quantity, goal_s in self._bounds.by_field(reading.kind):
             for observed in self._observations(reading, quantity):
                 if len(observed.bounds) > 1:
                     growth.goals[field].add(share_within(observed, goal_s))

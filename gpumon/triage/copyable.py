@@ -30,12 +30,14 @@ class _Template(NamedTuple):
 
     text: str
     does: str
+    """Effect of the command, for a list to choose from."""
     unless: str = ""
     """Name of a parameter that makes this one needless."""
     runs: bool = True
+    """Whether it is a command that a shell runs; else a setting of the engine."""
 
 
-def _setting(flag: str, *values: str) -> tuple[_Template, ...]:
+def _setting_templates(flag: str, *values: str) -> tuple[_Template, ...]:
     """Settings by the parameter that names the option: with the first of the `values` that is known, else without."""
     settings = []
     unless = ""
@@ -71,8 +73,8 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
         _Template("{log=journal}journalctl -f _PID={pid:pid}", "its log as it grows, if systemd keeps it"),
         _RUNTIME_LOG,
     ),
-    "raise_lora_slots": _setting("flag", "wanted"),
-    "limit_prompt": _setting("flag"),
+    "raise_lora_slots": _setting_templates("flag", "wanted"),
+    "limit_prompt": _setting_templates("flag"),
     "start_again": (
         _Template("{start:start_command}", "starts it again"),
         _Template("{command:command_line}", "its own command line", unless="start"),
@@ -89,19 +91,19 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     ),
     "add_model": (_DOCTOR,),
     "doctor": (_DOCTOR,),
-    "lower_context": _setting("flag"),
-    "fp8_kv": _setting("flag"),
-    "more_kv_memory": _setting("flag"),
-    "raise_slots": _setting("flag", "wanted"),
-    "bigger_steps": _setting("flag"),
-    "quantise_weights": _setting("flag"),
-    "more_gpus": _setting("flag"),
-    "prefix_caching": _setting("flag"),
-    "smaller_chunks": (*_setting("chunked"), *_setting("flag")),
-    "more_front_ends": _setting("flag"),
-    "halve_tp": _setting("tp_flag", "half"),
-    "pipeline_instead": (*_setting("pp_flag", "pp"), *_setting("tp_flag", "tp")),
-    "fewer_gpus": (*_setting("pp_flag", "pp_to"), *_setting("tp_flag", "tp_to"), _REPORT),
+    "lower_context": _setting_templates("flag"),
+    "fp8_kv": _setting_templates("flag"),
+    "more_kv_memory": _setting_templates("flag"),
+    "raise_slots": _setting_templates("flag", "wanted"),
+    "bigger_steps": _setting_templates("flag"),
+    "quantise_weights": _setting_templates("flag"),
+    "more_gpus": _setting_templates("flag"),
+    "prefix_caching": _setting_templates("flag"),
+    "smaller_chunks": (*_setting_templates("chunked"), *_setting_templates("flag")),
+    "more_front_ends": _setting_templates("flag"),
+    "halve_tp": _setting_templates("tp_flag", "half"),
+    "pipeline_instead": (*_setting_templates("pp_flag", "pp"), *_setting_templates("tp_flag", "tp")),
+    "fewer_gpus": (*_setting_templates("pp_flag", "pp_to"), *_setting_templates("tp_flag", "tp_to"), _REPORT),
     "stop_instances": (_REPORT,),
     "inspect_gpu": (_CLOCKS,),
     "nvlink_gpus": (_Template("nvidia-smi topo -m", "which GPUs NVLink joins"),),
@@ -160,8 +162,9 @@ _TEMPLATES: Final[Mapping[str, tuple[_Template, ...]]] = {
     "less_host_memory": (_Template("ps aux --sort=-rss | head", "who holds the memory"),),
     "raise_cgroup_limit": (_Template("systemd-cgtop -m", "which group is at its limit"),),
 }
-"""By code of the action, the most useful first. An action that is not here has nothing to copy."""
+"""Code of the action -> its commands and settings, the most useful first. Other actions have nothing to copy."""
 
+# Parts of the forms below.
 _NAME: Final = r"[A-Za-z0-9][A-Za-z0-9_.@:-]{0,127}"
 _OPTION: Final = r"--?[A-Za-z][A-Za-z0-9_-]*(?:[ =][A-Za-z0-9_.]+)?"
 _OPTIONS: Final = rf"{_OPTION}(?: {_OPTION})*"
@@ -187,11 +190,17 @@ _FORMS: Final[Mapping[str, re.Pattern[str]]] = {
     }.items()
 }
 """Type of a parameter -> the form of its text. One word is no command line: a peer could say any program."""
-_WHOLE: Final = frozenset({"log_command", "start_command", "command_line", "option"})
+_SEVERAL_WORDS: Final = frozenset({"log_command", "start_command", "command_line", "option"})
 """Types whose text is several words of a shell: their form has none that a shell would interpret."""
-_MOST_COUNT: Final = 10_000_000.0
+_LARGEST_COUNT: Final = 10_000_000.0
 """Largest number in a command."""
-_PLACE: Final = re.compile(r"\{(\w+)([:=])(\w+)\}")
+_PLACEHOLDER: Final = re.compile(r"\{(?P<name>\w+)(?P<sign>[:=])(?P<spec>\w+)\}")
+"""A parameter in a command: with its type (`{pid:pid}`), or with the value that it must have (`{log=journal}`)."""
+_VALUE_FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
+    (re.compile(r"([A-Z][A-Z0-9_]+) (\d+)"), lambda setting: f"{setting[1]}={setting[2]}"),
+    (re.compile(r"([a-z][a-z0-9_.]+) (\d+)"), lambda setting: f"{setting[1]}: {setting[2]}"),
+)
+"""Settings that are no options of a command line, and how those are given a value."""
 
 
 def to_copy(actions: Sequence[Action]) -> list[Copyable]:
@@ -220,15 +229,15 @@ def _fill_template(template: str, parameters: Parameters) -> str:
     """The text of a template; empty where one of its parameters is not there, or not of its form."""
     pieces: list[str] = []
     end = 0
-    for place in _PLACE.finditer(template):
-        pieces.append(template[end : place.start()])
-        end = place.end()
-        value = parameters.get(place[1])
-        if place[2] == "=":
-            if value != place[3]:
+    for placeholder in _PLACEHOLDER.finditer(template):
+        pieces.append(template[end : placeholder.start()])
+        end = placeholder.end()
+        value = parameters.get(placeholder["name"])
+        if placeholder["sign"] == "=":
+            if value != placeholder["spec"]:
                 return ""
             continue
-        written = _quoted_value(value, place[3])
+        written = _quoted_value(value, placeholder["spec"])
         if not written:
             return ""
         pieces.append(written)
@@ -239,22 +248,15 @@ def _fill_template(template: str, parameters: Parameters) -> str:
 def _quoted_value(value: float | str | None, form: str) -> str:
     """A parameter as a shell reads it; empty where it has not the form of its type."""
     if form == "count":
-        is_count = isinstance(value, float | int) and 0.0 <= value <= _MOST_COUNT
+        is_count = isinstance(value, float | int) and 0.0 <= value <= _LARGEST_COUNT
         if is_count:
             return f"{value:.0f}"
         return ""
     if not isinstance(value, str) or _FORMS[form].fullmatch(value) is None:
         return ""
-    if form in _WHOLE:
+    if form in _SEVERAL_WORDS:
         return value
     return shlex.quote(value)
-
-
-_VALUE_FORMS: Final[tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...]] = (
-    (re.compile(r"([A-Z][A-Z0-9_]+) (\d+)"), lambda setting: f"{setting[1]}={setting[2]}"),
-    (re.compile(r"([a-z][a-z0-9_.]+) (\d+)"), lambda setting: f"{setting[1]}: {setting[2]}"),
-)
-"""Settings that are no options of a command line, and how those are given a value."""
 
 
 def _join_value(setting: str) -> str:

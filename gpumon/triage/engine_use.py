@@ -38,7 +38,7 @@ from gpumon.triage.signals import (
     unsure,
 )
 
-_LEAST_SAMPLED: Final = 0.9
+_LEAST_SAMPLED_RATIO: Final = 0.9
 """Share of the time over which use is judged for which there must be samples."""
 LEAST_USAGE: Final = 0.01
 """KV cache use below which its rounding decides what fits (SGLang tells it in steps of 0.01)."""
@@ -50,11 +50,11 @@ _LEAST_UNWRITTEN: Final = 10.0
 """Headroom factor from which on it is not written in the sentence: the limit is too far away to matter."""
 OVERHEAD_BYTES: Final = 7.5e9
 """Memory of one GPU beside weights and KV cache: activations and buffers (vLLM: 5 to 7 GiB)."""
-RESERVED: Final = 0.9
+RESERVED_RATIO: Final = 0.9
 """Part of the memory that an engine takes."""
-_MOST_SHARE: Final = 0.6
+_MOST_PLANNED_SHARE: Final = 0.6
 """MFU or MBU that the GPUs which are left may come to, on average: tuned stacks reach 50 % to 70 % of either."""
-_HALVED: Final = 0.5
+_NARROW_WEIGHTS_RATIO: Final = 0.5
 """Size of 8-bit weights beside 16-bit ones."""
 _HOLDS_GPUS: Final = frozenset({EndpointState.OK, EndpointState.STARTING, EndpointState.TIMEOUT})
 """States of an engine whose process is there, and so keeps its GPUs."""
@@ -62,30 +62,30 @@ _HOLDS_GPUS: Final = frozenset({EndpointState.OK, EndpointState.STARTING, Endpoi
 
 def idle_s(case: Case) -> float | None:
     """Seconds without a request; None where there is one or just was, or where nothing tells."""
-    quiet: list[float] = []
+    quiet_times_s: list[float] = []
     for field in ("running", "waiting", "inferences_per_s"):
         newest = case.recent.last(field)
         if newest is None:
             continue
         if newest != 0.0:
             return None
-        quiet.append(case.recent.steady_s(field))
+        quiet_times_s.append(case.recent.steady_s(field))
     tokens_still_s = case.unmoved_s(TOKEN_TOTALS)
     if tokens_still_s is not None:
-        quiet.append(tokens_still_s)
-    if quiet and min(quiet) >= NOW_S:
-        return min(quiet)
+        quiet_times_s.append(tokens_still_s)
+    if quiet_times_s and min(quiet_times_s) >= NOW_S:
+        return min(quiet_times_s)
     return None
 
 
-def _judged_s(case: Case) -> float:
+def _use_window_s(case: Case) -> float:
     """Seconds over which use is judged: `under_used_s` of the config, and no longer than samples are kept."""
     return min(case.thresholds.under_used_s, KEPT_S)
 
 
-def _left_s(case: Case) -> float:
-    """Seconds for which it still has to be sampled before its use is judged; 0 and below: none."""
-    return _LEAST_SAMPLED * _judged_s(case) - case.recent.seconds
+def _unsampled_s(case: Case) -> float:
+    """Seconds of samples that are still missing before its use is judged; 0 and below: none."""
+    return _LEAST_SAMPLED_RATIO * _use_window_s(case) - case.recent.seconds
 
 
 class LowUse(NamedTuple):
@@ -103,12 +103,12 @@ class LowUse(NamedTuple):
 
 def _low_use(case: Case, engine: Engine) -> LowUse | None:
     """Use of the engine as far as it was sampled; None unless that is far below what it could do, and believable."""
-    seconds = _judged_s(case)
+    seconds = _use_window_s(case)
     limits = case.thresholds
     running = case.mean("running", seconds)
     if not running or engine.contradicts:
         return None
-    room = min(_bounds(case, engine, running), default=Slots(0.0, ""))
+    room = min(_request_limits(case, engine, running), default=Slots(0.0, ""))
     if room.number < 1.0 or running > limits.under_used_slots_ratio * room.number:
         return None
     activity = case.activity(seconds)
@@ -118,10 +118,10 @@ def _low_use(case: Case, engine: Engine) -> LowUse | None:
     reads = first_known(case.mean("mbu_ratio", seconds), activity.dram)
     if reads is None or reads > limits.under_used_mbu_ratio:
         return None
-    return LowUse(room, running, activity, arithmetic, reads)
+    return LowUse(room=room, running=running, activity=activity, arithmetic=arithmetic, reads=reads)
 
 
-def _bounds(case: Case, engine: Engine, running: float) -> list[Slots]:
+def _request_limits(case: Case, engine: Engine, running: float) -> list[Slots]:
     """Requests that may run at once: by the slots, and by the KV pool, or by its use where its size is not known."""
     bounds: list[Slots] = []
     slots = case.slots()
@@ -131,7 +131,7 @@ def _bounds(case: Case, engine: Engine, running: float) -> list[Slots]:
     if fits_kv is not None:
         bounds.append(Slots(fits_kv, "KV pool / tokens of a running request"))
         return bounds
-    usage = case.mean("kv_usage_ratio", _judged_s(case)) or 0.0
+    usage = case.mean("kv_usage_ratio", _use_window_s(case)) or 0.0
     if usage >= LEAST_USAGE:
         bounds.append(Slots(running / usage, "requests running / KV cache use"))
     return bounds
@@ -142,7 +142,7 @@ def _judged_low_use(case: Case) -> LowUse | None:
     engine = case.served()
     quiet_s = idle_s(case)
     is_idle = quiet_s is not None and quiet_s >= case.thresholds.idle_s
-    if engine is None or case.found_limits or is_idle or _left_s(case) > 0.0:
+    if engine is None or case.found_limits or is_idle or _unsampled_s(case) > 0.0:
         return None
     return _low_use(case, engine)
 
@@ -200,7 +200,7 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     room, running, activity, arithmetic, reads = low_use
     limits = case.thresholds
     evidence = [
-        case.evidence("running", "running", running, chart="running", limit=room.number, window_s=_judged_s(case)),
+        case.evidence("running", "running", running, chart="running", limit=room.number, window_s=_use_window_s(case)),
         Evidence("capacity", room.number, source=room.source),
         _share_evidence(case, engine, "mfu", arithmetic, activity.tensor, limits.under_used_mfu_ratio),
         _share_evidence(case, engine, "mbu", reads, activity.dram, limits.under_used_mbu_ratio),
@@ -236,12 +236,12 @@ class _Remedy(NamedTuple):
 
 def _remedy(case: Case, engine: Engine, running: float) -> _Remedy:
     """Fewer GPUs where they are enough; requests that come sooner where they come in bursts; else more requests."""
-    fewer_gpus = _on_fewer_gpus(case, engine, running)
+    fewer_gpus = _fewer_gpus(case, engine, running)
     if fewer_gpus is not None:
-        return _remedy_of_fewer(case, engine, fewer_gpus)
-    with_narrow_weights = _on_fewer_by_precision(case, engine, running)
+        return _remedy_of_fewer_gpus(case, engine, fewer_gpus)
+    with_narrow_weights = _fewer_gpus_by_precision(case, engine, running)
     if with_narrow_weights is not None:
-        freed_gpus = with_narrow_weights.here - with_narrow_weights.needed
+        freed_gpus = with_narrow_weights.gpus_now - with_narrow_weights.needed
         return _Remedy(with_savings([with_narrow_weights.action], freed_gpus, _price_per_hour(case, engine)), {})
     rhythm = rhythm_of(case)
     if rhythm is not None:
@@ -251,12 +251,12 @@ def _remedy(case: Case, engine: Engine, running: float) -> _Remedy:
     return _Remedy((action("more_requests"), action("share_gpu")), {})
 
 
-def _remedy_of_fewer(case: Case, engine: Engine, fewer: _Fewer) -> _Remedy:
+def _remedy_of_fewer_gpus(case: Case, engine: Engine, fewer: _FewerGpus) -> _Remedy:
     """Fewer GPUs, and what they would save where this engine's verdict is the one that says it."""
     if not fewer.needed:
         return _Remedy((fewer.action,), {})
     needed = float(fewer.needed)
-    gpus = float(fewer.here)
+    gpus = float(fewer.gpus_now)
     parameters = params(needed=needed, gpus=gpus)
     evidence = [Evidence("gpus_needed", needed, limit=gpus, source="capacity, weights, KV and use")]
     price = _price_per_hour(case, engine)
@@ -282,12 +282,12 @@ Siblings = Sequence[tuple[Engine, EngineReading]]
 """Engines of one model, each with its reading."""
 
 
-class _Fewer(NamedTuple):
-    """GPUs that the traffic of a model needs, of those that it has."""
+class _FewerGpus(NamedTuple):
+    """Advice to serve the traffic of a model with fewer GPUs than it has."""
 
     needed: int
     """0: another replica's verdict says it, which the action names."""
-    here: int
+    gpus_now: int
     """GPUs that it has."""
     action: Action
 
@@ -308,18 +308,18 @@ def _gpus_to_free(case: Case, engine: Engine) -> int:
     used = _gpus_of_others(case, {engine.key})
     count = 0
     for gpu in case.gpus:
-        if not gpu.parent_uuid and gpu.uuid not in used and not _is_awake(case, gpu):
+        if not gpu.parent_uuid and gpu.uuid not in used and not _was_awake(case, gpu):
             count += 1
     return count
 
 
-def _is_awake(case: Case, gpu: Gpu) -> bool:
+def _was_awake(case: Case, gpu: Gpu) -> bool:
     """Whether a GPU did something at least half of the last minutes."""
     recent = case.recents.get(gpu.uuid)
     return recent is not None and (recent.mean("awake", KEPT_S) or 0.0) >= 0.5
 
 
-def _on_fewer_gpus(case: Case, engine: Engine, running: float) -> _Fewer | None:
+def _fewer_gpus(case: Case, engine: Engine, running: float) -> _FewerGpus | None:
     """Fewer instances of the model where it has several, else fewer GPUs for its one; None where it needs all."""
     siblings = replicas_of(case, engine)
     keys: set[str] = set()
@@ -330,11 +330,11 @@ def _on_fewer_gpus(case: Case, engine: Engine, running: float) -> _Fewer | None:
     if engine.hardware.ranks > 1 or not _gpus_of_others(case, keys).isdisjoint(gpus):
         return None
     if len(siblings) == 1:
-        return _on_smaller_instance(case, engine, running)
+        return _fewer_gpus_of_instance(case, engine, running)
     return _fewer_instances(case, engine, siblings, gpus)
 
 
-def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Collection[str]) -> _Fewer | None:
+def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Collection[str]) -> _FewerGpus | None:
     """The instances of the model that its traffic needs; None where it needs all, or where that is not known."""
     size = _common_size(case, siblings, gpus)
     load = _load_of(case, siblings)
@@ -344,16 +344,16 @@ def _fewer_instances(case: Case, engine: Engine, siblings: Siblings, gpus: Colle
     slots = min(low_use.room.number for _, low_use in low_used)
     instances_needed = _instances_needed(case, siblings, load, slots)
     without_gpus = sum(not reading.gpus for _, reading in siblings)
-    here = round(size * without_gpus + len(gpus))
-    needed = math.ceil(instances_needed * here / len(siblings))
-    if needed >= here:
+    gpus_now = round(size * without_gpus + len(gpus))
+    needed = math.ceil(instances_needed * gpus_now / len(siblings))
+    if needed >= gpus_now:
         return None
     first, _ = low_used[0]
     if first.key != engine.key:  # all of them find the same: the first names it
-        return _Fewer(needed=0, here=here, action=action("see_replica", replica=first.name))
+        return _FewerGpus(needed=0, gpus_now=gpus_now, action=action("see_replica", replica=first.name))
     count = float(len(siblings))
-    stop = action("stop_instances", stop=count - instances_needed, instances=count, seconds=_judged_s(case))
-    return _Fewer(needed, here, stop)
+    stop = action("stop_instances", stop=count - instances_needed, instances=count, seconds=_use_window_s(case))
+    return _FewerGpus(needed, gpus_now, stop)
 
 
 def _common_size(case: Case, siblings: Siblings, gpus: Collection[str]) -> float | None:
@@ -379,7 +379,7 @@ def _load_of(case: Case, siblings: Siblings) -> float | None:
         recent = case.recents.get(engine.key)
         if recent is None:
             return None
-        running = finite(recent.mean("running", _judged_s(case)))
+        running = finite(recent.mean("running", _use_window_s(case)))
         if running is None:
             return None
         total += running
@@ -403,7 +403,7 @@ def _low_used_replicas(case: Case, engine: Engine, siblings: Siblings) -> list[t
 
 
 def _instances_needed(case: Case, siblings: Siblings, running: float, slots: float) -> int:
-    """ceil(running / (slots of an instance x planning share)), and no more than its chips can do.
+    """ceil(running / (slots of an instance x planning share)) instances, and as many more as their chips need.
 
     Arithmetic and KV reads go with the traffic; weights are read once for all sequences of a batch.
     """
@@ -417,17 +417,19 @@ def _instances_needed(case: Case, siblings: Siblings, running: float, slots: flo
         kv = finite(efficiency.kv_bytes_per_s)
         if read and kv:
             kv_mbu += min((finite(efficiency.mbu_ratio) or 0.0) * kv / read, 1.0)
-    return max(1, math.ceil(min(max(wanted, mfu / _MOST_SHARE, kv_mbu / _MOST_SHARE), 1e6) - 1e-9))
+    needed = max(wanted, mfu / _MOST_PLANNED_SHARE, kv_mbu / _MOST_PLANNED_SHARE)
+    # A whole number is not rounded up for the last digit of its division; the bound keeps nonsense countable.
+    return max(1, math.ceil(min(needed, 1e6) - 1e-9))
 
 
-def _on_smaller_instance(case: Case, engine: Engine, running: float) -> _Fewer | None:
+def _fewer_gpus_of_instance(case: Case, engine: Engine, running: float) -> _FewerGpus | None:
     """One instance of fewer GPUs; None where it needs all."""
-    here = len(case.gpus)
+    gpus_now = len(case.gpus)
     needed = _gpus_needed(case, engine, running)
-    if needed is None or needed >= here:
+    if needed is None or needed >= gpus_now:
         return None
-    split = _split_parameters(engine, here, needed)
-    return _Fewer(needed, here, Action("fewer_gpus", split | params(seconds=_judged_s(case))))
+    split = _split_parameters(engine, gpus_now, needed)
+    return _FewerGpus(needed, gpus_now, Action("fewer_gpus", split | params(seconds=_use_window_s(case))))
 
 
 def _gpus_needed(case: Case, engine: Engine, running: float, weights_ratio: float = 1.0) -> int | None:
@@ -435,7 +437,7 @@ def _gpus_needed(case: Case, engine: Engine, running: float, weights_ratio: floa
 
     `weights_ratio` is the size of the weights beside that of now.
     """
-    here = len(case.gpus)
+    gpus_now = len(case.gpus)
     mfu = case.mean("mfu_ratio")
     mbu = case.mean("mbu_ratio")
     if mfu is None or mbu is None:
@@ -446,16 +448,17 @@ def _gpus_needed(case: Case, engine: Engine, running: float, weights_ratio: floa
         if weight_reads is None or not reads:
             return None
         mbu *= 1.0 - min(weight_reads / reads, 1.0) * (1.0 - weights_ratio)
-    needed = here
+    needed = gpus_now
     while needed and needed % 2 == 0:
         half = needed // 2
-        if not fits(case, engine, half, running, weights_ratio) or max(mfu, mbu) * here / half > _MOST_SHARE:
+        busiest_share = max(mfu, mbu) * gpus_now / half
+        if busiest_share > _MOST_PLANNED_SHARE or not fits(case, engine, half, running, weights_ratio):
             break
         needed = half
     return needed
 
 
-def _on_fewer_by_precision(case: Case, engine: Engine, running: float) -> _Fewer | None:
+def _fewer_gpus_by_precision(case: Case, engine: Engine, running: float) -> _FewerGpus | None:
     """Fewer GPUs for the one instance of a model once its weights take half the bytes; None where they are narrow
     already, or it needs all GPUs even so."""
     smaller_weights = quantise(engine)
@@ -464,22 +467,22 @@ def _on_fewer_by_precision(case: Case, engine: Engine, running: float) -> _Fewer
         return None
     if case.reading is None or not _gpus_of_others(case, {engine.key}).isdisjoint(case.reading.gpus):
         return None
-    here = len(case.gpus)
-    needed = _gpus_needed(case, engine, running, _HALVED)
-    if needed is None or needed >= here:
+    gpus_now = len(case.gpus)
+    needed = _gpus_needed(case, engine, running, _NARROW_WEIGHTS_RATIO)
+    if needed is None or needed >= gpus_now:
         return None
     narrow = smaller_weights[0]
-    parameters = narrow.parameters | _split_parameters(engine, here, needed) | params(fits_on=float(needed))
-    return _Fewer(needed, here, Action(narrow.code, parameters))
+    parameters = narrow.parameters | _split_parameters(engine, gpus_now, needed) | params(fits_on=float(needed))
+    return _FewerGpus(needed, gpus_now, Action(narrow.code, parameters))
 
 
-def _split_parameters(engine: Engine, here: int, needed: int) -> Parameters:
+def _split_parameters(engine: Engine, gpus_now: int, needed: int) -> Parameters:
     """Options that split the model over fewer GPUs: fewer stages first, as they only add to the latency."""
     words = advice(engine.kind)
     tp_now = engine.hardware.tp
     stages = 1
     if tp_now:
-        stages = here // tp_now
+        stages = gpus_now // tp_now
     if stages < 2:
         return params(tp_flag=words.tp, tp_to=float(needed))
     tp = min(tp_now, needed)
@@ -501,7 +504,7 @@ def fits(case: Case, engine: Engine, gpus: int, running: float, weights_ratio: f
     vram = min((finite(gpu.vram_total_bytes) or 0.0 for gpu in case.gpus), default=0.0)
     if not weights or not vram:
         return None
-    room = gpus * (RESERVED * vram - OVERHEAD_BYTES) - weights * weights_ratio
+    room = gpus * (RESERVED_RATIO * vram - OVERHEAD_BYTES) - weights * weights_ratio
     kv = finite(engine.dimensions.kv_bytes_per_token)
     context = finite(engine.load.context_tokens)
     if room < 0.0:
@@ -607,7 +610,7 @@ def _doubt(case: Case, engine: Engine, activity: GpuActivity) -> Finding | None:
 
 def _under_evaluation(case: Case, engine: Engine, restarted: Parameters) -> Finding | None:
     """The finding on an engine that does little and is too new to say so; None once it is not, or does much."""
-    if _left_s(case) <= 0.0:
+    if _unsampled_s(case) <= 0.0:
         return None
     low_use = _low_use(case, engine)
     if low_use is None:
@@ -633,7 +636,7 @@ def _healthy_finding(case: Case, engine: Engine, activity: GpuActivity, restarte
 
 def _evaluating_finding(case: Case, parameters: Parameters) -> Finding:
     """The finding on an engine that does little so far, with the time until that is judged."""
-    minutes = float(max(1, math.ceil((_left_s(case) + case.thresholds.hold_s) / 60.0)))
+    minutes = float(max(1, math.ceil((_unsampled_s(case) + case.thresholds.hold_s) / 60.0)))
     evidence = (Evidence("evaluating", minutes * 60.0),)
     return Finding(
         code=Limit.EVALUATING,
@@ -755,12 +758,12 @@ def _clock(case: Case) -> float:
 def training_low(case: Case) -> Finding | None:
     """Rule: little MFU although nothing else was found that holds a training run back."""
     engine = _judged_training(case)
-    if engine is None or _left_s(case) > 0.0:
+    if engine is None or _unsampled_s(case) > 0.0:
         return None
     unknown = missing_signal("mfu", engine.efficiency.mfu_ratio)
     if unknown is not None:
         return unsure((unknown,))
-    seconds = _judged_s(case)
+    seconds = _use_window_s(case)
     limit = case.thresholds.under_used_training_mfu_ratio
     mfu = case.mean("mfu_ratio", seconds)
     if mfu is None or mfu >= limit:
@@ -814,7 +817,7 @@ def training_well(case: Case) -> Finding | None:
     if mfu is None:
         return None
     parameters: Parameters = params(mfu=mfu, rate=finite(engine.rates.trained_tokens_per_s) or None)
-    if _left_s(case) > 0.0 and (case.mean("mfu_ratio", _judged_s(case)) or 1.0) < limit:
+    if _unsampled_s(case) > 0.0 and (case.mean("mfu_ratio", _use_window_s(case)) or 1.0) < limit:
         return _evaluating_finding(case, parameters)
     evidence = tuple(_training_evidence(case, engine, mfu, limit))
     return Finding(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.backends import short_name
-from gpumon.efficiency.checks import EMPTY
+from gpumon.efficiency.checks import EMPTY_QUEUE
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
@@ -281,6 +281,6 @@ def _running_with_room(recent: Recent) -> float | None:
     """Requests that run in an engine without a queue and with room in its KV cache; None of any other."""
     waiting = recent.mean("waiting", PINNED_S)
     usage = recent.mean("kv_usage_ratio", PINNED_S)
-    if waiting is None or usage is None or waiting > EMPTY or usage > _ROOM:
+    if waiting is None or usage is None or waiting > EMPTY_QUEUE or usage > _ROOM:
         return None
     return recent.mean("running", PINNED_S)

@@ -13,7 +13,7 @@ from gpumon.efficiency.facts import (
     Facts,
     clock_text,
     clock_under_load,
-    differing,
+    differing_facts,
     engine_facts,
     gpu_settings,
 )
@@ -267,7 +267,7 @@ def _changed_at_s(trial: _Trial, reading: EngineReading, wall_s: float) -> float
 
 def _applied_setting(trial: _Trial, facts: Facts) -> _Applied | None:
     """The first setting that was changed as one of the actions advises."""
-    for code, before, after in differing(trial.facts, facts):
+    for code, before, after in differing_facts(trial.facts, facts):
         if code == STARTED:
             continue
         for action in trial.actions:

@@ -13,8 +13,13 @@ SLOT_S: Final = 20.0
 _MOST_SLOTS: Final = 180
 """Slots of an hour."""
 HOUR_FIELDS: Final = (
-    *("requests_per_s", "acceptance_ratio", "cached_ratio", "itl_mean_s", "ttft_s.mean"),
-    *("kv_usage_ratio", "running"),
+    "requests_per_s",
+    "acceptance_ratio",
+    "cached_ratio",
+    "itl_mean_s",
+    "ttft_s.mean",
+    "kv_usage_ratio",
+    "running",
 )
 """Sampled fields of an engine whose means are kept."""
 LEAST_BEFORE: Final = 3
@@ -55,6 +60,7 @@ class Hour:
     def __init__(self) -> None:
         self.slots: deque[HourSlot] = deque(maxlen=_MOST_SLOTS)
         self._began_s: float | None = None
+        """When the slot of now began (monotonic); None before the first sample."""
 
     def is_due(self, now_s: float) -> bool:
         """Whether a slot has ended by now."""
@@ -69,8 +75,13 @@ class Hour:
 
     def values(self, field: str) -> list[float]:
         """The known means of a field, oldest first."""
-        place = HOUR_FIELDS.index(field)
-        return [value for slot in self.slots if (value := slot.means[place]) is not None]
+        index = HOUR_FIELDS.index(field)
+        values = []
+        for slot in self.slots:
+            value = slot.means[index]
+            if value is not None:
+                values.append(value)
+        return values
 
     def before_fall(self, field: str, now: float, largest_share: float) -> float | None:
         """The level that a field had before it fell to `largest_share` of it or less; None where it did not fall so."""
@@ -90,10 +101,10 @@ class Hour:
     def arrived(self) -> list[Arrived]:
         """Requests that came in each slot whose begin is known, oldest first: those that ended, and what is in flight
         more than before. Prompts are answered late, so that ended requests alone go on after the last has come."""
-        place = HOUR_FIELDS.index("requests_per_s")
+        index = HOUR_FIELDS.index("requests_per_s")
         arrivals: list[Arrived] = []
         for before, slot in pairwise(self.slots):
-            per_s = slot.means[place]
+            per_s = slot.means[index]
             length_s = slot.end_s - before.end_s
             if per_s is None or before.in_flight is None or slot.in_flight is None or length_s > JOINED * SLOT_S:
                 arrivals.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.checks import EMPTY, ROLES
+from gpumon.efficiency.checks import EMPTY_QUEUE, ROLES
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine
@@ -131,7 +131,7 @@ def _has_room(replica: _Load, load: float | None, most: float) -> bool:
 
     `load` is its load in what the engine has no room for, `most` the load up to which it could take some.
     """
-    if not replica.is_at_work or replica.waiting is None or replica.waiting > EMPTY:
+    if not replica.is_at_work or replica.waiting is None or replica.waiting > EMPTY_QUEUE:
         return False
     used_share = first_known(replica.kv_usage_ratio, replica.slots_ratio)
     if used_share is None or load is None or load > most:

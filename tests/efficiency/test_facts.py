@@ -8,7 +8,7 @@ import pytest
 
 from gpumon.efficiency.before_after import COMPARED_FIGURES, figure_change
 from gpumon.efficiency.deriver import Deriver, snapshot_without_things
-from gpumon.efficiency.facts import OPTIONS_KNOWN, differing, engine_facts, host_facts, options_of
+from gpumon.efficiency.facts import OPTIONS_KNOWN, differing_facts, engine_facts, host_facts, options_of
 from gpumon.efficiency.span import ThingSpan
 from gpumon.readings import quantities as q
 from gpumon.readings.frame import EndpointState, EngineReading, Frame, HistogramReading, HostReading, RankReading
@@ -52,7 +52,7 @@ def test_without_a_command_line_nothing_is_known() -> None:
 def test_an_option_that_was_not_given_differs_only_where_both_command_lines_are_known(
     before: str, after: str, changes: Changes
 ) -> None:
-    assert list(differing(options_of(before), options_of(after))) == changes
+    assert list(differing_facts(options_of(before), options_of(after))) == changes
 
 
 @each_row(
@@ -69,7 +69,7 @@ def test_an_option_that_was_not_given_differs_only_where_both_command_lines_are_
     ],
 )
 def test_what_varies_by_itself_is_no_difference(code: str, before: str, after: str, is_other: bool) -> None:
-    assert bool([*differing({code: before}, {code: after})]) is is_other
+    assert bool([*differing_facts({code: before}, {code: after})]) is is_other
 
 
 def poll(time_s: float, requests: float) -> EngineReading:
@@ -123,8 +123,8 @@ def test_of_a_command_line_that_was_cut_no_option_is_missing() -> None:
     options = " ".join(f"--option-{number:03} value" for number in range(60))
     before = options_of(f"vllm serve m {options} --last 1")
     after = options_of(f"vllm serve m --new-one 1 {options} --last 1")
-    assert list(differing(before, after)) == []
-    assert list(differing(before, options_of(f"vllm serve m --option-000 other {options}"[:200] + "…"))) == []
+    assert list(differing_facts(before, after)) == []
+    assert list(differing_facts(before, options_of(f"vllm serve m --option-000 other {options}"[:200] + "…"))) == []
 
 
 def test_a_start_that_no_calendar_has_is_no_setting() -> None:

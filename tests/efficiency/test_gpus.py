@@ -150,18 +150,18 @@ def test_a_counter_that_jumps_is_a_new_base_line_and_no_power(track: GpuTrack, j
 def test_a_mean_weighs_each_reading_by_the_time_it_stands_for(track: GpuTrack) -> None:
     for at_s, active in ((1.0, 0.0), (1.25, 0.0), (1.5, 0.0), (1.75, 0.0), (2.0, 0.0), (10.0, 1.0)):
         track.add(gpu(0, at_s, dram_active_ratio=active), 99.0)
-    assert track.recent("dram_active_ratio") == pytest.approx(8 / 9)
+    assert track.recent_mean("dram_active_ratio") == pytest.approx(8 / 9)
 
 
 def test_a_mean_is_of_the_window_and_of_what_was_known_in_it(track: GpuTrack) -> None:
     track.add(gpu(0, 0.0, dram_active_ratio=1.0), 99.0)
-    assert track.recent("dram_active_ratio") == 1.0
+    assert track.recent_mean("dram_active_ratio") == 1.0
     for at_s, active in ((8.0, 1.0), (15.0, Missing(Reason.ERROR)), (16.0, 0.0)):
         track.add(gpu(0, at_s, dram_active_ratio=active), 99.0)
     # Of the 10 s up to now: 2 s of 1, 7 s not known, 1 s of 0.
-    assert track.recent("dram_active_ratio") == pytest.approx(2 / 3)
+    assert track.recent_mean("dram_active_ratio") == pytest.approx(2 / 3)
     track.add(gpu(0, 17.0, dram_active_ratio=Missing(Reason.ERROR)), 99.0)
-    assert track.recent("dram_active_ratio") == Missing(Reason.ERROR)
+    assert track.recent_mean("dram_active_ratio") == Missing(Reason.ERROR)
 
 
 def test_busy_is_a_mean_of_the_last_hour_and_missing_time_is_left_out(track: GpuTrack) -> None:
