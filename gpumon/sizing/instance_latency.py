@@ -54,40 +54,61 @@ class _FittedLatencies(NamedTuple):
     ttft_tail: Tail
 
 
+class _Measured(NamedTuple):
+    """The measured server of an instance's profile, as latencies are taken over from it."""
+
+    setting: InstanceSetting | None
+    """As the formulas take it; None where something of it is not known, or there is no profile."""
+    ttft_formula: TtftLine | None
+    """Its TTFT from dimensions alone; None where something is not known."""
+    fitted: _FittedLatencies | None
+    """None without a profile."""
+
+
 def with_latencies(bare: Instance, measured_instance: MeasuredInstance | None) -> Instance:
     """The instance with its latencies from the first source there is: a fit of it, a re-scaled fit, the roofline.
 
     `bare`: the instance without latencies. `measured_instance`: the one that its profile is of, if it has a profile.
     """
     workload = bare.workload
-    measured_setting = None
-    measured_engine = ""
-    if measured_instance is not None:
-        measured_setting = measured_instance.setting
-        measured_engine = engine_of(measured_instance.seen.tool)
-    formula = _ttft_formula(measured_engine, measured_setting)
-    fitted = None
-    fitted_ttft = None
-    ttft_tail = Tail()
-    instance = bare
-    if bare.seen is not None:
-        measured_roofline = _or_none(roofline, measured_setting)
-        fitted = _fit_latencies(bare.seen, measured_roofline, _least_itl_s(measured_setting), formula)
-        fitted_ttft = fitted.ttft
-        ttft_tail = fitted.ttft_tail
-        if bare.seen.points:
-            instance = _with_fit(bare, bare.seen, fitted.itl, measured_setting)
-    if instance.curve is None and bare.setting is not None:
-        instance = _with_roofline(instance, bare.setting)
-    if workload.capacity_per_instance:
+    measured = _measured_of(bare.seen, measured_instance)
+    instance = _with_curve(bare, measured)
+    if workload.capacity_per_instance:  # it decides, in place of the curve
         instance = instance._replace(source=Source.TYPED, band=NO_BAND)
+    ttft_tail = Tail()
+    if measured.fitted is not None:
+        ttft_tail = measured.fitted.ttft_tail
     instance = instance._replace(
-        itl_tail=_itl_tail(workload.itl_tail_ratio, fitted),
-        first=_first_token_of(bare, fitted_ttft, formula),
+        itl_tail=_itl_tail(workload.itl_tail_ratio, measured.fitted),
+        first=_first_token_of(bare, measured),
         ttft_tail=ttft_tail,
         prefill_tokens_per_s=workload.prefill_tokens_per_s or _or_none(prefill_tokens_per_s, bare.setting),
     )
     return _with_honest_bands(instance)
+
+
+def _measured_of(seen: Observed | None, measured_instance: MeasuredInstance | None) -> _Measured:
+    """The server that a profile is of, with the fits of that profile; all of it None without one."""
+    setting = None
+    engine = ""
+    if measured_instance is not None:
+        setting = measured_instance.setting
+        engine = engine_of(measured_instance.seen.tool)
+    formula = _ttft_formula(engine, setting)
+    fitted = None
+    if seen is not None:
+        fitted = _fit_latencies(seen, _or_none(roofline, setting), _least_itl_s(setting), formula)
+    return _Measured(setting, formula, fitted)
+
+
+def _with_curve(bare: Instance, measured: _Measured) -> Instance:
+    """The instance with the curve of its ITL: that of the profile, or else of the roofline, if there is either."""
+    instance = bare
+    if bare.seen is not None and bare.seen.points and measured.fitted is not None:
+        instance = _with_fit(bare, bare.seen, measured.fitted.itl, measured.setting)
+    if instance.curve is None and bare.setting is not None:
+        instance = _with_roofline(instance, bare.setting)
+    return instance
 
 
 def _least_itl_s(setting: InstanceSetting | None) -> float:
@@ -226,7 +247,10 @@ def _with_roofline(instance: Instance, setting: InstanceSetting) -> Instance:
 
 
 def _with_honest_bands(instance: Instance) -> Instance:
-    """The instance without error bands, and with notes, where these are those of servers unlike it."""
+    """The instance without error bands, and with a note why, where they say nothing about it.
+
+    They are the errors of servers unlike it, of a speculation that was not measured, or of figures that were computed.
+    """
     notes = []
     if instance.speculation != speculation_of(instance.seen) and instance.curve is not None:
         notes.append(_speculation_note(instance))
@@ -269,39 +293,41 @@ def _speculation_note(instance: Instance) -> str:
     return f"speculation ({kept}) not measured: estimate by roofline, without the time of the drafter"
 
 
-def _first_token_of(bare: Instance, fitted_line: TtftLine | None, formula: TtftLine | None) -> FirstToken:
-    """TTFT over the requests in flight, from the best source: typed, measured, re-scaled, a formula.
-
-    `fitted_line` and `formula` are those of the measured instance.
-    """
+def _first_token_of(bare: Instance, measured: _Measured) -> FirstToken:
+    """TTFT over the requests in flight, from the best source: typed, measured, re-scaled, a formula."""
     seen = bare.seen
+    formula = measured.ttft_formula
     engine = engine_to_size(bare.workload, seen)
     typed_tokens_per_s = bare.workload.prefill_tokens_per_s
     if typed_tokens_per_s is not None and bare.prompt_tokens is not None:
         return _first_token_by_typed_rate(bare, bare.prompt_tokens, typed_tokens_per_s, engine)
     line = _ttft_formula(engine, bare.setting)
-    if seen is None:
+    if seen is None or measured.fitted is None:
         return estimated_first_token(line, bare.setting, engine)
+    # Without a formula of the measured server, nothing can be re-scaled to other lengths.
     if _is_measured_here(bare, seen, engine) and (bare.same_mix or formula is None):
         return measured_first_token(line, seen.points, bare.setting, engine)
+    fitted_line = measured.fitted.ttft
     if line is None or formula is None or fitted_line is None:
         return estimated_first_token(line, bare.setting, engine)
     usual = _usual_running(seen)
-    rescaled = fitted_line.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
-    return _rescaled_first_token(
-        bare, rescaled, measured_first_token(formula, seen.points, bare.setting, engine), engine
-    )
+    rescaled_line = fitted_line.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
+    measured_first = measured_first_token(formula, seen.points, bare.setting, engine)
+    return _rescaled_first_token(bare, rescaled_line, measured_first, engine)
 
 
-def _rescaled_first_token(bare: Instance, rescaled: TtftLine, own: FirstToken, engine: str) -> FirstToken:
-    """TTFT of a line that was re-scaled from the measured server, whose TTFT is `own`.
+def _rescaled_first_token(
+    bare: Instance, rescaled_line: TtftLine, measured_first: FirstToken, engine: str
+) -> FirstToken:
+    """TTFT of a line that was re-scaled from that of the measured server.
 
     It decides about a goal if the lengths alone differ.
     """
-    if not bare.alike or not own.decides or bare.setting is None:
-        return estimated_first_token(rescaled, bare.setting, engine, "re-scaled from what was measured elsewhere")
-    band = own.band.union(band_of("mix", 1, bool(bare.setting.llm.experts)))
-    return FirstToken(rescaled, band, decides=True, basis=f"{own.basis}, re-scaled to these lengths")
+    if not bare.alike or not measured_first.decides or bare.setting is None:
+        return estimated_first_token(rescaled_line, bare.setting, engine, "re-scaled from what was measured elsewhere")
+    band = measured_first.band.union(band_of("mix", 1, bool(bare.setting.llm.experts)))
+    basis = f"{measured_first.basis}, re-scaled to these lengths"
+    return FirstToken(rescaled_line, band, decides=True, basis=basis)
 
 
 def _first_token_by_typed_rate(bare: Instance, prompt_tokens: float, rate: float, engine: str) -> FirstToken:
