@@ -296,24 +296,31 @@ def _speculation_note(instance: Instance) -> str:
 def _first_token_of(bare: Instance, measured: _Measured) -> FirstToken:
     """TTFT over the requests in flight, from the best source: typed, measured, re-scaled, a formula."""
     seen = bare.seen
-    formula = measured.ttft_formula
     engine = engine_to_size(bare.workload, seen)
     typed_tokens_per_s = bare.workload.prefill_tokens_per_s
     if typed_tokens_per_s is not None and bare.prompt_tokens is not None:
         return _first_token_by_typed_rate(bare, bare.prompt_tokens, typed_tokens_per_s, engine)
-    line = _ttft_formula(engine, bare.setting)
     if seen is None or measured.fitted is None:
-        return estimated_first_token(line, bare.setting, engine)
+        return estimated_first_token(_ttft_formula(engine, bare.setting), bare.setting, engine)
+    return _first_token_by_profile(bare, seen, measured, measured.fitted.ttft)
+
+
+def _first_token_by_profile(
+    bare: Instance, seen: Observed, measured: _Measured, fitted_line: TtftLine | None
+) -> FirstToken:
+    """TTFT by what was measured: of the instance itself, or re-scaled; a formula where it cannot be re-scaled."""
+    engine = engine_to_size(bare.workload, seen)
+    line = _ttft_formula(engine, bare.setting)
+    formula = measured.ttft_formula
     # Without a formula of the measured server, nothing can be re-scaled to other lengths.
     if _is_measured_here(bare, seen, engine) and (bare.same_mix or formula is None):
         return measured_first_token(line, seen.points, bare.setting, engine)
-    fitted_line = measured.fitted.ttft
     if line is None or formula is None or fitted_line is None:
         return estimated_first_token(line, bare.setting, engine)
-    usual = _usual_running(seen)
-    rescaled_line = fitted_line.scaled(line.ttft_s(usual) / formula.ttft_s(usual))
+    usual_running = _usual_running(seen)
+    scale = line.ttft_s(usual_running) / formula.ttft_s(usual_running)
     measured_first = measured_first_token(formula, seen.points, bare.setting, engine)
-    return _rescaled_first_token(bare, rescaled_line, measured_first, engine)
+    return _rescaled_first_token(bare, fitted_line.scaled(scale), measured_first, engine)
 
 
 def _rescaled_first_token(

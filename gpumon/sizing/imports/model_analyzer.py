@@ -65,14 +65,14 @@ def _measurement_key(record: Record) -> tuple[str, ...]:
 def _sum_over_gpus(records: Sequence[Record], name: str, scale: float = 1.0) -> float | None:
     """The sum of a figure over the rows of all GPUs; None if it is missing on one."""
     names = [f"{prefix}{name}" for prefix in _GPU_PREFIXES]
-    known = []
+    values = []
     for record in records:
         value = record.number(*names, scale=scale)
         if value is not None:
-            known.append(value)
-    if len(known) < len(records):
+            values.append(value)
+    if len(values) < len(records):
         return None
-    return sum(known)
+    return sum(values)
 
 
 def read_row(record: Record) -> BenchmarkRun:
