@@ -27,7 +27,7 @@ OWNER_SEPARATOR: Final = " + "
 """Stands between the names of several owners, or models, of one GPU."""
 
 
-def unowned(label: str) -> str:
+def unowned_row_name(label: str) -> str:
     """Name of the row of everything that lacks a label."""
     return f"no {label} label"
 
@@ -65,7 +65,7 @@ def by_owner(snapshot: FleetSnapshot, label: str, prices: Mapping[str, float]) -
     for name in sorted(by_name, key=_unowned_last):
         things = by_name[name]
         parts = Parts(tuple(things.hosts.values()), tuple(things.gpus), tuple(things.engines), prices)
-        rows.append(fleet_row(name, name or unowned(label), parts, verdicts_on(parts, with_hosts=True)))
+        rows.append(fleet_row(name, name or unowned_row_name(label), parts, verdicts_on(parts, with_hosts=True)))
     return rows
 
 

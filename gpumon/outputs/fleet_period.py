@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.fleet.owners import unowned
+from gpumon.fleet.owners import unowned_row_name
 from gpumon.outputs import markdown as md
 from gpumon.outputs.goodput import goodput_text, share_text, token_goal
 from gpumon.outputs.json import as_object
@@ -298,7 +298,7 @@ def group_name(name: str, by: str) -> str:
     """Name of a group, as it is shown."""
     if name:
         return clean(name, 48)
-    return clean(unowned(by), 48)
+    return clean(unowned_row_name(by), 48)
 
 
 def _waster_columns(period: FleetPeriod) -> list[PrintedColumn]:

@@ -10,28 +10,34 @@ from gpumon.readings.text import clean
 
 _INTERPRETERS = ("python", "ray", "torchrun", "node", "bash", "sh")
 """Begin of the names of programs that run a script."""
+_PROGRAM_CHARACTERS = 32
+"""Most characters of a program's name."""
+_SCRIPT_CHARACTERS = 40
+"""Most characters of a script's name."""
+_USER_CHARACTERS = 24
+"""Most characters of a user's name."""
 
 
 def program_text(process: Process) -> str:
     """The program, its pid and its user: `python train_lora.py (pid 4711) of ada`."""
     user = ""
     if process.user:
-        user = f" of {clean(process.user, 24)}"
+        user = f" of {clean(process.user, _USER_CHARACTERS)}"
     return f"{program_title(process)} (pid {process.pid}){user}"
 
 
 def program_and_pid(process: Process) -> str:
     """The program without its script: `python (pid 4711)`."""
-    return f"{clean(process.name.rpartition('/')[2], 32)} (pid {process.pid})"
+    return f"{clean(process.name.rpartition('/')[2], _PROGRAM_CHARACTERS)} (pid {process.pid})"
 
 
 def program_title(process: Process) -> str:
     """The program and its script: an interpreter's name alone says nothing."""
-    name = clean(process.name.rpartition("/")[2], 32) or "a process"
+    name = clean(process.name.rpartition("/")[2], _PROGRAM_CHARACTERS) or "a process"
     words = process.command.split()[1:]
     script = next((word for word in words if not word.startswith("-")), "")
     if name.startswith(_INTERPRETERS) and script and script not in name:
-        return f"{name} {clean(script.rpartition('/')[2], 40)}"
+        return f"{name} {clean(script.rpartition('/')[2], _SCRIPT_CHARACTERS)}"
     return name
 
 

@@ -80,7 +80,7 @@ class LiveFleet:
         self.newest: FleetFrame | None = None
         """The newest answer that has hosts; None: there was none yet."""
         self._config = config
-        self._make_source = source or (lambda: _make_source(config))
+        self._make_source = source or (lambda: _source_of_config(config))
         self._source: FleetFrames | None = None
         self._make_deriver: MakeDeriver | None = None
         self._fleet: Fleet | None = None
@@ -347,7 +347,7 @@ async def _take_frame(fleet: Fleet, frame: FleetFrame) -> None:
         await yielding.if_due()
 
 
-def _make_source(config: Config) -> FleetFrames:
+def _source_of_config(config: Config) -> FleetFrames:
     """The source of the frames: the hosts of the config, or else its Prometheus."""
     if config.host:
         from gpumon.sources.remote import RemoteHosts

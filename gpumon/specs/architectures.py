@@ -197,10 +197,10 @@ def _with_experts(fields: Fields, architecture: Architecture, layers: int) -> li
     listed = _listed_experts(fields, layers)
     if listed is not None:
         return listed
-    numbered = _moe_layers(fields)
+    numbered = _expert_layer_numbers(fields)
     if numbered is not None:
         return [layer in numbered for layer in range(layers)]
-    return [_numbered_expert_layer(fields, layer) for layer in range(layers)]
+    return [_has_experts_by_number(fields, layer) for layer in range(layers)]
 
 
 def _has_any_experts(fields: Fields, architecture: Architecture) -> bool:
@@ -232,10 +232,12 @@ def _counts_experts(fields: Fields) -> bool:
     least = 2
     if fields.has("moe_topk"):
         least = 1  # Hunyuan's code builds a router for a single expert, too
-    return isinstance(count, list) or (isinstance(count, int) and count >= least)
+    if isinstance(count, list):  # a number per layer
+        return True
+    return isinstance(count, int) and count >= least
 
 
-def _moe_layers(fields: Fields) -> list[object] | None:
+def _expert_layer_numbers(fields: Fields) -> list[object] | None:
     """Numbers of the layers with experts, as a list or as a text with commas; None where there is neither."""
     numbered = fields.raw("moe_layers", "moe_layers_enum")
     if isinstance(numbered, str):
@@ -245,7 +247,7 @@ def _moe_layers(fields: Fields) -> list[object] | None:
     return None
 
 
-def _numbered_expert_layer(fields: Fields, layer: int) -> bool:
+def _has_experts_by_number(fields: Fields, layer: int) -> bool:
     """Whether a layer has experts by its number, counted from 0, in the fields of the family."""
     if fields.has("expert_layer_period"):  # Jamba
         return layer % fields.integer("expert_layer_period") == fields.integer("expert_layer_offset", low=0)
@@ -291,7 +293,7 @@ def _present_name(fields: Fields, names: Sequence[str]) -> str:
 def _listed(pattern_if_unlisted: Pattern) -> Pattern:
     """The kinds as the config lists them, in the words of any version of transformers; else by another pattern."""
 
-    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+    def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         entries = fields.items(*_KIND_LISTS)
         if entries is None:
             return pattern_if_unlisted(fields, layers)
@@ -303,7 +305,7 @@ def _listed(pattern_if_unlisted: Pattern) -> Pattern:
                 kinds.append(json_text(entry))  # `layer_kinds` refuses it, and names it
         return kinds
 
-    return kinds
+    return kinds_of
 
 
 def _all(kind: str) -> Pattern:
@@ -322,7 +324,7 @@ def _last_of_each(default_period: int, *names: str, rest: str = _WINDOW) -> Patt
     n is the number in the first of the fields `names` that is there, else `default_period`.
     """
 
-    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+    def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         value = fields.raw(*names)
         period = default_period
         if isinstance(value, int) and value > 0:
@@ -335,7 +337,7 @@ def _last_of_each(default_period: int, *names: str, rest: str = _WINDOW) -> Patt
                 kinds.append(rest)
         return kinds
 
-    return kinds
+    return kinds_of
 
 
 def _first_of_each(default_period: int, name: str) -> Pattern:
@@ -344,7 +346,7 @@ def _first_of_each(default_period: int, name: str) -> Pattern:
     n is the number in the field `name`, else `default_period`.
     """
 
-    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+    def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         period = fields.integer(name, default=default_period)
         kinds = []
         for layer in range(layers):
@@ -354,7 +356,7 @@ def _first_of_each(default_period: int, name: str) -> Pattern:
                 kinds.append(_FULL)
         return kinds
 
-    return kinds
+    return kinds_of
 
 
 def _window_if_set(fields: Fields, layers: int) -> Sequence[str]:
@@ -466,7 +468,7 @@ def _inkling(fields: Fields, layers: int) -> Sequence[str]:
 def _cycle(*names: str) -> Pattern:
     """The kinds of a short list, in one of the fields `names`, over and over (RecurrentGemma)."""
 
-    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+    def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         cycle = fields.items(*names)
         if not cycle:
             raise fields.error(names[0], "is missing")
@@ -476,7 +478,7 @@ def _cycle(*names: str) -> Pattern:
             kinds.append(_KIND_BY_WORD.get(word, word))
         return kinds
 
-    return kinds
+    return kinds_of
 
 
 def _minimax(fields: Fields, _layers: int) -> Sequence[str]:
@@ -633,7 +635,7 @@ def _with_shared_caches(pattern: Pattern) -> Pattern:
     The last `num_kv_shared_layers` layers read the cache of layers before them.
     """
 
-    def kinds(fields: Fields, layers: int) -> Sequence[str]:
+    def kinds_of(fields: Fields, layers: int) -> Sequence[str]:
         listed_kinds = _listed(pattern)(fields, layers)
         first_shared = layers - fields.integer("num_kv_shared_layers", default=0, low=0)
         kinds = []
@@ -644,7 +646,7 @@ def _with_shared_caches(pattern: Pattern) -> Pattern:
                 kinds.append(f"shared {kind}")
         return kinds
 
-    return kinds
+    return kinds_of
 
 
 def _gemma4(fields: Fields, layers: int) -> Sequence[str]:

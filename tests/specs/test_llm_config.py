@@ -390,6 +390,7 @@ def test_an_encoder_or_a_draft_layer_may_come_on_top() -> None:
             "layer_types has 'none', which is not modelled",
         ),
         ({"model_type": "nemotron_h"}, "layer_types has 0 entries for 32 layers"),
+        ({"model_type": "recurrent_gemma", "block_types": ["lstm"]}, "layer_types has 'lstm', which is not modelled"),
         ({"model_type": "nemotron_h", "hybrid_override_pattern": "X" * 32}, "has 'X', which is not modelled"),
         ({"model_type": "nemotron_h", "layers_block_type": ["mamba", 3]}, "layers_block_type has 2 entries for 32"),
         ({"model_type": "nemotron_h", "hybrid_override_pattern": "M" * 32}, "mamba_num_heads is missing"),
