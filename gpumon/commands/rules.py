@@ -40,6 +40,8 @@ _MOST_MODELS: Final = 500
 """Models that rules are printed for."""
 _MOST_NAMED: Final = 5
 """Models that a warning or an error names."""
+_MOST_TYPES_NAMED: Final = 6
+"""Types of GPU that an error names."""
 MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
 """How models are given."""
 ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine, or gpus_per_engine in [prometheus])"
@@ -101,14 +103,21 @@ def run(chosen: argparse.Namespace) -> int:
     warnings: list[str] = []
     prices = _rule_prices(config, chosen)
     if chosen.dashboard:
+        # Where nothing is known of a Prometheus, the dashboard has the panels of scraped engines.
         scraped = bool(scraped_things.models or scraped_things.gpus or not scraped_things.served)
         priced = bool(prices.by_price or prices.any_other)
         text = dashboard_json(priced=priced, scraped=scraped, served=scraped_things.served)
     else:
         scope = Scope(config.prometheus.match, config.prometheus.host_labels, chosen.scrape_s, join)
-        models, unknown, scraped = _models(chosen, config, scraped_things, warnings)
+        models = _models(chosen, config, scraped_things, warnings)
         inputs = RuleInputs(
-            models, scope, prices, config.triage, unknown, scraped=scraped, served=scraped_things.served
+            models=models.with_constants,
+            scope=scope,
+            prices=prices,
+            thresholds=config.triage,
+            unknown=models.unknown,
+            scraped=models.is_any_named or bool(scraped_things.gpus),
+            served=scraped_things.served,
         )
         text = rules_yaml(inputs)
     _print_or_write(text, chosen.output)
@@ -140,10 +149,20 @@ def _print_or_write(text: str, output: str | None) -> None:
         raise ConfigError(f"-o: {why}: give another name, or remove it first") from None
 
 
+class _RuleModels(NamedTuple):
+    """The models that rules are asked for."""
+
+    with_constants: tuple[ModelFacts, ...]
+    unknown: tuple[tuple[str, str], ...]
+    """Names of models without constants, and why."""
+    is_any_named: bool
+    """Whether there is any, be it an unknown one."""
+
+
 def _models(
     chosen: argparse.Namespace, config: Config, scraped_things: ScrapedThings, warnings: list[str]
-) -> tuple[tuple[ModelFacts, ...], tuple[tuple[str, str], ...], bool]:
-    """The models, those without known dimensions and why, and whether anything is scraped. Raises ConfigError.
+) -> _RuleModels:
+    """The models of the command line, the Prometheus or the config. Raises ConfigError.
 
     `warnings`: those of the models are added to it.
     """
@@ -166,7 +185,7 @@ def _models(
             assumed.append(name)
     if assumed:
         warnings.append(_assumed_warning(assumed))
-    return tuple(models), tuple(unknown), bool(names or scraped_things.gpus)
+    return _RuleModels(tuple(models), tuple(unknown), is_any_named=bool(names))
 
 
 def _typed_facts(chosen: argparse.Namespace, names: Sequence[str]) -> _TypedFacts:
@@ -348,7 +367,7 @@ def _find_gpu(config: Config, typed: str, scraped: Sequence[str], model: str) ->
         except ValueError as error:
             raise ConfigError(f"--gpu (or [sizing].gpu) {error}") from None
     if len(scraped) > 1:
-        several = ", ".join(clean(name, 60) for name in scraped[:6])
+        several = ", ".join(clean(name, 60) for name in scraped[:_MOST_TYPES_NAMED])
         raise ConfigError(
             f"rules: the Prometheus has GPUs of several types ({several}): say which serve each model, "
             f"with --gpu TYPE or --gpu '{clean(model, 60)}=TYPE'"

@@ -75,8 +75,9 @@ def knee(points: Sequence[Point]) -> Knee:
     rising = sorted(points, key=load_of_point)
     plateau = _plateau(rising)
     advice = _bend_advice(rising)
-    for find_reason, loads in ((_queue_reason, rising), (_saturation_reason, _spaced(rising))):
-        for before, after in pairwise(loads):
+    spaced = _spaced(rising)
+    for find_reason, compared in ((_queue_reason, rising), (_saturation_reason, spaced)):
+        for before, after in pairwise(compared):
             rule = find_reason(before, after)
             if rule:
                 return Knee(point=before, beyond=after, rule=rule, plateau=plateau, advice=advice)
@@ -127,11 +128,11 @@ def gain_per_doubling(before: float, after: float, growth: float) -> float:
 
 def _spaced(rising: Sequence[Point]) -> list[Point]:
     """The points at least a fifth of the load apart: between closer ones the noise of a run is more than the gain."""
-    spaced = [rising[0]]
+    points = [rising[0]]
     for point in rising[1:]:
-        if load_of_point(point) >= _COMPARED_LOADS * load_of_point(spaced[-1]):
-            spaced.append(point)
-    return spaced
+        if load_of_point(point) >= _COMPARED_LOADS * load_of_point(points[-1]):
+            points.append(point)
+    return points
 
 
 def _saturation_reason(before: Point, after: Point) -> str:

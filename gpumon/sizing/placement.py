@@ -306,7 +306,7 @@ def _fill_servers(
     single, large = _split_by_gpus(blocks)
     shared_gpus = _shared_gpus(single, shape, by_busy_share)
     # The largest parts first; of equal ones those with the larger TP groups, which fewer NVLink domains have room for.
-    large.sort(key=lambda block: (-block.gpus // shape.parts_of(block), -block.tp))
+    large.sort(key=lambda block: (-(block.gpus // shape.parts_of(block)), -block.tp))
     parts_left = {block.workload: block.count * shape.parts_of(block) for block in large}
     rows: list[ServerRow] = []
     while any(parts_left.values()):
