@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -29,13 +29,14 @@ from gpumon.sources.fetch import Fetcher, FetchError, HttpAnswer, Limits
 from gpumon.sources.guest.archive import Archives, NoWheelsError
 from gpumon.sources.guest.bare_host import HOST_LOOK_S, BareHost, Readings
 from gpumon.sources.guest.shell import Shell, ShellError, open_shell
-from gpumon.sources.kept_snapshots import KeptSnapshot, KeptSnapshots, pack_readings
+from gpumon.sources.kept_snapshots import KeptSnapshot
 from gpumon.sources.offload import in_daemon_thread
 from gpumon.sources.probe import api_key
 from gpumon.sources.prometheus.models import Models
-from gpumon.sources.snapshot_json import SnapshotReader, parse_snapshot
+from gpumon.sources.received_snapshots import ReceivedSnapshots
+from gpumon.sources.snapshot_json import SnapshotReader
 from gpumon.sources.ssh import SshConnection, connect
-from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError, SnapshotSize, check_size, size_of
+from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError
 
 Opened = TypeVar("Opened")
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
@@ -68,12 +69,8 @@ _NOTHING_TO_MONITOR: Final = 3
 """Exit code of a gpumon that finds neither a GPU nor an engine."""
 KEPT_BYTES: Final = 96_000_000
 """Bytes of packed snapshots of all hosts that are kept, for charts and for going back."""
-_KEPT_S: Final = 1800.0
-"""Seconds for which snapshots are kept."""
 _SNAPSHOTS_TO_RATES: Final = 4
 """Snapshots after which a host has rates: those need two polls of an engine, which come every 2 s."""
-_LEAST_STEP_RATIO: Final = 0.9
-"""Part of a step after which a snapshot belongs to the next one: snapshots do not arrive on the dot."""
 _LEAST_INTERVAL_S: Final = 0.25
 """Shortest interval that a host's snapshot is believed to have."""
 _MOST_SKEW_S: Final = 5.0
@@ -126,7 +123,7 @@ class OptionRefusedError(Exception):
 
 
 class Remote:
-    """One host: its connection (`_listen` over ssh, `_poll` of a URL), its newest snapshot, and those that are kept.
+    """One host: its connection (`_listen` over ssh, `_poll` of a URL), its faults, and the frames of its snapshots.
 
     `run` goes on until it is cancelled, whatever the other side does.
     """
@@ -139,16 +136,16 @@ class Remote:
         self._interval_s = interval_s
         self._wall = wall
 
-        # What the hosts of a fleet share: `RemoteHosts` puts its own in place of these.
+        # Shared by the hosts of a fleet: `RemoteHosts` puts its own in place of these.
         self.archives = Archives()
         """Archives of gpumon that are sent to a host without one."""
         self.models = Models((), ())
         self.turn = asyncio.Semaphore(1)
-        """Taken while a snapshot is decoded."""
+        """Held while a snapshot is decoded."""
         self.most_bytes: float = KEPT_BYTES
         """Bytes that are kept of this host."""
 
-        # What is wrong with it.
+        # Its faults.
         self.fault = CONNECTING
         """Why there are no new figures; empty while there are."""
         self.since_s = wall()
@@ -166,25 +163,18 @@ class Remote:
         self.installs = host.install
         """Whether gpumon may run there from a temporary folder."""
         self.version = ""
-        """Version of its gpumon, as that told; empty where it did not."""
+        """Version of its gpumon; empty where that did not tell it."""
         self._wake = asyncio.Event()
         """Ends the pause before the next connection."""
 
-        # The newest snapshot, and those before it.
+        # Its snapshots.
         self.lines = 0
         """Number of snapshots, or of looks at a host without gpumon, that were read since the start."""
-        self._document: dict[str, Any] | None = None
-        """JSON object of the newest snapshot, for the difference that follows."""
-        self._size = SnapshotSize(0, 0, 0)
-        """Upper bound of the size of `_document`: each difference adds its own size."""
-        self._reader = SnapshotReader()
-        self._newest: tuple[float, Snapshot | Readings] | None = None
-        """Unix time of the newest snapshot, and the snapshot; or the readings of a host without gpumon."""
-        self._kept = KeptSnapshots()
+        self._received = ReceivedSnapshots(wall)
 
     @property
     def settled(self) -> bool:
-        """Whether it has rates by now, or is known not to answer."""
+        """Whether the host has rates by now, or is known not to answer."""
         return self.lines > _SNAPSHOTS_TO_RATES or self.fault not in ("", CONNECTING)
 
     async def run(self) -> None:
@@ -193,7 +183,7 @@ class Remote:
         while True:
             lines_before = self.lines
             await self._connect_once()
-            if self.lines > lines_before:  # it worked for a while
+            if self.lines > lines_before:  # this connection worked for a while
                 failures = 0
             pause_s = BACK_OFF_S[min(failures, len(BACK_OFF_S) - 1)]
             self._wake.clear()
@@ -229,7 +219,10 @@ class Remote:
         self._wake.set()
 
     async def receive(self, line: bytes) -> None:
-        """`take` a snapshot that has just arrived, in a thread beside the event loop. Raises RemoteFault, PeerError."""
+        """Decode and keep a snapshot that has just arrived, in a thread beside the event loop.
+
+        Raises RemoteFault, PeerError.
+        """
         try:
             async with self.turn:
                 await result_within(READ_S, in_daemon_thread(self.take, line, self.most_bytes))
@@ -242,56 +235,27 @@ class Remote:
 
     def take(self, line: bytes, most_bytes: float) -> None:
         """Decode a snapshot or a difference and keep it. Raises PeerError beyond the bounds, else ValueError."""
-        wall_s = self._wall()
-        document = parse_snapshot(line)
-        size = size_of(line)
-        is_whole = difference.KEY not in document
-        if not is_whole:
-            document = self._apply_difference(document[difference.KEY])
-            size = self._size.grown_by(size)
-            if size.excess or not self._kept.takes_difference(most_bytes):
-                # The sum is an upper bound: only the whole document shows whether it is beyond the bounds.
-                is_whole = True
-                line = msgspec.json.encode(document)
-                check_size(line)
-                size = size_of(line)
-        snapshot = self._reader.read(document, wall_s)
-        self._document = document
-        self._size = size
-        self._newest = wall_s, snapshot
-        self._keep(wall_s, line, most_bytes, whole=is_whole)
+        self._received.add_line(line, most_bytes)
+        self._note_arrival()
 
     def take_readings(self, readings: Readings) -> None:
         """Keep what was read from a host without gpumon."""
-        wall_s = self._wall()
-        self._newest = wall_s, readings
-        self._keep(wall_s, pack_readings(readings), self.most_bytes, whole=True)
+        self._received.add_readings(readings, self.most_bytes)
+        self._note_arrival()
 
-    def _keep(self, wall_s: float, line: bytes, most_bytes: float, *, whole: bool) -> None:
-        """Keep a moment for charts and for going back; the oldest make room for it."""
+    def _note_arrival(self) -> None:
+        """Clear the faults: the host has told something. `lines` counts it last, as the event loop waits for it."""
         self.fault = ""
         self.refused = ""
         self.lines += 1
-        self._kept.add(wall_s, line, whole=whole)
-        self._kept.drop_old(wall_s - _KEPT_S, most_bytes)
-
-    def _apply_difference(self, changes: Any) -> dict[str, Any]:
-        """The document after a difference to the newest one. Raises ValueError."""
-        if self._document is None:
-            raise ValueError("its gpumon tells what changed since a snapshot that it did not send")
-        try:
-            document: dict[str, Any] = difference.apply_difference(self._document, changes)
-        except ValueError:
-            raise ValueError("its gpumon tells a difference that makes no sense: update the older of the two") from None
-        return document
 
     def _make_fault(self, text: str) -> Fault:
-        """A fault of the connection."""
+        """A fault of the connection, dated like `fault`."""
         source = "gpumon" if self.is_url else "ssh"
         return Fault(source, text, self.since_s)
 
     def _connection_faults(self) -> tuple[Fault, ...]:
-        """Faults of the host now that are known without a snapshot."""
+        """The faults of the host now that are known without a snapshot."""
         faults: list[Fault] = []
         update = _update_advice(self.version)
         if update:
@@ -322,7 +286,7 @@ class Remote:
         """The host now (None), or as it was at a Unix time; None where nothing is kept of that time."""
         if wall_s is None:
             return self._newest_frame()
-        kept = self._kept.at(wall_s)
+        kept = self._received.at(wall_s)
         if kept is None:
             return None
         received_s, snapshot = kept
@@ -333,9 +297,9 @@ class Remote:
         faults = self._connection_faults()
         if self.fault == NO_GPU_THERE:
             return self._frame_without_things(faults)
-        if self._newest is None:
+        if self._received.newest is None:
             return HostFrame(self.name, interval_s=self._interval_s, faults=faults)
-        received_s, snapshot = self._newest
+        received_s, snapshot = self._received.newest
         if isinstance(snapshot, Readings):
             return self._bare_host_frame(snapshot, faults)
         ahead_s = _unix_time(snapshot.time) - received_s
@@ -367,15 +331,14 @@ class Remote:
         """The frames kept from one Unix time to another, each with the time of its arrival, at most one a step."""
         reader = SnapshotReader()
         moments: list[tuple[float, HostFrame]] = []
-        for received_s, kept in self._kept.between(start_s, end_s):
-            if not moments or received_s - moments[-1][0] >= _LEAST_STEP_RATIO * step_s:
-                moments.append((received_s, self._kept_frame(received_s, kept, reader)))
+        for received_s, kept in self._received.between(start_s, end_s, step_s):
+            moments.append((received_s, self._kept_frame(received_s, kept, reader)))
         return moments
 
     @property
     def first_s(self) -> float | None:
         """Unix time of the oldest snapshot that is kept; None while there is none."""
-        return self._kept.first_s
+        return self._received.first_s
 
     async def _listen(self) -> None:
         """Read snapshots over one connection of ssh until that ends. Raises RemoteFault.
@@ -403,7 +366,7 @@ class Remote:
 
     async def _read_snapshots(self, connection: SshConnection) -> None:
         """Read what a gpumon prints on the host until that ends. Raises RemoteFault, OptionRefusedError."""
-        self._document = None
+        self._received.begin_connection()
         try:
             wait_s = FIRST_LINE_S
             while line := await result_within(wait_s, connection.readline()):
@@ -487,7 +450,7 @@ class Remote:
         words = stderr.rpartition("gpumon: ")[2]
         if code == _NOTHING_TO_MONITOR and words.startswith("nothing to monitor"):
             return NO_GPU_THERE
-        if code == _SSH_FAILED and words and self._document is None:
+        if code == _SSH_FAILED and words and self._received.is_connection_silent:
             return f"ssh: {words.removeprefix('ssh: ')}"
         return f"its gpumon ended, or the connection to it: {words or f'exit {code}'}"
 

@@ -17,6 +17,7 @@ from gpumon.sources.exposition import Series
 _PREFIX: Final = "dynamo_frontend_"
 _CONTEXT: Final = f"{_PREFIX}model_context_length"
 CACHED_COUNT: Final = f"{_PREFIX}cached_tokens_count"
+"""Requests whose cached tokens are known."""
 
 WORKER_REQUESTS: Final = "dynamo_component_requests_total"
 WORKER_KV_USAGE: Final = ("dynamo_component_gpu_cache_usage_percent",)
@@ -56,7 +57,7 @@ class DynamoAdapter(Adapter):
             _rule(q.REJECTIONS, "model_rejection_total"),
         ),
         gauges=(
-            # What is bound for an engine; the second counts from the HTTP request on.
+            # Requests that are with an engine or on the way to it; the second metric counts from the HTTP request on.
             _rule(q.RUNNING, "inflight_requests", "active_requests"),
             # Until its first token: queueing and prefill alike.
             _rule(q.WAITING, "queued_requests"),
@@ -74,7 +75,7 @@ class DynamoAdapter(Adapter):
     )
 
     def part_of(self, series: Series) -> str:
-        """A model's traffic stands under its name in lower case, its settings under the true one."""
+        """The model that a series is of, in lower case: traffic has it so, settings have its true name."""
         return super().part_of(series).casefold()
 
     def refine(self, figures: PageFigures) -> None:
@@ -96,13 +97,13 @@ class DynamoAdapter(Adapter):
 
         Cached tokens are known of some requests only; the others (yet to be told) are taken to have as many.
         """
-        requests_with_count = figures.total(Metric(CACHED_COUNT))
+        requests_with_known_cache = figures.total(Metric(CACHED_COUNT))
         prompt = rank.counters.get(q.PROMPT_TOKENS)
         cached = rank.counters.get(q.PREFILL_CACHED)
-        prompts = rank.histograms.get(q.PROMPT_LENGTH)
-        if prompt is None or cached is None or prompts is None or requests_with_count <= 0.0:
+        prompt_lengths = rank.histograms.get(q.PROMPT_LENGTH)
+        if prompt is None or cached is None or prompt_lengths is None or requests_with_known_cache <= 0.0:
             return
-        computed = self.remainder(rank.name, prompt, cached * prompts.count / requests_with_count)
+        computed = self.remainder(rank.name, prompt, cached * prompt_lengths.count / requests_with_known_cache)
         cached_source = "cached_tokens_sum x input_sequence_tokens_count / cached_tokens_count"
         source = f"{figures.live[q.PROMPT_TOKENS]} - {cached_source}"
         figures.put(rank.counters, q.PREFILL_COMPUTED, computed, source, Advance.PROMPT)

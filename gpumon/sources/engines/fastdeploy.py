@@ -72,8 +72,8 @@ class FastDeployAdapter(Adapter):
 
     def refine(self, figures: PageFigures) -> None:
         """Add the KV pool in tokens."""
-        block = whole_number(figures.labels(_CONFIG).get("block_size", ""))
-        pool = figures.total(_BLOCKS) * block
+        block_tokens = whole_number(figures.labels(_CONFIG).get("block_size", ""))
+        pool = figures.total(_BLOCKS) * block_tokens
         if pool:
             for rank in figures.ranks.values():
                 figures.put(rank.gauges, q.POOL_TOKENS, pool, f"{_BLOCKS} x block_size of {_CONFIG}")

@@ -1,4 +1,4 @@
-"""Engines that write vLLM's series under a prefix of their own: one row each, read by vLLM's rules.
+"""Engines that write vLLM's series under a prefix of their own: a row for each, read by vLLM's rules.
 
 Aphrodite: aphrodite/v1/metrics/loggers.py of aphrodite-engine/aphrodite-engine at b42eeec (April 2026).
 TokenSpeed: tokenspeed/runtime/metrics/collector.py and engine/output_processor.py of tokenspeed 0.1.1 (October 2026).
@@ -23,7 +23,7 @@ _VLLM: Final = "vllm:"
 
 
 class Fork(NamedTuple):
-    """Differences of such an engine from vLLM."""
+    """An engine that writes vLLM's series, by its differences from vLLM."""
 
     kind: EngineKind
     title: str
@@ -32,16 +32,20 @@ class Fork(NamedTuple):
     form: LaunchForm
     rank_label: str = TABLES.rank_label
     names: Mapping[str, str] = SAME_REST
-    """Names of its series -> those of vLLM's with the same meaning; empty: none, so that it is not read."""
+    """Name of a series -> vLLM's name of the same meaning, or empty for a series that is not read.
+
+    A series that is not named here has vLLM's name but for the prefix.
+    """
     at_end: tuple[str, ...] = ()
-    """Quantities that it counts when a request ends, and vLLM with its steps."""
+    """Quantities that it counts when a request ends, where vLLM counts them at each step."""
     switch: str = ""
+    """How its metrics are switched on, as in `EngineRow`."""
     names_from: str = ""
-    """As in `EngineRow`."""
+    """The version whose source the names are from, as in `EngineRow`."""
 
 
 class ForkAdapter(VllmAdapter):
-    """One server of such an engine."""
+    """One server of a fork."""
 
     fork: ClassVar[Fork]
     from_documentation = True
@@ -52,7 +56,7 @@ class ForkAdapter(VllmAdapter):
 
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
-        """Whether vLLM would claim it, had it vLLM's names."""
+        """Whether vLLM's adapter would claim the page if it had vLLM's names."""
         own_names = [name for name in page.names if name.startswith(cls.prefixes)]
         renaming = Renaming(cls.fork.prefix, _VLLM, cls.fork.names)
         return super().claims(page._replace(names=frozenset(map(renaming.table_name, own_names))))
@@ -69,7 +73,7 @@ class ForkAdapter(VllmAdapter):
     def read(
         self, scan: Scan, bodies: Bodies = NO_BODIES, part: str = "", started_wall_s: float = 0.0
     ) -> EngineReading:
-        """The page as a reading, whose sources have the names that the page has."""
+        """The page as a reading by vLLM's rules. Sources in `live` are named as on the page."""
         return self._renaming.rename_sources(
             super().read(self._renaming.rename_page(scan), bodies, part, started_wall_s)
         )
@@ -160,7 +164,7 @@ FORKS: Final = (
         names_from="0.1.1, October 2026",
     ),
 )
-"""The engines that are read so."""
+"""All forks."""
 FORK_ROWS: Final = tuple(
     EngineRow(
         fork.title,

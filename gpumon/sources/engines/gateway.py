@@ -19,6 +19,7 @@ from gpumon.sources.engines.page_figures import PageFigures
 from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
 
 NEW: Final = "llm_d_epp_"
+"""Prefix of all figures since llm-d's router; the older ones follow."""
 OBJECTIVE: Final = "inference_objective_"
 _MODEL: Final = "inference_model_"
 """Before 0.5 of the inference extension."""
@@ -41,10 +42,11 @@ def _rule(quantity: str, new: str, *older: str) -> Rule:
     return rule(quantity, f"{NEW}{new}", *older)
 
 
-_added = partial(Rule, added=True)
+_added_rule = partial(Rule, added=True)
+"""A rule of a figure whose series are added up."""
 
 
-def _metrics(*names: str) -> tuple[Metric, ...]:
+def _metrics_of_names(*names: str) -> tuple[Metric, ...]:
     """Metrics that differ in name only."""
     return tuple(map(Metric, names))
 
@@ -60,13 +62,15 @@ class GatewayAdapter(FrontEnd):
         model=("model_name", *_REQUESTS),
         counters=(rule(q.REQUESTS, *_REQUESTS),),
         gauges=(
-            _added(
+            _added_rule(
                 q.RUNNING,
-                _metrics(f"{NEW}request_running", f"{OBJECTIVE}running_requests", f"{_MODEL}running_requests"),
+                _metrics_of_names(f"{NEW}request_running", f"{OBJECTIVE}running_requests", f"{_MODEL}running_requests"),
             ),
             # Held by its flow control, with that switched on.
-            _added(q.WAITING, _metrics(f"{NEW}flow_control_queue_size", f"{EXTENSION}flow_control_queue_size")),
-            _added(q.BACKENDS_READY, _metrics(f"{NEW}ready_endpoints", f"{_POOL}ready_pods")),
+            _added_rule(
+                q.WAITING, _metrics_of_names(f"{NEW}flow_control_queue_size", f"{EXTENSION}flow_control_queue_size")
+            ),
+            _added_rule(q.BACKENDS_READY, _metrics_of_names(f"{NEW}ready_endpoints", f"{_POOL}ready_pods")),
         ),
         histograms=(
             _rule(q.TTFT, "request_ttft_seconds", f"{OBJECTIVE}request_ttft_seconds"),
@@ -92,13 +96,13 @@ class GatewayAdapter(FrontEnd):
         labels=("model_server_endpoint", "model_server_pod", "endpoint_name", "pod_name"),
         counters=(rule(q.REQUESTS, f"{NEW}scheduler_attempts_total", f"{EXTENSION}scheduler_attempts_total"),),
         gauges=(
-            _added(q.WAITING, _metrics(f"{NEW}per_endpoint_queue_size", f"{_POOL}per_pod_queue_size")),
-            _added(q.RUNNING, _metrics(f"{NEW}inflight_requests")),
+            _added_rule(q.WAITING, _metrics_of_names(f"{NEW}per_endpoint_queue_size", f"{_POOL}per_pod_queue_size")),
+            _added_rule(q.RUNNING, _metrics_of_names(f"{NEW}inflight_requests")),
         ),
     )
 
     def backend_name(self, label: str) -> str:
-        """The pod that serves on one or several ports."""
+        """Name of the pod, without the mark and the number of one of its ports."""
         pod, mark, number = label.rpartition(_RANK_MARK)
         if mark and number.isdecimal():
             return pod
@@ -106,7 +110,7 @@ class GatewayAdapter(FrontEnd):
 
     def work_out(self, figures: PageFigures) -> None:
         """Keep the pods that are there, and add failures and rejections by the code of the error."""
-        _drop_gone(figures)
+        _drop_gone_pods(figures)
         rank = next(iter(figures.ranks.values()), None)
         errors = next((name for name in _ERRORS if samples_of_name(figures, name)), "")
         if rank is None or not errors:
@@ -124,7 +128,7 @@ class GatewayAdapter(FrontEnd):
         note_causes(figures, failed)
 
 
-def _drop_gone(figures: PageFigures) -> None:
+def _drop_gone_pods(figures: PageFigures) -> None:
     """Drop the pods that have counts alone while others have gauges: the counts of a pod stay when it is replaced."""
     live_pods = {name: pod for name, pod in figures.backends.items() if pod.gauges}
     if live_pods:

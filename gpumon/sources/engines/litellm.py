@@ -20,6 +20,7 @@ from gpumon.sources.engines.tables import FoundSeries, Tables, rule
 ANSWERED: Final = "litellm_proxy_total_requests_metric_total"
 """Requests by status. Those for no model (health checks, lists of models) have an empty `requested_model`."""
 REQUESTED: Final = "requested_model"
+"""Label with the model that a request asked for."""
 _FAILED: Final = "litellm_proxy_failed_requests_metric_total"
 STATUS: Final = "exception_status"
 _STATE: Final = "litellm_deployment_state"
@@ -30,7 +31,7 @@ LAST_FAILED: Final = 1.0
 BACKEND_FAILED: Final = "litellm_deployment_failure_responses_total"
 IN_FLIGHT: Final = "litellm_in_flight_requests"
 OWN_REQUEST: Final = 1.0
-"""The request for the metrics page is in flight itself."""
+"""Requests in flight that are the one for the metrics page itself."""
 
 
 class LiteLlmAdapter(FrontEnd):
@@ -65,7 +66,7 @@ class LiteLlmAdapter(FrontEnd):
         _put_requests(figures)
         failed = _for_models(samples_of_name(figures, _FAILED))
         put_answers(figures, failed, STATUS, _FAILED)
-        note_causes(figures, _by_status(failed))
+        note_causes(figures, _failures_by_cause(failed))
         self._put_states(figures)
         self._put_failures(figures)
 
@@ -87,7 +88,7 @@ class LiteLlmAdapter(FrontEnd):
 
 
 def _put_requests(figures: PageFigures) -> None:
-    """Add the requests for a model that ended, however."""
+    """Add the requests for a model that ended, well or not."""
     rank = next(iter(figures.ranks.values()), None)
     ended = _for_models(samples_of_name(figures, ANSWERED))
     if rank is not None and ended:
@@ -95,11 +96,11 @@ def _put_requests(figures: PageFigures) -> None:
 
 
 def _for_models(samples: FoundSeries) -> FoundSeries:
-    """The samples of requests for a model, or of a version that does not tell."""
+    """The samples of requests for a model, and those without the label: their version does not tell."""
     return [sample for sample in samples if sample[0].labels.get(REQUESTED, REQUESTED)]
 
 
-def _by_status(failed: FoundSeries) -> dict[str, float]:
+def _failures_by_cause(failed: FoundSeries) -> dict[str, float]:
     """Failed requests by status and the class of the exception, such as `500 Openai.InternalServerError`."""
     causes: dict[str, float] = {}
     for series, value in failed:

@@ -63,7 +63,7 @@ class RequestSlot(NamedTuple):
 
 
 class SlotGrowth(NamedTuple):
-    """Difference between two answers of /slots."""
+    """The tokens between two answers of /slots."""
 
     generated: float
     """Tokens that were generated in between, as far as the slots tell."""
@@ -82,14 +82,14 @@ def slots_of(body: bytes) -> Sequence[RequestSlot]:
     order. Raises nothing."""
     slots: list[RequestSlot] = []
     for state in first_items(parse_json(body), _MOST_SLOTS):
-        slot = _slot(mapping(state))
+        slot = _parse_slot(mapping(state))
         if slot is None:
             return ()
         slots.append(slot)
     return slots
 
 
-def _slot(state: Mapping[str, Any]) -> RequestSlot | None:
+def _parse_slot(state: Mapping[str, Any]) -> RequestSlot | None:
     """One slot of /slots; None where it makes no sense."""
     busy = state.get("is_processing")
     context = finite_number(state.get("n_ctx"))
@@ -105,7 +105,7 @@ def _slot(state: Mapping[str, Any]) -> RequestSlot | None:
         if decoded_tokens is None or task is None:
             return None
         generated = decoded_tokens
-    # n_prompt_tokens counts the answer, too.
+    # In spite of its name, n_prompt_tokens counts the answer, too.
     used = finite_number(state.get("n_prompt_tokens"))
     prompt = sum(
         finite_number(state.get(name)) or 0.0 for name in ("n_prompt_tokens_processed", "n_prompt_tokens_cache")
@@ -137,15 +137,17 @@ def slot_growth(last_slots: Sequence[RequestSlot], slots: Sequence[RequestSlot])
     ended = 0.0
     for last, slot in pairs:
         if slot.task != last.task:
-            of_slot = slot.generated
+            # Another request runs here: its tokens are all new, and the last one may have got more before its end.
+            slot_tokens = slot.generated
             if last.busy:
-                of_slot = max(of_slot, mean_growth)
-            generated += of_slot
+                slot_tokens = max(slot_tokens, mean_growth)
+            generated += slot_tokens
             ended += last.generated
         elif last.generated and not slot.busy:
-            answer = _answer_tokens(last, slot)
-            generated += max(0.0, answer - last.generated)
-            ended += max(answer, last.generated)
+            # The last request has ended, and its context still tells how long its answer was.
+            answer_tokens = _answer_tokens(last, slot)
+            generated += max(0.0, answer_tokens - last.generated)
+            ended += max(answer_tokens, last.generated)
     return SlotGrowth(generated, ended)
 
 
@@ -167,12 +169,12 @@ def _answer_tokens(last: RequestSlot, slot: RequestSlot) -> float:
     """Tokens of the answer that has ended in this slot; as many as the last poll saw where the slot does not tell."""
     if slot.used is None:
         return last.generated
-    # The last token of an answer is never put into the context.
+    # + 1: the last token of an answer is never put into the context.
     return min(slot.used + 1.0 - last.prompt, last.context)
 
 
 def half_step_of_count(value: float) -> float:
-    """Largest difference between a count and what was printed of it with `DIGITS` digits: it is exact below 1e6."""
+    """Largest rounding error of a count that is printed with `DIGITS` digits: 0 below 1e6, 5 below 1e7 and so on."""
     if value >= 10.0**DIGITS:
         return 10.0 ** (math.floor(math.log10(value)) + 1 - DIGITS) / 2.0
     return 0.0
@@ -213,11 +215,11 @@ class LlamaCppAdapter(Adapter):
         self._printed_total = 0.0
         """Tokens of ended answers, as the last page has them."""
         self._shown_total = 0.0
-        """Tokens of all answers, as the last reading has them."""
-        self._decodes = (0.0, 0.0)
-        """Busy slots of all decodes, and computed tokens of prompts, at the last poll."""
+        """Tokens of ended and running answers, as the last reading has them."""
+        self._last_decodes = (0.0, 0.0)
+        """Busy slots added up over all decodes, and computed tokens of prompts, at the last poll."""
         self._speculates = False
-        """A request was decoded with a draft since this process is read."""
+        """Whether a request was decoded with a draft since gpumon reads this process."""
 
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
@@ -288,14 +290,14 @@ class LlamaCppAdapter(Adapter):
         decoded_tokens = self._decoded_since(rank, figures, slots)
         if decoded_tokens:
             total = max(total, self._shown_total + decoded_tokens)
-        if self._shown_total:
+        if self._shown_total:  # not at the first poll: then there is nothing to grow from
             total = _within_rounding(self._shown_total + growth.generated, total, half_step_of_count(printed_total))
         self._shown_total = max(self._shown_total, total)
         source = f"{_ENDED} + /slots n_decoded of running requests"
         figures.put(rank.counters, q.DECODE_TOKENS, self._shown_total, source, Advance.DERIVED)
 
     def _decoded_since(self, rank: Rank, figures: PageFigures, slots: Sequence[RequestSlot]) -> float:
-        """Tokens since the last poll by the busy slots of all decodes.
+        """Tokens since the last poll by the busy slots of all decodes: each decode gives each busy slot one token.
 
         They are needed where /metrics and /slots disagree on what runs (/slots waits for a batch); 0 where they agree,
         and where decodes also read prompts or drafts.
@@ -305,8 +307,8 @@ class LlamaCppAdapter(Adapter):
         decodes = 0.0
         if half_step_of_count(steps) == 0.0:
             decodes = figures.total(Metric(_BUSY)) * steps
-        last_decodes, last_prompts = self._decodes
-        self._decodes = (decodes, prompts)
+        last_decodes, last_prompts = self._last_decodes
+        self._last_decodes = (decodes, prompts)
         if not slots or rank.gauges.get(q.RUNNING) == sum(slot.busy for slot in slots):
             return 0.0
         if prompts != last_prompts or self._speculates:
@@ -327,7 +329,7 @@ def _tokens_by_slots(growth: SlotGrowth, newly_printed: float, slots: Iterable[R
 
 
 def _within_rounding(grown_total: float, total: float, error: float) -> float:
-    """The total that has grown by what the slots tell (`grown_total`), within `error` of `total`.
+    """The total that has grown by the tokens of the slots (`grown_total`), moved to within `error` of `total`.
 
     `total` is printed coarsely: it stands still, and then jumps.
     """
@@ -360,7 +362,7 @@ def _take_settings(figures: PageFigures, props: Mapping[str, Any]) -> None:
 
 
 def _leave_out_drafts(figures: PageFigures) -> None:
-    """Leave out the figures of speculation where they stand at 0: nothing is speculated."""
+    """Leave out the figures of speculation where no draft was counted: nothing is speculated."""
     if figures.counter_total(q.DRAFTS):
         return
     for quantity in (q.DRAFTS, q.DRAFTED_TOKENS, q.ACCEPTED_TOKENS):

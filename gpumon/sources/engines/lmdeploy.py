@@ -15,7 +15,7 @@ from gpumon.specs import hints
 
 _CONFIG: Final = "lmdeploy:backend_config_info"
 KV_BITS: Final = {"4": "int4", "8": "int8"}
-"""quant_policy -> format of the KV cache."""
+"""Value of `quant_policy` (bits) -> format of the KV cache."""
 FORMATS: Final = frozenset(("awq", "gptq", "fp8", "mxfp4"))
 """Values of model_format that say how the weights are stored; `hf` does not."""
 

@@ -18,7 +18,9 @@ from gpumon.sources.engines.vllm import VLLM_OPTIONS, VllmAdapter
 from gpumon.sources.exposition import Scan
 
 PATH: Final = "/v1/metrics"
+"""Path of NIM's metrics page."""
 _VERSION: Final = CompanionPage("/v1/version", 3600.0)
+"""Page with the version, asked for once an hour: it does not change while the process lives."""
 _MOST_RUNNING: Final = "num_request_max"
 _KV_USAGE: Final = "gpu_cache_usage_perc"
 _TOKENS: Final = frozenset(("generation_tokens_total", "prompt_tokens_total"))
@@ -65,11 +67,11 @@ class NimAdapter(Adapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._inside = tuple(adapter() for adapter in WRAPPED)
+        self._wrapped = tuple(adapter() for adapter in WRAPPED)
 
     @classmethod
     def claims(cls, page: FirstAnswer) -> bool:
-        """Whether its path tells, or figures that none of the engines inside has under these names."""
+        """Whether the page has figures that only NIM has under these names, or a wrapped engine's under NIM's path."""
         if _MOST_RUNNING in page.names or (_KV_USAGE in page.names and _TOKENS & page.names):
             return True
         return page.path == PATH and any(adapter.claims(page) for adapter in WRAPPED)
@@ -77,13 +79,16 @@ class NimAdapter(Adapter):
     @property
     def wanted_names(self) -> frozenset[str]:
         """Names of all samples that the wrapped engines use, too."""
-        return super().wanted_names.union(*(adapter.wanted_names for adapter in self._inside))
+        return super().wanted_names.union(*(adapter.wanted_names for adapter in self._wrapped))
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
-        """The page as the engine inside has it, with the most requests that NIM says it may run; else its own."""
+        """The reading of the wrapped engine where the page has its names, else one by NIM's own names; or none.
+
+        NIM's own gauge tells the most requests that a wrapped engine may run.
+        """
         samples = named_samples(scan.values).by_name
         most_running = usable_samples(samples, Metric(_MOST_RUNNING))
-        for adapter in self._inside:
+        for adapter in self._wrapped:
             reading = adapter.read(scan, bodies)
             self.cut = adapter.cut
             if reading.ranks:
@@ -91,7 +96,7 @@ class NimAdapter(Adapter):
                     reading = _with_most_running(reading, most_running[0][1])
                 return (self._as_nim(reading, bodies),)
         if not (most_running or usable_samples(samples, Metric(_KV_USAGE))):
-            return ()
+            return ()  # the names that are left may be of any exporter
         reading = self.read(scan, bodies)
         if reading.ranks:
             return (self._as_nim(reading, bodies),)

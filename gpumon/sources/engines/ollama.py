@@ -18,7 +18,7 @@ from gpumon.sources.exposition import Scan
 from gpumon.specs import hints
 
 _LOADED: Final = "/api/ps"
-"""Neither loads a model nor keeps one loaded."""
+"""Page of the loaded models. To ask for it neither loads a model nor keeps one loaded."""
 WHY_NOTHING: Final = (
     "Ollama tells its loaded models, and no rates: its llama-server does, which discovery finds on its host"
 )
@@ -36,7 +36,7 @@ class OllamaAdapter(Adapter):
         return page.path == _LOADED and isinstance(mapping(parse_json(page.body)).get("models"), list)
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:  # noqa: ARG002 - the signature of Adapter
-        """A reading for each loaded model; one without a model where none is."""
+        """A reading for each loaded model; one without a model where none is loaded."""
         models = mapping(parse_json(bodies.get(_LOADED, b""))).get("models")
         if not isinstance(models, list):
             return ()

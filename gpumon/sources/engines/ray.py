@@ -21,18 +21,18 @@ _PREFIX: Final = "ray_vllm_"
 RAYS_OWN: Final = frozenset(("Component", "NodeAddress", "ReplicaId", "SessionName", "Version", "WorkerId"))
 """Labels that Ray adds to those of the engine."""
 _ID_CHARS: Final = 12
-"""Characters replica_ids of the id of a replica or a worker, which is random."""
+"""Characters that are kept of the id of a replica or a worker: the id is random, and a part of it is enough."""
 
 
-_Replicas = dict[tuple[str, str], dict[Series, float]]
-"""Model and replica -> its page."""
+_PagesByReplica = dict[tuple[str, str], dict[Series, float]]
+"""Model and replica -> the series of its page."""
 
 
 class _Replica(VllmAdapter):
     """vLLM inside one replica: it has no API server but Ray's."""
 
     def _one_api_server(self, started_wall_s: float) -> bool:  # noqa: ARG002 - the signature of the vLLM adapter
-        """Always: Ray starts each engine without further API servers."""
+        """True: Ray starts each engine without further API servers."""
         return True
 
 
@@ -49,7 +49,8 @@ class RayAdapter(Adapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._replicas: dict[tuple[str, str], VllmAdapter] = {}
+        self._adapters: dict[tuple[str, str], VllmAdapter] = {}
+        """Model and replica -> its adapter."""
         self._renamed: dict[Series, Series] = {}
         """The series of the last page -> the same under vLLM's names."""
 
@@ -64,20 +65,21 @@ class RayAdapter(Adapter):
 
     def read_all(self, scan: Scan, bodies: Bodies = NO_BODIES) -> tuple[EngineReading, ...]:
         """A reading for each model; replicas that write none of their engine's figures are left out."""
-        replicas = self._by_replica(scan)
-        replica_ids = sorted(replicas)[:MOST_RANKS]
-        self._replicas = {replica_id: self._replicas.get(replica_id) or _Replica() for replica_id in replica_ids}
-        models: dict[str, dict[str, EngineReading]] = {}
-        for model, replica in replica_ids:
-            page = self._replicas[model, replica].read(scan._replace(values=replicas[model, replica]), bodies)
-            if page.ranks:
-                models.setdefault(model, {})[replica] = page
+        pages = self._pages_by_replica(scan)
+        keys = sorted(pages)[:MOST_RANKS]
+        self._adapters = {key: self._adapters.get(key) or _Replica() for key in keys}
+        readings_by_model: dict[str, dict[str, EngineReading]] = {}
+        for model, replica in keys:
+            adapter = self._adapters[model, replica]
+            replica_reading = adapter.read(scan._replace(values=pages[model, replica]), bodies)
+            if replica_reading.ranks:
+                readings_by_model.setdefault(model, {})[replica] = replica_reading
         version = _version(scan)
-        self.cut = len(replicas) > MOST_RANKS or len(models) > MOST_PARTS
+        self.cut = len(pages) > MOST_RANKS or len(readings_by_model) > MOST_PARTS
         readings = []
-        for model, pages in list(models.items())[:MOST_PARTS]:
+        for model, replica_readings in list(readings_by_model.items())[:MOST_PARTS]:
             reading = msgspec.structs.replace(
-                _join_replicas(pages),
+                _join_replicas(replica_readings),
                 kind=self.kind,
                 from_documentation=self.from_documentation,
                 part=model,
@@ -87,14 +89,14 @@ class RayAdapter(Adapter):
             readings.append(reading)
         return tuple(readings)
 
-    def _by_replica(self, scan: Scan) -> _Replicas:
+    def _pages_by_replica(self, scan: Scan) -> _PagesByReplica:
         """The series of each model and replica under the engine's own names.
 
         Those without a model (an engine's settings) go to their replica, or to the only one that there is. Engines
         before vLLM 0.14 know of no replica.
         """
         renamed: dict[Series, Series] = {}
-        replicas: _Replicas = {}
+        pages: _PagesByReplica = {}
         settings: list[tuple[str, Series, float]] = []
         for series, value in scan.values.items():
             labels = series.labels
@@ -103,15 +105,15 @@ class RayAdapter(Adapter):
             replica = (labels.get("ReplicaId") or labels.get("WorkerId") or "")[:_ID_CHARS]
             model = labels.get(_MODEL, "")
             if model:
-                replicas.setdefault((model, replica), {})[vllm_series] = value
+                pages.setdefault((model, replica), {})[vllm_series] = value
             else:
                 settings.append((replica, vllm_series, value))
         self._renamed = renamed
         for replica, vllm_series, value in settings:
-            page = _page_of(replica, replicas)
+            page = _page_of(replica, pages)
             if page is not None:
                 page[vllm_series] = value
-        return replicas
+        return pages
 
 
 def _version(scan: Scan) -> str:
@@ -122,13 +124,13 @@ def _version(scan: Scan) -> str:
     return ""
 
 
-def _page_of(replica: str, replicas: _Replicas) -> dict[Series, float] | None:
+def _page_of(replica: str, pages: _PagesByReplica) -> dict[Series, float] | None:
     """The page of the only model of a replica, or of the only replica; None where several may be meant."""
-    pages = [page for (_, name), page in replicas.items() if name == replica]
-    if not pages:
-        pages = list(replicas.values())
-    if len(pages) == 1:
-        return pages[0]
+    candidates = [page for (_, name), page in pages.items() if name == replica]
+    if not candidates:
+        candidates = list(pages.values())
+    if len(candidates) == 1:
+        return candidates[0]
     return None
 
 
@@ -141,23 +143,25 @@ def _vllm_series(series: Series) -> Series:
     return Series(f"vllm:{series.name.removeprefix(_PREFIX)}", labels)
 
 
-def _join_replicas(pages: Mapping[str, EngineReading]) -> EngineReading:
-    """The replicas of one model as one engine."""
+def _join_replicas(readings: Mapping[str, EngineReading]) -> EngineReading:
+    """The readings of one model's replicas (by replica) as one engine with a rank for each."""
     live: dict[str, str] = {}
     advance: dict[str, Advance] = {}
     ranks: list[RankReading] = []
-    for replica, page in pages.items():
-        live |= page.live
-        advance |= page.advance
-        ranks += [msgspec.structs.replace(rank, rank=_rank_name(replica, rank.rank)) for rank in page.ranks]
+    for replica, reading in readings.items():
+        live |= reading.live
+        advance |= reading.advance
+        ranks += [msgspec.structs.replace(rank, rank=_rank_name(replica, rank.rank)) for rank in reading.ranks]
     # A replica that has not decoded yet counts no steps, and says nothing about the others.
-    counting = [page for page in pages.values() if q.STEPS in page.live]
+    counting = [reading for reading in readings.values() if q.STEPS in reading.live]
+    is_any_exact = any(reading.exact_steps for reading in readings.values())
+    is_exact = is_any_exact and all(reading.exact_steps for reading in counting)
     return msgspec.structs.replace(
-        next(iter(pages.values())),
+        next(iter(readings.values())),
         ranks=tuple(ranks),
         live={name: metric.replace("vllm:", _PREFIX) for name, metric in live.items()},
         advance=advance,
-        exact_steps=any(page.exact_steps for page in pages.values()) and all(page.exact_steps for page in counting),
+        exact_steps=is_exact,
     )
 
 

@@ -28,29 +28,34 @@ FIRST_TOKENS: Final = "sglang:time_to_first_token_seconds_count"
 SIGN_OF_LIVE: Final = "sglang:decode_sum_seq_lens"
 """Came with `realtime_tokens_total`, and is there before the first token."""
 LIVE_SINCE: Final = (0, 5, 7)
+"""Version from which on tokens are counted live."""
 LIVE: Final = {
     q.PREFILL_COMPUTED: Metric(REALTIME, "mode", "prefill_compute"),
     q.PREFILL_CACHED: Metric(REALTIME, "mode", "prefill_cache"),
     q.DECODE_TOKENS: Metric(REALTIME, "mode", "decode"),
 }
-"""A mode's series is there from its first token on."""
+"""Quantity -> its live counter. The series of a mode is there from its first token on."""
 _LATE_COUNTERS: Final = {
     **{quantity: str(metric) for quantity, metric in LIVE.items()},
     q.PREEMPTIONS: "sglang:num_retracted_requests_total",
     q.REQUESTS: "sglang:num_requests_total",
     q.ABORTS: "sglang:num_aborted_requests_total (not there yet: none was aborted)",
 }
-"""Counters that every version with live tokens has, each there from its first count on; the last two of the server."""
+"""Quantity -> counter that every version with live tokens has, whose series is there from its first count on.
+
+Requests and aborts are counted for the whole server, the others for each rank.
+"""
 NONE_CACHED: Final = "sglang:cached_tokens_total (not there yet: nothing was cached)"
 """It came together with the count of requests (0.4.6), and is there from the first hit on."""
 _ANSWERS: Final = "sglang:http_responses_total"
-"""By status; of the whole server, and without its labels."""
+"""Answers by status, of the whole server: without the labels that other series have."""
 LOST_REQUESTS: Final = {
     "KV transfer": "sglang:num_transfer_failed_reqs_total",
     "bootstrap": "sglang:num_bootstrap_failed_reqs_total",
 }
 """Requests that failed on their way from prefill to decode; every rank of a group counts them."""
 _ENDED: Final = "sglang:generation_tokens_total"
+"""Generated tokens of ended requests."""
 QUEUES: Final = (
     "sglang:num_grammar_queue_reqs",
     "sglang:num_prefill_bootstrap_queue_reqs",
@@ -92,6 +97,7 @@ MOST_UNMOVED_POLLS: Final = 2
 
 _rule = partial(rule, prefix="sglang:")
 _at_end = partial(Metric, advance=Advance.END)
+"""A metric that counts when a request ends."""
 
 
 def _cached_by(quantity: str, mode: str, source: str) -> Rule:
@@ -172,12 +178,12 @@ _TABLES: Final = Tables(
 
 
 class ServerSettings(NamedTuple):
-    """The settings of one server. 0 and empty: it does not say."""
+    """The settings of one server; 0 or empty where it does not tell one."""
 
     info: Mapping[str, str] = MappingProxyType({})
     version: str = ""
     tp: int = 0
-    """So that tp x pp x dp is the number of GPUs."""
+    """Tensor-parallel GPUs of one data-parallel rank: tp x pp x dp is the number of GPUs."""
     pp: int = 0
     dp: int = 0
     most_running: int = 0
@@ -252,15 +258,15 @@ class SglangAdapter(Adapter):
     def __init__(self) -> None:
         super().__init__()
         self._server_body = b""
-        """Answer of `SERVER_INFO` that was read last."""
+        """Newest answer of `SERVER_INFO`."""
         self._server = ServerSettings()
-        """The settings in it."""
+        """The settings in `_server_body`."""
         self._quantities_seen: set[tuple[str, str]] = set()
-        """Ranks and those of their quantities that a page of this process has had."""
+        """(rank, quantity) of all that a page of this process has had."""
         self._first_tokens = 0.0
-        """First tokens of requests so far."""
+        """First tokens of requests so far: it never falls, though a page may lack the series."""
         self._most_ranks = 1
-        """The most ranks that a page has had."""
+        """The most ranks that a page has had: the share of each may not change when a rank is missing for a poll."""
         self._last_progress = (0.0, 0.0)
         """Steps and tokens at the last poll."""
         self._unmoved_polls = 0
@@ -315,7 +321,7 @@ class SglangAdapter(Adapter):
                     self._start_at_zero(rank, q.PREFILL_CACHED)
         self.work_out_prefill(figures)
         for rank in figures.ranks.values():
-            # The engine's own rate stands still for up to 30 s after the last request.
+            # The engine's own rate keeps its last value for up to 30 s after the last request.
             if rank.gauges.get(q.RUNNING) == 0.0 and q.DECODE_RATE in rank.gauges:
                 rank.gauges[q.DECODE_RATE] = 0.0
 
@@ -326,7 +332,7 @@ class SglangAdapter(Adapter):
                 figures.leave_out(quantity)
         self._start_late_counters(figures)
         _add_live_prompts(figures)
-        figures.leave_out(q.DECODE_RATE)
+        figures.leave_out(q.DECODE_RATE)  # the counter gives a better one
         self._add_first_tokens(figures)
 
     def _start_late_counters(self, figures: PageFigures) -> None:
@@ -340,7 +346,10 @@ class SglangAdapter(Adapter):
                 continue
             figures.live.setdefault(quantity, name)
             is_of_server = quantity in (q.REQUESTS, q.ABORTS)
-            for rank in ranks[:1] if is_of_server else ranks:
+            counting_ranks = ranks
+            if is_of_server:
+                counting_ranks = ranks[:1]
+            for rank in counting_ranks:
                 self._start_at_zero(rank, quantity)
 
     def _add_first_tokens(self, figures: PageFigures) -> None:
@@ -420,14 +429,14 @@ class SglangAdapter(Adapter):
             self._unmoved_polls = 0
 
     def _start_at_zero(self, rank: Rank, quantity: str) -> None:
-        """Let a counter be 0 whose series has not been there yet; one that was there before stays missing."""
+        """Put 0 for a counter whose series has not been there yet; one that was there before stays missing."""
         if quantity in rank.counters:
             self._note_quantity(rank, quantity)
         elif not self._has_had(rank, quantity):
             rank.counters[quantity] = 0.0
 
     def _note_quantity(self, rank: Rank, quantity: str) -> None:
-        """Remember that the page has this quantity of a rank."""
+        """Remember that a page has had this quantity of a rank."""
         if len(self._quantities_seen) > MOST_REMEMBERED:
             self._quantities_seen.clear()
         self._quantities_seen.add((rank.name, quantity))
@@ -448,8 +457,8 @@ def _server_errors(figures: PageFigures) -> dict[str, float]:
 
 
 def _add_live_prompts(figures: PageFigures) -> None:
-    """Add the tokens of prompts: those that were computed and those that the cache had."""
-    if figures.live.get(q.PROMPT_TOKENS) == EFFECTIVE:
+    """Put the tokens of prompts into each rank: computed ones and those from the cache."""
+    if figures.live.get(q.PROMPT_TOKENS) == EFFECTIVE:  # the server counts them itself
         return
     figures.leave_out(q.PROMPT_TOKENS)
     figures.live[q.PROMPT_TOKENS] = f"{REALTIME} prefill_compute + prefill_cache"

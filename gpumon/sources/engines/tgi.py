@@ -50,7 +50,7 @@ def add_info(figures: PageFigures, keys: Mapping[str, str]) -> None:
     if figures.model:
         figures.info[hints.MODEL_PATH] = figures.model
     model_type = answer.get("model_type")
-    if isinstance(model_type, dict):  # as TEI has it: the type with its settings
+    if isinstance(model_type, dict):  # TEI's form: the type is the only key, and has its settings
         model_type = next(iter(model_type), "")
     if isinstance(model_type, str) and model_type:
         figures.info["model_type"] = model_type[: json_body.MOST_CHARS]
@@ -68,7 +68,7 @@ class TgiAdapter(Adapter):
         counters=(
             # At validation: before the request waits, and cached tokens included.
             rule(q.PROMPT_TOKENS, "tgi_request_input_length_sum", advance=Advance.PROMPT),
-            # The second of backends that tell nothing of their batches (llama.cpp's, TensorRT-LLM's).
+            # The second metric is for backends that tell nothing of their batches (llama.cpp, TensorRT-LLM).
             Rule(q.DECODE_TOKENS, (EMITTED, Metric("tgi_request_generated_tokens_sum", advance=Advance.END))),
             # Prefill and decode are passes of their own, and each reads the weights.
             rule(q.STEPS, "tgi_batch_inference_success", "tgi_batch_inference_count"),
@@ -99,14 +99,14 @@ class TgiAdapter(Adapter):
 
 
 def _add_decode_tokens(rank: Rank, figures: PageFigures) -> None:
-    """Add the generated tokens: one each time that a request is given some, and those beyond it."""
+    """Put all generated tokens into the rank: one for each time that a request is given some, and those beyond it."""
     beyond_first = rank.counters.get(q.ACCEPTED_TOKENS)
     if beyond_first is None:
-        # Half of it would read as a restart.
+        # A sum without its second half would be smaller than at the last poll, and read as a restart.
         figures.leave_out(q.DECODE_TOKENS)
         return
     times_given = rank.counters[q.DECODE_TOKENS]
-    if beyond_first:
+    if beyond_first:  # speculation is on
         figures.put(rank.counters, q.DRAFTS, times_given, str(EMITTED))
     else:
         figures.leave_out(q.ACCEPTED_TOKENS)

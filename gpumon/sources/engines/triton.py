@@ -27,24 +27,29 @@ MICROSECONDS: Final = {
 }
 """Counters of the time that all successful requests together took."""
 _BLOCKS: Final = "nv_trt_llm_kv_cache_block_metrics"
+"""Series of the TensorRT-LLM backend: blocks in use, at most, and tokens in each, by a label."""
 ITERATIONS: Final = Metric("nv_trt_llm_general_metrics", "general_type", "iteration_counter")
+"""Steps of the TensorRT-LLM backend."""
 _GENERATING: Final = Metric(
     "nv_trt_llm_inflight_batcher_metrics", "inflight_batcher_specific_metric", "generation_requests"
 )
 
 
-def _requests(kind: str) -> Metric:
-    """Requests of the TensorRT-LLM backend of this kind."""
+"""Requests of the TensorRT-LLM backend that are in their decode phase."""
+
+
+def _request_metric(kind: str) -> Metric:
+    """The metric of the TensorRT-LLM backend that counts requests of this kind (`active`, `waiting`, `max`)."""
     return Metric("nv_trt_llm_request_metrics", "request_type", kind)
 
 
-def _join_rules(first: tuple[Rule, ...], second: tuple[Rule, ...]) -> tuple[Rule, ...]:
-    """The rules of both: where both have a quantity, the metrics of the first are tried before."""
-    first_by_quantity = {vllm_rule.quantity: vllm_rule for vllm_rule in first}
-    in_second = {triton_rule.quantity for triton_rule in second}
-    joined = [vllm_rule for vllm_rule in first if vllm_rule.quantity not in in_second]
-    for triton_rule in second:
-        vllm_rule = first_by_quantity.get(triton_rule.quantity)
+def _join_rules(vllm_rules: tuple[Rule, ...], triton_rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The rules of both. Where both have a quantity, Triton's rule holds, and tries the metrics of vLLM's first."""
+    vllm_by_quantity = {vllm_rule.quantity: vllm_rule for vllm_rule in vllm_rules}
+    triton_quantities = {triton_rule.quantity for triton_rule in triton_rules}
+    joined = [vllm_rule for vllm_rule in vllm_rules if vllm_rule.quantity not in triton_quantities]
+    for triton_rule in triton_rules:
+        vllm_rule = vllm_by_quantity.get(triton_rule.quantity)
         if vllm_rule is None:
             joined.append(triton_rule)
         else:
@@ -77,9 +82,9 @@ class TritonAdapter(Adapter):
             vllm.TABLES.gauges,
             (
                 # Added up: each version of a model has a queue of its own.
-                Rule(q.RUNNING, (_requests("active"),), added=True),
-                Rule(q.WAITING, (_requests("waiting"), Metric("nv_inference_pending_request_count")), added=True),
-                Rule(q.MOST_RUNNING, (_requests("max"),), added=True),
+                Rule(q.RUNNING, (_request_metric("active"),), added=True),
+                Rule(q.WAITING, (_request_metric("waiting"), Metric("nv_inference_pending_request_count")), added=True),
+                Rule(q.MOST_RUNNING, (_request_metric("max"),), added=True),
                 Rule(q.KV_USAGE, (Metric(_BLOCKS, "kv_cache_block_type", "fraction"),)),
             ),
         ),
@@ -89,7 +94,7 @@ class TritonAdapter(Adapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._polled: dict[str, tuple[float, float]] = {}
+        self._last_poll: dict[str, tuple[float, float]] = {}
         """Version of the model -> its steps and generating requests at the last poll."""
         self._decoded: dict[str, float] = {}
         """Version of the model -> its tokens so far."""
@@ -120,13 +125,13 @@ class TritonAdapter(Adapter):
             return
         decoded = {}
         for version, count in steps.items():
-            last_count, last_generating = self._polled.get(version, (count, 0.0))
+            last_count, last_generating = self._last_poll.get(version, (count, 0.0))
             mean_generating = (last_generating + generating[version]) / 2
             total = self._decoded.get(version, 0.0) + (count - last_count) * mean_generating
             decoded[version] = 0.0
             if count >= last_count and is_usable(total):
                 decoded[version] = total
-        self._polled = {version: (steps[version], generating[version]) for version in steps}
+        self._last_poll = {version: (steps[version], generating[version]) for version in steps}
         self._decoded = decoded
         source = f"{ITERATIONS} x {_GENERATING}, added up poll by poll"
         figures.put(rank.counters, q.DECODE_TOKENS, sum(decoded.values()), source, Advance.DERIVED)

@@ -19,9 +19,9 @@ from gpumon.specs import hints
 
 SERVING: Final = "xinference:model_serve_count"
 _ENDED: Final = "xinference:time_to_first_token_seconds_count"
-"""Observed when an answer ends."""
+"""Answers that have ended: the time is observed then."""
 CALLS: Final = "xinference:model_request_duration_seconds_count"
-"""Observed when a call returns: of a stream when it begins, of all else when the answer is there."""
+"""Calls that have returned: that of a stream returns when it begins, any other when the answer is there."""
 _QUANTIZATION: Final = "quantization"
 KIND: Final = "model_type"
 LLM: Final = "LLM"
