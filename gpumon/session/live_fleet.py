@@ -350,7 +350,7 @@ async def _take_frame(fleet: Fleet, frame: FleetFrame) -> None:
 def _source_of_config(config: Config) -> FleetFrames:
     """The source of the frames: the hosts of the config, or else its Prometheus."""
     if config.host:
-        from gpumon.sources.remote import RemoteHosts
+        from gpumon.sources.remote_hosts import RemoteHosts
 
         return RemoteHosts(config)
     from gpumon.sources.prometheus.queries import FLEET_BUCKETS

@@ -1,4 +1,4 @@
-"""A fleet without a Prometheus: each host's own gpumon, over ssh (`gpumon watch --json`) or its `/snapshot.json`."""
+"""One host of a fleet without a Prometheus: its own gpumon, over ssh (`gpumon watch --json`) or by `/snapshot.json`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import base64
 import contextlib
 import re
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 import msgspec
 
 from gpumon import __version__
-from gpumon.config.schema import Config, Endpoint, Host
+from gpumon.config.schema import Endpoint, Host
 from gpumon.deadline import result_within
 from gpumon.efficiency.deriver import snapshot_without_things
 from gpumon.readings import difference
-from gpumon.readings.fleet import FleetFrame, HostFrame
+from gpumon.readings.fleet import HostFrame
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, Fault, Frame, HostReading
 from gpumon.readings.snapshot import Snapshot
@@ -39,6 +38,7 @@ from gpumon.sources.ssh import SshConnection, connect
 from gpumon.triage.peers import MOST_SNAPSHOT_BYTES, PeerError
 
 Opened = TypeVar("Opened")
+"""A connection or a shell."""
 BACK_OFF_S: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 60.0)
 """Pauses before the next connection, after 1, 2, 3 ... failures in a row; then the last one."""
 FIRST_LINE_S: Final = 120.0
@@ -51,10 +51,6 @@ _LATE_INTERVALS: Final = 3.0
 """Intervals of the host until its next line is late, if those are longer than `NEXT_LINE_S`."""
 READ_S: Final = 10.0
 """Longest time to decode one snapshot: the largest takes half a second of a free core."""
-MOST_READ: Final = 2
-"""Snapshots that are decoded at once, each in a thread of its own: more would keep the event loop from its turn."""
-_SHORTEST_POLL_S: Final = 1.0
-"""Shortest time between two polls of a URL, however fast the screen refreshes."""
 _LEAST_GAP_S: Final = 0.2
 """Shortest pause between two snapshots of a host that are read, however fast it sends them."""
 _POLL_LIMITS: Final = Limits(connect_s=5.0, total_s=10.0, body_bytes=MOST_SNAPSHOT_BYTES)
@@ -75,8 +71,6 @@ _LEAST_INTERVAL_S: Final = 0.25
 """Shortest interval that a host's snapshot is believed to have."""
 _MOST_SKEW_S: Final = 5.0
 """Seconds between the clocks of two machines beyond which that is said."""
-STAGGER_S: Final = 0.02
-"""Pause between the starts of two ssh: each takes some CPU for its keys."""
 PATIENT_S: Final = 10.0
 """Seconds without a word from a host after which its row says so: most answer within 3 s, ssh gives up after 10 s."""
 FLEET_OPTION: Final = "--fleet"
@@ -140,7 +134,7 @@ class Remote:
         self.archives = Archives()
         """Archives of gpumon that are sent to a host without one."""
         self.models = Models((), ())
-        self.turn = asyncio.Semaphore(1)
+        self.decode_slots = asyncio.Semaphore(1)
         """Held while a snapshot is decoded."""
         self.most_bytes: float = KEPT_BYTES
         """Bytes that are kept of this host."""
@@ -224,7 +218,7 @@ class Remote:
         Raises RemoteFault, PeerError.
         """
         try:
-            async with self.turn:
+            async with self.decode_slots:
                 await result_within(READ_S, in_daemon_thread(self.take, line, self.most_bytes))
         except asyncio.TimeoutError:
             raise PeerError(f"its snapshot takes more than {READ_S:.0f} s to read: it is not read") from None
@@ -515,7 +509,7 @@ def _short_address(address: str) -> str:
 
 
 def _login(host: Host) -> Endpoint | None:
-    """The password of a host with a user, and where it may be sent, as those who read secrets take it; None without."""
+    """The password of a host and where it may be sent, in the form that `api_key.py` takes; None without a user."""
     if not host.user:
         return None
     return Endpoint(
@@ -568,16 +562,16 @@ def patience_s(line: bytes) -> float:
 
 def _update_advice(version: str) -> str:
     """Advice on which gpumon to update if a host's is of another minor version; empty if it is not, or is not known."""
-    there = _minor(version)
-    here = _minor(__version__)
+    there = _minor_version(version)
+    here = _minor_version(__version__)
     if not version or there == here:
         return ""
-    older = "it" if there < here else "this one"
-    return OTHER_VERSION.format(version, __version__, older)
+    to_update = "it" if there < here else "this one"
+    return OTHER_VERSION.format(version, __version__, to_update)
 
 
-def _minor(version: str) -> tuple[int, int]:
-    """The first two numbers of a version."""
+def _minor_version(version: str) -> tuple[int, int]:
+    """The first two numbers of a version; (0, 0) where it has none."""
     match = re.match(r"([0-9]+)\.([0-9]+)", version)
     if match is not None:
         return (int(match[1]), int(match[2]))
@@ -592,101 +586,3 @@ def _unix_time(time_text: str) -> float:
         return datetime.fromisoformat(time_text.replace("Z", "+00:00")).timestamp()
     except (ValueError, OverflowError):
         return float("nan")
-
-
-class RemoteHosts:
-    """The hosts of a fleet, each as its own gpumon shows it (`FleetFrames` of `session/live_fleet.py`)."""
-
-    def __init__(self, config: Config, wall: Callable[[], float] = time.time) -> None:
-        """The `[[host]]` of a config. Those with a URL are polled at its refresh interval, at most once a second."""
-        self._interval_s = max(_SHORTEST_POLL_S, config.general.interval_s)
-        self._remotes = [Remote(host, self._interval_s, wall) for host in config.host]
-        remotes_per_name = Counter(remote.name for remote in self._remotes)
-        turn = asyncio.Semaphore(MOST_READ)
-        archives: dict[str, Archives] = {}
-        models = Models(config.model, config.endpoint)
-        for remote in self._remotes:
-            remote.turn = turn
-            remote.models = models
-            remote.archives = archives.setdefault(remote.host.wheels, Archives(remote.host.wheels))
-            remote.most_bytes = KEPT_BYTES / len(self._remotes)
-            if remotes_per_name[remote.name] > 1:  # the whole address tells alike hosts of two users or ports apart
-                remote.name = clean(remote.host.name or remote.host.address, 120)
-        self._wall = wall
-        self._tasks: list[asyncio.Task[None]] = []
-
-    async def frame(self, at_s: float | None = None) -> FleetFrame:
-        """All hosts now, or as they were at a Unix time.
-
-        Hosts that do not answer are among those of now, with the reason; of the past they are left out.
-        """
-        self._start()
-        frames = await asyncio.to_thread(lambda: [remote.at(at_s) for remote in self._remotes])
-        hosts = sorted((host for host in frames if host is not None), key=lambda host: host.name)
-        if at_s is None:
-            return FleetFrame(self._wall(), self._interval_s, tuple(hosts), faults=self._notices())
-        return FleetFrame(at_s, self._interval_s, tuple(hosts))
-
-    def _notices(self) -> tuple[Fault, ...]:
-        """A fault for each host whose snapshots are not read."""
-        notices = []
-        for remote in self._remotes:
-            if remote.refused:
-                notices.append(Fault(remote.name, remote.refused, remote.since_s))
-        return tuple(notices)
-
-    async def settle(self, timeout_s: float = 15.0) -> None:
-        """Wait until each host has rates, or is known not to answer."""
-        self._start()
-        end_s = time.monotonic() + timeout_s
-        while time.monotonic() < end_s and not all(remote.settled for remote in self._remotes):
-            await asyncio.sleep(0.05)
-
-    async def past(self, host: str, start_s: float, end_s: float, step_s: float) -> tuple[tuple[float, HostFrame], ...]:
-        """One host from one Unix time to another, as `Remote.between` gives it; nothing of a host that is not known."""
-        for remote in self._remotes:
-            if remote.name == host:
-                return tuple(await asyncio.to_thread(remote.between, start_s, end_s, step_s))
-        return ()
-
-    def look_at(self, host: str) -> None:
-        """Nothing is to be done: the snapshots of every host are whole, whether one looks at it or not."""
-
-    def lacks_gpumon(self, host: str) -> bool:
-        """Whether gpumon could run on this host from a temporary folder, and was not allowed to so far."""
-        for remote in self._remotes:
-            if remote.name == host and remote.lacks_gpumon and not remote.installs:
-                return True
-        return False
-
-    def install(self, host: str) -> None:
-        """Run gpumon on this host from a temporary folder."""
-        for remote in self._remotes:
-            if remote.name == host:
-                remote.install()
-
-    def first_s(self, newest_s: float) -> float:
-        """Unix time of the oldest snapshot that is kept of any host; `newest_s` where none is kept."""
-        kept_s = [remote.first_s for remote in self._remotes]
-        return min((first_s for first_s in kept_s if first_s is not None), default=newest_s)
-
-    async def close(self) -> None:
-        """Hang up everywhere."""
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=0.2)
-        self._tasks = []
-
-    def _start(self) -> None:
-        """Connect to all hosts, one after another, if that has not begun."""
-        if not self._tasks:
-            for index, remote in enumerate(self._remotes):
-                task = asyncio.create_task(_run_later(index * STAGGER_S, remote))
-                self._tasks.append(task)
-
-
-async def _run_later(seconds: float, remote: Remote) -> None:
-    """Run a host after a pause."""
-    await asyncio.sleep(seconds)
-    await remote.run()
