@@ -75,8 +75,8 @@ class RowEngine(NamedTuple):
         """The observations behind a latency, by its field in `Latencies` (`ttft`, `itl`); None where not known."""
         if self.latencies is None:
             return None
-        histogram: HistogramReading | None = getattr(self.latencies, name)
-        return histogram
+        observed: HistogramReading | None = getattr(self.latencies, name)
+        return observed
 
 
 class Parts(NamedTuple):

@@ -89,11 +89,11 @@ class Selection:
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels in its terms, without `KINDS`."""
-        labels = []
+        label_names = []
         for term in self._terms:
             if term.label and term.label.lower() not in KINDS:
-                labels.append(term.label)
-        return tuple(dict.fromkeys(labels))
+                label_names.append(term.label)
+        return tuple(dict.fromkeys(label_names))
 
     def matches(self, row: HostShown | FleetRow) -> bool:
         """Whether a host or a row is selected."""
@@ -107,11 +107,11 @@ class Selection:
 
     def hosts(self, snapshot: FleetSnapshot) -> tuple[HostShown, ...]:
         """The selected hosts of a fleet."""
-        hosts = []
+        matching_hosts = []
         for host in snapshot.hosts:
             if self.matches(host):
-                hosts.append(host)
-        return tuple(hosts)
+                matching_hosts.append(host)
+        return tuple(matching_hosts)
 
 
 def _term(text: str) -> _Term:

@@ -192,9 +192,9 @@ class GroupTally:
 
     def _unused_s(self) -> Reading:
         """Unused seconds of the GPUs of which they are known."""
-        known = [tally for tally in self._gpu_tallies if tally.unused_known_s]
-        if known:
-            return sum(tally.unused_s for tally in known)
+        known_tallies = [tally for tally in self._gpu_tallies if tally.unused_known_s]
+        if known_tallies:
+            return sum(tally.unused_s for tally in known_tallies)
         return NOT_SUPPORTED
 
     def _energy_j(self) -> Reading:
@@ -228,7 +228,7 @@ def _mean(means: Iterable[TimeMean]) -> Reading:
 
 def _known_sum(readings: Iterable[Reading], otherwise: Missing) -> Reading:
     """The sum of what is known; `otherwise` where nothing is."""
-    known = sum_of_known(readings)
-    if isinstance(known, Missing):
+    total = sum_of_known(readings)
+    if isinstance(total, Missing):
         return otherwise
-    return known
+    return total

@@ -90,13 +90,13 @@ class _Buckets:
     def means(self) -> list[float]:
         """The mean of each bucket, oldest first; NaN is a gap. No batch is added after this."""
         self._fill_before_later(-math.inf)
-        means = []
+        bucket_means = []
         for total, number in zip(self._sums, self._numbers, strict=True):
             if number:
-                means.append(total / number)
+                bucket_means.append(total / number)
             else:
-                means.append(math.nan)
-        return means
+                bucket_means.append(math.nan)
+        return bucket_means
 
     def _fill_before_later(self, earlier_s: float) -> None:
         """Fill the empty buckets for which the batch added last stands; the one before it ends at `earlier_s`."""
@@ -199,11 +199,11 @@ class History:
 
     def events(self, from_s: float, to_s: float) -> list[Event]:
         """Events from a time (excluded) to another (included), oldest first."""
-        events = []
+        events_within = []
         for event in self._events:
             if from_s < event.wall_s <= to_s:
-                events.append(event)
-        return events
+                events_within.append(event)
+        return events_within
 
     def _add_series(self, points: Mapping[str, float]) -> None:
         """Begin the series that are new, as long as there is room."""
@@ -264,13 +264,13 @@ class History:
         Means are exact as long as every tick is kept, and where `width_s` is a multiple of `CELL_S`. Else a cell counts
         to the bucket that it ends in, and a bucket without a value shows the mean of the cell after it.
         """
-        buckets = _Buckets(newest_bucket - count + 1, count, width_s)
+        filled_buckets = _Buckets(newest_bucket - count + 1, count, width_s)
         values = self._series.get(key)
         if values is not None:
             first_s = (newest_bucket - count + 1) * width_s
             for batch in self._batches(values, first_s, until_s, width_s):
-                buckets.add(batch)
-        return buckets.means()
+                filled_buckets.add(batch)
+        return filled_buckets.means()
 
     def _batches(self, values: _Values, since_s: float, until_s: float, width_s: float) -> Iterator[_Batch]:
         """Readings from `until_s` back to the first one before `since_s`: tick by tick while they are kept.

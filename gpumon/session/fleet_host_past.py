@@ -184,10 +184,10 @@ class FleetHostPast:
         from gpumon.history.compared import USUAL_SPAN_S, spans_of
         from gpumon.session.compared import compare_hosts
 
-        kept = self.span()
-        if kept is None:
+        span = self.span()
+        if span is None:
             raise ValueError("nothing is kept yet")
-        spans = spans_of(Stretch(before_s, before_s), Stretch(after_s, after_s), USUAL_SPAN_S, Stretch(*kept))
+        spans = spans_of(Stretch(before_s, before_s), Stretch(after_s, after_s), USUAL_SPAN_S, Stretch(*span))
         try:
             return await compare_hosts(self._source, self._make_deriver, (self._name,), self._step_s(), spans)
         except ApiFault as fault:

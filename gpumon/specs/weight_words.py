@@ -90,6 +90,11 @@ _SYNONYMS: Final = {
 }
 """Engines' words -> the words above (vLLM and SGLang `--quantization`, TGI `--quantize`, torch types)."""
 
+# Most bits per weight of a whole file: the mean is above the format's own by scales, and by tensors kept wider.
+_MOST_BITS_OF_INT4: Final = 5.0
+_MOST_BITS_OF_INT8: Final = 15.0
+_MOST_BITS_OF_BF16: Final = 24.0
+
 _EMPTY_WORDS: Final = frozenset(("", "none", "null", "auto", "false", "no"))
 """Values of an option that say nothing."""
 
@@ -123,14 +128,13 @@ def weights_named(word: str) -> WeightFormat | None:
 
 def of_bits(bits: float) -> WeightFormat:
     """All matmul weights, the LM head too, at this mean number of bits, widened for the arithmetic: GGUF files."""
-    # The mean is above the format's own bits by scales, and by tensors that are kept wider.
-    if bits < 5.0:
+    if bits < _MOST_BITS_OF_INT4:
         precision = Precision.INT4
-    elif bits < 15.0:
+    elif bits < _MOST_BITS_OF_INT8:
         precision = Precision.INT8
-    elif bits <= 24.0:
+    elif bits <= _MOST_BITS_OF_BF16:
         precision = Precision.BF16
     else:
         precision = Precision.FP32
-    stored = WeightStorage(precision, bits / 8.0, weight_only=bits < 15.0)
+    stored = WeightStorage(precision, bits / 8.0, weight_only=bits < _MOST_BITS_OF_INT8)
     return WeightFormat(dict.fromkeys((*LINEAR, HEAD), stored))
