@@ -32,6 +32,7 @@ _UNDER_MIG: Final = Missing(Reason.UNDER_MIG)
 _NO_GPU: Final = Missing(Reason.NO_GPU)
 _IDLE: Final = Missing(Reason.IDLE)
 MILLION: Final = 1e6
+"""Tokens that a price is for."""
 
 
 def cost_of(per_hour: Reading, seconds: Reading) -> Reading:
@@ -102,14 +103,19 @@ class CostLedger:
     def __init__(self, prices: Prices) -> None:
         self._prices = prices
         self._gpus: dict[str, _Usage] = {}
+        """UUID of a GPU -> its usage."""
         self._engines: dict[str, _Usage] = {}
+        """`EngineReading.key` -> usage of the engine."""
         self._last_energy_j: dict[str, float] = {}
         """UUID of a GPU -> its energy at the last tick that knew it."""
         self._tick_energy_j: dict[str, Reading] = {}
         """UUID of a GPU -> its energy from the last tick to this one."""
         self._last_s: float | None = None
+        """When the last tick was (monotonic)."""
         self._elapsed_s = 0.0
+        """Seconds from the last tick to this one; 0 after a pause."""
         self._per_kwh: Reading = NO_PRICE
+        """Price of energy at this tick."""
 
     def begin(self, frame: Frame) -> None:
         """Begin a tick: its time since the last one, and the price of energy now."""

@@ -250,10 +250,10 @@ class Deriver:
     def _forget(self, frame: Frame) -> None:
         """Drop what belongs to engines and GPUs that are gone, so that memory stays flat."""
         keys = {reading.key for reading in frame.engines}
-        self._engines = _only(self._engines, keys)
-        self._states = _only(self._states, keys)
+        self._engines = _with_keys(self._engines, keys)
+        self._states = _with_keys(self._states, keys)
         if len(self._gpus) > max(_MOST_GPU_TRACKS, 4 * len(frame.gpus)):
-            self._gpus = _only(self._gpus, {reading.uuid for reading in frame.gpus})
+            self._gpus = _with_keys(self._gpus, {reading.uuid for reading in frame.gpus})
 
     def _state_since(self, reading: EngineReading, wall_s: float) -> str:
         """Time (RFC 3339) since which the engine is in this state; notes a change."""
@@ -270,21 +270,32 @@ class Deriver:
         faults = []
         for gpu in frame.gpus:
             for cause, text in gpu_faults(gpu):
-                faults.append((gpu.uuid, f"gpu {gpu.index}", cause, text))
+                faults.append(_ThingFault(gpu.uuid, source=f"gpu {gpu.index}", cause=cause, text=text))
         for engine in frame.engines:
             for cause, text in engine_faults(engine, self._wrong.get(engine.key, ""), bool(frame.gpus)):
-                faults.append((engine.key, engine.name, cause, text))
+                faults.append(_ThingFault(engine.key, source=engine.name, cause=cause, text=text))
         fault_since = {}
         dated = []
-        for key, source, cause, text in faults:
-            since_wall_s = self._fault_since.get((key, cause), frame.wall_s)
-            fault_since[key, cause] = since_wall_s
-            dated.append(shown_fault(source, text, since_wall_s, cause))
+        for fault in faults:
+            identity = (fault.key, fault.cause)
+            fault_since[identity] = self._fault_since.get(identity, frame.wall_s)
+            dated.append(shown_fault(fault.source, fault.text, fault_since[identity], fault.cause))
         self._fault_since = fault_since
         return (*_shown_faults(frame.faults), *dated)
 
 
-def _only(entries: Mapping[str, ValueT], keys: Container[str]) -> dict[str, ValueT]:
+class _ThingFault(NamedTuple):
+    """A fault of a GPU or an engine."""
+
+    key: str
+    """UUID of the GPU, or `EngineReading.key`."""
+    source: str
+    """Its name."""
+    cause: str
+    text: str
+
+
+def _with_keys(entries: Mapping[str, ValueT], keys: Container[str]) -> dict[str, ValueT]:
     """The entries of these keys alone."""
     return {key: value for key, value in entries.items() if key in keys}
 

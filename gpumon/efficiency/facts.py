@@ -39,12 +39,13 @@ _SETTINGS: Final = {
 }
 """Key of `EngineReading.info` -> code of the fact."""
 _SWITCHES: Final = {0.0: "off", 1.0: "on"}
-_NOT_CHOSEN: Final = frozenset({"--port", "-p"})
+"""Reading of a switch -> its word."""
+_OPTIONS_OF_ADDRESS: Final = frozenset({"--port", "-p"})
 """Options that are no facts: they say where an engine listens, by which it is known."""
 
 _LEAST_LOAD: Final = 0.5
 """Busy share from which on a GPU's clock is one under load."""
-_CHOSEN: Final = frozenset({"applications_clocks_setting", "sync_boost"})
+_CHOSEN_CLOCK_REASONS: Final = frozenset({"applications_clocks_setting", "sync_boost"})
 """Clock event reasons that somebody set: a clock that they hold is a setting, too."""
 _TOLERANCES: Final = {STARTED: 2.5, _POOL: 0.01, CLOCK_FACT: 0.03}
 """Fact -> difference up to which it is the same: seconds of a start, which is known to a second or two; the share of a
@@ -121,13 +122,13 @@ def options_of(command: str) -> Facts:
     if is_cut:
         words = _without_last_option(words)
     facts = {}
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if not _is_option(word):
             continue
         name, _, value = word.partition("=")
         if not value:
-            value = _value_after(words, place)
-        if name not in _NOT_CHOSEN:
+            value = _value_after(words, index)
+        if name not in _OPTIONS_OF_ADDRESS:
             facts[f"{OPTION} {name}"] = value or "on"
     if words and not is_cut:
         facts[OPTIONS_KNOWN] = "yes"
@@ -136,9 +137,9 @@ def options_of(command: str) -> Facts:
 
 def _without_last_option(words: Sequence[str]) -> Sequence[str]:
     """The words of a command line that was cut, up to its last option, which may be cut as well."""
-    for place in range(len(words) - 1, -1, -1):
-        if _is_option(words[place]):
-            return words[:place]
+    for index in range(len(words) - 1, -1, -1):
+        if _is_option(words[index]):
+            return words[:index]
     return ()
 
 
@@ -147,10 +148,10 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and not word[1:2].isdigit() and len(word) > 1
 
 
-def _value_after(words: Sequence[str], place: int) -> str:
+def _value_after(words: Sequence[str], option_index: int) -> str:
     """The words behind an option up to the next one."""
     values: list[str] = []
-    for word in words[place + 1 :]:
+    for word in words[option_index + 1 :]:
         if _is_option(word):
             break
         values.append(word)
@@ -175,7 +176,7 @@ def gpu_settings(gpu: Gpu) -> Facts:
 def clock_under_load(gpu: Gpu) -> float | None:
     """SM clock in Hz of a busy GPU that nothing but a setting may hold back; None of any other."""
     busy = number(gpu.busy_ratio)
-    if busy is None or busy < _LEAST_LOAD or not all(reason in _CHOSEN for reason in gpu.throttle):
+    if busy is None or busy < _LEAST_LOAD or not all(reason in _CHOSEN_CLOCK_REASONS for reason in gpu.throttle):
         return None
     return number(gpu.sm_clock_hz)
 

@@ -42,8 +42,11 @@ _COVERED_CAUSES: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
     {
         Limit.THROTTLED: tuple(SLOWED),
         Limit.HARDWARE_FAULT: (
-            *(GpuState.LOST.value, GpuState.RESET_REQUIRED.value),
-            *("remap_failed", "remap_pending", "ecc"),
+            GpuState.LOST.value,
+            GpuState.RESET_REQUIRED.value,
+            "remap_failed",
+            "remap_pending",
+            "ecc",
         ),
         Limit.DOWN: _UNREACHED,
         Limit.UNRESPONSIVE: _UNREACHED,
@@ -51,7 +54,7 @@ _COVERED_CAUSES: Final[Mapping[Limit, tuple[str, ...]]] = MappingProxyType(
 )
 """Verdict on a GPU or an engine -> causes of its faults that it covers."""
 NO_DRIVER_CODE: Final = "no_driver"
-_FREE: Final = 0.05
+_MOST_FREE_VRAM_RATIO: Final = 0.05
 """Share of a GPU's VRAM up to which nothing is loaded there: the driver and its contexts take some."""
 UNMAPPED: Final = "no MFU or MBU: GPUs unknown"
 
@@ -137,7 +140,7 @@ def is_free(gpu: GpuReading) -> bool:
     total = number(gpu.vram_total_bytes)
     if gpu.processes or gpu.vram_shared or used is None or not total:
         return False
-    return used <= _FREE * total
+    return used <= _MOST_FREE_VRAM_RATIO * total
 
 
 def _is_above_zero(reading: Reading) -> bool:
@@ -164,7 +167,8 @@ NO_CONTEXT: Final = Lack(
     "mean context length unknown, so KV cache reads are unknown",
     'add to its [[endpoint]] in the config (url = "{url}"): context_tokens = 2000',
 )
-_OF_VLLM: Final[Mapping[str, Lack]] = MappingProxyType({"prefill": NO_PREFILL, "steps": NO_STEPS})
+_LACKS_OF_VLLM: Final[Mapping[str, Lack]] = MappingProxyType({"prefill": NO_PREFILL, "steps": NO_STEPS})
+"""Rate that a vLLM may lack -> why, and what to do."""
 _NOT_COUNTED: Final[Mapping[str, str]] = MappingProxyType(
     {
         "prefill": "the engine does not export the prompt tokens that it computed",
@@ -172,6 +176,7 @@ _NOT_COUNTED: Final[Mapping[str, str]] = MappingProxyType(
         "steps": "the engine exports neither its steps nor an ITL to estimate them from",
     }
 )
+"""Rate that any other engine may lack -> why."""
 
 
 def lacks(reading: EngineReading) -> Iterator[tuple[str, Lack]]:
@@ -209,6 +214,6 @@ def _lack_of_rate(kind: EngineKind, part: str, rate: Reading) -> Lack | None:
         return None
     if rate.detail:
         return Lack(rate.detail, "")
-    if kind is EngineKind.VLLM and part in _OF_VLLM:
-        return _OF_VLLM[part]
+    if kind is EngineKind.VLLM and part in _LACKS_OF_VLLM:
+        return _LACKS_OF_VLLM[part]
     return Lack(_NOT_COUNTED[part], "")

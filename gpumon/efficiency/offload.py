@@ -27,7 +27,8 @@ class GpuPart(msgspec.Struct, frozen=True):
     """Share of the FLOPs."""
 
 
-WHOLE: Final = GpuPart(1.0, 1.0, 1.0)
+WHOLE: Final = GpuPart(weights=1.0, kv=1.0, arithmetic=1.0)
+"""The part of an engine that leaves nothing to the CPU."""
 
 
 def gpu_part(reading: EngineReading, gpus: int) -> GpuPart:
@@ -59,7 +60,7 @@ def scaled(amount: Reading, share: Reading) -> Reading:
 def _unknown_part(detail: str) -> GpuPart:
     """The part of an engine of which it is known that not all is the GPUs', and not how much."""
     why = Missing(Reason.NOT_MODELLED, f"{ON_CPU}: {detail}")
-    return GpuPart(why, why, why)
+    return GpuPart(weights=why, kv=why, arithmetic=why)
 
 
 def _part_by_layers(llm: LlmSpec, text: str) -> GpuPart:
@@ -72,20 +73,21 @@ def _part_by_layers(llm: LlmSpec, text: str) -> GpuPart:
         return WHOLE
     why = Missing(Reason.NOT_MODELLED, f"{ON_CPU}: {layers:.0f} of {llm.layers} layers on the GPUs")
     if layers == 0.0:
-        return GpuPart(why, why, why)
+        return GpuPart(weights=why, kv=why, arithmetic=why)
     share = layers / llm.layers
     head_share = 0.0
     if llm.matmul_params > 0.0:
         head_share = llm.head_params / llm.matmul_params
-    return GpuPart(share * (1.0 - head_share), share, why)
+    return GpuPart(weights=share * (1.0 - head_share), kv=share, arithmetic=why)
 
 
 def _part_without_streamed_weights(llm: LlmSpec, gib: float, gpus: int) -> GpuPart:
     """vLLM and SGLang: a GPU computes with all of its weights, and fetches so much of them from the host's memory."""
     if gpus == 0 or llm.read_bytes <= 0.0:
         why = Missing(Reason.NOT_MODELLED, f"weights partly in the host's memory: {gib:g} GiB of each GPU's")
-        return GpuPart(why, 1.0, 1.0)
-    return GpuPart(max(0.0, 1.0 - gib * _GIB * gpus / llm.read_bytes), 1.0, 1.0)
+        return GpuPart(weights=why, kv=1.0, arithmetic=1.0)
+    on_gpus = max(0.0, 1.0 - gib * _GIB * gpus / llm.read_bytes)
+    return GpuPart(weights=on_gpus, kv=1.0, arithmetic=1.0)
 
 
 def _number(text: str, default: float = 0.0) -> float:

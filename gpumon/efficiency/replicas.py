@@ -45,12 +45,12 @@ class ReplicaGroups:
         for model, group in groups.items():
             own_deviations = self._deviations[model].find(group, now_s)
             deviations |= own_deviations
-            made_of = (own_deviations, [_figures_key(member) for member in group])
+            inputs = (own_deviations, [_figures_key(member) for member in group])
             last = self._last.get(model)
-            if last is not None and last[0] == made_of:
-                newest[model] = last
+            if last is not None and last[0] == inputs:
+                newest[model] = last  # nothing has changed
             else:
-                newest[model] = (made_of, replicas_of(group, own_deviations))
+                newest[model] = (inputs, replicas_of(group, own_deviations))
         self._last = newest
         return tuple(replicas for _, replicas in newest.values()), deviations
 

@@ -35,8 +35,8 @@ _SIGNS: Final[dict[str, Callable[[float, float], bool]]] = {
     "<=": operator.le,
 }
 _LISTS: Final[dict[str, type[msgspec.Struct]]] = {"gpus": Gpu, "engines": Engine, "replicas": Replicas, "host": Host}
-_LEVEL_ORDER: Final = {level.value: place for place, level in enumerate(Level)}
-"""Word of a level -> its place, the most urgent first."""
+_LEVEL_ORDER: Final = {level.value: index for index, level in enumerate(Level)}
+"""Word of a level -> its index, the most urgent first."""
 _MOST_NAMED: Final = 8
 """Fields that are named in an error."""
 _NUMBERS: Final = (Reading, float, int)
@@ -102,7 +102,14 @@ def _verdict_look(glob: str, matches: Callable[[Verdict], bool]) -> Callable[[Sn
             if thing not in things and fnmatchcase(verdict.scope, glob) and matches(verdict):
                 things.add(thing)
                 text = f"{verdict.code.value}: {verdict_text(verdict)}"
-                yield Sight("/".join(thing), verdict.scope, True, text, NOT_EXPOSED, verdict)
+                yield Sight(
+                    key="/".join(thing),
+                    scope=verdict.scope,
+                    holds=True,
+                    text=text,
+                    value=NOT_EXPOSED,
+                    verdict=verdict,
+                )
 
     return look
 
@@ -128,10 +135,11 @@ def _figure_look(words: re.Match[str]) -> Callable[[Snapshot], Iterator[Sight]]:
                 continue
             value = value_of(thing, words["path"])
             if isinstance(value, Missing):
-                yield Sight(key, names[0], None, "", value)
+                yield Sight(key, scope=names[0], holds=None, text="", value=value)
             else:
                 text = f"{words['path']} {value:.4g} {sign} {limit:g}"
-                yield Sight(key, names[0], compare(value, limit), text, float(value))
+                is_beyond = compare(value, limit)
+                yield Sight(key, scope=names[0], holds=is_beyond, text=text, value=float(value))
 
     return look
 

@@ -22,9 +22,7 @@ SLOWDOWNS: Final[Mapping[str, str]] = {
     "hw_slowdown": "hardware_slowdown",
 }
 """Clock event reasons that are faults -> cause, the most telling first: `hw_slowdown` comes with the two above."""
-_SET_BY_SOMEBODY: Final = {
-    "applications_clocks_setting": "application_clocks",
-}
+_SET_BY_SOMEBODY: Final = {"applications_clocks_setting": "application_clocks"}
 """Clock event reasons that are settings -> cause."""
 _FIXES: Final = {
     "thermal": "check_cooling",
@@ -103,10 +101,12 @@ def _active_share(recent: Recent, reason: str) -> float:
 
 
 class _Clock(NamedTuple):
-    """SM clock in Hz: mean of the last minute, the highest that the card has, and the newest."""
+    """SM clock of a GPU, in Hz."""
 
     mean: float
+    """Mean of the last minute."""
     most: float
+    """The highest that the card has."""
     newest: float
 
 
@@ -117,7 +117,7 @@ def _clock(case: Case, gpu: Gpu) -> _Clock | None:
     newest_hz = finite(case.recent.last("sm_clock_hz"))
     if mean_hz is None or not most_hz:
         return None
-    return _Clock(mean_hz, most_hz, newest_hz or mean_hz)
+    return _Clock(mean=mean_hz, most=most_hz, newest=newest_hz or mean_hz)
 
 
 def _slowed_finding(case: Case, gpu: Gpu, reason: str, shares: Mapping[str, float], past_s: float) -> Finding:

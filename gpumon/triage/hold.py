@@ -6,13 +6,21 @@ The level of the one that stands rises at once, and falls after as long.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpumon.readings.verdict import Level, Limit
 from gpumon.triage.marks import URGENCY
 
 _SAME_ONSET_S: Final = 2.0
 """Seconds up to which two beginnings are that of one cause: they are known by samples of a second."""
+
+
+class _Onset(NamedTuple):
+    """When the cause of a verdict began."""
+
+    monotonic_s: float
+    shown_wall_s: float
+    """Unix time that is shown: in whole seconds."""
 
 
 class Hold:
@@ -38,8 +46,8 @@ class Hold:
         """Level of the verdict that stands."""
         self._lower_s: float | None = None
         """Since when it was found at a lower level."""
-        self._onset: tuple[float, float] | None = None
-        """When the cause of the verdict that stands began: monotonic, and the Unix time that is shown."""
+        self._onset: _Onset | None = None
+        """When the cause of the verdict that stands began."""
 
     def _found_s(self, now_s: float) -> dict[Limit | None, float]:
         """Finding -> seconds for which it came since the verdict that stands was found last."""
@@ -94,12 +102,11 @@ class Hold:
         `began_s` is monotonic, `ahead_s` how far Unix time is ahead of that. It is in whole seconds, and worked out
         once: clocks drift, and are set.
         """
-        if self._onset is None or abs(began_s - self._onset[0]) > _SAME_ONSET_S:
+        if self._onset is None or abs(began_s - self._onset.monotonic_s) > _SAME_ONSET_S:
             wall_s = began_s + ahead_s
             if wall_s < self.since_wall_s:
-                shown_s = float(round(wall_s))
+                shown_wall_s = float(round(wall_s))
             else:
-                shown_s = self.since_wall_s
-            self._onset = (began_s, shown_s)
-        _, onset_wall_s = self._onset
-        return onset_wall_s
+                shown_wall_s = self.since_wall_s
+            self._onset = _Onset(began_s, shown_wall_s)
+        return self._onset.shown_wall_s

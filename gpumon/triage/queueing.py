@@ -61,11 +61,11 @@ def queue(case: Case) -> Finding | None:
     if not _waits_long(case, engine):
         return None
     activity = case.activity()
-    room = _room(case, engine, activity)
+    room = _what_has_room(case, engine, activity)
     if not room:
         return None
     evidence = _evidence_of_queue(case, engine, activity, queued_share(engine))
-    unknown = _unknown(case, engine, activity)
+    unknown = _missing_signals(case, engine, activity)
     if unknown:
         return _unsure_queue(case, unknown, evidence)
     if not case.is_pinned() and activity.busy is not None and activity.busy < HOST_WAIT:
@@ -87,7 +87,7 @@ def _waits_long(case: Case, engine: Engine) -> bool:
     return share is None or share >= case.thresholds.queue_ttft_ratio
 
 
-def _room(case: Case, engine: Engine, activity: GpuActivity) -> str:
+def _what_has_room(case: Case, engine: Engine, activity: GpuActivity) -> str:
     """Code of what has room left: `all`, or `weights` where it is the reads of the weights that are full; empty where
     nothing has."""
     if arithmetic_is_full(case, activity):
@@ -111,7 +111,7 @@ def _mostly_weights(engine: Engine) -> bool:
     return bool(weights and reads and weights >= SPLIT * reads)
 
 
-def _unknown(case: Case, engine: Engine, activity: GpuActivity) -> tuple[Signal, ...]:
+def _missing_signals(case: Case, engine: Engine, activity: GpuActivity) -> tuple[Signal, ...]:
     """Signals without which another limit cannot be ruled out."""
     signals = [missing_compute(engine, activity), missing_bandwidth(engine, activity)]
     at_known_limit = case.is_pinned() and case.slots() is not None
@@ -145,7 +145,7 @@ def _queue_finding(case: Case, engine: Engine, evidence: tuple[Evidence, ...], *
         )
         return with_roomy_replicas(case, finding._replace(confidence=Confidence.MEDIUM), "running")
     is_sure = slots is not None and queued_share(engine) is not None
-    parameters = params(waiting=waiting, running=running, slots=_number_of(slots), usage=usage, room=room)
+    parameters = params(waiting=waiting, running=running, slots=_slots_number(slots), usage=usage, room=room)
     finding = Finding(
         code=Limit.QUEUE_LIMIT,
         cause="queue_slots",
@@ -172,7 +172,7 @@ def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: floa
     slots = case.slots()
     running = case.mean("running")
     if running is not None:
-        evidence.append(case.evidence("running", "running", running, chart="running", limit=_number_of(slots)))
+        evidence.append(case.evidence("running", "running", running, chart="running", limit=_slots_number(slots)))
     if slots is not None:
         evidence.append(Evidence("slots", slots.number, source=slots.source))
     queued = finite(engine.latency.queue_s.mean)
@@ -183,7 +183,7 @@ def _evidence_of_waiting(case: Case, engine: Engine, waiting: float, share: floa
     return evidence
 
 
-def _number_of(slots: Slots | None) -> float | None:
+def _slots_number(slots: Slots | None) -> float | None:
     """Requests that may run at once, where that is known."""
     if slots is None:
         return None
@@ -197,7 +197,7 @@ def slots_are_the_limit(case: Case, engine: Engine) -> bool:
     if usage is None or usage >= KV_ROOM or case.slots() is None or not case.is_pinned():
         return False
     activity = case.activity()
-    return not _unknown(case, engine, activity) and bool(_room(case, engine, activity))
+    return not _missing_signals(case, engine, activity) and bool(_what_has_room(case, engine, activity))
 
 
 def more_slots(case: Case, engine: Engine, running: float, waiting: float) -> tuple[Action, ...]:
@@ -296,7 +296,7 @@ def _burst_of_slots_finding(
         action("more_instances"),
     )
     evidence = (*case.late_latencies(), *evidence_of_waiting)
-    parameters = parameters | params(slots=_number_of(case.slots()))
+    parameters = parameters | params(slots=_slots_number(case.slots()))
     return Finding(
         code=Limit.QUEUE_LIMIT,
         cause="queue_bursts",

@@ -11,6 +11,7 @@ from typing import Final
 
 from gpumon.readings.verdict import Team
 
+# Parts that several sentences share.
 _SPARE: Final = (
     "[, while {replica} has room ([KV cache {spare_kv:percent}, ][{spare_running:requests} running, ]none waiting)"
     "|, while {roomy:requests} of its {replicas:requests} other replicas have room "

@@ -120,10 +120,9 @@ RULES: Final[Mapping[tuple[Kind, Family], tuple[RuleFunction, ...]]] = {
 """The table of rules: of each family of a thing the first that finds something gives the verdict."""
 _FINE: Final = (Limit.HEALTHY, Limit.EVALUATING)
 """Limits that do not stand beside a state that is a warning, not even while they fade."""
-_FAMILY_ORDER: Final = {family: place for place, family in enumerate(Family)}
-_LIMIT_ORDER: Final = {limit: place for place, limit in enumerate(Limit)}
-
-
+_FAMILY_ORDER: Final = {family: index for index, family in enumerate(Family)}
+_LIMIT_ORDER: Final = {limit: index for index, limit in enumerate(Limit)}
+"""Order of verdicts that are equally urgent: as the enumerations have them."""
 FIRST_HOLD_S: Final = 6.0
 """Seconds (three polls of an engine) for which a finding must hold in the first moments of a gpumon that a fleet's
 screen has just started, so that trouble comes first there at once."""
@@ -148,6 +147,7 @@ class _Memory:
 
     def __init__(self) -> None:
         self.holds: dict[Family, Hold] = {}
+        """Hysteresis of each family: its verdict that stands, and the finding that comes."""
         self.verdicts: tuple[Verdict, ...] = ()
         """Verdicts on an engine, given at `judged_s` (monotonic) by `reading` and the state of its GPUs
         (`gpu_states`)."""
@@ -236,7 +236,7 @@ class Triage:
         """Key of a thing in the newest frame -> what is remembered of it."""
         self._events = Events()
         self._gains = Gains()
-        self._last: dict[tuple[str, Family], Verdict] = {}
+        self._last_verdicts: dict[tuple[str, Family], Verdict] = {}
         """(Key of a thing, family) -> the verdict that stood there at the last snapshot."""
         self._begun_s = math.inf
         """When the first snapshot was judged (monotonic)."""
@@ -247,7 +247,7 @@ class Triage:
         """The snapshot with its verdicts, the most urgent first, and what happened since the one before."""
         self._begun_s = min(self._begun_s, frame.monotonic_s)
         self._sample(frame, snapshot)
-        ranked = [self._dated(verdict, frame) for verdict in self._standing_verdicts(frame, snapshot)]
+        ranked = [self._with_until(verdict, frame) for verdict in self._standing_verdicts(frame, snapshot)]
         ranked.sort(key=rank)
         judged = msgspec.structs.replace(snapshot, verdicts=tuple(ranked))
         events = (*self._events.between(frame, judged), *self._gains.between(frame, judged, self._recents))
@@ -281,7 +281,7 @@ class Triage:
         for gpu_verdicts in standing.values():
             verdicts += gpu_verdicts
         verdicts += host
-        self._last = {(verdict.key, verdict.family): verdict for verdict in verdicts}
+        self._last_verdicts = {(verdict.key, verdict.family): verdict for verdict in verdicts}
         return verdicts
 
     def _engine_verdicts(self, case: Case, reading: EngineReading) -> tuple[Verdict, ...]:
@@ -372,7 +372,7 @@ class Triage:
             case = case._replace(limits_before=limits_before)
         for family in Family:
             finding = self._finding(case, family)
-            verdict = self._standing(case, family, finding)
+            verdict = self._standing_verdict(case, family, finding)
             if verdict is not None and not is_alone and not (is_degraded and verdict.code in _FINE):
                 is_degraded = is_degraded or _degrades(verdict)
                 is_alone = _stands_alone(verdict)
@@ -381,7 +381,7 @@ class Triage:
                 case = case._replace(found_limits=(*case.found_limits, finding.code))
                 is_degraded = is_degraded or _is_coming(finding, holds[family], case.now_s)
 
-    def _standing(self, case: Case, family: Family, finding: Finding | None) -> Verdict | None:
+    def _standing_verdict(self, case: Case, family: Family, finding: Finding | None) -> Verdict | None:
         """The verdict that stands for a thing in a family, with the newest evidence that it has."""
         hold = self._hold(case, family)
         limit = None
@@ -389,11 +389,11 @@ class Triage:
             limit = finding.code
         hold_s = self._needed_s(case, family, limit, hold)
         stands = hold.take(limit, hold_s, case.now_s, case.frame.wall_s)
-        last = self._last.get((case.key, family))
+        last = self._last_verdicts.get((case.key, family))
         if stands is None or (stands in _FINE and stands_still(case)):
             return None
         if finding is not None and stands is limit:
-            return self._renewed(case, family, finding, hold, last)
+            return self._renewed_verdict(case, family, finding, hold, last)
         if family is Family.LIMIT and may_hang(case):
             # While no token comes, the limit of an engine's tokens does not matter.
             return None
@@ -415,7 +415,9 @@ class Triage:
             return min(hold_s, self.first_hold_s)
         return hold_s
 
-    def _renewed(self, case: Case, family: Family, finding: Finding, hold: Hold, last: Verdict | None) -> Verdict:
+    def _renewed_verdict(
+        self, case: Case, family: Family, finding: Finding, hold: Hold, last: Verdict | None
+    ) -> Verdict:
         """The verdict that stands and was found again."""
         if finding.began_s == math.inf:
             since_s = hold.since_wall_s
@@ -442,7 +444,7 @@ class Triage:
             unknown=finding.missing,
         )
 
-    def _dated(self, verdict: Verdict, frame: Frame) -> Verdict:
+    def _with_until(self, verdict: Verdict, frame: Frame) -> Verdict:
         """The verdict; with the time at which it was found last, where that was not now: its figures are of then."""
         gone_s = self._memories[verdict.key].holds[verdict.family].gone_s(frame.monotonic_s)
         if gone_s < FADES_S:
