@@ -236,7 +236,8 @@ def _scenario_and_traffic(
         scenario, recorded_models = asyncio.run(scraped_load(chosen, config, scenario))
         traffic = asyncio.run(scraped_traffic(chosen, config, TRAFFIC_S))
     if chosen.model and not traffic:
-        scenario = replace(scenario, workload=(Workload(chosen.model, 1.0),))
+        # The target is that of --rate or --concurrency, one of which is given then (`_check_rate`).
+        scenario = replace(scenario, workload=(Workload(chosen.model, target=1.0),))
     return scenario, recorded_models, traffic
 
 

@@ -52,10 +52,14 @@ MOST_EXPORTED: Final = {
 """Things of a kind that are exported; `gpumon_left_out` counts the others."""
 _MOST_PARTS: Final = 8
 """Evidences or causes of one thing."""
-MOST_LABEL: Final = 128
-"""Characters of any other label's value."""
+_MOST_CAUSES: Final = 16
+"""Causes for which one GPU is throttled."""
 MOST_KEY: Final = 256
 """Characters of a label's value that holds a URL or the key of a thing."""
+MOST_LABEL: Final = 128
+"""Characters of any other label's value."""
+_NUMBER_CHARACTERS: Final = len(" (999)")
+"""Room for the number that tells labels apart which were cut to the same text."""
 SILENT_GPU: Final = frozenset((GpuState.STALE, GpuState.LOST, GpuState.INITIALISING, GpuState.ERROR))
 """States in which a GPU gives no figures."""
 _GONE_REASONS: Final = frozenset((Reason.STALE, Reason.UNREACHABLE))
@@ -83,27 +87,29 @@ def samples(snapshot: Snapshot) -> Iterator[ExportedSample]:
     yield _sample("snapshot_timestamp_seconds", {}, snapshot.wall_s)
     yield from _host_samples(snapshot)
     gpus = list(_distinct(snapshot.gpus, gpu_key))
-    served = list(_distinct(snapshot.engines, lambda engine: engine.name))
-    engines = engine_labels(served)
+    engines = list(_distinct(snapshot.engines, lambda engine: engine.name))
+    names = engine_labels(engines)
     verdicts = list(_distinct(snapshot.verdicts, _verdict_key))
     models = list(_distinct(snapshot.replicas, lambda replicas: _label_value(replicas.model)))
     things_by_kind: dict[str, Sequence[object]] = {
         "gpus": gpus,
-        "engines": served,
+        "engines": engines,
         "verdicts": verdicts,
         "models": models,
         "alerts": snapshot.alerts,
     }
     for what, things in things_by_kind.items():
         yield _sample("left_out", {"what": what}, max(0, len(things) - MOST_EXPORTED[what]))
-    for gpu in gpus[: MOST_EXPORTED["gpus"]]:
+    exported_gpus = gpus[: MOST_EXPORTED["gpus"]]
+    exported_engines = engines[: MOST_EXPORTED["engines"]]
+    for gpu in exported_gpus:
         yield from _gpu_samples(gpu)
-    for engine in served[: MOST_EXPORTED["engines"]]:
-        yield from _engine_samples(engine, engines[engine.name])
-    yield from _source_samples(snapshot, served[: MOST_EXPORTED["engines"]], engines)
-    yield from _placement_samples(gpus[: MOST_EXPORTED["gpus"]], served[: MOST_EXPORTED["engines"]], engines)
+    for engine in exported_engines:
+        yield from _engine_samples(engine, names[engine.name])
+    yield from _source_samples(snapshot, exported_engines, names)
+    yield from _placement_samples(exported_gpus, exported_engines, names)
     for model in models[: MOST_EXPORTED["models"]]:
-        yield from _model_samples(model, engines)
+        yield from _model_samples(model, names)
     for verdict in verdicts[: MOST_EXPORTED["verdicts"]]:
         yield from _verdict_samples(verdict)
     yield from _alert_samples(snapshot)
@@ -121,7 +127,7 @@ def engine_labels(engines: Sequence[Engine]) -> dict[str, str]:
         number = 1
         while label in used_labels:
             number += 1
-            label = f"{_label_value(engine.name, MOST_LABEL - 6)} ({number})"
+            label = f"{_label_value(engine.name, MOST_LABEL - _NUMBER_CHARACTERS)} ({number})"
         used_labels.add(label)
         labels[engine.name] = label
     return labels
@@ -276,11 +282,11 @@ def _gpu_samples(gpu: Gpu) -> Iterator[ExportedSample]:
         return
     yield from _figure_samples(gpu, _GPU_TABLE, labels)
     yield from _reason_samples("gpu", gpu_key(gpu), gpu)
-    for cause in list(_distinct(gpu.throttle, _label_value))[: 2 * _MOST_PARTS]:
+    causes = list(_distinct(gpu.throttle, _label_value))
+    for cause in causes[:_MOST_CAUSES]:
         yield _sample("gpu_throttled", {**labels, "cause": _label_value(cause)}, 1.0)
-    for cause, seconds in list(_distinct(gpu.throttle_s.items(), lambda item: _label_value(item[0])))[
-        : 2 * _MOST_PARTS
-    ]:
+    seconds_by_cause = list(_distinct(gpu.throttle_s.items(), lambda item: _label_value(item[0])))
+    for cause, seconds in seconds_by_cause[:_MOST_CAUSES]:
         if math.isfinite(seconds):
             yield _sample("gpu_throttle_seconds_total", {**labels, "cause": _label_value(cause)}, seconds)
 
@@ -305,11 +311,11 @@ def _engine_samples(engine: Engine, name: str) -> Iterator[ExportedSample]:
         position_labels = {**labels, "position": str(position)}
         yield _sample("engine_speculation_position_accepted_ratio", position_labels, share)
     yield from _reason_samples("engine", name, engine)
-    for load in list(_distinct(engine.rank_loads, lambda load: _label_value(load.rank)))[: MOST_EXPORTED["ranks"]]:
+    rank_loads = list(_distinct(engine.rank_loads, lambda load: _label_value(load.rank)))
+    for load in rank_loads[: MOST_EXPORTED["ranks"]]:
         yield from _figure_samples(load, _RANK_TABLE, {**labels, "rank": _label_value(load.rank)})
-    for backend in list(_distinct(engine.backends, lambda backend: _label_value(backend.address)))[
-        : MOST_EXPORTED["backends"]
-    ]:
+    backends = list(_distinct(engine.backends, lambda backend: _label_value(backend.address)))
+    for backend in backends[: MOST_EXPORTED["backends"]]:
         backend_labels = {"backend": _label_value(backend.address), "polled_as": _label_value(backend.engine)}
         yield from _figure_samples(backend, _BACKEND_TABLE, {**labels, **backend_labels})
 
@@ -367,19 +373,19 @@ def _bucket_samples(name: str, labels: SampleLabels, histogram: HistogramReading
 def _placement_samples(
     gpus: Sequence[Gpu], engines: Sequence[Engine], names: Mapping[str, str]
 ) -> Iterator[ExportedSample]:
-    """Which engine runs on which GPU: those that GPUs tell, and those that only engines know by number."""
+    """The GPUs that each engine runs on: as GPUs tell it, and beside these as only the engine knows it, by number."""
     mapped = set()
     for gpu in gpus:
-        for engine in dict.fromkeys(gpu.engines):
-            if engine in names:
-                mapped.add((engine, gpu.index))
-                labels = {"engine": names[engine], "gpu": str(gpu.index), "uuid": _label_value(gpu.uuid)}
+        for name in dict.fromkeys(gpu.engines):
+            if name in names:
+                mapped.add((name, gpu.index))
+                labels = {"engine": names[name], "gpu": str(gpu.index), "uuid": _label_value(gpu.uuid)}
                 yield _sample("engine_gpu_info", labels, 1.0)
-    for served in engines:
-        for index in served.hardware.gpus[: MOST_EXPORTED["gpus"]]:
-            if (served.name, index) not in mapped:
-                mapped.add((served.name, index))
-                yield _sample("engine_gpu_info", {"engine": names[served.name], "gpu": str(index), "uuid": ""}, 1.0)
+    for engine in engines:
+        for index in engine.hardware.gpus[: MOST_EXPORTED["gpus"]]:
+            if (engine.name, index) not in mapped:
+                mapped.add((engine.name, index))
+                yield _sample("engine_gpu_info", {"engine": names[engine.name], "gpu": str(index), "uuid": ""}, 1.0)
 
 
 def _model_samples(model: Replicas, names: Mapping[str, str]) -> Iterator[ExportedSample]:
@@ -399,7 +405,7 @@ def _verdict_labels(verdict: Verdict) -> SampleLabels:
 
 
 def _verdict_key(verdict: Verdict) -> str:
-    """The same labels as one text: two verdicts that share it would have the same series."""
+    """Labels of a verdict as one text: two verdicts that share it would have the same series."""
     return " ".join(_verdict_labels(verdict).values())
 
 

@@ -91,6 +91,17 @@ class _LatencyTails(NamedTuple):
 _NO_TAILS: Final = _LatencyTails(itl=None, ttft=None)
 
 
+class _LastLengths(NamedTuple):
+    """Mean lengths of an engine's requests as last known; None: never known."""
+
+    prompt: float | None = None
+    """Tokens."""
+    answer: float | None = None
+    """Tokens."""
+    hit_ratio: float | None = None
+    """Share of the prompt tokens that came from the prefix cache."""
+
+
 class _WatchedEngine:
     """State of one engine from poll to poll."""
 
@@ -103,8 +114,8 @@ class _WatchedEngine:
         self.setting: RestartSettings | None = None
         self.replicas: SeenReplicas | None = None
         """Measurements of it and of the others with its setting."""
-        self.lengths: tuple[float | None, float | None, float | None] = (None, None, None)
-        """Last known mean prompt, answer and hit ratio: no request may end for a while."""
+        self.lengths = _LastLengths()
+        """They stay as last known: no request may end for a while."""
 
     def ticks_since(self, start_s: float) -> list[_Tick]:
         """The ticks from `start_s` on."""
@@ -115,17 +126,17 @@ class _WatchedEngine:
 
         They are noted in `replicas`.
         """
-        prompt, answer, hit = self.lengths
         load = engine.load
-        prompt = _newer(credible(load.prompt_tokens_mean), prompt)
-        answer = _newer(credible(load.answer_tokens_mean), answer)
+        prompt = _newer(credible(load.prompt_tokens_mean), self.lengths.prompt)
+        answer = _newer(credible(load.answer_tokens_mean), self.lengths.answer)
+        hit_ratio = self.lengths.hit_ratio
         cached_ratio = credible(load.cached_ratio)
         if cached_ratio is not None and cached_ratio <= 1.0:
-            hit = cached_ratio
-        self.lengths = prompt, answer, hit
+            hit_ratio = cached_ratio
+        self.lengths = _LastLengths(prompt, answer, hit_ratio)
         if prompt is None or answer is None:
             return None
-        replicas.lengths = MeanLengths(prompt, answer, hit)
+        replicas.lengths = MeanLengths(prompt, answer, hit_ratio)
         return replicas.lengths
 
 
@@ -247,7 +258,7 @@ class Calibration:
         if before is not None and before is not replicas:
             if len(before.names) > 1:  # the name of the last one stays with what it showed
                 before.names.pop(engine.key, None)
-            watched.lengths = (None, None, None)
+            watched.lengths = _LastLengths()
         replicas.setting = replicas.setting.completed_by(setting)
         watched.setting = setting
         watched.replicas = replicas
