@@ -29,7 +29,7 @@ many times as long as they take. aiconfigurator plans with the same share."""
 _EPSILON: Final = 1e-9
 """Part of an instance that rounding may add, and the seconds that a prompt takes at least."""
 PROMPTS_ALONE: Final = {False: 1.6, True: 3.2}
-"""Is it a MoE? -> times the computation of `prompt_s` that a step of prompts alone takes. Its efficiency is that of
+"""Whether it is a MoE -> times the computation of `prompt_s` that a step of prompts alone takes. Its efficiency is that of
 prompts beside decoding, whose reads hide a part of them. From TTFT of measured vLLM and TensorRT-LLM servers with
 prompts of 4,000 tokens or more and at most 4 requests in flight, 25 dense and 64 MoE rows: the lower quartile, as in
 others requests waited for each other."""
@@ -248,7 +248,7 @@ def _prefill_instances(
         setting = instance.setting
         if setting is None:
             raise ValueError("needs the model's dimensions, prompt_tokens and answer_tokens")
-        # Pipeline stages work on several prompts at once, as data-decode_workload ranks do.
+        # Pipeline stages work on several prompts at once, as data-parallel ranks do.
         ranks = instance.gpus // instance.tp
         alone_s = PROMPTS_ALONE[bool(setting.llm.experts)] * prompt_s(setting) + layers_s(setting)
         typed_tokens_per_s = workload.prefill_tokens_per_s
