@@ -29,10 +29,12 @@ many times as long as they take. aiconfigurator plans with the same share."""
 _EPSILON: Final = 1e-9
 """Part of an instance that rounding may add, and the seconds that a prompt takes at least."""
 PROMPTS_ALONE: Final = {False: 1.6, True: 3.2}
-"""Whether it is a MoE -> times the computation of `prompt_s` that a step of prompts alone takes. Its efficiency is that of
-prompts beside decoding, whose reads hide a part of them. From TTFT of measured vLLM and TensorRT-LLM servers with
-prompts of 4,000 tokens or more and at most 4 requests in flight, 25 dense and 64 MoE rows: the lower quartile, as in
-others requests waited for each other."""
+"""Whether it is a MoE -> times the computation of `prompt_s` that a step of prompts alone takes.
+
+The efficiency of `prompt_s` is that of prompts beside decoding, whose reads hide a part of them. From TTFT of measured
+vLLM and TensorRT-LLM servers with prompts of 4,000 tokens or more and at most 4 requests in flight, 25 dense and 64 MoE
+rows: the lower quartile, as in others requests waited for each other.
+"""
 _MOST_MORE_PREFILL: Final = 4
 """Times the instances that the rate needs, up to which more of them are tried for a TTFT goal."""
 NOT_MEASURED: Final = "disaggregated: not measured, estimate by roofline"
