@@ -74,7 +74,7 @@ async def _report_prometheus(chosen: argparse.Namespace, config: Config, by: str
             raise ConfigError(f"--from {chosen.since or '-7d'} is not before --to {chosen.until or 'now'}")
         names, notes = await source.hosts_between(begin_s, end_s)
         least_s = max(newest.interval_s, config.prometheus.interval_s)
-        step_s = _step_s(end_s - begin_s, len(names), least_s=least_s, asked_s=chosen.every_s)
+        step_s = _choose_step_s(end_s - begin_s, len(names), least_s=least_s, asked_s=chosen.every_s)
         grouping = ReportGrouping(by)
         work = ReportWork(_basis(config, step_s, grouping), grouping, deriver_maker(config))
         hosts, refused = await _sum_up_hosts(source, names, (begin_s, end_s), work)
@@ -101,7 +101,7 @@ def _nothing_text(begin_s: float, end_s: float, step_s: float, *, has_hosts: boo
     return f"prometheus: it scraped no GPU and no engine {span}: does it keep data for so long, and does match fit?"
 
 
-def _step_s(seconds: float, hosts: int, *, least_s: float, asked_s: float) -> float:
+def _choose_step_s(seconds: float, hosts: int, *, least_s: float, asked_s: float) -> float:
     """Seconds between two looks, in whole milliseconds, that divide the reported `seconds` into whole steps.
 
     `asked_s`: the step of the command line; 0: by the number of hosts. `least_s`: scrapes come no faster.

@@ -68,7 +68,7 @@ class Settings(NamedTuple):
     options: Options
 
 
-def _with_guests(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
+def _with_host_options(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
     """The settings with what the command line says of hosts without gpumon. Raises UsageError."""
     changes: dict[str, object] = {}
     if chosen.host_install:
@@ -94,8 +94,8 @@ def settings(chosen: argparse.Namespace) -> Settings:
     if chosen.host and chosen.prometheus:
         raise UsageError("--host and --prometheus are two ways to the same screen: give one of them")
     loaded = load(chosen.config or "", os.environ, _overrides(chosen))
-    loaded = _with_fleet(loaded, chosen)
-    loaded = _with_guests(loaded, chosen)
+    loaded = _with_fleet_options(loaded, chosen)
+    loaded = _with_host_options(loaded, chosen)
     if chosen.scenario and not chosen.demo:
         raise UsageError("--scenario is for the simulated server: add --demo")
     options = Options(
@@ -126,7 +126,7 @@ def _overrides(chosen: argparse.Namespace) -> list[Override]:
     return overrides
 
 
-def _with_fleet(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
+def _with_fleet_options(loaded: Loaded, chosen: argparse.Namespace) -> Loaded:
     """The settings with what the command line says of a fleet."""
     from msgspec.structs import replace
 

@@ -23,7 +23,7 @@ from gpumon.readings.snapshot import Snapshot
 
 _SERVED = "serve-metrics"
 _READ = "reading"
-"""Sources of a status: the exporter of this host, or two readings of its own."""
+"""Sources of a status: the exporter of this host, or readings of this process."""
 _ANSWER_S = 0.3
 """Longest wait for a `gpumon serve-metrics` of this host."""
 MOST_AGE_S = 15.0
@@ -79,7 +79,10 @@ def _served_snapshot(config: Config, run_options: Options, chosen: argparse.Name
 
 
 def _own_snapshot(config: Config, run_options: Options, window_s: float | None) -> StatusSnapshot | None:
-    """A snapshot of two readings; None where there is nothing to monitor."""
+    """A snapshot of this process's own, taken until it is enough or the window is over; None: nothing to monitor.
+
+    `window_s`: the longest wait for rates and verdicts; None: the usual wait, for rates alone.
+    """
     import asyncio
 
     from gpumon.commands.snapshot import take_snapshot

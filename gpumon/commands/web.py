@@ -55,14 +55,14 @@ def run(chosen: argparse.Namespace) -> int:
     load_theme(loaded.config.general.theme, themes_folder(loaded.place))  # every tab would refuse it
     address = chosen.web_listen or LISTEN
     host, port = _host_and_port(address)
-    local = is_loopback(host)
-    if not local and not chosen.allow_remote:
+    is_local = is_loopback(host)
+    if not is_local and not chosen.allow_remote:
         raise ConfigError(
             f"--listen: {without_secrets(address)} is no loopback address, and the screen would be open to the network"
             " without TLS: use 127.0.0.1 and ssh -L or a reverse proxy (docs/web.md), or add --allow-remote"
         )
     names: tuple[str, ...] = ()
-    if not local:
+    if not is_local:
         names = _host_names(host)
     admission = Admission(_take_key(), names, public_url(chosen.public_url or ""))
     try:
@@ -72,7 +72,7 @@ def run(chosen: argparse.Namespace) -> int:
             raise
         raise ConfigError(_INSTALL) from None
     with _listening_socket(host, port, address) as listening:
-        if not local:
+        if not is_local:
             write(_WARNING.format(without_secrets(host)))
         url = admission.public_url or f"http://{_host_in_url(host)}:{listening.getsockname()[1]}"
         write(f"gpumon is at {url}/#key={admission.key}\nCtrl+C ends it\n")

@@ -84,7 +84,7 @@ def _owners_problem(labels: tuple[str, ...]) -> str:
     return ""
 
 
-def _host_address(address: str) -> str:
+def host_address(address: str) -> str:
     """The address that gpumon goes on with: host:port is a URL here, too, as ssh takes its port from its own config."""
     if re.fullmatch(r"[\w.-]+:\d+", address, re.ASCII):
         return f"http://{address}"
@@ -263,7 +263,7 @@ Matchers = Annotated[str, _field_rule(matchers_problem)]
 LabelNames = Annotated[tuple[str, ...], _field_rule(_labels_problem)]
 OwnerLabels = Annotated[tuple[str, ...], _field_rule(_owners_problem)]
 Tenant = Annotated[str, pattern_rule(r"[!-~]{0,150}", "must be printable ASCII without spaces")]
-HostAddress = Annotated[str, _field_rule(_host_problem, _host_address, hidden=True)]
+HostAddress = Annotated[str, _field_rule(_host_problem, host_address, hidden=True)]
 CommandText = Annotated[str, pattern_rule(r"[^\x00-\x1f\x7f]*\S[^\x00-\x1f\x7f]*", "must be a command, in one line")]
 ListenAddress = Annotated[str, _field_rule(address_problem)]
 UserName = Annotated[str, pattern_rule(r"[^:\x00-\x1f\x7f]{0,128}", "must be a name without a colon")]

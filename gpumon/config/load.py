@@ -18,6 +18,7 @@ import msgspec
 import tomli
 
 from gpumon.config import urls
+from gpumon.config.checks import host_address
 from gpumon.config.environment import Override, from_environment
 from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error_of_value
 from gpumon.config.schema import Config
@@ -236,11 +237,12 @@ def _lay_over(raw: dict[str, Any], override: Override) -> None:
 
 def _host_entries(raw: Mapping[str, Any], addresses: list[str]) -> list[dict[str, Any]]:
     """The `[[host]]` entries for these addresses: a host that the file describes keeps its description."""
-    described = {entry.get("address"): entry for entry in raw.get("host", ())}
-    entries = []
-    for address in dict.fromkeys(addresses):
-        entries.append(deepcopy(described.get(address, {"address": address})))
-    return entries
+    described = {host_address(entry["address"]): entry for entry in raw.get("host", ())}
+    entries = {}
+    for text in addresses:
+        address = host_address(text)
+        entries[address] = deepcopy(described.get(address, {"address": text}))
+    return list(entries.values())
 
 
 def _endpoint_entries(raw: Mapping[str, Any], addresses: list[str]) -> list[dict[str, Any]]:

@@ -71,8 +71,7 @@ _ThemeFile = msgspec.defstruct(
     "_ThemeFile", [("base", str, ""), *((key, _ColourText, "") for key in THEME_KEYS)], frozen=True
 )
 """Content of a theme's file. It may leave out any colour, which `base` gives then: no default is ever read."""
-# No rules beside the types of the fields.
-_THEME_RULES: Final = Rulebook(_ThemeFile, fields={}, tables={}, unique={}, open_tables={}, text_problem=lambda _: "")
+_THEME_RULES: Final = Rulebook(_ThemeFile)
 
 
 def load_theme(name: str, folder: Path | None = None) -> Theme:
@@ -128,10 +127,10 @@ def _read_theme_file(path: Path) -> str | None:
     return read_file(path, must_exist=False, what="theme")
 
 
-def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str] = load_theme) -> Theme:
+def read_theme(text: str, where: str, base_of: Callable[[str], Theme | str]) -> Theme:
     """A theme from its TOML text; `where` is its file, for errors. Raises ConfigError with a line for each.
 
-    `base_of` gives the theme that `base` names, or says why not. Its default knows those that come with gpumon.
+    `base_of` gives the theme that `base` names, or says why not.
     """
     raw = parse_toml(text, where)
     try:

@@ -380,6 +380,14 @@ def test_host_and_port_alone_mean_http(tmp_path: Path) -> None:
     ]
 
 
+def test_a_host_keeps_its_description_however_its_address_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[[host]]\naddress = "gpu-07:9454"\nname = "one"\n')
+    override = from_text("--host", ("host",), ["http://gpu-07:9454", "gpu-07:9454", "gpu-08"])
+    hosts = load(str(path), {}, [override]).config.host
+    assert [(host.address, host.name) for host in hosts] == [("http://gpu-07:9454", "one"), ("gpu-08", "")]
+
+
 SETTINGS = [
     (table, field.name)
     for table, kind in (("general", General), ("[endpoint]", Endpoint), ("[model]", Model))

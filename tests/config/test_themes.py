@@ -118,7 +118,7 @@ def test_a_bad_theme_is_refused_with_its_line(change: tuple[str, str], expected:
     text = DEFAULT.replace(*change)
     assert text != DEFAULT
     with pytest.raises(ConfigError) as refused:
-        read_theme(text, "t.toml")
+        read_theme(text, "t.toml", load_theme)
     assert str(refused.value).startswith(expected)
     assert "\n" not in str(refused.value)
 
@@ -215,5 +215,7 @@ def test_the_user_s_themes_lie_beside_the_config(folder: Path) -> None:
 
 def test_all_that_is_wrong_in_a_theme_is_said_at_once() -> None:
     with pytest.raises(ConfigError) as refused:
-        read_theme(DEFAULT.replace('muted = "#98a3b0"', 'muted = "grey"').replace('ok = "', 'okay = "'), "t.toml")
+        read_theme(
+            DEFAULT.replace('muted = "#98a3b0"', 'muted = "grey"').replace('ok = "', 'okay = "'), "t.toml", load_theme
+        )
     assert len(refused.value.lines) == 2
