@@ -39,7 +39,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Compare, and print."""
+    """Compare two moments of a recording or a Prometheus, and print how they differ."""
     from gpumon.outputs import before_after
 
     if chosen.file and chosen.prometheus:

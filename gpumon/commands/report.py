@@ -43,7 +43,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(chosen: argparse.Namespace) -> int:
-    """Sum it up, and print."""
+    """Sum up the recording or the fleet, and print the report."""
     _check_options(chosen)
     config = settings(chosen).loaded.config
     if chosen.prometheus or chosen.by:
@@ -67,7 +67,7 @@ def run(chosen: argparse.Namespace) -> int:
 
 
 def _check_options(chosen: argparse.Namespace) -> None:
-    """Raises UsageError where the options do not go together."""
+    """Refuse options that do not go together. Raises UsageError."""
     if chosen.file and chosen.prometheus:
         raise UsageError("FILE and --prometheus are two pasts: give one of them")
     if chosen.every_s and not chosen.prometheus:

@@ -317,31 +317,26 @@ def _known_size(
 
 
 def _model_facts(
-    *, name: str, llm: LlmSpec, gpu: GpuSpec | None, size: EngineSize, pool: KvPool, context: float
+    *, name: str, llm: LlmSpec, gpu: GpuSpec, size: EngineSize, pool: KvPool, context: float
 ) -> ModelFacts:
     """The constants of a model on its GPUs. `context`: mean tokens of a context; 0: not known."""
     flops_per_s = 0.0
-    bandwidth_bytes_per_s = 0.0
-    gpu_name = ""
-    if gpu is not None:
-        gpu_name = gpu.name
-        bandwidth_bytes_per_s = gpu.bandwidth_bytes_per_s
-        peaks = compute_peak(gpu, llm)
-        if peaks is not None:
-            flops_per_s = peaks[0]
+    peaks = compute_peak(gpu, llm)
+    if peaks is not None:
+        flops_per_s, _ = peaks
     pool_tokens = pool.tokens
     if not llm.uniform and not pool.in_tokens:  # blocks that unlike layers share do not tell how many tokens fit
         pool_tokens = 0.0
     constants = (
         *model_constants(llm, size.gpus),
-        *peak_constants(flops_per_s, bandwidth_bytes_per_s),
+        *peak_constants(flops_per_s, gpu.bandwidth_bytes_per_s),
         *untold_constants(pool_tokens, context, size.ranks),
     )
     return ModelFacts(
         name=name,
         source=llm.source,
         constants=constants,
-        gpu=gpu_name,
+        gpu=gpu.name,
         size=f"{counted(size.gpus, 'GPU')} per engine, {size.source}",
     )
 
@@ -358,8 +353,11 @@ def _values_by_model(option: str, texts: Sequence[str], names: Sequence[str]) ->
     return values
 
 
-def _find_gpu(config: Config, typed: str, scraped: Sequence[str], model: str) -> GpuSpec | None:
-    """The type that was typed, else the only one that the Prometheus has. Raises ConfigError."""
+def _find_gpu(config: Config, typed: str, scraped: Sequence[str], model: str) -> GpuSpec:
+    """The type of a model's GPUs: the one that was typed, else the only one that the Prometheus has.
+
+    `scraped`: NVML names of its GPUs. Raises ConfigError where neither tells it.
+    """
     catalogue = gpu_catalogue(config.gpu)
     if typed:
         try:
@@ -397,10 +395,10 @@ def _parse_size(text: str) -> EngineSize:
     return size
 
 
-def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec | None, count: int) -> None:
+def _check_fits(name: str, llm: LlmSpec, gpu: GpuSpec, count: int) -> None:
     """Refuse a number of GPUs whose memory does not hold the weights. Raises _NoConstants."""
     weights = llm.stored_bytes or llm.read_bytes
-    if gpu is None or not gpu.memory_bytes or weights <= gpu.memory_bytes * count:
+    if not gpu.memory_bytes or weights <= gpu.memory_bytes * count:
         return
     verb = "have"
     if count == 1:
