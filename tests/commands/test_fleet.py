@@ -28,7 +28,8 @@ from tests.fakes.engine import FakeEngine
 from tests.fakes.prometheus import Prometheus, free_port
 
 HOSTS = ("gpu01", "gpu02")
-SCRAPED_S = 8
+SCRAPED_S = 12
+"""Scrapes before the first test: rates of 3 s ago need a moment 5 s before that, whichever test comes first."""
 LONG_S = 60.0
 
 
