@@ -31,7 +31,7 @@ class Matcher(msgspec.Struct, frozen=True):
 
     label: str
     value: str
-    same: bool = True
+    must_equal: bool = True
     """True: the label must have the value; False: it must not."""
 
 
@@ -45,7 +45,7 @@ class Selector(msgspec.Struct, frozen=True):
         """Whether a series with these labels is one of them."""
         for matcher in self.matchers:
             has_value = labels.get(matcher.label, "") == matcher.value
-            if has_value is not matcher.same:
+            if has_value is not matcher.must_equal:
                 return False
         return True
 
@@ -71,7 +71,7 @@ def _parse_conditions(text: str, begin: int) -> tuple[tuple[Matcher, ...], int]:
     while (condition := _CONDITION.match(text, place)) is not None:
         matcher = _parse_condition(condition)
         for other in matchers:
-            if matcher.label == other.label and (matcher.same or other.same):
+            if matcher.label == other.label and (matcher.must_equal or other.must_equal):
                 raise ValueError(f"label {matcher.label} stands there twice: one series has it once")
         matchers.append(matcher)
         place = condition.end()
@@ -87,7 +87,7 @@ def _parse_condition(condition: re.Match[str]) -> Matcher:
     if "~" in mark:
         raise ValueError(f"{mark} of {label}: gpumon has no patterns, only = and !=: list values with !=")
     plain = re.sub(r"\\.", lambda escape: _ESCAPED[escape[0]], value)
-    return Matcher(label, plain, same=mark == "=")
+    return Matcher(label, plain, must_equal=mark == "=")
 
 
 def matched_labels(matchers: str) -> tuple[str, ...]:

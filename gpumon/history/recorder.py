@@ -51,8 +51,9 @@ BLOCK_S: Final = 60.0
 _HEADROOM_BYTES: Final = 1 << 20
 """Bytes that stay free of the size that is allowed: a minute is written before the rows that make room for it go."""
 _LARGEST_RUN: Final = 2**62
+"""Number of a run from which a writer still goes on: SQLite's largest integer is about twice that."""
 _LATEST_WALL_S: Final = 1e11
-"""Unix time, in the year 5138. A row beyond these two is damaged: the writer does not go on from it."""
+"""Unix time, in the year 5138. A row with a later time, or a larger run, is damaged: no writer goes on from it."""
 _ROWS_REMOVED_AT_ONCE: Final = 8
 """Rows of one DELETE: between two of them it is looked whether time is left."""
 _MOST_REMOVAL_S: Final = 0.05
@@ -83,7 +84,7 @@ class Recorder:
         self._writer: Writer | None = None
         self._connection: sqlite3.Connection | None = None
         self._file = (0, 0)
-        """Identity of the open file."""
+        """Device and inode of the open file (`_identity`)."""
         self._fault: Fault | None = None
         """The fault of a file that cannot be written."""
         self._slow: Fault | None = None
@@ -398,7 +399,7 @@ class Writer:
         went_back = wall_s <= self._last_s
         if went_back or self._cell.ends(wall_s):
             self._end_cell()
-        if went_back or wall_s // BLOCK_S != self._last_s // BLOCK_S or self._frames.full:
+        if went_back or wall_s // BLOCK_S != self._last_s // BLOCK_S or self._frames.is_full:
             self._end_minute()
         if went_back:
             self._run += 1
@@ -486,7 +487,7 @@ class Writer:
 
         One that a wrong clock dated into the future is as old as the first frame after the clock went back.
         """
-        if not self._clock.steady:
+        if not self._clock.is_steady:
             return False
         if last_s > self._last_s:
             later = "SELECT first_s FROM pieces WHERE kind = ? AND run > ? ORDER BY run, first_s LIMIT 1"
@@ -527,7 +528,7 @@ class _Minute(Generic[T]):
         self.last_s = 0.0
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether no block holds more."""
         return len(self.items) >= codec.MOST_FRAMES
 
@@ -572,7 +573,7 @@ class _Clock:
         """Wall clock less monotonic clock."""
         self._since_s = math.inf
         """Since when, on the monotonic clock, they have kept step."""
-        self.steady = False
+        self.is_steady = False
         """Whether it has for `_STEADY_S`."""
 
     def tick(self, wall_s: float, monotonic_s: float) -> None:
@@ -581,4 +582,4 @@ class _Clock:
         if not is_in_step:
             self._since_s = monotonic_s
         self._offset_s = wall_s - monotonic_s
-        self.steady = monotonic_s - self._since_s >= _STEADY_S
+        self.is_steady = monotonic_s - self._since_s >= _STEADY_S
