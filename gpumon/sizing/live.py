@@ -163,17 +163,17 @@ def _workload(
 
 def _silent_note(engines: Sequence[Engine], profile: Observed | None) -> list[str]:
     """A note that names the engines of a model that have no figures now; none if all have."""
-    silent_names = []
+    silent = []
     for engine in engines:
         if credible(engine.load.running) is None:
-            silent_names.append(engine.name)
-    if not silent_names:
+            silent.append(engine)
+    if not silent:
         return []
     last_seen = ""
     if profile is not None and profile.time:
         last_seen = f", last seen {profile.time}"
-    names = ", ".join(first_few(silent_names, "engines"))
-    return [f"{names}: no figures now ({engines[0].state.value}{last_seen})"]
+    names = ", ".join(first_few([engine.name for engine in silent], "engines"))
+    return [f"{names}: no figures now ({silent[0].state.value}{last_seen})"]
 
 
 def _usual_load(engines: Sequence[Engine], profile: Observed | None) -> float:

@@ -51,6 +51,11 @@ def test_an_engine_that_is_gone_keeps_what_it_usually_had_and_never_needs_nothin
     scenario = from_live(at(0, gone()), (SEEN,))
     assert (scenario.workload[0].target, scenario.workload[0].seen) == (6.0, SEEN)
     assert "vllm:8000: no figures now (refused, last seen T)" in scenario.note
+
+
+def test_the_state_in_the_note_is_that_of_the_engine_without_figures():
+    scenario = from_live(at(0, engine(8.0), gone("vllm:8001")), ())
+    assert "vllm:8001: no figures now (refused)" in scenario.note
     assert from_live(at(0, gone()), ()).workload[0].target == 1.0
 
 
