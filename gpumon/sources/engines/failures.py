@@ -16,13 +16,13 @@ class Failures(NamedTuple):
     name: str
     """Name of the counter."""
     cause: str
-    """Its label that says why."""
+    """Label of the counter with the cause."""
     client: str = ""
     """The cause that is the client's wish: a request that was aborted, and no failure."""
     turned_away: str = ""
     """The cause of requests that were turned away, as the queue was full: no failure of one that ran."""
     besides: bool = True
-    """The engine's own count of requests lacks failed and aborted ones: they are added to it."""
+    """Whether the engine's own count of requests lacks failed and aborted ones: they are added to it."""
 
     def put(self, figures: PageFigures) -> None:
         """Put failed, aborted and rejected requests into each rank, and the causes into `info`."""

@@ -20,7 +20,7 @@ from gpumon.sources.engines.tables import Metric, Rule, Tables, rule
 from gpumon.sources.engines.vllm import GENERATES
 
 _ANSWERS: Final = "maxserve_request_count_total"
-"""By `code` and `path`."""
+"""Answers by HTTP status (`code`) and `path`."""
 USED: Final = Metric("maxserve_cache_num_used_blocks")
 _BLOCKS: Final = Metric("maxserve_cache_num_total_blocks")
 HITS: Final = "maxserve_cache_hits_tokens_total"
@@ -82,12 +82,13 @@ class MaxAdapter(Adapter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seconds = Scaled(0.001)
+        self._scaled = Scaled(0.001)
+        """The histograms in seconds."""
 
     def refine(self, figures: PageFigures) -> None:
         """Bring histograms to seconds; add prompts, requests that run, KV use, and failed requests."""
         for rank in figures.ranks.values():
-            self._seconds.put(rank, _TIMES)
+            self._scaled.put(rank, _TIMES)
             _add_prompts(rank, figures)
             _take_off_waiting(rank, figures)
             _add_usage(rank, figures)

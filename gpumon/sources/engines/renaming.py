@@ -16,7 +16,7 @@ SAME_REST: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Renaming:
-    """From the names that a page has to those that the tables of an adapter have, and back.
+    """Renames series from the names of a page to those of an adapter's tables, and back.
 
     `names`: page's name -> table's name, of those that differ in more than their prefix. One without a name in the
     tables is left out, as it means something else than its namesake.

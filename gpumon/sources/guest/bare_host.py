@@ -39,13 +39,14 @@ class BareHost:
         self._engines = GuestEngines(address, models, wall)
         self._wall = wall
         self._columns = smi.SMI_COLUMNS
+        """Columns that its nvidia-smi has not refused."""
         self._look = processes.GuestLook((), {}, ())
         """The last look at its processes."""
         self._looked_s = float("-inf")
-        """When that was taken (monotonic)."""
+        """Monotonic time of `_look`."""
 
     async def read(self) -> Readings:
-        """The host now."""
+        """The readings of the host now. Raises ShellError."""
         if time.monotonic() - self._looked_s >= PROCESSES_S:
             self._looked_s = time.monotonic()
             answer = await self._shell.ask("processes")

@@ -25,18 +25,21 @@ UUID: Final = "uuid"
 _NAME: Final = "name"
 THROTTLE: Final = "clocks_event_reasons.active"
 OLDER: Final = {THROTTLE: "clocks_throttle_reasons.active"}
-"""Names of columns in drivers before R535."""
+"""Name of a column -> its name in drivers before R535."""
 MIG: Final = "mig.mode.current"
 CAPABILITY: Final = "compute_cap"
 SMI_COLUMNS: Final = (INDEX, UUID, _NAME, MIG, CAPABILITY, THROTTLE, *(column.name for column in SMI_FIGURES))
+"""Columns that are asked for, as the newest nvidia-smi names them."""
 _REFUSED: Final = re.compile(r'Field "([a-z_.]{1,60})" is not a valid field to query')
+"""The line of an nvidia-smi that does not know a column."""
 _FIELDS_NOT_EXPOSED: Final = (
     *("sm_active_ratio", "sm_occupancy_ratio", "tensor_active_ratio", "dram_active_ratio"),
     *("pcie_tx_bytes_per_s", "pcie_rx_bytes_per_s", "nvlink_tx_bytes_per_s", "nvlink_rx_bytes_per_s"),
     *("energy_j", "memory_bus_bits", "sm_count", "remap_pending", "remap_failed"),
     *("persistence_mode", "ecc_mode"),
 )
-_WORDS: Final = (
+"""Fields of a `GpuReading` that are not asked of nvidia-smi, or that it does not tell."""
+_REASONS_BY_WORDS: Final = (
     ("insufficient permissions", Missing(Reason.NO_PERMISSION)),
     ("lost", Missing(Reason.LOST)),
     ("requires reset", Missing(Reason.LOST)),
@@ -58,14 +61,14 @@ def refused_column(lines: Sequence[str]) -> str:
 
 def without_column(columns: Sequence[str], refused: str) -> tuple[str, ...]:
     """The columns to ask for instead: an older name takes the place of the refused one, where there is one."""
-    older = OLDER.get(refused, "")
-    asked = []
+    older_name = OLDER.get(refused, "")
+    names = []
     for column in columns:
         if column != refused:
-            asked.append(column)
-        elif older:
-            asked.append(older)
-    return tuple(asked)
+            names.append(column)
+        elif older_name:
+            names.append(older_name)
+    return tuple(names)
 
 
 def parse_smi_gpus(
@@ -74,18 +77,18 @@ def parse_smi_gpus(
     now_s: float,
     processes: Mapping[str, tuple[GpuProcess, ...]],
 ) -> tuple[GpuReading, ...]:
-    """The GPUs of an answer; `processes` by UUID. Lines that are no GPU's are left out."""
+    """The GPUs of an answer, read at `now_s`; `processes` by UUID. A line that is not of a GPU is left out."""
     gpus: list[GpuReading] = []
     for line in lines:
         cells = [cell.strip() for cell in line.split(",")]
         if len(cells) != len(columns) or not cells[0].isdecimal() or len(gpus) >= _MOST_GPUS:
             continue
         row = dict(zip(columns, cells, strict=True))
-        gpus.append(_gpu(row, now_s, processes))
+        gpus.append(_gpu_reading(row, now_s, processes))
     return tuple(gpus)
 
 
-def _gpu(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[GpuProcess, ...]]) -> GpuReading:
+def _gpu_reading(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[GpuProcess, ...]]) -> GpuReading:
     """The reading of one GPU."""
     values: dict[str, Any] = dict.fromkeys(_FIELDS_NOT_EXPOSED, _NOT_EXPOSED)
     for column in SMI_FIGURES:
@@ -103,7 +106,7 @@ def _gpu(row: Mapping[str, str], now_s: float, processes: Mapping[str, tuple[Gpu
         state=state,
         monotonic_s=now_s,
         compute_capability=_checked_capability(row.get(CAPABILITY, "")),
-        throttle=_throttle(row),
+        throttle=_throttle_reasons(row),
         mig=row.get(MIG) == "Enabled",
         processes=processes.get(uuid, ()),
         source=SMI,
@@ -119,13 +122,13 @@ def _figure(row: Mapping[str, str], column: SmiColumn) -> Reading:
     if re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,6})?", text):
         return float(text) * column.factor
     words = text.lower()
-    for part, missing in _WORDS:
+    for part, missing in _REASONS_BY_WORDS:
         if part in words:
             return missing
     return Missing(Reason.INVALID, clean(f"nvidia-smi: {text}", 60))
 
 
-def _throttle(row: Mapping[str, str]) -> tuple[str, ...]:
+def _throttle_reasons(row: Mapping[str, str]) -> tuple[str, ...]:
     """Names of the throttle reasons in the mask of either column."""
     mask = row.get(THROTTLE) or row.get(OLDER[THROTTLE]) or ""
     if re.fullmatch(r"0x[0-9a-fA-F]{1,16}", mask):
@@ -142,4 +145,5 @@ def _checked_capability(capability: str) -> str:
 
 def memory_bytes(text: str) -> Reading:
     """Memory of a process in bytes, from its cell in MiB."""
-    return _figure({"used_memory": text.strip()}, SmiColumn("used_memory", "", MIB))
+    column = SmiColumn("used_memory", "", MIB)
+    return _figure({column.name: text.strip()}, column)

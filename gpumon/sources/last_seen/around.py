@@ -29,11 +29,11 @@ class Around(NamedTuple):
     passing: frozenset[str] = frozenset()
     """URLs of servers that others start and end at will: the end of such a one is no event."""
     looks: bool = False
-    """Servers of this host are looked for: one that is remembered and not found has ended."""
+    """Whether servers of this host are looked for: then one that is remembered and not found has ended."""
     rebooted: bool = False
-    """This host began anew since the memory was written."""
+    """Whether this host was started anew since the memory was written."""
     slept_s: float = 0.0
-    """Time for which this host slept since its boot: processes count it in their start, and the monotonic clock does
+    """Seconds for which this host slept since its boot: the start of a process counts them, the monotonic clock does
     not."""
 
 

@@ -23,11 +23,11 @@ class Cause(NamedTuple):
     number: int = 0
     """Exit status or signal, by the code."""
     planned: bool = False
-    """Somebody stopped it on purpose."""
+    """Whether somebody stopped it on purpose."""
     source: str = ""
     """Who says so, such as `systemd vllm.service`."""
     wall_s: float = 0.0
-    """When it ended; 0: nobody tells."""
+    """Unix time of the end; 0 where nobody tells."""
 
 
 NO_CAUSE: Final = Cause()

@@ -21,26 +21,26 @@ class RunningServer(NamedTuple):
     """A server that runs on this host, as discovery follows it."""
 
     url: str
-    """At which it is polled."""
+    """URL at which it is polled."""
     server: ProcessRecord
     gpu_pids: tuple[int, ...]
     listens: bool
-    """Its port is open."""
+    """Whether its port is open."""
     passing: bool = False
-    """Another server starts and ends it at will."""
+    """Whether another server starts and ends it at will."""
 
     @property
     def id(self) -> ProcessId:
-        """Pid and start, which tell its process from every other one of this boot."""
+        """Pid and start: together they name one process of this boot."""
         return self.server.pid, self.server.started
 
 
 Servers = Callable[[], "tuple[RunningServer, ...] | None"]
-"""Servers of this host that run; None: nobody has looked yet."""
+"""Returns the servers that run on this host; None before the first look."""
 
 
 class ServerLooks:
-    """Processes of engines, as far as they are known.
+    """Looks at the processes of engines and keeps what the last look saw.
 
     All calls but `finish` return at once: /proc is read in a thread.
     """
@@ -58,13 +58,13 @@ class ServerLooks:
         self._looking: Future[ProcessLook] | None = None
         """The look that is under way."""
         self._looked_s = float("-inf")
-        """When the last look began (monotonic)."""
+        """Monotonic time at which the last look began."""
         self._origins: Mapping[ProcessId, EngineOrigin] = {}
-        """The three of `ProcessLook`, by the last look that is over."""
+        """`ProcessLook.origins` of the last look that is over; the next two are its `ended` and `uses`."""
         self._ended_ids: frozenset[ProcessId] = frozenset()
         self._uses: Mapping[ProcessId, Use] = {}
         self._around = Around()
-        """The answer of `around` at the last tick."""
+        """The result of `around` at the last tick."""
 
     def begin(self, watched: Iterable[EngineOrigin]) -> None:
         """Begin a look, also at whether those `watched` live, unless one is under way."""
@@ -89,10 +89,10 @@ class ServerLooks:
             await finished(self._looking, most_s)
 
     def around(self, *, rebooted: bool) -> Around:
-        """The surroundings as known by now; `rebooted`: this host began anew since the memory was written."""
+        """The state of the engines' processes as known by now; `rebooted` is passed on to it."""
         if self._simulated is not None:
             return self._simulated()
-        self._take()
+        self._take_look()
         running = None
         if self._servers is not None:
             running = self._servers()
@@ -127,7 +127,7 @@ class ServerLooks:
             return origin
         return EngineOrigin(running.server.pid, running.server.started, running.gpu_pids)
 
-    def _take(self) -> None:
+    def _take_look(self) -> None:
         """Take over the results of the last look, once it is over."""
         if self._looking is None or not self._looking.done():
             return

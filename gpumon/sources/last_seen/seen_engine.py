@@ -37,7 +37,7 @@ class SeenEngine:
         self.answered_s = -math.inf
         """When it answered last in this run."""
         self.token_counts: deque[tuple[float, float]] = deque()
-        """Tokens that its process has counted: monotonic time and number, of the last `_RATE_S`."""
+        """Monotonic time and number of the tokens that its process has counted, over the last `_RATE_S`."""
         self.refused_s: float | None = None
         """Since when nothing listens at its URL; None: something does, or nobody knows."""
         self.ended_s: float | None = None
@@ -47,7 +47,7 @@ class SeenEngine:
         self.last_end_reading: EngineReading | None = None
         """Its last `end_reading`; None: it is to be made anew."""
         self.has_replaced = False
-        """It has taken the place of one that ended, or of its own earlier process: it can do so once only."""
+        """Whether it has taken the place of one that ended, or of its own earlier process: it does so once only."""
 
     @property
     def key(self) -> str:
@@ -144,25 +144,25 @@ class SeenEngine:
 
 def _last_figures(token_counts: deque[tuple[float, float]], reading: EngineReading) -> LastFigures:
     """Figures of an engine at a good reading. `token_counts` gets the newest count, as in `_tokens_per_s`."""
-    usage = _gauges(reading, KV_USAGE)
+    usage = _gauge_values(reading, KV_USAGE)
     mean_usage: Reading = NOT_EXPOSED
     if usage:
         mean_usage = sum(usage) / len(usage)
     return LastFigures(
-        running=_sum_of_known(_gauges(reading, RUNNING)),
-        waiting=_sum_of_known(_gauges(reading, WAITING)),
+        running=_sum_of_known(_gauge_values(reading, RUNNING)),
+        waiting=_sum_of_known(_gauge_values(reading, WAITING)),
         kv_usage_ratio=mean_usage,
         decode_tokens_per_s=_tokens_per_s(token_counts, reading),
     )
 
 
-def _gauges(reading: EngineReading, name: str) -> list[float]:
+def _gauge_values(reading: EngineReading, name: str) -> list[float]:
     """The values of a gauge, of the ranks that have it."""
-    gauges = []
+    values = []
     for rank in reading.ranks:
         if name in rank.gauges:
-            gauges.append(rank.gauges[name])
-    return gauges
+            values.append(rank.gauges[name])
+    return values
 
 
 def _sum_of_known(values: Sequence[float]) -> Reading:
@@ -175,7 +175,7 @@ def _sum_of_known(values: Sequence[float]) -> Reading:
 def _tokens_per_s(token_counts: deque[tuple[float, float]], reading: EngineReading) -> Reading:
     """Tokens/s over the last `_RATE_S`; warming up before the second answer of a process.
 
-    Adds the count of this reading to `token_counts`, and drops what is older than that time.
+    Adds the count of this reading to `token_counts`, and drops those that a rate over `_RATE_S` does not need.
     """
     counters = []
     for rank in reading.ranks:

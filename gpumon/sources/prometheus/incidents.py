@@ -16,15 +16,21 @@ from gpumon.sources.prometheus.source import FleetSource
 _MOST_STEPS: Final = 5000
 """Moments at which it is asked what held; between two of them nothing is missed, but lengths are rounded up to them."""
 _LEAST_STEP_S: Final = 60.0
-"""Seconds between two of these moments, at least."""
+"""Shortest time between two of these moments, in seconds."""
 VERDICTS: Final = "gpumon_verdict{{{}}}"
+"""Series of the verdicts that hosts' own gpumon exports."""
 URGENT_VERDICTS: Final = 'level=~"critical|warn"'
+"""Matcher of the verdicts that are incidents."""
 ALERTS: Final = "ALERTS{{{}}}"
+"""Series of the alerts of a Prometheus."""
 URGENT_ALERTS: Final = 'alertstate="firing",alertname=~"Gpumon.+",severity=~"critical|warning"'
+"""Matchers of the alerts of gpumon's rules that are incidents."""
 _RULES: Final = ("gpumon:engine_target:known", "gpumon:gpu_target:known", "gpumon:gpu_busy:ratio")
 """Series of which gpumon's rules record one at least where there is anything to judge."""
 _SEVERITIES: Final = {"critical": Level.CRITICAL, "warning": Level.WARN}
+"""Label `severity` of an alert -> its level."""
 _LEVELS: Final = {"critical": Level.CRITICAL, "warn": Level.WARN}
+"""Label `level` of a verdict -> its level."""
 _MOST_GAP_STEPS: Final = 1.5
 """Steps between two points of one incident, at most: a later point begins another one."""
 
@@ -47,7 +53,7 @@ async def recorded_incidents(source: FleetSource, match: str, begin_s: float, en
         (ALERTS, URGENT_ALERTS, _incident_of_alert),
     ):
         series = template.format(join_matchers(urgent_matchers, match))
-        # The largest of a step, so that nothing falls between two of them.
+        # The largest value within each step: what held only between two moments is not missed.
         promql = f"max_over_time({series}[{round(step_s * 1000)}ms])"
         for matrix in await source.api.query_range(promql, begin_s, end_s, step_s):
             incidents += _incidents(matrix, span, source, make_incident)

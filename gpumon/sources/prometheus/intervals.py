@@ -13,22 +13,24 @@ from gpumon.sources.prometheus.targets import Target
 
 _USUAL_INTERVALS_S: Final = (1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
 NEAR: Final = 0.08
-"""Scrapes come a little early or late: what is so near to a usual interval is that one."""
+"""Largest difference from a usual interval, as a share of it, at which it is that one: scrapes come early or late."""
 _LEAST_INTERVAL_S: Final = 0.1
-"""Two scrapes are never closer: points that are come from one scrape."""
+"""Seconds between two scrapes, at least: points that are closer come from one scrape."""
 NEWEST: Final = 5
-"""Newest times between two scrapes that are looked at: a scrape may be left out, and an interval may change."""
+"""Number of newest gaps whose median is taken: a scrape may be left out, and an interval may change."""
 
 
 class Intervals:
     """Seconds between two scrapes, by job: all targets of a job have one."""
 
     def __init__(self, default_s: float) -> None:
+        """`default_s`: the interval of a job of which nothing was learned yet."""
         self._default_s = default_s
         self._learned: dict[str, float] = {}
+        """Job -> its interval."""
 
     def copy(self) -> Intervals:
-        """The intervals as known now."""
+        """A copy, which learns apart from this one."""
         other = Intervals(self._default_s)
         other._learned = dict(self._learned)
         return other
@@ -53,7 +55,7 @@ class Intervals:
         return any(job not in self._learned for job in jobs)
 
     def most_common(self, targets: Iterable[Target]) -> float:
-        """The interval that most of these targets have."""
+        """The interval that most of these targets have; the default without targets."""
         counts = Counter(self.of(target) for target in targets)
         if counts:
             return counts.most_common(1)[0][0]

@@ -1,4 +1,4 @@
-"""Names of the machines of a fleet, and what is known of names that are of one machine."""
+"""Learns which names of a fleet belong to one machine, and under which of them it is shown."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
 _MOST_NAMES: Final = 20_000
-"""Names that are remembered."""
+"""Second names that are remembered."""
 
 
 class MachineId(NamedTuple):
-    """A machine by its labels. Texts are from outside."""
+    """A name of a machine by its labels. Its texts are untrusted."""
 
     cluster: str
-    """Empty where there is one cluster, or where no label tells it."""
+    """Name of the cluster; empty where there is one cluster, or where no label tells it."""
     name: str
 
 
 class KnownMachines:
-    """Which names are of one machine. That stays known, so that a host is not renamed while an exporter pauses."""
+    """Remembers which names are of one machine, so that a host is not renamed while an exporter pauses."""
 
     def __init__(self) -> None:
         self._shown: dict[MachineId, MachineId] = {}
         """Second name of a machine -> the name under which the machine is shown."""
 
     def copy(self) -> KnownMachines:
-        """The machines as known now."""
+        """A copy, which learns apart from this one."""
         other = KnownMachines()
         other._shown = dict(self._shown)
         return other
 
-    def of(self, machine_id: MachineId) -> MachineId:
+    def shown_id(self, machine_id: MachineId) -> MachineId:
         """The name under which this machine is shown."""
         return self._shown.get(machine_id, machine_id)
 
@@ -38,10 +38,12 @@ class KnownMachines:
         """Each second name of a machine, and the name under which the machine is shown."""
         return tuple(self._shown.items())
 
-    def take(
+    def learn(
         self, gpus: Mapping[MachineId, Collection[str]], best: Collection[MachineId]
     ) -> list[tuple[MachineId, MachineId]]:
-        """Learn from the UUIDs that each name's exporters tell now. Returns the second names, each with the shown one.
+        """Learn from the UUIDs that each name's exporters tell now.
+
+        Returns the second names that are seen now, each with the shown one, where these differ in more than the cluster.
 
         Names that tell of the same GPU are one machine; two whose GPUs differ by now are two machines again. The name
         that is shown is one of `best`, else one with a cluster, else the first. Two of `best` are two machines: a
@@ -74,12 +76,12 @@ class KnownMachines:
 
     def _merge(self, names: Collection[MachineId], best: Collection[MachineId]) -> None:
         """Take all these names for one machine."""
-        shown_already = [machine_id for machine_id in map(self.of, names) if machine_id in self._shown.values()]
+        shown_already = [machine_id for machine_id in map(self.shown_id, names) if machine_id in self._shown.values()]
         if shown_already:
             shown = shown_already[0]
         else:
             shown = min(names, key=lambda machine_id: (machine_id not in best, not machine_id.cluster, machine_id))
-        for machine_id in {*names, *map(self.of, names)}:
+        for machine_id in {*names, *map(self.shown_id, names)}:
             self.show_under(machine_id, shown)
 
 

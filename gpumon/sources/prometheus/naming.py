@@ -64,7 +64,7 @@ class MachineNaming:
 
     def shown(self, target: Target, name: str) -> MachineId:
         """The machine of a target, which labels call `name`, under the name that is shown."""
-        return self._memory.machines.of(self.id_of(target, name))
+        return self._memory.machines.shown_id(self.id_of(target, name))
 
     def label_name(self, target: Target) -> str:
         """Name of a target's machine by its labels alone."""
@@ -112,7 +112,7 @@ def name_machines(contents: Contents, memory: Memory, labels: HostLabels) -> Nam
     machines = MachineNaming(memory, labels, separated)
     snapshots = _snapshots_by_machine(contents.own_gpumons, machines)
     uuids = _uuids_by_machine(contents.exporters, snapshots, machines)
-    renamed = memory.machines.take(uuids, snapshots)
+    renamed = memory.machines.learn(uuids, snapshots)
     naming = Naming(
         machines=machines,
         pod_gpus=_read_pod_gpus(contents.exporters, frozenset(chain(*uuids.values())), machines, memory),
