@@ -20,15 +20,15 @@ class FileSystemView(NamedTuple):
     """A file system as one process sees it, and where models lie in it."""
 
     root: str = ""
-    """Prefix that its absolute paths have here: that of its process's root, or none."""
+    """Prefix of its absolute paths in gpumon's own view: `/proc/PID/root`, or empty where both views are the same."""
     cache: Path | None = None
     """Folder of huggingface_hub's cache, whether it exists or not."""
     stores: tuple[Path, ...] = ()
     """Ollama's folders: the configured one; else the user's, and that of its system service."""
     reader: ReadingUser | None = None
-    """With whose rights files are opened; None: with gpumon's."""
+    """User with whose rights files are opened; None for gpumon's own."""
     paths: bool = True
-    """Absolute paths mean the same here."""
+    """Whether absolute paths that the engine names mean the same files here."""
 
     def sees(self, name: str) -> bool:
         """Whether a path or id of the engine means the same here."""
@@ -38,7 +38,7 @@ class FileSystemView(NamedTuple):
 def view(
     env: Mapping[str, str], root: str = "", reader: ReadingUser | None = None, *, paths: bool = True
 ) -> FileSystemView:
-    """The view of a process with these variables (HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME, OLLAMA_MODELS)."""
+    """The view of a process whose environment is `env`, of which the variables in `FOLDERS` are used."""
     return FileSystemView(root, _hub_cache(env), _ollama_stores(env, root), reader, paths)
 
 
@@ -98,7 +98,7 @@ def container_pid(pid: int) -> int:
 
 
 def has_no_files(pid: int) -> bool:
-    """Whether that process has no files any more; of one that Linux hides from this user too."""
+    """Whether that process has ended, so that it has no files any more, or Linux hides them from this user."""
     return not _mounts(pid)
 
 
@@ -114,13 +114,13 @@ def _folders(pid: int) -> dict[str, str]:
     """Folders with a process's models. A worker that gave itself a title wiped its variables; its parents have them."""
     mounts = _mounts(pid)
     for ancestor in ancestry(pid):
-        if _mounts(ancestor.pid) != mounts:
+        if _mounts(ancestor.pid) != mounts:  # outside the container: its folders are others
             break
         folders = variables_of(ancestor.pid, FOLDERS)
         if folders:
-            result = {}
+            usable_folders = {}
             for name, folder in folders.items():
                 if folder.startswith("/") and allowed(folder):
-                    result[name] = folder
-            return result
+                    usable_folders[name] = folder
+            return usable_folders
     return {}

@@ -15,15 +15,18 @@ from gpumon.sources.checked_open import is_file, open_file
 from gpumon.sources.reading_user import ReadingUser
 
 MOST_MODEL_CONFIG_BYTES: Final = 4 * 1024 * 1024
+"""Bytes of a config; a longer one is refused."""
 MOST_INDEX_BYTES: Final = 20 * 1024 * 1024
-"""The index of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB. Of a longer one only the beginning is read."""
+"""Bytes of an index: that of DeepSeek-R1 (163 files, 90,000 tensors) has about 9 MB. Of a longer one only the total
+size is read, if it is at the beginning."""
 _TOTAL_FIRST: Final = re.compile(rb'\s*\{\s*"metadata"\s*:\s*\{[^{}]{0,4096}?"total_size"\s*:\s*([0-9]{1,15})\b')
+"""Beginning of an index whose total size comes first."""
 _MOST_HEADER_BYTES: Final = 4 * 1024 * 1024
-"""Bytes read of a single file: some 30,000 tensors."""
+"""Bytes of the header of a single file: some 30,000 tensors."""
 MOST_MEMORY_BYTES: Final = 16 * 1024 * 1024
 """Largest memory for the data that are read of one model."""
 _MOST_WEIGHT_BYTES: Final = 1e15
-"""From here on a number is no size of weights."""
+"""Bytes from which on a number is no size of weights."""
 _MOST_TYPES: Final = 64
 """Types of tensors in one file."""
 _VALUE_BYTES: Final = 64
@@ -32,7 +35,7 @@ _T = TypeVar("_T")
 
 
 def model_root(folder: Path) -> Path:
-    """The folder that the files of a model do not lead out of: of a snapshot in a cache its repository (`blobs`)."""
+    """The folder in which all files of a model have to lie, links followed: for a cached snapshot its repository."""
     repository = folder.parent.parent
     if folder.parent.name == "snapshots" and repository.name.startswith("models--"):
         return repository
@@ -46,9 +49,9 @@ def read_config(folder: Path, reader: ReadingUser | None = None) -> dict[str, An
     """
     within = model_root(folder)
     config = read_json(folder / "config.json", MOST_MODEL_CONFIG_BYTES, dict, reader, within)
-    other = folder / "hf_quant_config.json"
-    if not config.get("quantization_config") and is_file(other, reader):
-        quantization = read_json(other, MOST_MODEL_CONFIG_BYTES, dict, reader, within).get("quantization")
+    quantization_file = folder / "hf_quant_config.json"
+    if not config.get("quantization_config") and is_file(quantization_file, reader):
+        quantization = read_json(quantization_file, MOST_MODEL_CONFIG_BYTES, dict, reader, within).get("quantization")
         if isinstance(quantization, dict):
             config["quantization_config"] = {"quant_method": "modelopt", **quantization}
     return config
@@ -57,12 +60,15 @@ def read_config(folder: Path, reader: ReadingUser | None = None) -> dict[str, An
 def read_json(
     path: Path, most_bytes: int, kind: type[_T], reader: ReadingUser | None = None, within: Path | None = None
 ) -> _T:
-    """The file as `kind`. Raises ValueError where it is none, or too large; OSError where it cannot be read."""
+    """The JSON of a file as `kind`. Raises ValueError where it is none, or too large; OSError if it cannot be read.
+
+    `within`: the folder that links may not lead out of.
+    """
     with open_file(path, reader, within) as file:
         body = file.read(most_bytes + 1)
     if len(body) > most_bytes:
         raise ValueError(f"{path.name} is larger than {most_bytes} bytes")
-    # Each of these characters begins a value, or another one of a list or an object.
+    # Each of these characters begins a value, or the next one of a list or an object.
     if len(body) + _VALUE_BYTES * sum(map(body.count, (b"{", b"[", b","))) > MOST_MEMORY_BYTES:
         raise ValueError(f"{path.name} has more values than any model needs")
     try:
@@ -78,16 +84,16 @@ def read_json(
         raise ValueError(f"{path.name}: {problem}") from None
 
 
-class _Total(msgspec.Struct):
+class _IndexMetadata(msgspec.Struct):
     """`metadata` of an index."""
 
     total_size: float = 0.0
 
 
 class _Index(msgspec.Struct):
-    """The rest, a file's name for each tensor, is passed over: it takes no memory."""
+    """An index, without the file's name of each tensor: what is not a field here is passed over and takes no memory."""
 
-    metadata: _Total = msgspec.field(default_factory=_Total)
+    metadata: _IndexMetadata = msgspec.field(default_factory=_IndexMetadata)
 
 
 class _Tensor(msgspec.Struct):
@@ -123,19 +129,19 @@ def read_weights(folder: Path, reader: ReadingUser | None = None) -> dict[str, f
 
 
 def _indexed_bytes(index: Path, reader: ReadingUser | None, within: Path) -> float:
-    """The size of all weights by an index; of a long one, if it stands at its start."""
+    """Bytes of all weights by an index. Raises ValueError for a long one that does not begin with them."""
     with open_file(index, reader, within) as file:
         body = file.read(MOST_INDEX_BYTES + 1)
     if len(body) <= MOST_INDEX_BYTES:
         return msgspec.json.decode(body, type=_Index).metadata.total_size
-    first = _TOTAL_FIRST.match(body)
-    if first is None:
+    total_size = _TOTAL_FIRST.match(body)
+    if total_size is None:
         raise ValueError(f"{index.name} is larger than {MOST_INDEX_BYTES} bytes")
-    return float(first[1])
+    return float(total_size[1])
 
 
 def _bytes_by_type(header: Mapping[str, msgspec.Raw], file_name: str) -> dict[str, float]:
-    """Bytes of the tensors of a file by their types."""
+    """Bytes of the tensors of a file by their types. Raises ValueError for more than `_MOST_TYPES`."""
     sizes: dict[str, float] = {}
     for name, text in header.items():
         if name == "__metadata__":

@@ -24,6 +24,7 @@ _PID_DIGITS: Final = 9
 _UID_DIGITS: Final = 10
 """Digits of the largest user id, 4,294,967,294."""
 _UNKNOWN_UID: Final = -1
+"""Stands for a user id that the host did not tell."""
 _SEPARATOR: Final = "\x1f"
 """Stands between arguments instead of the NUL of /proc/PID/cmdline."""
 _LOOPBACK: Final = {4: "127.0.0.1", 6: "[::1]"}
@@ -46,7 +47,7 @@ class App(NamedTuple):
     pid: int
     uuid: str
     memory: str
-    """In MiB, or a word in its place."""
+    """Memory in MiB, or nvidia-smi's word for why there is none."""
     name: str
 
 
@@ -61,7 +62,7 @@ class StartedEngine(NamedTuple):
     """Host and port of the URL, as `HOST:PORT`."""
     uuids: tuple[str, ...]
     why: str = ""
-    """Why there is no URL."""
+    """Why there is no URL; empty where there is one."""
 
 
 class GuestLook(NamedTuple):
@@ -72,7 +73,7 @@ class GuestLook(NamedTuple):
     listeners: tuple[Listener, ...]
 
     def by_uuid(self) -> dict[str, tuple[GpuProcess, ...]]:
-        """The processes on each GPU."""
+        """UUID of a GPU -> the processes on it."""
         processes: dict[str, tuple[GpuProcess, ...]] = {}
         for app in self.apps:
             process = self.processes.get(app.pid)
@@ -89,7 +90,7 @@ class GuestLook(NamedTuple):
         return processes
 
     def servers(self) -> tuple[StartedEngine, ...]:
-        """The engines of these processes, each once."""
+        """The engines that these processes work for, each once, the lowest pids first."""
         uuids: dict[int, list[str]] = {}
         launches: dict[int, tuple[GuestProcess, Launch]] = {}
         for app in self.apps:
@@ -130,7 +131,10 @@ class GuestLook(NamedTuple):
         return outermost
 
     def _started_engine(self, process: GuestProcess, launched: Launch, uuids: tuple[str, ...]) -> StartedEngine:
-        """The server with its URL, if its port is open, and open to the right user's process (or root's: a proxy)."""
+        """The server with its URL, or why it has none.
+
+        It has one if its port is open, and held by a process of the same user or of root (a proxy).
+        """
         server = StartedEngine(launched, process.pid, "", "", uuids)
         if launched.why_no_page:
             return server._replace(why=launched.why_no_page)
@@ -149,7 +153,7 @@ class GuestLook(NamedTuple):
 
 
 def parse_look(lines: Sequence[str]) -> GuestLook:
-    """The look that an answer to the request `processes` tells; lines that are none of it are left out."""
+    """The look in an answer to the request `processes`; lines of other kinds are left out."""
     apps: list[App] = []
     processes: dict[int, GuestProcess] = {}
     listeners: list[Listener] = []
@@ -172,7 +176,7 @@ def parse_look(lines: Sequence[str]) -> GuestLook:
 
 
 def _parse_process(text: str) -> GuestProcess | None:
-    """A process by one line: pid, parent, user and arguments; None where it is none."""
+    """The process of one line (pid, parent, user and arguments); None where the line is malformed."""
     words = text.split(" ", 3)
     if len(words) != 4:
         return None

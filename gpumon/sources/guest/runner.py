@@ -22,6 +22,7 @@ _SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 PR_SET_PDEATHSIG = 1
 """Option of prctl(2): the signal that a process gets when its parent ends."""
 COMMAND = ("-m", "gpumon", "watch", "--json", "--fleet")
+"""Arguments of the Python that runs gpumon."""
 
 
 def main(folder: str, size: int) -> int:
@@ -94,7 +95,7 @@ def _end_with_parent() -> None:
 
 
 def _stop(process: "subprocess.Popen[bytes]") -> None:
-    """End gpumon and what it started."""
+    """End gpumon and its process group: first asked, then killed after `_PATIENCE_S`."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)

@@ -1,4 +1,4 @@
-"""How a process ended, as systemd, the container's runtime, the kernel's log or its cgroup tell: never a guess."""
+"""Finds out how a process ended, by systemd, the runtime of containers, the kernel's log or its cgroup; no guesses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpumon.sources.last_seen.processes import UNIT, oom_kills
 from gpumon.sources.last_seen.records import EngineOrigin, KnownEngine
 
 _COMMAND_S: Final = 2.0
-"""A command that takes longer is ended: systemd and the runtimes of containers answer in milliseconds."""
+"""Seconds after which a command is ended: systemd and the runtimes of containers answer in milliseconds."""
 PAUSES_S: Final = (0.2, 0.5, 1.0)
 """Pauses between tries: a runtime may learn of an end a moment after /proc shows it."""
 MOST_OUTPUT_BYTES: Final = 1 << 20

@@ -43,7 +43,7 @@ class KnownMachines:
     ) -> list[tuple[MachineId, MachineId]]:
         """Learn from the UUIDs that each name's exporters tell now.
 
-        Returns the second names that are seen now, each with the shown one, where these differ in more than the cluster.
+        Returns the second names that are seen now, each with the shown one, where more than the cluster differs.
 
         Names that tell of the same GPU are one machine; two whose GPUs differ by now are two machines again. The name
         that is shown is one of `best`, else one with a cluster, else the first. Two of `best` are two machines: a

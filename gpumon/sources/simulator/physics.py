@@ -150,13 +150,14 @@ class ModelShape(msgspec.Struct, frozen=True, dict=True):
 
 
 class Speed(msgspec.Struct, frozen=True):
-    """Speed of an instance: shares of the peaks in its kernels, and the time of a step in which no kernel works."""
+    """Speed of a model copy: shares of the peaks in its kernels, and the time of a step in which no kernel works."""
 
     flops_share: float
     """Share of the peak FLOP/s that a compute-bound kernel reaches."""
     bytes_share: float
     """Share of the peak bytes/s that a memory-bound kernel reaches."""
     step_overhead_s: float
+    """Overhead of every step."""
     sequence_overhead_s: float
     """Overhead of a step for each of its sequences."""
     token_overhead_s: float = 0.0
@@ -175,6 +176,7 @@ class EngineStep(msgspec.Struct):
     context_tokens: float
     """Tokens that the decoding sequences attend to, added up, themselves included."""
     chunk_tokens: int = 0
+    """Tokens of the prefill chunks."""
     chunk_pairs: float = 0.0
     """Query-key pairs of the chunks: n * (cached + n / 2) each."""
     chunk_context_tokens: float = 0.0
@@ -193,7 +195,7 @@ class EngineStep(msgspec.Struct):
 
 
 class Cost(msgspec.Struct):
-    """Cost of a step: FLOPs and bytes of the whole instance (all its GPUs), and seconds."""
+    """Cost of a step: FLOPs and bytes of the whole model copy (all its GPUs), and seconds."""
 
     flops: float
     weight_bytes: float
@@ -203,7 +205,7 @@ class Cost(msgspec.Struct):
     kernel_s: float
     """Time in which kernels work."""
     overhead_s: float
-    """Time in which none does."""
+    """Time in which no kernel works."""
     memory_bound: bool
     """Whether reading memory takes longer than the arithmetic."""
 

@@ -1,4 +1,4 @@
-"""Who asks what, and when: arrivals that swell and ebb in slow waves, deterministic from a seed."""
+"""The requests that simulated engines get: arrivals that swell and ebb in slow waves, deterministic from a seed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SimulatedRequest(msgspec.Struct, frozen=True):
     fetched_tokens: int = 0
     """Prompt tokens whose KV another engine, or the host's memory, holds: they come over the engine's link."""
     patience_s: float = math.inf
-    """Its client hangs up that long after it was sent, whatever has come by then."""
+    """Seconds after which its client hangs up, whatever has come by then."""
 
 
 class LogNormalLengths(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ class LogNormalLengths(msgspec.Struct, frozen=True):
 
 
 class Surge(msgspec.Struct, frozen=True):
-    """The rate is `factor` times as high from one moment to another; `every_s` repeats it."""
+    """A time in which the rate is `factor` times as high; it comes again every `every_s`."""
 
     from_s: float
     to_s: float
@@ -64,10 +64,10 @@ class Surge(msgspec.Struct, frozen=True):
     def holds(self, at_s: float) -> bool:
         """Whether it is on at a moment."""
         if math.isinf(self.every_s):
-            turn_s = at_s
+            in_period_s = at_s
         else:
-            turn_s = at_s % self.every_s
-        return self.from_s <= turn_s < self.to_s
+            in_period_s = at_s % self.every_s
+        return self.from_s <= in_period_s < self.to_s
 
     def lasts_for_good(self, at_s: float) -> bool:
         """Whether it is on at a moment, and at all later ones."""
@@ -166,7 +166,7 @@ class Handover:
         self._requests: deque[SimulatedRequest] = deque()
 
     def put(self, request: SimulatedRequest) -> None:
-        """Send one on."""
+        """Send a request on to the engine that decodes it."""
         self._requests.append(request)
 
     def next_s(self) -> float:

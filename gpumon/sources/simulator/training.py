@@ -24,7 +24,7 @@ _FLOPS_PER_PARAMETER = 6.0
 
 
 class Loader(msgspec.Struct, frozen=True):
-    """Reads the data in shards of some batches, the next one while the GPUs work on the last."""
+    """A data loader: it reads shards of some batches, the next shard while the GPUs work on the last."""
 
     batches: int
     """Batches of a shard; each is the data of one step."""
@@ -40,11 +40,11 @@ class TrainingRun(msgspec.Struct, frozen=True):
     chip: Chip
     gpus: tuple[int, ...]
     tokens_per_step: float
-    """Tokens of all GPUs together."""
+    """Tokens of one step on all GPUs together."""
     flops_share: float
     """Share of the peak while a step runs: its MFU where it waits for nothing."""
     vram_bytes: float
-    """Memory of one GPU that it holds."""
+    """Bytes that the run holds on each GPU."""
     loader: Loader
     command: str = "sim:torchrun train.py"
 
@@ -60,7 +60,7 @@ class TrainingRun(msgspec.Struct, frozen=True):
         return _FLOPS_PER_PARAMETER * self.params * self.tokens_per_step / (peak * self.flops_share)
 
     def feed(self, url: str) -> Feed:
-        """How the config names it."""
+        """The run as a [[feed]] of the config, at a URL."""
         return Feed(
             url=url,
             name=self.name,
@@ -76,22 +76,22 @@ class SimulatedRun:
 
     def __init__(self, run: TrainingRun, start_s: float, started_wall_s: float) -> None:
         self.run = run
+        # As a `SimulatedEngine` has them: the page of a run always answers.
         self.up = True
-        """As of `SimulatedEngine`: its page always answers."""
         self.mute = False
         self._start_s = start_s
         self._at_s = start_s
         self._started_wall_s = started_wall_s
         self._begun_s = start_s + run.loader.every_s
-        """When the step in progress began, or will."""
+        """Simulated time at which the step in progress began, or the next one will."""
         self.steps = 0
-        """Steps that are done."""
+        """Number of finished steps."""
         self._busy_s = 0.0
-        """Time that these steps took."""
+        """Seconds that the finished steps took."""
         self._measured_busy_s = 0.0
-        """Busy time when `works` was called last."""
+        """Busy seconds at the last call of `works`."""
         self._measured_s = start_s
-        """When `works` was called last."""
+        """Simulated time of the last call of `works`."""
 
     def advance(self, to_s: float) -> None:
         """Work until `to_s`; a time that is past already changes nothing."""
@@ -99,7 +99,7 @@ class SimulatedRun:
         while self._begun_s + self.run.step_s <= self._at_s:
             self.steps += 1
             self._busy_s += self.run.step_s
-            self._begun_s = max(self._begun_s + self.run.step_s, self._ready_s(self.steps))
+            self._begun_s = max(self._begun_s + self.run.step_s, self._data_ready_s(self.steps))
 
     def works(self, pace: Callable[[int], GpuPace]) -> dict[int, AverageWork]:  # noqa: ARG002 - it runs at full clock
         """Average work of each of its GPUs since the last call."""
@@ -137,7 +137,7 @@ class SimulatedRun:
         )
         return PageAnswer(200, "text/plain; version=0.0.4; charset=utf-8", text.encode())
 
-    def _ready_s(self, step: int) -> float:
-        """When the data of a step is there (simulated time): with the shard that holds its batch."""
+    def _data_ready_s(self, step: int) -> float:
+        """Simulated time at which the data of a step is there: with the shard that holds its batch."""
         loader = self.run.loader
         return self._start_s + (math.floor(step / loader.batches) + 1) * loader.every_s
