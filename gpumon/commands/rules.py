@@ -45,6 +45,7 @@ _MOST_TYPES_NAMED: Final = 6
 MODELS_GIVEN: Final = "--model NAME, or [[model]] entries in the config"
 """How models are given."""
 ASSUMED: Final = "ASSUMED: nothing tells it (--gpus-per-engine, or gpus_per_engine in [prometheus])"
+"""`EngineSize.source` where neither the user nor a label tells how many GPUs an engine has: 1 is taken."""
 
 
 class EngineSize(NamedTuple):

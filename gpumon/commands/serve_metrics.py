@@ -42,6 +42,7 @@ FRONT_PAGE: Final = (
 FOREIGN_HOST: Final = HttpResponse(
     403, b"ask by an address or as localhost; a proxy has to set Host so, or give a login\n"
 )
+"""Answer to a request under a name of somebody else's (`is_addressed_here`)."""
 _LISTEN_ADVICE: Final = {
     errno.EADDRINUSE: "the port is in use: stop what listens there, or give another with --listen",
     errno.EADDRNOTAVAIL: "this host has no such address: give one of its own, 127.0.0.1, or 0.0.0.0 for all",

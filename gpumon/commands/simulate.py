@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gpumon.specs.llm import LlmSpec
 
 ROUTER_NAMES: Final = ("least-loaded", "round-robin", "prefix-aware")
+"""Values of `--router`, the default first."""
 _TOKENS: Final = number_option(1, 1e8)
 _GOAL_MS: Final = number_option(1e-3, 1e9)
 

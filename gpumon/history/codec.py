@@ -98,13 +98,13 @@ class _PackedPoints(msgspec.Struct, array_like=True):
     """Time, seconds, and a float32 for each key, of each record of points; NaN is a gap."""
 
 
-_FRAME: Final = msgspec.msgpack.Decoder(Frame)
-_ENGINE: Final = msgspec.msgpack.Decoder(EngineReading)
-_FRAME_TIME: Final = msgspec.msgpack.Decoder(_FrameTime)
-_BLOCK: Final = msgspec.msgpack.Decoder(_PackedBlock)
-_POINTS: Final = msgspec.msgpack.Decoder(_PackedPoints)
-_NOTE: Final = msgspec.msgpack.Decoder(Note)
-_EVENTS: Final = msgspec.msgpack.Decoder(list[Event])
+_FRAME_DECODER: Final = msgspec.msgpack.Decoder(Frame)
+_ENGINE_DECODER: Final = msgspec.msgpack.Decoder(EngineReading)
+_FRAME_TIME_DECODER: Final = msgspec.msgpack.Decoder(_FrameTime)
+_BLOCK_DECODER: Final = msgspec.msgpack.Decoder(_PackedBlock)
+_POINTS_DECODER: Final = msgspec.msgpack.Decoder(_PackedPoints)
+_NOTE_DECODER: Final = msgspec.msgpack.Decoder(Note)
+_EVENTS_DECODER: Final = msgspec.msgpack.Decoder(list[Event])
 
 
 class Packer:
@@ -148,7 +148,7 @@ def unpack_frames(packed: Iterable[PackedFrame]) -> list[Frame]:
     frames = []
     for head, engines in packed:
         try:
-            frame = _FRAME.decode(head)
+            frame = _FRAME_DECODER.decode(head)
             decoded = {engine: previous.get(engine) or _unpack_engine(engine) for engine in engines}
         except _DAMAGE:
             continue
@@ -162,7 +162,7 @@ def unpack_frames(packed: Iterable[PackedFrame]) -> list[Frame]:
 def _unpack_engine(data: bytes) -> EngineReading:
     """The reading of an engine; recordings of version 0.1 have another form of it."""
     try:
-        return _ENGINE.decode(data)
+        return _ENGINE_DECODER.decode(data)
     except msgspec.ValidationError:
         return version_0_1.unpack_engine_0_1(data)
 
@@ -170,7 +170,7 @@ def _unpack_engine(data: bytes) -> EngineReading:
 def frame_time(packed: PackedFrame) -> tuple[int, float]:
     """A frame's number and time, read without the rest of it. Raises ValueError where it is damaged."""
     try:
-        decoded = _FRAME_TIME.decode(packed.head)
+        decoded = _FRAME_TIME_DECODER.decode(packed.head)
         return decoded.seq, decoded.wall_s
     except _DAMAGE as error:
         raise ValueError(f"damaged: {error}") from None
@@ -230,7 +230,7 @@ def _unweave_rows(woven: bytes, length: int, count: int) -> list[bytes]:
 def unpack_block(data: bytes) -> list[PackedFrame]:
     """The frames of a block. Raises ValueError where it is damaged, in whatever way."""
     try:
-        block = _BLOCK.decode(_decompress(data))
+        block = _BLOCK_DECODER.decode(_decompress(data))
         columns = [iter(_unpack_place(place)) for place in block.places]
         frames = []
         for size in block.sizes:
@@ -302,7 +302,7 @@ def pack_points(points: Sequence[Points]) -> bytes:
 def unpack_points(data: bytes) -> list[Points]:
     """Points from the bytes of `pack_points`. Raises ValueError if they are damaged."""
     try:
-        packed = _POINTS.decode(_decompress(data))
+        packed = _POINTS_DECODER.decode(_decompress(data))
         points = []
         for wall_s, seconds, row in packed.rows:
             if not (math.isfinite(wall_s) and 0.0 <= seconds <= _MOST_SECONDS):
@@ -334,7 +334,7 @@ def unpack_events(data: bytes) -> list[Event]:
     """Events from the bytes of `pack_events`, or of version 0.1. Raises ValueError if they are damaged."""
     try:
         try:
-            return _EVENTS.decode(data)
+            return _EVENTS_DECODER.decode(data)
         except msgspec.ValidationError:
             return version_0_1.unpack_events_0_1(data)
     except _DAMAGE as error:
@@ -350,7 +350,7 @@ def unpack_notes(data: bytes) -> list[Note]:
     """The note from the bytes of `pack_note`, in a list as all rows of a recording give their contents; an empty one
     if a gpumon wrote it whose verdicts have another shape. Raises ValueError if the bytes are damaged."""
     try:
-        return [_NOTE.decode(_decompress(data))]
+        return [_NOTE_DECODER.decode(_decompress(data))]
     except msgspec.ValidationError:
         return []
     except _DAMAGE as error:
