@@ -18,8 +18,8 @@ _AGELESS: Final = frozenset(
         # of a GPU
         "bandwidth_peak_bytes_per_s",
         "flops_peak_per_s",
-        # of an engine
         "achievable_ratio",
+        # of an engine
         "gpu_count",
         "peak_flops_per_s",
         "peak_bandwidth_bytes_per_s",
@@ -29,9 +29,10 @@ _AGELESS: Final = frozenset(
 
 
 def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> Snapshot:
-    """The snapshot of a host that nothing new is known of: its GPUs and engines without figures, and no verdicts.
+    """The snapshot of a host that nothing new is known of: its GPUs and engines without figures.
 
-    Figures of the machine itself (CPU, memory, disks) stay those of its last moment.
+    Verdicts, replicas, events and alerts are left out. Figures of the machine itself (CPU, memory, disks) stay those of
+    its last moment.
 
     `why`: the reason that its figures get. `older_s`: seconds since the snapshot, by which all in it is older now.
     """

@@ -228,7 +228,7 @@ class FleetHostPast:
         walls: list[float] = []
         moments: list[HostMoment] = []
         for at_s, frame in frames:
-            # The step is longer than a scrape where a host has so many series that fewer moments were asked for.
+            # The step is that of the newest scrapes; in this frame the host may have been scraped less often.
             moment = pipeline.take(frame, at_s, max(frame.interval_s, step_s))
             moment = moment._replace(snapshot=with_fleet_name(moment.snapshot, self._name))
             moments.append(moment)
