@@ -1,8 +1,8 @@
-"""On which GPUs an engine runs, or how many it has: the one answer of the fleet's screen and of `gpumon rules`.
+"""Finds the GPUs of an engine, or their number, for the fleet's screen and `gpumon rules` alike.
 
-From the surest on: the config's [[endpoint]]; the pods that dcgm-exporters name, with worker pods of a multi-node
-engine; the number of GPUs that one engine takes (config, its own page, other engines of the model), where so many are;
-the GPUs of its host that hold memory. What does not hold the model's weights is no answer.
+Sources, the surest first: the config's [[endpoint]]; the pods that dcgm-exporters name, with worker pods of a
+multi-node engine; the number of GPUs that one engine takes (config, its own page, other engines of the model), where
+so many are; the GPUs of its host that hold memory. GPUs that cannot hold the model's weights are never the answer.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ _WORKERS_OF: Final = (
     (re.compile(r"(.+)-head-[a-z0-9-]+"), r"{}-(.+-)?worker-.+"),  # KubeRay
     (re.compile(r"(.+-\d+)"), r"{}-\d+"),  # LeaderWorkerSet
 )
-"""Name of a leader's pod, and what the names of its workers' pods look like; {}: the group of the first."""
+"""Pattern of a leader pod's name, and of the names of its worker pods; {} is the group of the first."""
 
 
 class GpuAssignment(NamedTuple):
     """The GPUs of an engine, as far as they are known."""
 
     uuids: tuple[str, ...] = ()
-    """The GPUs that are known one by one."""
+    """UUIDs of the GPUs that are known one by one."""
     source: str = ""
-    """How it is known, or why not."""
+    """How the GPUs are known, or why they are not."""
     number: int = 0
     """Number of all its GPUs if `uuids` lacks some (they are on other hosts, or it is not known which); else 0."""
     gpu_type: str = ""
     """Catalogue name of the GPUs in `number`."""
     workers: tuple[str, ...] = ()
-    """GPUs of its worker pods; they are in `number`."""
+    """UUIDs of the GPUs of its worker pods; they are counted in `number`."""
 
     @property
     def gpus(self) -> int:
@@ -138,20 +138,20 @@ class PodGpus:
 
 
 class HostedEngine(NamedTuple):
-    """An engine of a host, with what tells its GPUs."""
+    """An engine of a host, with the facts that its GPUs are found by."""
 
     reading: EngineReading
     endpoint: Endpoint
     """Its entry in the config."""
     user: User | None
-    """The pod of its target."""
+    """The pod and container of its target; None where no label tells it."""
 
 
 class EngineGpus:
     """Finds the GPUs of all engines of a frame: `by_labels` for every host first, as `by_number` learns from it."""
 
     def __init__(self, pod_gpus: PodGpus, sizes: Mapping[str, int], engines_by_pod: Mapping[Pod, int]) -> None:
-        """`sizes`: number of GPUs of one engine by a glob of its model's name; `engines_by_pod`: number of engines."""
+        """`sizes`: glob of a model's name -> GPUs of one engine; `engines_by_pod`: number of engines in each pod."""
         self._pod_gpus = pod_gpus
         self._configured_sizes = sizes
         self._engines_by_pod = engines_by_pod
@@ -186,7 +186,7 @@ class EngineGpus:
         """The GPUs of the host that the config names."""
         by_index = {}
         for gpu in gpus:
-            if not gpu.parent_uuid:
+            if not gpu.parent_uuid:  # a slice has the index of its GPU
                 by_index[gpu.index] = gpu.uuid
         for index in indices:
             if index not in by_index:
@@ -208,10 +208,10 @@ class EngineGpus:
         assignment = GpuAssignment(uuids, FROM_POD)
         if workers:
             number = len({*uuids, *workers})
-            assignment = GpuAssignment(uuids, FROM_WORKERS, number, gpu_type=_type_of(gpus), workers=workers)
+            assignment = GpuAssignment(uuids, FROM_WORKERS, number, gpu_type=_common_type(gpus), workers=workers)
         size = self._configured_size(engine.reading)
         if size > assignment.gpus:
-            gpu_type = _type_of([all_gpus[uuid] for uuid in uuids])
+            gpu_type = _common_type([all_gpus[uuid] for uuid in uuids])
             assignment = GpuAssignment(uuids, "[prometheus] gpus_per_engine", size, gpu_type)
         fault = _too_large_text(engine.reading, gpus, assignment.gpus)
         if fault:
@@ -252,7 +252,7 @@ class EngineGpus:
 
         They are known if it takes all free GPUs, or all of those whose memory is in use.
         """
-        size, _ = self._size(reading)
+        size, _ = self._engine_size(reading)
         in_use = [gpu for gpu in free if _is_in_use(gpu)]
         if size:
             for gpus in (free, in_use):
@@ -268,12 +268,12 @@ class EngineGpus:
         assignments: list[GpuAssignment] = []
         total = 0
         for reading in readings:
-            size, why = self._size(reading)
+            size, size_source = self._engine_size(reading)
             if not size:
                 return []
             total += size
-            source = SHARE_OF.format(size, why)
-            assignment = GpuAssignment(source=source, number=size, gpu_type=_type_of(free))
+            source = SHARE_OF.format(size, size_source)
+            assignment = GpuAssignment(source=source, number=size, gpu_type=_common_type(free))
             assignments.append(_unless_too_large(reading, assignment, free[:size]))
         if total > len(free):
             return []
@@ -296,8 +296,8 @@ class EngineGpus:
                 return size
         return 0
 
-    def _size(self, reading: EngineReading) -> tuple[int, str]:
-        """Number of GPUs of one engine, and who says so; 0: nobody does."""
+    def _engine_size(self, reading: EngineReading) -> tuple[int, str]:
+        """Number of GPUs of one engine, and who says so; 0 where nobody does."""
         size = self._configured_size(reading)
         if size:
             return size, "[prometheus] gpus_per_engine"
@@ -311,7 +311,7 @@ class EngineGpus:
 
 
 def _free_gpus(assignments: Sequence[GpuAssignment], gpus: Sequence[GpuReading]) -> list[GpuReading]:
-    """The GPUs of a host that no engine is known to have."""
+    """The GPUs of a host that no engine is known to have; slices are left out."""
     used: set[str] = set()
     for assignment in assignments:
         used.update(assignment.uuids)
@@ -319,7 +319,7 @@ def _free_gpus(assignments: Sequence[GpuAssignment], gpus: Sequence[GpuReading])
 
 
 def _is_in_use(gpu: GpuReading) -> bool:
-    """Whether much of its memory is in use."""
+    """Whether much of a GPU's memory is in use."""
     used = gpu.vram_used_bytes
     total = gpu.vram_total_bytes
     return not isinstance(used, Missing) and not isinstance(total, Missing) and used > _LEAST_HELD_RATIO * total
@@ -354,8 +354,8 @@ def _too_large_text(reading: EngineReading, gpus: Sequence[GpuReading], count: i
     return _TOO_LARGE.format(weights_bytes / 1e9, gpus_text, room_bytes / 1e9)
 
 
-def _type_of(gpus: Sequence[GpuReading]) -> str:
-    """Catalogue name of these GPUs where they are of one type; else empty."""
+def _common_type(gpus: Sequence[GpuReading]) -> str:
+    """Catalogue name of these GPUs where they are of one listed type; else empty."""
     names = {gpu.name for gpu in gpus}
     spec = None
     if len(names) == 1:
