@@ -202,8 +202,8 @@ def _low_use_finding(case: Case, engine: Engine, low_use: LowUse) -> Finding:
     evidence = [
         case.evidence("running", "running", running, chart="running", limit=room.number, window_s=_use_window_s(case)),
         Evidence("capacity", room.number, source=room.source),
-        _share_evidence(case, engine, "mfu", arithmetic, activity.tensor, limits.under_used_mfu_ratio),
-        _share_evidence(case, engine, "mbu", reads, activity.dram, limits.under_used_mbu_ratio),
+        _share_evidence(case, engine, "mfu", arithmetic, measured=activity.tensor, limit=limits.under_used_mfu_ratio),
+        _share_evidence(case, engine, "mbu", reads, measured=activity.dram, limit=limits.under_used_mbu_ratio),
     ]
     if isinstance(engine.efficiency.mfu_ratio, Missing):
         parameters = params(tensor=arithmetic, running=running)
@@ -268,7 +268,7 @@ def _remedy_of_fewer_gpus(case: Case, engine: Engine, fewer: _FewerGpus) -> _Rem
 
 
 def _share_evidence(
-    case: Case, engine: Engine, name: str, value: float, measured: float | None, limit: float | None
+    case: Case, engine: Engine, name: str, value: float, *, measured: float | None, limit: float | None
 ) -> Evidence:
     """MFU or MBU (`name`) beside a limit; where it is not known, the measured activity that `value` then is."""
     if not isinstance(value_of(engine, f"{name}_ratio"), Missing) or measured is None:
@@ -692,7 +692,8 @@ def _kv_distance(case: Case) -> Iterator[_Distance]:
     usage = case.mean("kv_usage_ratio")
     if usage:
         evidence = case.evidence("kv_usage", "kv_usage_ratio", usage, chart="kv", limit=1.0)
-        yield _Distance(_headroom_factor(usage, 1.0), params(nearest="KV", share=usage, full=1.0), evidence)
+        parameters = params(nearest="KV", share=usage, full=1.0)
+        yield _Distance(_headroom_factor(usage, 1.0), parameters, evidence)
 
 
 def _slots_distance(case: Case) -> Iterator[_Distance]:
@@ -711,15 +712,15 @@ def _bandwidth_distance(case: Case, engine: Engine, activity: GpuActivity) -> It
         limit = case.thresholds.bandwidth_mbu_ratio
         mbu = case.mean("mbu_ratio")
         if mbu:
-            evidence = _share_evidence(case, engine, "mbu", mbu, None, limit)
-            yield _Distance(_headroom_factor(mbu, limit), params(nearest="MBU", share=mbu, full=limit), evidence)
+            evidence = _share_evidence(case, engine, "mbu", mbu, measured=None, limit=limit)
+            parameters = params(nearest="MBU", share=mbu, full=limit)
+            yield _Distance(_headroom_factor(mbu, limit), parameters, evidence)
         return
     limit = case.thresholds.bandwidth_dram_ratio
     if activity.dram:
         evidence = case.gpu_evidence("dram_active", "bandwidth_bytes_per_s", activity.dram, chart="dram", limit=limit)
-        yield _Distance(
-            _headroom_factor(activity.dram, limit), params(nearest="DRAM", share=activity.dram, full=limit), evidence
-        )
+        parameters = params(nearest="DRAM", share=activity.dram, full=limit)
+        yield _Distance(_headroom_factor(activity.dram, limit), parameters, evidence)
 
 
 def _compute_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iterator[_Distance]:
@@ -728,21 +729,22 @@ def _compute_distance(case: Case, engine: Engine, activity: GpuActivity) -> Iter
     if mfu is None:
         limit = case.thresholds.compute_tensor_ratio
         if activity.tensor:
-            evidence = _share_evidence(case, engine, "mfu", activity.tensor, activity.tensor, limit)
+            evidence = _share_evidence(case, engine, "mfu", activity.tensor, measured=activity.tensor, limit=limit)
             parameters = params(nearest="tensor cores", share=activity.tensor, full=limit)
             yield _Distance(_headroom_factor(activity.tensor, limit), parameters, evidence)
         return
     if mfu:
-        clock = _clock(case)
+        clock_share = _clock_share(case)
         lowered_clock = None
-        if clock < _FULL_CLOCK:
-            lowered_clock = clock
+        if clock_share < _FULL_CLOCK:
+            lowered_clock = clock_share
         limit = case.thresholds.compute_mfu_ratio * (lowered_clock or 1.0)
         evidence = case.evidence("mfu", "mfu_ratio", mfu, chart="mfu", limit=limit, clock=lowered_clock)
-        yield _Distance(_headroom_factor(mfu, limit), params(nearest="MFU", share=mfu, full=limit), evidence)
+        parameters = params(nearest="MFU", share=mfu, full=limit)
+        yield _Distance(_headroom_factor(mfu, limit), parameters, evidence)
 
 
-def _clock(case: Case) -> float:
+def _clock_share(case: Case) -> float:
     """SM clock of its slowest GPU that is held or at work, as a share of the highest: an idle one rests by itself."""
     shares = [1.0]
     for gpu in case.gpus:
