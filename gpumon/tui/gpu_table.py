@@ -3,7 +3,7 @@ there is room."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -22,22 +22,18 @@ from gpumon.readings.format import (
     fahrenheit,
     left,
     memory,
-    period,
-    ratio,
     right,
     short,
     two_digits,
     watts,
 )
 from gpumon.readings.frame import GpuState
-from gpumon.readings.history import History
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Kind, Verdict
 from gpumon.triage.marks import waits_for_peer
 from gpumon.triage.render import LIMIT_NAMES, WAITS
 from gpumon.tui.bar import Stage, bar
-from gpumon.tui.charts.raster import spark
-from gpumon.tui.charts.series import ChartSeries, Grid, make_grid
+from gpumon.tui.gpu_sparks import GpuSparks
 from gpumon.tui.host_line import host_line
 from gpumon.tui.levels import is_high, tone_of
 from gpumon.tui.line import Piece, Row, cells_of, wrap_line
@@ -123,16 +119,6 @@ _TROUBLE_TONES: Final = ("warn", "critical", "alarm")
 """Tones of states that are named on the rule while their rows are out of view."""
 _GPU_SOURCES: Final = ("nvml", "amdsmi", "sysfs", "gpumon", "prometheus")
 """Sources of faults that say why there is no GPU."""
-_SCALE_TOPS: Final = (0.1, 0.25, 0.5, 1.0)
-"""Shares that may fill a spark's line."""
-_SPARK_GAP: Final = 2
-"""Cells before a spark."""
-_LEAST_SPARK_CELLS: Final = 20
-"""Cells of a spark, at least."""
-_SPARK_CELLS_OF_TWO: Final = 40
-"""Cells of each spark, at least, where there are two."""
-_NO_GRID: Final = Grid(columns=0, column_s=1.0)
-"""The grid where no spark has room."""
 _LEAST_UUID_FILTER: Final = 6
 """Characters from which a filter may mean a UUID: shorter ones are in too many of them."""
 
@@ -507,38 +493,6 @@ ORDERS: Final[tuple[Order[Gpu], ...]] = (
 """The ways to sort."""
 
 
-class _SparkFigure(msgspec.Struct, frozen=True):
-    """A figure whose history stands behind the rows, as sparks."""
-
-    key: str
-    """Name of its series."""
-    title: str
-    tone: str
-    is_known: Callable[[Gpu], bool]
-    """Whether a GPU has the figure now."""
-
-
-def _has_mfu(gpu: Gpu) -> bool:
-    return not isinstance(gpu.mfu_ratio, Missing)
-
-
-def _has_measured_bandwidth(gpu: Gpu) -> bool:
-    measured = gpu.bandwidth_source in (BandwidthSource.GPM, BandwidthSource.DCGM)
-    return measured and not isinstance(gpu.bandwidth_bytes_per_s, Missing)
-
-
-def _has_busy(gpu: Gpu) -> bool:
-    return not isinstance(gpu.busy_ratio, Missing)
-
-
-_SPARK_FIGURES: Final = (
-    _SparkFigure("mfu", "mfu", "mfu", _has_mfu),
-    _SparkFigure("dram", glossary.BANDWIDTH.short, "mbu", _has_measured_bandwidth),
-    _SparkFigure("busy", "busy", "busy", _has_busy),
-)
-"""The most telling first. Busy comes last: it is a flat line on every GPU that serves requests."""
-
-
 def _filter_text(gpu: Gpu, pane: ListView) -> str:
     """Index, name, engines and their models, state, what throttles it; the UUID for a long filter."""
     engines = pane.snapshot.engines if pane.snapshot is not None else ()
@@ -587,120 +541,41 @@ def _lines_without_gpus(width: int, pane: ListView) -> Sequence[Row]:
     return wrap_line(text, width, "muted", most=2)
 
 
-class _Sparks:
-    """Each GPU's own history behind its row, on a very wide screen."""
-
-    def __init__(self) -> None:
-        self._series: dict[str, ChartSeries] = {}
-        """Key of a figure of a GPU -> its values, in the columns of `_grid`."""
-        self._history: History | None = None
-        self._grid = _NO_GRID
-        self._known: set[str] = set()
-        """Keys of figures that a GPU had once."""
-        self._tops: dict[str, float] = {}
-        """Figure -> the share that fills a line; all GPUs have the same one."""
-
-    def head(self, width: int, pane: ListView) -> Row:
-        """The header of the table with the names of the figures behind it."""
-        figures, time_grid = self._figures_that_fit(width, pane)
-        heads: list[Piece] = []
-        for place, figure in enumerate(figures):
-            self._tops[figure.key] = self._scale_top(figure)
-            title = f"{figure.title} 0-{ratio(self._tops[figure.key])}"
-            if place == 0:
-                title += f", last {period(pane.view.config.screen.span_s)}"
-            heads += [(" " * _SPARK_GAP, "text"), (left(title, time_grid.columns), figure.tone)]
-        return (*TABLE.head(width, pane.view, pane.shift), *heads)
-
-    def row(self, gpu: Gpu, width: int, pane: ListView) -> Row:
-        """The row of a GPU with its sparks."""
-        snapshot = pane.snapshot
-        engines: Sequence[Engine] = ()
-        gpus: Sequence[Gpu] = ()
-        if snapshot is not None:
-            engines = snapshot.engines
-            gpus = snapshot.gpus
-        cells = gpu_row(
-            with_clearer_reasons(gpu, engines),
-            width,
-            pane.view,
-            verdict=pane.urgent.get(gpu.uuid),
-            shift=pane.shift,
-            of_state=pane.states.get(gpu.uuid),
-            gpus=gpus,
-        )
-        figures, time_grid = self._figures_that_fit(width, pane)
-        if not figures or snapshot is None:
-            return cells
-        if self._history is not pane.history or self._grid != time_grid:
-            self._history = pane.history
-            self._grid = time_grid
-            self._series.clear()
-        sparks: list[Piece] = []
-        for figure in figures:
-            sparks += [(" " * _SPARK_GAP, "text"), (self._spark_text(figure, gpu, snapshot.wall_s), figure.tone)]
-        return (*cells, *sparks)
-
-    def _figures_that_fit(self, width: int, pane: ListView) -> tuple[Sequence[_SparkFigure], Grid]:
-        """The figures whose histories have room behind the columns, and the grid of each."""
-        if "gpus.history" in pane.view.hidden or pane.shift or pane.snapshot is None:
-            return (), _NO_GRID
-        room = width - TABLE.cells_used(width, pane.view) - 1
-        number, time_grid = _grid_for(room, pane.view.config.screen.span_s)
-        if not number:
-            return (), time_grid
-        self._note_known(pane.snapshot.gpus)
-        figures: Sequence[_SparkFigure] = [figure for figure in _SPARK_FIGURES if figure.key in self._known]
-        if not figures:
-            figures = _SPARK_FIGURES[-1:]
-        return figures[:number], time_grid
-
-    def _note_known(self, gpus: Sequence[Gpu]) -> None:
-        """Remember which figures the GPUs have: one that is missing for a moment keeps its place."""
-        for figure in _SPARK_FIGURES:
-            if figure.key not in self._known and any(figure.is_known(gpu) for gpu in gpus):
-                self._known.add(figure.key)
-
-    def _scale_top(self, figure: _SparkFigure) -> float:
-        """The share that fills a line: the least step above all that is shown."""
-        highest_of_gpus = []
-        for key, series in self._series.items():
-            if key.startswith(f"{figure.key}:"):
-                highest_of_gpus.append(series.highest)
-        highest = max(highest_of_gpus, default=1.0)
-        return next((top for top in _SCALE_TOPS if highest <= top), 1.0)
-
-    def _spark_text(self, figure: _SparkFigure, gpu: Gpu, wall_s: float) -> str:
-        """The history of a figure up to a Unix time, as characters; blanks where there is none."""
-        columns = self._grid.columns
-        column_s = self._grid.column_s
-        if gpu.parent_uuid or self._history is None:  # the history has the whole GPU only
-            return " " * columns
-        key = f"{figure.key}:{gpu.index}"
-        series = self._series.get(key)
-        if series is None:
-            series = ChartSeries(self._history, key, columns, column_s, 1)
-            self._series[key] = series
-        values = series.values(int(wall_s // column_s), wall_s)
-        top = self._tops.get(figure.key, 1.0)
-        return spark([value / top for value in values])
+def _row_in_pane(gpu: Gpu, width: int, pane: ListView) -> Row:
+    """The row of a GPU with the verdicts that a pane knows of."""
+    engines: Sequence[Engine] = ()
+    gpus: Sequence[Gpu] = ()
+    if pane.snapshot is not None:
+        engines = pane.snapshot.engines
+        gpus = pane.snapshot.gpus
+    return gpu_row(
+        with_clearer_reasons(gpu, engines),
+        width,
+        pane.view,
+        verdict=pane.urgent.get(gpu.uuid),
+        shift=pane.shift,
+        of_state=pane.states.get(gpu.uuid),
+        gpus=gpus,
+    )
 
 
-@lru_cache(maxsize=64)
-def _grid_for(room: int, span_s: float) -> tuple[int, Grid]:
-    """How many histories fit into so many cells, and the grid of each."""
-    if room >= 2 * (_SPARK_CELLS_OF_TWO + _SPARK_GAP):
-        number = 2
-    elif room >= _LEAST_SPARK_CELLS + _SPARK_GAP:
-        number = 1
-    else:
-        return 0, _NO_GRID
-    return number, make_grid(room // number - _SPARK_GAP, span_s)
+def _room_behind(width: int, pane: ListView) -> int:
+    """Cells that the columns leave of `width`, but for a blank at the right edge."""
+    return width - TABLE.cells_used(width, pane.view) - 1
 
 
 def gpu_listing() -> Listing[Gpu]:
     """One row per GPU, in the driver's order, MIG slices behind their parent; the host that feeds them on the rule."""
-    sparks = _Sparks()
+    sparks = GpuSparks()
+
+    def head(width: int, pane: ListView) -> Row:
+        """The header of the table, and the titles of the sparks behind it."""
+        return (*TABLE.head(width, pane.view, pane.shift), *sparks.titles(_room_behind(width, pane), pane))
+
+    def row(gpu: Gpu, width: int, pane: ListView) -> Row:
+        """The row of a GPU, and its sparks."""
+        return (*_row_in_pane(gpu, width, pane), *sparks.sparks(gpu, _room_behind(width, pane), pane))
+
     return Listing(
         thing="gpu",
         title="gpus",
@@ -710,8 +585,8 @@ def gpu_listing() -> Listing[Gpu]:
         words=_filter_text,
         gpus=lambda gpu, _: (gpu.index,),
         engines=lambda gpu, _: gpu.engines,
-        row=sparks.row,
-        head=sparks.head,
+        row=row,
+        head=head,
         nothing=_lines_without_gpus,
         table=TABLE,
         orders=ORDERS,

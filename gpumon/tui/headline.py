@@ -156,7 +156,7 @@ def row_of_trouble(worst: Item, counts: Mapping[Level, int], figures: Sequence[P
     The whole line has the colour of the worst level.
     """
     tone = _LINE_TONES[worst.level]
-    begin = f" {_counts_text(counts)}  {worst.scope} {worst.what}".rstrip()
+    begin = f" {_counts_text(counts)}  {worst.scope} {worst.label}".rstrip()
     least_words = cells(f"{begin}: {_first_clause(worst.text)}") + _BLANKS_OF_FIGURES
     room_of_figures = min(int(width * _FIGURES_SHARE), width - least_words)
     figures_text = _figures_that_fit([text for text, _ in figures], max(_LEAST_FIGURES, room_of_figures))

@@ -1,17 +1,14 @@
-"""Rows of the triage pane: faults, verdicts and events as rows, the most urgent first, without a screen."""
+"""Rows of the triage pane: faults, verdicts and events as rows, the most urgent first. `triage_lines` lays them out."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Final, NamedTuple
 
-import msgspec
-
 from gpumon.efficiency.faults import is_loud, is_told
-from gpumon.readings.format import cells, cut, left, memory
+from gpumon.readings.format import memory
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing
 from gpumon.readings.snapshot import Event, FaultShown, Kind, Level, Limit, Snapshot, Verdict
@@ -19,40 +16,20 @@ from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENT
 from gpumon.triage.no_token import no_token_text
 from gpumon.triage.render import (
-    LIMIT_NAMES,
     NARROW_NAMES,
     action_texts,
     event_text,
     evidence_text,
     verdict_text,
 )
-from gpumon.tui.fold import cut_to_lines, folded
-from gpumon.tui.line import Piece, Row, cells_of
+from gpumon.tui.line import Piece
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.table import clock, local_time_of, spans
+from gpumon.tui.steady_verdicts import verdict_key
+from gpumon.tui.table import clock, spans
 from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, QUESTION, event_mark, is_question, mark
 
-STANDS_S: Final = 10.0
-"""Verdicts that stand are painted with newer figures this often, all at one beat: figures of each second would repaint
-the pane."""
-_MOST_INTERVALS: Final = 2.5
-"""Intervals between two snapshots of which the second follows the first: one may be missed."""
-_LEAST_TEXT: Final = 20
-"""Cells of a text per line, however narrow the pane."""
-_MOST_TEXT: Final = 1000
+MOST_TEXT: Final = 1000
 """Characters of one text."""
-_MOST_SCOPE: Final = 24
-_LEAST_SCOPE: Final = 12
-"""Cells of the column of scopes: as many as the longest needs, but no more than a quarter of the pane, or these where
-that is less, nor more than the others."""
-_DATED_WIDTH: Final = 100
-"""Cells of a pane from which verdicts have the time since which they stand, too."""
-_INDENT: Final = 3
-"""Cells before the second line of a row."""
-_INDENT_OF_MORE: Final = "  "
-"""Blanks before further lines of one piece of evidence."""
-_TIME_CELLS: Final = 9
-"""Cells of a time of day and the blank behind it."""
 _GPU: Final = re.compile(r"gpu (\d{1,6})")
 """Scope of what is about one whole GPU: a MIG slice is none."""
 LINES_OF_LEVEL: Final[dict[Level, int]] = {Level.CRITICAL: 5, Level.WARN: 3, Level.NOTE: 2, Level.OK: 1}
@@ -61,12 +38,6 @@ _SHORT_OF_MEMORY: Final = frozenset(("host_memory_full", "host_memory_waits", "c
 """Causes of verdicts on the host's memory."""
 _MOST_PROCESSES: Final = 3
 """Processes that are named as those that hold the host's memory."""
-CHANGED_S: Final = 600.0
-"""Seconds that the line of changes goes back."""
-_MOST_CHANGE_CELLS: Final = 44
-"""Cells of one change in it."""
-_MORE_CELLS: Final = 4
-"""Cells that stay free for how many more there were."""
 _UP_OR_STARTING: Final = frozenset((EndpointState.OK, EndpointState.STARTING, GpuState.OK, GpuState.INITIALISING))
 """States of what works, or may work at the next reading."""
 _NOT_SERVING: Final = {Limit.ASLEEP: "asleep", Limit.STARTING: "starting"}
@@ -81,18 +52,22 @@ class Item(NamedTuple):
     """One row, and what may stand below it."""
 
     key: str
+    """Identity of the row from one snapshot to the next."""
     mark: Piece
-    what: str
+    """A glyph between blanks, and its tone."""
+    label: str
     """The limit, `fault`, or the kind of event, in words; empty: the text has the row to itself."""
     scope: str
+    """Name of the engine, GPU or host that the row is about; a fault's source."""
     since: str
     """RFC 3339; empty: it has no time."""
     text: str
+    """The sentence of a verdict, the text of a fault, or what happened."""
     actions: tuple[str, ...] = ()
     """Actions, the best first."""
     evidence: tuple[str, ...] = ()
-    about: str = ""
-    """Source of a fault; key of an event's thing."""
+    source: str = ""
+    """Source of a fault, or key of the thing of an event; empty for all else."""
     is_verdict: bool = False
     """Whether it is a verdict, which has a page of its own."""
     level: Level = Level.OK
@@ -112,55 +87,6 @@ class Item(NamedTuple):
     def trouble(self) -> bool:
         """Whether somebody suffers."""
         return self.level in URGENT
-
-
-def verdict_key(verdict: Verdict) -> str:
-    """Identity of a verdict from one snapshot to the next, whatever its text is."""
-    return f"{verdict.kind.value}/{verdict.family.value}/{verdict.key}"
-
-
-class SteadyVerdicts:
-    """The verdicts as they are painted: those that stand get newer figures together, once in `STANDS_S`."""
-
-    def __init__(self) -> None:
-        self._painted: dict[str, Verdict] = {}
-        """Identity of a verdict -> the verdict with the figures that are painted."""
-        self._beat_s = 0.0
-        """Unix time at which all got new figures last."""
-        self._held: tuple[Verdict, ...] = ()
-        """The verdicts that `hold` returned last, for `_snapshot`."""
-        self._snapshot: Snapshot | None = None
-
-    def hold(self, snapshot: Snapshot) -> tuple[Verdict, ...]:
-        """The verdicts of a snapshot; the same ones as before where all of them stand."""
-        if snapshot is self._snapshot:
-            return self._held
-        follows = False
-        if self._snapshot is not None:
-            step_s = snapshot.wall_s - self._snapshot.wall_s
-            follows = 0.0 < step_s <= _MOST_INTERVALS * snapshot.interval_s
-        if not follows or snapshot.wall_s - self._beat_s >= STANDS_S:
-            self._beat_s = snapshot.wall_s
-            self._painted = {}
-        painted_before = self._painted
-        self._snapshot = snapshot
-        self._painted = {}
-        for verdict in snapshot.verdicts:
-            key = verdict_key(verdict)
-            painted = painted_before.get(key, verdict)
-            if _shown_at_once(painted) != _shown_at_once(verdict):
-                painted = verdict
-            self._painted[key] = painted
-        held = tuple(self._painted.values())
-        # The same tuple while it holds the same verdicts: what is made of it is not made anew then.
-        if len(held) != len(self._held) or any(new is not old for new, old in zip(held, self._held, strict=True)):
-            self._held = held
-        return self._held
-
-
-def _shown_at_once(verdict: Verdict) -> tuple[object, ...]:
-    """Parts of a verdict whose change is shown at once, its end as well; one on what is over (`was`) has ended, too."""
-    return verdict.code, verdict.level, verdict.scope, bool(verdict.until or "was" in verdict.parameters)
 
 
 def triage_items(
@@ -192,7 +118,7 @@ def triage_items(
     elif healthy:
         text = _healthy_text(healthy)
         mark_ok = (" ● ", "ok")
-        rows.append(Item(key=HEALTHY, mark=mark_ok, what="", scope="", since="", text=text, quiet=True, tone="muted"))
+        rows.append(Item(key=HEALTHY, mark=mark_ok, label="", scope="", since="", text=text, quiet=True, tone="muted"))
     return [*_group_gpus(rows), *_event_items(events, glyphs)]
 
 
@@ -219,8 +145,8 @@ def _problem_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], without_token
 def _no_token_item(names: Sequence[str]) -> Item:
     """The row for engines that have given no token for a moment."""
     glyph, tone, _ = QUESTION
-    text = clean(no_token_text(names), _MOST_TEXT)
-    return Item(key=NO_TOKEN, mark=(f" {glyph} ", tone), what="", scope="", since="", text=text)
+    text = clean(no_token_text(names), MOST_TEXT)
+    return Item(key=NO_TOKEN, mark=(f" {glyph} ", tone), label="", scope="", since="", text=text)
 
 
 def _group_gpus(rows: Sequence[Item]) -> list[Item]:
@@ -229,7 +155,7 @@ def _group_gpus(rows: Sequence[Item]) -> list[Item]:
     for item in rows:
         key: object = item.key
         if item.actions and _GPU.fullmatch(item.scope):
-            key = (item.what, item.level, item.actions)
+            key = (item.label, item.level, item.actions)
         by_meaning.setdefault(key, []).append(item)
     return [_join_rows(items) for items in by_meaning.values()]
 
@@ -300,7 +226,7 @@ def _no_problem_row(
     return Item(
         key=HEALTHY,
         mark=("   ", "muted"),
-        what="",
+        label="",
         scope="",
         since="",
         text=text,
@@ -369,12 +295,12 @@ def item_of(verdict: Verdict, snapshot: Snapshot) -> Item:
     return Item(
         key=verdict_key(verdict),
         mark=(f" {glyph} ", tone),
-        what=NARROW_NAMES[verdict.code],
+        label=NARROW_NAMES[verdict.code],
         scope=clean(verdict.scope),
         since=verdict.since,
-        text=clean(verdict_text(verdict, clock), _MOST_TEXT),
-        actions=tuple(clean(text, _MOST_TEXT) for text in action_texts(verdict)),
-        evidence=tuple(clean(text, _MOST_TEXT) for text in evidence),
+        text=clean(verdict_text(verdict, clock), MOST_TEXT),
+        actions=tuple(clean(text, MOST_TEXT) for text in action_texts(verdict)),
+        evidence=tuple(clean(text, MOST_TEXT) for text in evidence),
         is_verdict=True,
         level=verdict.level,
         quiet=verdict.level is Level.OK or is_question(verdict),
@@ -400,11 +326,11 @@ def _fault_item(fault: FaultShown) -> Item:
     return Item(
         key=f"fault/{fault.source}/{fault.text}",
         mark=(" ! ", "warn"),
-        what="fault",
+        label="fault",
         scope=fault.source,
         since=fault.since,
         text=fault.text,
-        about=fault.source,
+        source=fault.source,
         level=Level.WARN,
     )
 
@@ -442,11 +368,11 @@ def _event_item(event: Event, first: Event, times: int, glyphs: Glyphs) -> Item:
     return Item(
         key=_event_key(event),
         mark=(f" {glyph} ", tone),
-        what=EVENTS[event.kind].word,
+        label=EVENTS[event.kind].word,
         scope=clean(event.scope),
         since="",
-        text=clean(text, _MOST_TEXT),
-        about=event.key,
+        text=clean(text, MOST_TEXT),
+        source=event.key,
         past=True,
         at_s=event.wall_s,
     )
@@ -484,49 +410,15 @@ def page_of(item: Item, snapshot: Snapshot) -> tuple[str, str] | None:
     """Kind and key of the page that a row opens: the verdict's own, or that of the engine or GPU that it is about."""
     if item.is_verdict:
         return "verdict", item.key
-    if not item.about:
+    if not item.source:
         return None
     for engine in snapshot.engines:
-        if item.about in (engine.key, engine.name):
+        if item.source in (engine.key, engine.name):
             return "engine", engine.key
     for gpu in snapshot.gpus:
-        if item.about in (gpu.uuid, f"gpu {gpu.index}"):
+        if item.source in (gpu.uuid, f"gpu {gpu.index}"):
             return "gpu", gpu.uuid
     return None
-
-
-def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -> Row:
-    """Events of the last minutes in one line, the newest first; how many more there were at its end."""
-    newest: dict[str, Event] = {}
-    for event in reversed(events):
-        if now_s - CHANGED_S <= event.wall_s <= now_s:
-            newest.setdefault(_change_text(event), event)
-    row: list[Piece] = [(f"   last {CHANGED_S / 60.0:.0f} min: ", "hint")]
-    if not newest:
-        return (*row, ("nothing changed", "hint"))
-    room = width - cells(row[0][0])
-    for place, (text, event) in enumerate(newest.items()):
-        left_over = len(newest) - place
-        hours_and_minutes = clock(event.wall_s)[:5]
-        text = cut(text, _MOST_CHANGE_CELLS)
-        pieces = [(f"{hours_and_minutes} ", "muted"), event_mark(event, glyphs), (f" {text}  ", "text")]
-        size = cells_of(pieces)
-        needed = size
-        if left_over > 1:
-            needed += _MORE_CELLS
-        if place > 0 and needed > room:  # the newest one is always shown, cut where it must be
-            return (*row, (f"+{left_over}", "muted"))
-        room -= size
-        row += pieces
-    return tuple(row)
-
-
-def _change_text(event: Event) -> str:
-    """A change in a few words: of a verdict its name alone."""
-    if event.verdict is None:
-        return clean(f"{event.scope} {event_text(event, clock)}", _MOST_TEXT)
-    over = " over" if event.code == "verdict_over" else ""
-    return clean(f"{event.scope} {LIMIT_NAMES[event.verdict.code]}{over}", _MOST_TEXT)
 
 
 def numbers_in(ranges: str) -> list[int]:
@@ -538,125 +430,3 @@ def numbers_in(ranges: str) -> list[int]:
         if first.isdecimal() and last.isdecimal():
             numbers += range(int(first), int(last) + 1)
     return numbers
-
-
-class TriageColumns(msgspec.Struct, frozen=True):
-    """Cells of the columns before the texts, and of the pane."""
-
-    what: int
-    scope: int
-    dated: bool
-    """Whether verdicts have a time, too."""
-    width: int
-    """Cells of the pane."""
-
-    def lead_of(self, item: Item) -> list[Piece]:
-        """The pieces before an item's text: mark, limit, scope, and when."""
-        pieces: list[Piece] = [item.mark]
-        if item.what:
-            tone = _limit_tone(item)
-            pieces += [(left(item.what, self.what) + " ", tone), (left(item.scope, self.scope) + " ", "text")]
-        since = clock_of(item)
-        if since and (self.dated or item.past or item.what == "fault"):
-            pieces.append((f"{since} ", "muted"))
-        elif self.dated and item.what:
-            pieces.append((" " * _TIME_CELLS, "muted"))
-        return pieces
-
-
-def _limit_tone(item: Item) -> str:
-    """The tone of the limit's name before an item's text."""
-    if item.past:
-        return "muted"
-    if item.trouble:
-        return item.mark[1]
-    return "text"
-
-
-def columns_for(items: Sequence[Item], width: int) -> TriageColumns:
-    """The columns before the texts of these items: as wide as their words need, within bounds."""
-    most = min(_MOST_SCOPE, max(_LEAST_SCOPE, width // 4))
-    named = [item for item in items if item.what]
-    what = max((cells(item.what) for item in named), default=0)
-    scope = max((cells(item.scope) for item in named), default=0)
-    return TriageColumns(what=what, scope=min(most, scope), dated=width >= _DATED_WIDTH, width=width)
-
-
-@lru_cache(maxsize=512)
-def item_lines(
-    item: Item, item_columns: TriageColumns, most: int, *, with_evidence: bool = False
-) -> tuple[Sequence[Row], bool]:
-    """A row in at most `most` lines, one at least, and whether its text was cut for that.
-
-    Of what is urgent the action comes first, and as many whole actions as leave a line for the cause. A single line has
-    the action: the limit's name is the cause in short.
-    """
-    lead = item_columns.lead_of(item)
-    first_width = max(_LEAST_TEXT, item_columns.width - cells_of(lead))
-    width = max(_LEAST_TEXT, item_columns.width - _INDENT)
-    if most < 1 or not item.trouble or not item.actions:
-        texts, is_cut = _text_before_actions(item, width, first_width, most)
-    elif most == 1:
-        texts = [(text, "accent") for text in _action_lines(item.actions, width, first_width, most)]
-        is_cut = True
-    else:
-        texts, is_cut = _actions_before_text(item, width, first_width, most)
-    if with_evidence:
-        texts += _evidence_lines(item, width)
-        is_cut = is_cut or len(texts) > most
-        texts = texts[:most]
-    rows: list[Row] = [(*lead, texts[0])]
-    rows += [((" " * _INDENT + text, tone),) for text, tone in texts[1:]]
-    return rows, is_cut
-
-
-def _text_before_actions(item: Item, width: int, first_width: int, most: int) -> tuple[list[Piece], bool]:
-    """The text, but for a line that the best action gets, then as many actions as fit; and whether the text was cut."""
-    room = most
-    if item.actions and most > 1:
-        room -= 1
-    texts = [(text, item.tone) for text in cut_to_lines(item.text, width, room, first_width)]
-    texts += [(text, "accent") for text in _action_lines(item.actions, width, width, most - len(texts))]
-    return texts, len(folded(item.text, width, first_width)) > room
-
-
-def _actions_before_text(item: Item, width: int, first_width: int, most: int) -> tuple[list[Piece], bool]:
-    """As many whole actions as leave a line for the text, then that; and whether it was cut."""
-    actions = _action_lines(item.actions, width, first_width, most - 1)
-    room = most - len(actions)
-    texts = [(text, "accent") for text in actions]
-    texts += [(text, item.tone) for text in cut_to_lines(item.text, width, room)]
-    return texts, len(folded(item.text, width)) > room
-
-
-def _evidence_lines(item: Item, width: int) -> list[Piece]:
-    """The lines of the evidence, further ones of each indented."""
-    texts: list[Piece] = []
-    for evidence in item.evidence:
-        begin, *more = folded(evidence, width - len(_INDENT_OF_MORE))
-        texts.append((begin, "muted"))
-        texts += [(_INDENT_OF_MORE + text, "muted") for text in more]
-    return texts
-
-
-def _action_lines(actions: Sequence[str], width: int, first_width: int, most: int) -> tuple[str, ...]:
-    """As many whole actions as fit; of the first one, where even that does not, what fits."""
-    for number in range(len(actions), 0, -1):
-        texts = folded(f"→ {'; '.join(actions[:number])}", width, first_width)
-        if len(texts) <= most:
-            return texts
-    if actions and most > 0:
-        return cut_to_lines(f"→ {actions[0]}", width, most, first_width)
-    return ()
-
-
-def clock_of(item: Item) -> str:
-    """Local time of day since which an item stands, or at which it happened; empty: it has no time."""
-    if item.past:
-        return clock(item.at_s)
-    if not item.since:
-        return ""
-    local = local_time_of(item.since)
-    if local is None:
-        return left(item.since, 8)
-    return local.strftime("%H:%M:%S")

@@ -136,7 +136,7 @@ def _problem_item(problem: HostProblem) -> Item:
         return item._replace(scope=f"{host} {item.scope}".rstrip())
     glyph, tone, _ = LEVEL_MARKS[problem.level]
     return Item(
-        key="", mark=(glyph, tone), what=problem.what, scope=host, since="", text=problem.text, level=problem.level
+        key="", mark=(glyph, tone), label=problem.what, scope=host, since="", text=problem.text, level=problem.level
     )
 
 

@@ -14,18 +14,14 @@ from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs, Palette
 from gpumon.tui.rows import Listing, ListView
+from gpumon.tui.steady_verdicts import SteadyVerdicts
+from gpumon.tui.triage_lines import CHANGED_S, TriageColumns, columns_for, item_lines, recent_changes
 from gpumon.tui.triage_rows import (
-    CHANGED_S,
     LINES_OF_LEVEL,
     Item,
-    SteadyVerdicts,
-    TriageColumns,
-    columns_for,
-    item_lines,
     names_without_verdict,
     numbers_in,
     page_of,
-    recent_changes,
     triage_items,
 )
 from gpumon.tui.view import View
@@ -104,7 +100,7 @@ class TriagePane(ListPane[Item]):
             command="pane.faults",
             items=lambda snapshot, _: self.items(snapshot),
             key=lambda item: item.key,
-            words=lambda item, _: " ".join((item.what, item.scope, item.text, *item.evidence, *item.actions)),
+            words=lambda item, _: " ".join((item.label, item.scope, item.text, *item.evidence, *item.actions)),
             gpus=_gpus_of,
             engines=_engines_of,
             row=lambda _item, _width, _pane: (),
@@ -365,7 +361,7 @@ class TriagePane(ListPane[Item]):
 def _alarm_of(item: Item) -> str:
     """The item in brief where it is a trouble, empty where it is none."""
     if item.trouble:
-        return f"{item.mark[0].strip()} {item.what} {item.scope}"
+        return f"{item.mark[0].strip()} {item.label} {item.scope}"
     return ""
 
 

@@ -1,0 +1,158 @@
+"""Each GPU's own history behind its row, on a very wide screen: the figures that have room, as sparks of one scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from gpumon.readings import glossary
+from gpumon.readings.format import left, period, ratio
+from gpumon.readings.history import History
+from gpumon.readings.missing import Missing
+from gpumon.readings.snapshot import BandwidthSource, Gpu
+from gpumon.tui.charts.raster import spark
+from gpumon.tui.charts.series import ChartSeries, Grid, make_grid
+from gpumon.tui.line import Piece
+from gpumon.tui.rows import ListView
+
+_SCALE_TOPS: Final = (0.1, 0.25, 0.5, 1.0)
+"""Shares that may fill a spark's line."""
+_SPARK_GAP: Final = 2
+"""Cells before a spark."""
+_LEAST_SPARK_CELLS: Final = 20
+"""Cells of a spark, at least."""
+_SPARK_CELLS_OF_TWO: Final = 40
+"""Cells of each spark, at least, where there are two."""
+_NO_GRID: Final = Grid(columns=0, column_s=1.0)
+"""The grid where no spark has room."""
+
+
+class _SparkFigure(msgspec.Struct, frozen=True):
+    """A figure whose history stands behind the rows, as sparks."""
+
+    key: str
+    """Name of its series."""
+    title: str
+    tone: str
+    is_known: Callable[[Gpu], bool]
+    """Whether a GPU has the figure now."""
+
+
+def _has_mfu(gpu: Gpu) -> bool:
+    return not isinstance(gpu.mfu_ratio, Missing)
+
+
+def _has_measured_bandwidth(gpu: Gpu) -> bool:
+    measured = gpu.bandwidth_source in (BandwidthSource.GPM, BandwidthSource.DCGM)
+    return measured and not isinstance(gpu.bandwidth_bytes_per_s, Missing)
+
+
+def _has_busy(gpu: Gpu) -> bool:
+    return not isinstance(gpu.busy_ratio, Missing)
+
+
+_SPARK_FIGURES: Final = (
+    _SparkFigure("mfu", "mfu", "mfu", _has_mfu),
+    _SparkFigure("dram", glossary.BANDWIDTH.short, "mbu", _has_measured_bandwidth),
+    _SparkFigure("busy", "busy", "busy", _has_busy),
+)
+"""The most telling first. Busy comes last: it is a flat line on every GPU that serves requests."""
+
+
+class GpuSparks:
+    """Each GPU's own history behind its row, on a very wide screen."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, ChartSeries] = {}
+        """Key of a figure of a GPU -> its values, in the columns of `_grid`."""
+        self._history: History | None = None
+        self._grid = _NO_GRID
+        self._known: set[str] = set()
+        """Keys of figures that a GPU had once."""
+        self._tops: dict[str, float] = {}
+        """Figure -> the share that fills a line; all GPUs have the same one."""
+
+    def titles(self, room: int, pane: ListView) -> list[Piece]:
+        """Titles of the figures whose sparks have room in so many cells behind the table's header, with the share that
+        fills a line."""
+        figures, time_grid = self._figures_that_fit(room, pane)
+        titles: list[Piece] = []
+        for place, figure in enumerate(figures):
+            self._tops[figure.key] = self._scale_top(figure)
+            title = f"{figure.title} 0-{ratio(self._tops[figure.key])}"
+            if place == 0:
+                title += f", last {period(pane.view.config.screen.span_s)}"
+            titles += [(" " * _SPARK_GAP, "text"), (left(title, time_grid.columns), figure.tone)]
+        return titles
+
+    def sparks(self, gpu: Gpu, room: int, pane: ListView) -> list[Piece]:
+        """The sparks of a GPU in so many cells behind its row."""
+        figures, time_grid = self._figures_that_fit(room, pane)
+        if not figures or pane.snapshot is None:
+            return []
+        if self._history is not pane.history or self._grid != time_grid:
+            self._history = pane.history
+            self._grid = time_grid
+            self._series.clear()
+        sparks: list[Piece] = []
+        for figure in figures:
+            sparks += [(" " * _SPARK_GAP, "text"), (self._spark_text(figure, gpu, pane.snapshot.wall_s), figure.tone)]
+        return sparks
+
+    def _figures_that_fit(self, room: int, pane: ListView) -> tuple[Sequence[_SparkFigure], Grid]:
+        """The figures whose histories have room in so many cells, and the grid of each."""
+        if "gpus.history" in pane.view.hidden or pane.shift or pane.snapshot is None:
+            return (), _NO_GRID
+        number, time_grid = _grid_for(room, pane.view.config.screen.span_s)
+        if not number:
+            return (), time_grid
+        self._note_known(pane.snapshot.gpus)
+        figures: Sequence[_SparkFigure] = [figure for figure in _SPARK_FIGURES if figure.key in self._known]
+        if not figures:
+            figures = _SPARK_FIGURES[-1:]
+        return figures[:number], time_grid
+
+    def _note_known(self, gpus: Sequence[Gpu]) -> None:
+        """Remember which figures the GPUs have: one that is missing for a moment keeps its place."""
+        for figure in _SPARK_FIGURES:
+            if figure.key not in self._known and any(figure.is_known(gpu) for gpu in gpus):
+                self._known.add(figure.key)
+
+    def _scale_top(self, figure: _SparkFigure) -> float:
+        """The share that fills a line: the least step above all that is shown."""
+        highest_of_gpus = []
+        for key, series in self._series.items():
+            if key.startswith(f"{figure.key}:"):
+                highest_of_gpus.append(series.highest)
+        highest = max(highest_of_gpus, default=1.0)
+        return next((top for top in _SCALE_TOPS if highest <= top), 1.0)
+
+    def _spark_text(self, figure: _SparkFigure, gpu: Gpu, wall_s: float) -> str:
+        """The history of a figure up to a Unix time, as characters; blanks where there is none."""
+        columns = self._grid.columns
+        column_s = self._grid.column_s
+        if gpu.parent_uuid or self._history is None:  # the history has the whole GPU only
+            return " " * columns
+        key = f"{figure.key}:{gpu.index}"
+        series = self._series.get(key)
+        if series is None:
+            series = ChartSeries(self._history, key, columns, column_s, 1)
+            self._series[key] = series
+        values = series.values(int(wall_s // column_s), wall_s)
+        top = self._tops.get(figure.key, 1.0)
+        return spark([value / top for value in values])
+
+
+@lru_cache(maxsize=64)
+def _grid_for(room: int, span_s: float) -> tuple[int, Grid]:
+    """How many histories fit into so many cells, and the grid of each."""
+    if room >= 2 * (_SPARK_CELLS_OF_TWO + _SPARK_GAP):
+        number = 2
+    elif room >= _LEAST_SPARK_CELLS + _SPARK_GAP:
+        number = 1
+    else:
+        return 0, _NO_GRID
+    return number, make_grid(room // number - _SPARK_GAP, span_s)
