@@ -118,6 +118,29 @@ class Section(NamedTuple):
     """Names of figures in its `ReadyLine`s that are missing, and why: an entry `Figure` has its own reason."""
 
 
+class FigureRow(NamedTuple):
+    """What a figure of a field is made of."""
+
+    name: str
+    field: str
+    """Flat name of its field in the thing."""
+    write: Write
+    basis: str = MEASURED
+    formula: str = ""
+    """What follows `=`, with the numbers put in."""
+    tone: str = "text"
+
+
+class ReadingRow(NamedTuple):
+    """What a figure of a reading that is no field of the thing is made of."""
+
+    reading: Reading
+    name: str
+    field: str
+    """Flat name of the field whose reasons it shares."""
+    write: Write
+
+
 Heights = dict[tuple[str, int], int]
 """Most lines that an entry took so far, by the title of its section and its place in it."""
 Explainer = Callable[[Missing, str], Why]
@@ -133,7 +156,7 @@ class FigureMaker:
         self._sources = sources
         self.explain = explain
 
-    def __call__(
+    def of_field(
         self, name: str, field: str, write: Write, basis: str = MEASURED, formula: str = "", tone: str = "text"
     ) -> Figure:
         """The figure of a field, by its flat name; `formula` is what follows `=`, with the numbers put in."""
@@ -182,9 +205,12 @@ class FigureMaker:
             field=field,
         )
 
-    def table(self, rows: Iterable[tuple[str, str, Write]], basis: str = MEASURED) -> list[Entry]:
-        """One figure for each row of name, field, and how its number is written."""
-        return [self(name, field, write, basis) for name, field, write in rows]
+    def table(self, rows: Iterable[FigureRow]) -> list[Entry]:
+        """One figure for each row."""
+        entries: list[Entry] = []
+        for row in rows:
+            entries.append(self.of_field(row.name, row.field, row.write, row.basis, formula=row.formula, tone=row.tone))
+        return entries
 
 
 def lay_out(sections: Sequence[Section], width: int, *, old: bool = False, heights: Heights | None = None) -> list[Row]:

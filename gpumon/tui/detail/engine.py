@@ -24,6 +24,8 @@ from gpumon.tui.detail.blocks import (
     Fact,
     Figure,
     FigureMaker,
+    FigureRow,
+    ReadingRow,
     Section,
     Sentence,
     without_fields,
@@ -38,6 +40,7 @@ from gpumon.tui.detail.values import (
     duration_text,
     figure_text,
     formula_text,
+    known_number,
     known_numbers,
     load_text,
     shown_time,
@@ -58,26 +61,26 @@ _OPTIONAL_QUEUES: Final = (
 _ABSENT_REASONS: Final = frozenset({Reason.NOT_EXPOSED, Reason.NOT_SUPPORTED})
 """Reasons of a figure that an engine does not have at all."""
 _OPTIONAL_RATES: Final = (
-    ("decode, mean", "decode_mean_tokens_per_s", values.token_rate),
-    ("trained", "trained_tokens_per_s", values.token_rate),
-    ("samples", "samples_per_s", values.rate),
-    ("inferences", "inferences_per_s", values.rate),
-    ("failures", "failures_per_s", values.rate),
-    ("aborts", "aborts_per_s", values.rate),
-    ("tokens per step", "tokens_per_step", values.mean_tokens),
-    ("drafts accepted", "acceptance_ratio", values.percent),
-    ("turned away", "rejections_per_s", values.rate),
-    ("KV stored", "kv_stored_bytes_per_s", values.traffic),
-    ("KV loaded", "kv_loaded_bytes_per_s", values.traffic),
-    ("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
-    ("KV transfer fails", "kv_transfer_failures_per_s", values.rate),
-    ("KV not fetched", "kv_expired_per_s", values.rate),
-    ("KV read too late", "kv_late_reads_per_s", values.rate),
-    ("KV tiers written", "kv_tier_written_bytes_per_s", values.traffic),
-    ("KV tiers read", "kv_tier_read_bytes_per_s", values.traffic),
-    ("KV copies failed", "kv_copy_failures_per_s", values.rate),
+    FigureRow("decode, mean", "decode_mean_tokens_per_s", values.token_rate),
+    FigureRow("trained", "trained_tokens_per_s", values.token_rate),
+    FigureRow("samples", "samples_per_s", values.rate),
+    FigureRow("inferences", "inferences_per_s", values.rate),
+    FigureRow("failures", "failures_per_s", values.rate),
+    FigureRow("aborts", "aborts_per_s", values.rate),
+    FigureRow("tokens per step", "tokens_per_step", values.mean_tokens),
+    FigureRow("drafts accepted", "acceptance_ratio", values.percent),
+    FigureRow("turned away", "rejections_per_s", values.rate),
+    FigureRow("KV stored", "kv_stored_bytes_per_s", values.traffic),
+    FigureRow("KV loaded", "kv_loaded_bytes_per_s", values.traffic),
+    FigureRow("KV transferred", "kv_transferred_bytes_per_s", values.traffic),
+    FigureRow("KV transfer fails", "kv_transfer_failures_per_s", values.rate),
+    FigureRow("KV not fetched", "kv_expired_per_s", values.rate),
+    FigureRow("KV read too late", "kv_late_reads_per_s", values.rate),
+    FigureRow("KV tiers written", "kv_tier_written_bytes_per_s", values.traffic),
+    FigureRow("KV tiers read", "kv_tier_read_bytes_per_s", values.traffic),
+    FigureRow("KV copies failed", "kv_copy_failures_per_s", values.rate),
 )
-"""Name, field and unit of the rates that only some engines have: no row where they are not exported."""
+"""The rates that only some engines have: no row where they are not exported."""
 _ADVANCE_MEANINGS: Final = {
     "prompt": "the whole prompt is counted when the first token comes",
     "end": "counted when a request ends: no live rate",
@@ -86,7 +89,7 @@ _ADVANCE_MEANINGS: Final = {
 }
 """Values of `Engine.advances` in words; live counters need none."""
 _NAMES_OF_FIELDS: Final = {
-    **{field: name for name, field, _ in _OPTIONAL_RATES},
+    **{row.field: row.name for row in _OPTIONAL_RATES},
     "decode_tokens_per_s": "decode",
     "prefill_tokens_per_s": glossary.PREFILL.name,
     "cached_tokens_per_s": glossary.CACHED.name,
@@ -154,7 +157,7 @@ def sections(engine: Engine, snapshot: Snapshot, view: View) -> list[Section]:
 def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker) -> list[Section]:
     """MFU and MBU with their formulas; without them for an engine whose work is not known."""
     if service is Service.OTHER:
-        shares = (("MFU", "mfu_ratio", values.percent), ("MBU", "mbu_ratio", values.percent))
+        shares = (FigureRow("MFU", "mfu_ratio", values.percent), FigureRow("MBU", "mbu_ratio", values.percent))
         return [Section("MFU, MBU", figures.table(shares), side=1)]
     return [mfu_section(engine, figures), mbu_section(engine, service, figures)]
 
@@ -162,11 +165,11 @@ def _efficiency_sections(engine: Engine, service: Service, figures: FigureMaker)
 def _front_end_sections(engine: Engine, snapshot: Snapshot, view: View, figures: FigureMaker) -> list[Section]:
     """The sections of a router or proxy: its requests as its clients see them, and its backends."""
     requests: list[Entry] = [
-        figures("running", "running", values.whole),
-        figures("waiting", "waiting", values.whole),
-        figures("backends", "backends_known", values.whole),
-        figures("ready", "backends_ready", values.whole),
-        figures("requests", "requests_per_s", values.rate),
+        figures.of_field("running", "running", values.whole),
+        figures.of_field("waiting", "waiting", values.whole),
+        figures.of_field("backends", "backends_known", values.whole),
+        figures.of_field("ready", "backends_ready", values.whole),
+        figures.of_field("requests", "requests_per_s", values.rate),
         *_optional_rates(engine, figures),
     ]
     identity = _server_entries(engine, Service.ROUTING)
@@ -228,15 +231,15 @@ def _identity_section(engine: Engine, snapshot: Snapshot, service: Service, figu
     if engine.found_by:
         entries.append(Fact("found via", engine.found_by))
     dimensions = engine.dimensions
-    sizes = (
-        ("parameters", "params", values.parameters),
-        ("used per token", "active_params", values.parameters),
-        ("layers", "layers", values.whole),
-    )
     basis = DERIVED
     if dimensions.model_source.startswith("catalogue"):
         basis = CATALOGUE
-    entries += figures.table(sizes, basis)
+    sizes = (
+        FigureRow("parameters", "params", values.parameters, basis),
+        FigureRow("used per token", "active_params", values.parameters, basis),
+        FigureRow("layers", "layers", values.whole, basis),
+    )
+    entries += figures.table(sizes)
     if dimensions.weight_precision:
         entries.append(Fact("weights in", dimensions.weight_precision))
     if dimensions.kv_precision and service is Service.GENERATION:
@@ -289,7 +292,7 @@ def _gpu_entries(engine: Engine, service: Service, figures: FigureMaker) -> list
         count = formula_text("{} x ", (hardware.gpu_count, values.whole))
         entries.append(Fact("GPUs", f"{count}{hardware.gpu_type}", source))
     if isinstance(hardware.gpu_count, Missing):
-        entries.append(figures("number of GPUs", "gpu_count", values.whole))
+        entries.append(figures.of_field("number of GPUs", "gpu_count", values.whole))
     if hardware.tp and service is Service.GENERATION:
         stages = ""
         if hardware.pp > 1:
@@ -301,20 +304,20 @@ def _gpu_entries(engine: Engine, service: Service, figures: FigureMaker) -> list
 def _load_section(engine: Engine, view: View, service: Service, figures: FigureMaker) -> Section:
     """Requests that run and wait, how full the KV cache is, and how long the running sequences are."""
     entries: list[Entry] = [
-        figures("running", "running", values.whole),
-        figures("waiting", "waiting", values.whole),
+        figures.of_field("running", "running", values.whole),
+        figures.of_field("waiting", "waiting", values.whole),
     ]
     for name, field in _OPTIONAL_QUEUES:
         if not isinstance(value_of(engine, field), Missing):
-            entries.append(figures(name, field, values.whole))
+            entries.append(figures.of_field(name, field, values.whole))
     context_basis = ESTIMATED
     if engine.sources.get("context_tokens", "").startswith("KV"):  # tokens in the KV cache, by sequence
         context_basis = DERIVED
     entries += [
         _kv_usage(engine, view, figures),
-        figures("KV cache holds", "kv_pool_tokens", values.tokens),
-        figures("context", "context_tokens", values.tokens, context_basis),
-        figures("batch", "batch", values.sequences, DERIVED, formula=_batch_formula(engine)),
+        figures.of_field("KV cache holds", "kv_pool_tokens", values.tokens),
+        figures.of_field("context", "context_tokens", values.tokens, context_basis),
+        figures.of_field("batch", "batch", values.sequences, DERIVED, formula=_batch_formula(engine)),
     ]
     if service is Service.GENERATION:
         entries.append(Sentence("context: mean tokens of a running sequence; batch: sequences per step of one rank"))
@@ -327,14 +330,15 @@ def _kv_usage(engine: Engine, view: View, figures: FigureMaker) -> Figure:
     formula = ""
     numbers = known_numbers(usage, engine.load.kv_pool_tokens)
     if numbers is not None:
-        formula = f"{numbers[0] * numbers[1]:,.0f} of {numbers[1]:,.0f} tokens"
+        used_ratio, pool_tokens = numbers
+        formula = f"{used_ratio * pool_tokens:,.0f} of {pool_tokens:,.0f} tokens"
     tone = "text"
     if not isinstance(usage, Missing):
         if usage >= view.levels.kv_critical:
             tone = "critical"
         elif usage >= view.levels.kv_warn:
             tone = "warn"
-    return figures(glossary.KV_CACHE.name, "kv_usage_ratio", values.percent, formula=formula, tone=tone)
+    return figures.of_field(glossary.KV_CACHE.name, "kv_usage_ratio", values.percent, formula=formula, tone=tone)
 
 
 def _batch_formula(engine: Engine) -> str:
@@ -357,15 +361,15 @@ def _rates_section(engine: Engine, figures: FigureMaker) -> Section:
     """Tokens, requests and steps per second, and rates that only some engines have."""
     rates = engine.rates
     common_rates = (
-        ("decode", "decode_tokens_per_s", values.token_rate),
-        (glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
-        (glossary.CACHED.name, "cached_tokens_per_s", values.token_rate),
-        ("requests", "requests_per_s", values.rate),
+        FigureRow("decode", "decode_tokens_per_s", values.token_rate),
+        FigureRow(glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
+        FigureRow(glossary.CACHED.name, "cached_tokens_per_s", values.token_rate),
+        FigureRow("requests", "requests_per_s", values.rate),
     )
     entries: list[Entry] = [
         *figures.table(common_rates),
-        figures("steps", "steps_per_s", values.rate, basis_of_steps(engine, MEASURED)),
-        figures("preemptions", "preemptions_per_s", values.rate),
+        figures.of_field("steps", "steps_per_s", values.rate, basis_of_steps(engine, MEASURED)),
+        figures.of_field("preemptions", "preemptions_per_s", values.rate),
     ]
     entries += _optional_rates(engine, figures)
     prompt_rates = known_numbers(rates.prefill_tokens_per_s, rates.cached_tokens_per_s)
@@ -374,8 +378,8 @@ def _rates_section(engine: Engine, figures: FigureMaker) -> Section:
         if prefill + cached > 0.0:
             share = figure_text(values.percent(cached / (prefill + cached)))
             entries.append(Sentence(f"the prefix cache saved {share} of the prompt tokens"))
-    preemptions = known_numbers(rates.preemptions_per_s)
-    if preemptions and preemptions[0] > 0.0:
+    preemptions_per_s = known_number(rates.preemptions_per_s)
+    if preemptions_per_s is not None and preemptions_per_s > 0.0:
         entries.append(Sentence("! preemptions: the KV cache is too small, requests are computed again", "warn"))
     return Section("rates", entries)
 
@@ -383,10 +387,10 @@ def _rates_section(engine: Engine, figures: FigureMaker) -> Section:
 def _optional_rates(engine: Engine, figures: FigureMaker) -> list[Entry]:
     """The rates that only some engines have, where this one does."""
     entries: list[Entry] = []
-    for name, field, write in _OPTIONAL_RATES:
-        reading = value_of(engine, field)
+    for row in _OPTIONAL_RATES:
+        reading = value_of(engine, row.field)
         if not isinstance(reading, Missing) or reading.reason not in _ABSENT_REASONS:
-            entries.append(figures(name, field, write))
+            entries.append(figures.of_field(row.name, row.field, row.write))
     return entries
 
 
@@ -401,9 +405,9 @@ def _energy_section(engine: Engine, service: Service, figures: FigureMaker) -> S
     note = _TOKENS_COUNTED.get(service, "")
     name = glossary.TOKENS_PER_JOULE.name
     entries: list[Entry] = [
-        figures("power", "power_w", values.watts),
-        figures(name, "tokens_per_j", values.tokens_per_joule, DERIVED, formula=tokens),
-        figures("FLOPs per joule", "flops_per_j", values.flops_per_joule, DERIVED, formula=flops),
+        figures.of_field("power", "power_w", values.watts),
+        figures.of_field(name, "tokens_per_j", values.tokens_per_joule, DERIVED, formula=tokens),
+        figures.of_field("FLOPs per joule", "flops_per_j", values.flops_per_joule, DERIVED, formula=flops),
         Sentence(f"{note}power of its GPUs only: CPU, fans and power supplies come on top"),
     ]
     return Section("energy", entries, side=1)
@@ -441,23 +445,28 @@ def _total_sections(engine: Engine, service: Service, figures: FigureMaker, coun
         title = f"trained since {since}"
         counter = "run"
         trained = (
-            (totals.trained, "tokens", "trained_tokens_per_s", values.tokens),
-            (totals.samples, "samples", "samples_per_s", values.whole),
+            ReadingRow(totals.trained, "tokens", "trained_tokens_per_s", values.tokens),
+            ReadingRow(totals.samples, "samples", "samples_per_s", values.whole),
         )
-        rows = [row for row in trained if not isinstance(row[0], Missing)]
+        rows = [row for row in trained if not isinstance(row.reading, Missing)]
     else:
         title = f"tokens since {since}"
         counter = "engine"
         rows = [
-            (totals.decode, "decode", "decode_tokens_per_s", values.tokens),
-            (totals.prefill_computed, glossary.PREFILL.name, "prefill_tokens_per_s", values.tokens),
-            (totals.prefill_cached, glossary.CACHED.name, "cached_tokens_per_s", values.tokens),
+            ReadingRow(totals.decode, "decode", "decode_tokens_per_s", values.tokens),
+            ReadingRow(totals.prefill_computed, glossary.PREFILL.name, "prefill_tokens_per_s", values.tokens),
+            ReadingRow(totals.prefill_cached, glossary.CACHED.name, "cached_tokens_per_s", values.tokens),
         ]
     if not rows:
         return []
-    entries: list[Entry] = [figures.of_reading(*row)._replace(source="") for row in rows]
+    entries: list[Entry] = [_figure_without_source(row, figures) for row in rows]
     entries.append(Sentence(f"counted by the {counter} since {since}; restarts of it are handled"))
     return [Section(title, entries, side=1)]
+
+
+def _figure_without_source(row: ReadingRow, figures: FigureMaker) -> Figure:
+    """The figure of a total or a mean; the source of its field is that of the rate, and not its own."""
+    return figures.of_reading(row.reading, row.name, row.field, row.write)._replace(source="")
 
 
 def _mean_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
@@ -466,16 +475,16 @@ def _mean_sections(engine: Engine, figures: FigureMaker) -> list[Section]:
     if isinstance(means.seconds, Missing):
         return []
     rows = (
-        (means.decode_tokens_per_s, "decode", "decode_tokens_per_s", values.token_rate),
-        (means.prefill_tokens_per_s, glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
-        (means.requests_per_s, "requests", "requests_per_s", values.rate),
-        (means.ttft_s, "TTFT, mean", "ttft_s", values.seconds),
-        (means.itl_s, "ITL, mean", "itl_s", values.seconds),
+        ReadingRow(means.decode_tokens_per_s, "decode", "decode_tokens_per_s", values.token_rate),
+        ReadingRow(means.prefill_tokens_per_s, glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
+        ReadingRow(means.requests_per_s, "requests", "requests_per_s", values.rate),
+        ReadingRow(means.ttft_s, "TTFT, mean", "ttft_s", values.seconds),
+        ReadingRow(means.itl_s, "ITL, mean", "itl_s", values.seconds),
     )
     entries: list[Entry] = []
     for row in rows:
-        if not isinstance(row[0], Missing):  # their source would be that of the rate, not of the mean
-            entries.append(figures.of_reading(*row)._replace(source=""))
+        if not isinstance(row.reading, Missing):
+            entries.append(_figure_without_source(row, figures))
     entries.append(Sentence("from the engine's own counters; no verdict uses them"))
     return [Section(f"mean since start, {duration_text(means.seconds)} ago", entries, side=1)]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpumon.efficiency.service import Service
 from gpumon.readings.missing import Reading
 from gpumon.readings.snapshot import Engine
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, Entry, FigureMaker, Section, Sentence
-from gpumon.tui.detail.values import figure_text, formula_text, is_above_one, known_numbers
+from gpumon.tui.detail.blocks import DERIVED, ESTIMATED, Entry, FigureMaker, FigureRow, Section, Sentence
+from gpumon.tui.detail.values import figure_text, formula_text, is_above_one, known_number, known_numbers
 
 _NEARLY_EQUAL: Final = 0.01
 """Relative difference up to which a product counts as the figure that it stands under."""
@@ -17,17 +17,6 @@ _SINGLE_STREAM_BATCH: Final = 1.05
 """Mean sequences per step up to which there is one stream, and the single-stream form of MBU holds."""
 _SPARSE_SHARE: Final = 0.9
 """Share of all weights: a step that reads less leaves experts out."""
-
-
-class _Row(NamedTuple):
-    """A figure of a section, by its field."""
-
-    name: str
-    field: str
-    write: values.Write
-    formula: str = ""
-    basis: str = DERIVED
-    tone: str = "text"
 
 
 def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
@@ -46,18 +35,22 @@ def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
         (efficiency.flops_per_decode_token, values.flop_count),
     )
     rows = (
-        _Row("MFU", "mfu_ratio", values.percent, _mfu_formula(engine, peak), tone="mfu"),
-        _Row("MFU of prefill", "mfu_prefill_ratio", values.percent),
-        _Row("MFU of decode", "mfu_decode_ratio", values.percent),
-        _Row("FLOP/s", "flops_per_s", values.flop_rate, trained),
-        _Row("prefill FLOP/s", "prefill_flops_per_s", values.flop_rate, prefill),
-        _Row("decode FLOP/s", "decode_flops_per_s", values.flop_rate, decode),
-        _Row("FLOPs per token", "flops_per_decode_token", values.flop_count, _flops_of_token_formula(engine)),
-        _Row("peak FLOP/s", "peak_flops_per_s", values.flop_rate, peak, basis=ESTIMATED),
+        FigureRow("MFU", "mfu_ratio", values.percent, DERIVED, formula=_mfu_formula(engine, peak), tone="mfu"),
+        FigureRow("MFU of prefill", "mfu_prefill_ratio", values.percent, DERIVED),
+        FigureRow("MFU of decode", "mfu_decode_ratio", values.percent, DERIVED),
+        FigureRow("FLOP/s", "flops_per_s", values.flop_rate, DERIVED, formula=trained),
+        FigureRow("prefill FLOP/s", "prefill_flops_per_s", values.flop_rate, DERIVED, formula=prefill),
+        FigureRow("decode FLOP/s", "decode_flops_per_s", values.flop_rate, DERIVED, formula=decode),
+        FigureRow(
+            "FLOPs per token",
+            "flops_per_decode_token",
+            values.flop_count,
+            DERIVED,
+            formula=_flops_of_token_formula(engine),
+        ),
+        FigureRow("peak FLOP/s", "peak_flops_per_s", values.flop_rate, ESTIMATED, formula=peak),
     )
-    entries: list[Entry] = []
-    for row in rows:
-        entries.append(figures(row.name, row.field, row.write, row.basis, formula=row.formula, tone=row.tone))
+    entries = figures.table(rows)
     if is_above_one(efficiency.mfu_ratio):
         text = "! above 100 %: the dimensions of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
@@ -95,9 +88,11 @@ def _flops_of_token_formula(engine: Engine) -> str:
 def _per_token_formula(tokens_per_s: Reading, flops_per_s: Reading, words: str) -> str:
     """Tokens per second x FLOPs of each, and `words` for what these are; empty where one is missing."""
     numbers = known_numbers(tokens_per_s, flops_per_s)
-    if numbers is None or numbers[0] <= 0.0:
+    if numbers is None:
         return ""
     tokens, flops = numbers
+    if tokens <= 0.0:
+        return ""
     return f"{figure_text(values.token_rate(tokens))} x {figure_text(values.flop_count(flops / tokens))} {words}"
 
 
@@ -106,21 +101,21 @@ def mbu_section(engine: Engine, service: Service, figures: FigureMaker) -> Secti
     efficiency = engine.efficiency
     steps_basis = basis_of_steps(engine, DERIVED)
     peak = _peak_formula(engine, efficiency.peak_bandwidth_bytes_per_s, values.traffic)
-    mbu = figures("MBU", "mbu_ratio", values.percent, steps_basis, formula=_mbu_formula(engine, peak), tone="mbu")
+    mbu = figures.of_field(
+        "MBU", "mbu_ratio", values.percent, steps_basis, formula=_mbu_formula(engine, peak), tone="mbu"
+    )
     if service is not Service.GENERATION:
         return Section("MBU: memory bandwidth", [mbu], side=1)
     weights = formula_text("{} x {}", (engine.rates.steps_per_s, values.rate), (efficiency.weight_bytes, values.size))
     rows = (
-        _Row("all B/s", "bytes_per_s", values.traffic, basis=steps_basis),
-        _Row("weights B/s", "weight_bytes_per_s", values.traffic, weights, basis=steps_basis),
-        _Row("KV cache B/s", "kv_bytes_per_s", values.traffic, _kv_formula(engine), basis=steps_basis),
-        _Row("weights of a step", "weight_bytes", values.size),
-        _Row("KV of a token", "kv_bytes_per_token", values.size),
-        _Row("peak bandwidth", "peak_bandwidth_bytes_per_s", values.traffic, peak, basis=_peak_basis(engine)),
+        FigureRow("all B/s", "bytes_per_s", values.traffic, steps_basis),
+        FigureRow("weights B/s", "weight_bytes_per_s", values.traffic, steps_basis, formula=weights),
+        FigureRow("KV cache B/s", "kv_bytes_per_s", values.traffic, steps_basis, formula=_kv_formula(engine)),
+        FigureRow("weights of a step", "weight_bytes", values.size, DERIVED),
+        FigureRow("KV of a token", "kv_bytes_per_token", values.size, DERIVED),
+        FigureRow("peak bandwidth", "peak_bandwidth_bytes_per_s", values.traffic, _peak_basis(engine), formula=peak),
     )
-    entries: list[Entry] = [mbu]
-    for row in rows:
-        entries.append(figures(row.name, row.field, row.write, row.basis, formula=row.formula, tone=row.tone))
+    entries: list[Entry] = [mbu, *figures.table(rows)]
     if is_above_one(efficiency.mbu_ratio):
         text = "! above 100 %: steps, the bytes of the model or the peak are wrong, or it runs on more GPUs than these"
         entries.append(Sentence(text, "warn"))
@@ -144,13 +139,13 @@ def _mbu_formula(engine: Engine, peak: str) -> str:
 
 def _peak_formula(engine: Engine, peak: Reading, write: values.Write, note: str = "") -> str:
     """Number of GPUs x peak of one; the peak of all where their number is not known; empty without a peak."""
-    peaks = known_numbers(peak)
-    if peaks is None:
+    peak_of_all = known_number(peak)
+    if peak_of_all is None:
         return ""
-    counts = known_numbers(engine.hardware.gpu_count)
-    if counts is None or counts[0] <= 0.0:
-        return f"{figure_text(write(peaks[0]))}{note}"
-    return f"{counts[0]:.0f} x {figure_text(write(peaks[0] / counts[0]))}{note}"
+    gpus = known_number(engine.hardware.gpu_count)
+    if gpus is None or gpus <= 0.0:
+        return f"{figure_text(write(peak_of_all))}{note}"
+    return f"{gpus:.0f} x {figure_text(write(peak_of_all / gpus))}{note}"
 
 
 def _peak_basis(engine: Engine) -> str:
@@ -195,29 +190,49 @@ def _kv_formula(engine: Engine) -> str:
 def _single_stream_entries(engine: Engine, figures: FigureMaker) -> list[Entry]:
     """The textbook form beside MBU while one sequence runs: with more, they share a read of the weights."""
     efficiency = engine.efficiency
-    batch = known_numbers(engine.rates.batch)
-    if batch is not None and batch[0] > _SINGLE_STREAM_BATCH:
+    batch = known_number(engine.rates.batch)
+    if batch is not None and batch > _SINGLE_STREAM_BATCH:
         return []
-    formula = ""
-    model_bytes = 0.0
     single = efficiency.mbu_single_stream_ratio
-    peak = efficiency.peak_bandwidth_bytes_per_s
-    numbers = known_numbers(single, engine.dimensions.params, engine.rates.decode_tokens_per_s, peak)
-    if numbers is not None and numbers[1] > 0.0 and numbers[2] > 0.0:
-        ratio, params, tokens_per_s, peak_bytes_per_s = numbers
-        model_bytes = ratio * peak_bytes_per_s / tokens_per_s
-        weights = f"{figure_text(values.parameters(params))} x {model_bytes / params:.3f} bytes"
-        tokens = figure_text(values.token_rate(tokens_per_s))
-        formula = f"{weights} x {tokens} / ({_peak_formula(engine, peak, values.traffic)})"
-    row = figures("single-stream form", "mbu_single_stream_ratio", values.percent, ESTIMATED, formula=formula)
+    model_bytes = _single_stream_bytes(engine)
+    formula = _single_stream_formula(engine, model_bytes)
+    row = figures.of_field("single-stream form", "mbu_single_stream_ratio", values.percent, ESTIMATED, formula=formula)
     # It may well be above 100 %, as it counts experts that are not read: no mark, and no tone of a warning.
     entries: list[Entry] = [row._replace(unit=row.unit.rstrip("!"), tone="muted")]
-    ratios = known_numbers(single, efficiency.mbu_ratio)
-    if ratios is not None and ratios[1] > 0.0:
-        entries.append(Sentence(_beside_mbu_text(engine, ratios[0] / ratios[1], model_bytes)))
+    single_ratio = known_number(single)
+    mbu_ratio = known_number(efficiency.mbu_ratio)
+    if single_ratio is not None and mbu_ratio is not None and mbu_ratio > 0.0:
+        entries.append(Sentence(_beside_mbu_text(engine, single_ratio / mbu_ratio, model_bytes)))
     holds = "exact for one stream of a dense model, without speculation and with a short context"
     entries.append(Sentence(f"the single-stream form is {holds}; MBU by steps holds at any batch"))
     return entries
+
+
+def _single_stream_bytes(engine: Engine) -> float:
+    """Bytes of all weights, as the single-stream form counts them for each token; 0 where they are not known."""
+    efficiency = engine.efficiency
+    numbers = known_numbers(
+        efficiency.mbu_single_stream_ratio, efficiency.peak_bandwidth_bytes_per_s, engine.rates.decode_tokens_per_s
+    )
+    if numbers is None:
+        return 0.0
+    ratio, peak_bytes_per_s, tokens_per_s = numbers
+    params = known_number(engine.dimensions.params)
+    if params is None or params <= 0.0 or tokens_per_s <= 0.0:
+        return 0.0
+    return ratio * peak_bytes_per_s / tokens_per_s
+
+
+def _single_stream_formula(engine: Engine, model_bytes: float) -> str:
+    """Parameters x bytes of each x tokens/s / the peak; empty where `model_bytes`, those of all weights, are 0."""
+    numbers = known_numbers(engine.dimensions.params, engine.rates.decode_tokens_per_s)
+    if numbers is None or not model_bytes:
+        return ""
+    params, tokens_per_s = numbers
+    weights = f"{figure_text(values.parameters(params))} x {model_bytes / params:.3f} bytes"
+    tokens = figure_text(values.token_rate(tokens_per_s))
+    peak = _peak_formula(engine, engine.efficiency.peak_bandwidth_bytes_per_s, values.traffic)
+    return f"{weights} x {tokens} / ({peak})"
 
 
 def _beside_mbu_text(engine: Engine, factor: float, model_bytes: float) -> str:
@@ -229,11 +244,15 @@ def _beside_mbu_text(engine: Engine, factor: float, model_bytes: float) -> str:
     efficiency = engine.efficiency
     if factor < 1.0:
         numbers = known_numbers(efficiency.kv_bytes_per_s, efficiency.bytes_per_s)
-        if numbers is None or numbers[1] <= 0.0 or numbers[0] <= 0.0:
+        if numbers is None:
             return text
-        share = figure_text(values.percent(numbers[0] / numbers[1]))
+        kv_bytes_per_s, bytes_per_s = numbers
+        if kv_bytes_per_s <= 0.0 or bytes_per_s <= 0.0:
+            return text
+        share = figure_text(values.percent(kv_bytes_per_s / bytes_per_s))
         return f"{text}: the textbook form leaves out the KV cache, here {share} of all that is read"
-    weights = known_numbers(engine.rates.batch, efficiency.weight_bytes)
-    if weights is not None and weights[1] < _SPARSE_SHARE * model_bytes:
+    step_bytes = known_number(efficiency.weight_bytes)
+    is_batch_known = known_number(engine.rates.batch) is not None
+    if is_batch_known and step_bytes is not None and step_bytes < _SPARSE_SHARE * model_bytes:
         return f"{text}, as a step reads only the experts that it needs"
     return text

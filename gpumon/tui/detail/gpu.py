@@ -23,13 +23,22 @@ from gpumon.tui.detail.blocks import (
     Entry,
     Fact,
     FigureMaker,
+    FigureRow,
     ReadyLine,
     Section,
     Sentence,
 )
 from gpumon.tui.detail.costs import gpu_cost_section
 from gpumon.tui.detail.things import is_blank
-from gpumon.tui.detail.values import duration_text, figure_text, formula_text, is_above_one, known_numbers, shown_time
+from gpumon.tui.detail.values import (
+    duration_text,
+    figure_text,
+    formula_text,
+    is_above_one,
+    known_number,
+    known_numbers,
+    shown_time,
+)
 from gpumon.tui.detail.why import Subject, make_explainer
 from gpumon.tui.gpu_table import IDLE_BELOW, has_no_use, holds_vram
 from gpumon.tui.process_table import command_text, sm_share
@@ -99,46 +108,55 @@ _XIDS: Final = {
 """Xid codes as NVIDIA's list of Xid errors explains them."""
 
 _ACTIVITY: Final = (
-    (glossary.SM.name, "sm_active_ratio", values.percent),
-    (glossary.OCCUPANCY.name, "sm_occupancy_ratio", values.percent),
-    (glossary.TENSOR.name, "tensor_active_ratio", values.percent),
-    ("memory busy", "memory_busy_ratio", values.percent),
+    FigureRow(glossary.SM.name, "sm_active_ratio", values.percent),
+    FigureRow(glossary.OCCUPANCY.name, "sm_occupancy_ratio", values.percent),
+    FigureRow(glossary.TENSOR.name, "tensor_active_ratio", values.percent),
+    FigureRow("memory busy", "memory_busy_ratio", values.percent),
 )
-"""Rows of a section (here and below): name, field, and how its number is written."""
 _CLOCKS: Final = (
-    (glossary.SM_CLOCK.name, "sm_clock_hz", values.megahertz),
-    ("SM clock max", "sm_clock_max_hz", values.megahertz),
-    ("memory clock", "memory_clock_hz", values.megahertz),
-    ("memory clock max", "memory_clock_max_hz", values.megahertz),
+    FigureRow(glossary.SM_CLOCK.name, "sm_clock_hz", values.megahertz),
+    FigureRow("SM clock max", "sm_clock_max_hz", values.megahertz),
+    FigureRow("memory clock", "memory_clock_hz", values.megahertz),
+    FigureRow("memory clock max", "memory_clock_max_hz", values.megahertz),
 )
 _XGMI: Final = (
-    ("XGMI links", "xgmi_links", values.whole),
-    ("XGMI links up", "xgmi_links_up", values.whole),
-    ("XGMI sent", "nvlink_tx_bytes_per_s", values.traffic),
-    ("XGMI received", "nvlink_rx_bytes_per_s", values.traffic),
+    FigureRow("XGMI links", "xgmi_links", values.whole),
+    FigureRow("XGMI links up", "xgmi_links_up", values.whole),
+    FigureRow("XGMI sent", "nvlink_tx_bytes_per_s", values.traffic),
+    FigureRow("XGMI received", "nvlink_rx_bytes_per_s", values.traffic),
 )
 """Links between AMD's GPUs, which they have in place of NVLink; the traffic fields are the same."""
 _NVLINK: Final = (
-    ("NVLink sent", "nvlink_tx_bytes_per_s", values.traffic),
-    ("NVLink received", "nvlink_rx_bytes_per_s", values.traffic),
+    FigureRow("NVLink sent", "nvlink_tx_bytes_per_s", values.traffic),
+    FigureRow("NVLink received", "nvlink_rx_bytes_per_s", values.traffic),
 )
 _PCIE: Final = (
-    ("PCIe lanes max", "pcie_width_max", values.whole),
-    ("PCIe sent", "pcie_tx_bytes_per_s", values.traffic),
-    ("PCIe received", "pcie_rx_bytes_per_s", values.traffic),
+    FigureRow("PCIe lanes max", "pcie_width_max", values.whole),
+    FigureRow("PCIe sent", "pcie_tx_bytes_per_s", values.traffic),
+    FigureRow("PCIe received", "pcie_rx_bytes_per_s", values.traffic),
 )
-_ERRORS: Final = {
-    "ecc_uncorrected": ("ECC uncorrected", "warn"),
-    "ecc_corrected": ("ECC corrected", "text"),
-    "remap_pending": ("remap pending", "warn"),
-    "remap_failed": ("remap failed", "warn"),
-}
-"""Counter -> its name, and its tone where it is not 0."""
-_BAD_PAGES: Final = {
-    "bad_pages": ("bad pages", "text"),
-    "bad_pages_pending": ("bad pages to go", "warn"),
-}
-"""Counters that only AMD's GPUs have, with name and tone as in `_ERRORS`."""
+
+
+class _ErrorCounter(NamedTuple):
+    """A counter of errors."""
+
+    field: str
+    name: str
+    tone: str = "warn"
+    """Its tone where it is not 0."""
+
+
+_ERRORS: Final = (
+    _ErrorCounter("ecc_uncorrected", "ECC uncorrected"),
+    _ErrorCounter("ecc_corrected", "ECC corrected", tone="text"),
+    _ErrorCounter("remap_pending", "remap pending"),
+    _ErrorCounter("remap_failed", "remap failed"),
+)
+_BAD_PAGES: Final = (
+    _ErrorCounter("bad_pages", "bad pages", tone="text"),
+    _ErrorCounter("bad_pages_pending", "bad pages to go"),
+)
+"""Counters that only AMD's GPUs have."""
 
 
 class ThrottleWatch(NamedTuple):
@@ -211,15 +229,15 @@ def _other_process(gpu: Gpu) -> str:
 def _activity_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """How busy the GPU and its units are, and how busy and SM active go together."""
     entries: list[Entry] = [
-        figures(glossary.BUSY.name, "busy_ratio", values.percent),
-        figures("busy mean", "busy_mean_ratio", values.percent, DERIVED),
+        figures.of_field(glossary.BUSY.name, "busy_ratio", values.percent),
+        figures.of_field("busy mean", "busy_mean_ratio", values.percent, DERIVED),
         *figures.table(_ACTIVITY),
     ]
     shares = known_numbers(gpu.busy_ratio, gpu.sm_active_ratio)
     if shares is not None:
         busy, sm_active = shares
         entries += [Sentence(text) for text in _busy_texts(busy, sm_active)]
-    elif known_numbers(gpu.busy_ratio):
+    elif known_number(gpu.busy_ratio) is not None:
         entries.append(Sentence("busy is the share of time with any kernel, not the work done"))
     return Section("activity", entries)
 
@@ -247,10 +265,10 @@ def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
     peak_basis = ESTIMATED
     if "clock" in gpu.peak_source:  # the driver gives the memory clock and the width of the bus
         peak_basis = DERIVED
-    peak = figures("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, peak_basis)
+    peak = figures.of_field("peak bandwidth", "bandwidth_peak_bytes_per_s", values.traffic, peak_basis)
     peak_source = gpu.peak_source.rpartition("bandwidth: ")[2]  # before it stands the source of the FLOP/s peak
     entries: list[Entry] = [
-        figures(glossary.BANDWIDTH.name, "bandwidth_bytes_per_s", values.traffic, basis, formula=share),
+        figures.of_field(glossary.BANDWIDTH.name, "bandwidth_bytes_per_s", values.traffic, basis, formula=share),
         peak._replace(source=clean(peak_source)),
     ]
     if meaning:
@@ -262,24 +280,29 @@ def _bandwidth_section(gpu: Gpu, figures: FigureMaker) -> Section:
 
 def _share_text(part: Reading, whole: Reading, write: values.Write) -> str:
     """A part as share of the whole: `31.24 % of 3.352 TB/s`; empty where one of them is missing."""
-    numbers = known_numbers(part, whole)
-    if numbers is None or numbers[1] <= 0.0:
+    known_part = known_number(part)
+    known_whole = known_number(whole)
+    if known_part is None or known_whole is None or known_whole <= 0.0:
         return ""
-    return f"{figure_text(values.percent(numbers[0] / numbers[1]))} of {figure_text(write(numbers[1]))}"
+    return f"{figure_text(values.percent(known_part / known_whole))} of {figure_text(write(known_whole))}"
 
 
 def _efficiency_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
     """MFU and MBU of all engines on the GPU, and the peaks that they are shares of."""
     engines = _engines_on(gpu, snapshot)
     entries: list[Entry] = [
-        figures("MFU", "mfu_ratio", values.percent, DERIVED, formula=_sum_text(engines, "mfu_ratio")),
-        figures("MBU", "mbu_ratio", values.percent, DERIVED, formula=_sum_text(engines, "mbu_ratio")),
-        figures(f"{gpu.flops_peak_precision or 'FLOP/s'} peak", "flops_peak_per_s", values.flop_rate, ESTIMATED),
+        figures.of_field("MFU", "mfu_ratio", values.percent, DERIVED, formula=_sum_text(engines, "mfu_ratio")),
+        figures.of_field("MBU", "mbu_ratio", values.percent, DERIVED, formula=_sum_text(engines, "mbu_ratio")),
+        figures.of_field(
+            f"{gpu.flops_peak_precision or 'FLOP/s'} peak", "flops_peak_per_s", values.flop_rate, ESTIMATED
+        ),
     ]
-    if known_numbers(gpu.achievable_ratio):
-        entries.append(figures("achievable", "achievable_ratio", values.percent, ESTIMATED))
+    if known_number(gpu.achievable_ratio) is not None:
+        entries.append(figures.of_field("achievable", "achievable_ratio", values.percent, ESTIMATED))
     if gpu.tokens_per_j not in BY_NATURE:
-        entries.append(figures(glossary.TOKENS_PER_JOULE.name, "tokens_per_j", values.tokens_per_joule, DERIVED))
+        entries.append(
+            figures.of_field(glossary.TOKENS_PER_JOULE.name, "tokens_per_j", values.tokens_per_joule, DERIVED)
+        )
     shares = (("MFU", gpu.mfu_ratio), ("MBU", gpu.mbu_ratio))
     impossible = [name for name, ratio in shares if is_above_one(ratio)]
     if impossible:
@@ -311,13 +334,13 @@ def _memory_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     """VRAM in use, in all, and reserved by the driver."""
     write = values.memory(view)
     share = _share_text(gpu.vram_used_bytes, gpu.vram_total_bytes, write)
-    rows = (("total", "vram_total_bytes", write), ("reserved", "vram_reserved_bytes", write))
-    entries: list[Entry] = [figures("used", "vram_used_bytes", write, formula=share), *figures.table(rows)]
+    rows = (FigureRow("total", "vram_total_bytes", write), FigureRow("reserved", "vram_reserved_bytes", write))
+    entries: list[Entry] = [figures.of_field("used", "vram_used_bytes", write, formula=share), *figures.table(rows)]
     if gpu.vram_shared:
         entries.append(Sentence("this GPU uses the host's memory: the figures are the host's"))
     elif holds_vram(gpu):
         entries.append(Sentence("! VRAM held: no engine known and nothing runs, but the memory is not free", "warn"))
-    if not gpu.vram_shared and known_numbers(gpu.vram_reserved_bytes):
+    if not gpu.vram_shared and known_number(gpu.vram_reserved_bytes) is not None:
         entries.append(Sentence("reserved is the driver's own, and not part of used"))
     return Section("VRAM", entries)
 
@@ -362,10 +385,11 @@ def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
     """Power with its limit, energy, and what becomes of them: temperatures and the fan."""
     degrees = values.temperature(view)
     of_limit = ""
-    watts = known_numbers(gpu.power_w, gpu.power_limit_w)
-    if watts is not None and watts[1] > 0.0:
+    power_w = known_number(gpu.power_w)
+    limit_w = known_number(gpu.power_limit_w)
+    if power_w is not None and limit_w is not None and limit_w > 0.0:
         # No mark above 100 %: short peaks above the limit are normal.
-        share = figure_text(values.percent(watts[0] / watts[1])).replace("%!", "%")
+        share = figure_text(values.percent(power_w / limit_w)).replace("%!", "%")
         of_limit = f"{share} of the limit"
     tone = "text"
     if not isinstance(gpu.temperature_c, Missing):
@@ -374,12 +398,12 @@ def _power_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
         elif gpu.temperature_c >= view.levels.temperature_warn_c:
             tone = "warn"
     entries: list[Entry] = [
-        figures("power", "power_w", values.watts, formula=of_limit),
-        figures(glossary.POWER_LIMIT.name, "power_limit_w", values.watts),
-        figures(glossary.ENERGY.name, "energy_j", values.joules),
-        figures(glossary.TEMPERATURE.name, "temperature_c", degrees, tone=tone),
-        figures(glossary.MEMORY_TEMPERATURE.name, "memory_temperature_c", degrees),
-        figures(glossary.FAN.name, "fan_ratio", values.percent),
+        figures.of_field("power", "power_w", values.watts, formula=of_limit),
+        figures.of_field(glossary.POWER_LIMIT.name, "power_limit_w", values.watts),
+        figures.of_field(glossary.ENERGY.name, "energy_j", values.joules),
+        figures.of_field(glossary.TEMPERATURE.name, "temperature_c", degrees, tone=tone),
+        figures.of_field(glossary.MEMORY_TEMPERATURE.name, "memory_temperature_c", degrees),
+        figures.of_field(glossary.FAN.name, "fan_ratio", values.percent),
     ]
     return Section("power and heat", entries, side=1)
 
@@ -431,15 +455,16 @@ def _throttled_times(gpu: Gpu, figures: FigureMaker, watch: ThrottleWatch | None
 
 def _errors_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """Counters of errors, and the Xid events."""
-    entries: list[Entry] = [figures("ECC", "ecc_mode", values.on_off)]
-    counters = _ERRORS
+    entries: list[Entry] = [figures.of_field("ECC", "ecc_mode", values.on_off)]
+    counters: Sequence[_ErrorCounter] = _ERRORS
     if not isinstance(gpu.bad_pages, Missing):
-        counters = _ERRORS | _BAD_PAGES
-    for field, (name, tone) in counters.items():
-        count = known_numbers(value_of(gpu, field))
-        if not count or count[0] <= 0.0:
-            tone = "text"
-        entries.append(figures(name, field, values.whole, tone=tone))
+        counters = (*_ERRORS, *_BAD_PAGES)
+    for counter in counters:
+        count = known_number(value_of(gpu, counter.field))
+        tone = "text"
+        if count is not None and count > 0.0:
+            tone = counter.tone
+        entries.append(figures.of_field(counter.name, counter.field, values.whole, tone=tone))
     for code in dict.fromkeys(gpu.xid):
         times = ""
         if gpu.xid.count(code) > 1:
@@ -453,25 +478,26 @@ def _errors_section(gpu: Gpu, figures: FigureMaker) -> Section:
 
 def _links_section(gpu: Gpu, figures: FigureMaker) -> Section:
     """PCIe, with a warning where it has fewer lanes than it could, and the links between GPUs."""
-    lanes = known_numbers(gpu.pcie_width, gpu.pcie_width_max)
-    is_narrow = lanes is not None and lanes[0] < lanes[1]
+    lanes = known_number(gpu.pcie_width)
+    most_lanes = known_number(gpu.pcie_width_max)
+    is_narrow = lanes is not None and most_lanes is not None and lanes < most_lanes
     has_xgmi = not isinstance(gpu.xgmi_links, Missing)
     entries: list[Entry] = [
-        figures("PCIe generation", "pcie_generation", values.whole),
-        figures("PCIe gen. max", "pcie_generation_max", values.whole),
-        figures("PCIe lanes", "pcie_width", values.whole, tone="warn" if is_narrow else "text"),
+        figures.of_field("PCIe generation", "pcie_generation", values.whole),
+        figures.of_field("PCIe gen. max", "pcie_generation_max", values.whole),
+        figures.of_field("PCIe lanes", "pcie_width", values.whole, tone="warn" if is_narrow else "text"),
         *figures.table(_PCIE),
         *figures.table(_XGMI if has_xgmi else _NVLINK),
     ]
-    if lanes is not None and is_narrow:
-        text = (
-            f"! x{lanes[0]:.0f} of x{lanes[1]:.0f} lanes: a riser, a slot or a dirty contact, if it stays so under load"
-        )
-        entries.append(Sentence(text, "warn"))
+    if is_narrow:
+        cause = "a riser, a slot or a dirty contact, if it stays so under load"
+        entries.append(Sentence(f"! x{lanes:.0f} of x{most_lanes:.0f} lanes: {cause}", "warn"))
     generations = known_numbers(gpu.pcie_generation, gpu.pcie_generation_max)
-    if generations and generations[0] < generations[1]:
-        text = f"generation {generations[0]:.0f} of {generations[1]:.0f}"
-        entries.append(Sentence(f"{text}: an idle GPU trains its link down; under load it goes up"))
+    if generations is not None:
+        generation, newest_generation = generations
+        if generation < newest_generation:
+            text = f"generation {generation:.0f} of {newest_generation:.0f}"
+            entries.append(Sentence(f"{text}: an idle GPU trains its link down; under load it goes up"))
     return Section("links", entries, side=1)
 
 
@@ -484,7 +510,7 @@ def _identity_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Sec
         entries.append(Fact("driver", snapshot.host.driver))
     if snapshot.host.cuda:
         entries.append(Fact("CUDA", f"{snapshot.host.cuda}, the newest that the driver runs"))
-    entries.append(figures("persistence mode", "persistence_mode", values.on_off))
+    entries.append(figures.of_field("persistence mode", "persistence_mode", values.on_off))
     entries += _mig_facts(gpu, snapshot)
     entries.append(Fact("peaks from", gpu.peak_source))
     return Section("identity", entries, side=1)

@@ -11,7 +11,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Quantiles
 from gpumon.tui.detail import values
 from gpumon.tui.detail.blocks import REMARK_INDENT, Entry, Explainer, ReadyLine, Section, Sentence, Why
-from gpumon.tui.detail.values import figure_text, known_numbers
+from gpumon.tui.detail.values import figure_text, known_number, known_numbers
 from gpumon.tui.line import Piece
 from gpumon.tui.view import View
 
@@ -160,12 +160,12 @@ def _latency_cell(
         return right(short(reading, 5), _LATENCY_CELLS), "muted"
     text = figure_text(values.seconds(reading))
     is_over = goal_s is not None and reading > goal_s
-    first_bound = known_numbers(first_bound_s)
+    known_bound_s = known_number(first_bound_s)
     if _is_last_bucket(high):  # the reading is the lower bound: the quantile is above the goal if that is at it
         text = f">{_bound_text(reading)}"
         is_over = goal_s is not None and reading >= goal_s
-    elif first_bound is not None and reading <= first_bound[0]:
-        text = f"<{_bound_text(first_bound[0])}"
+    elif known_bound_s is not None and reading <= known_bound_s:
+        text = f"<{_bound_text(known_bound_s)}"
     return right(text, _LATENCY_CELLS), "warn" if is_over else "text"
 
 

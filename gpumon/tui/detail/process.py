@@ -40,8 +40,8 @@ def _process_section(thing: ProcessOnGpus, snapshot: Snapshot, view: View) -> Se
         Fact("container", container_of(process) or "none, or not told by its cgroup"),
         Fact("pod", process.pod or "none, or not told by its cgroup"),
         Fact("runs for", _run_time_text(process, snapshot)),
-        figures("CPU, of one core", "cpu_ratio", _core_percent),
-        figures("host memory", "rss_bytes", values.memory(view)),
+        figures.of_field("CPU, of one core", "cpu_ratio", _core_percent),
+        figures.of_field("host memory", "rss_bytes", values.memory(view)),
     ]
     return Section("process", entries)
 
@@ -86,8 +86,8 @@ def _gpus_section(thing: ProcessOnGpus, view: View) -> Section:
     for gpu, process in thing.by_gpu:
         figures = FigureMaker(process, _SOURCES, make_explainer(Subject(gpu=gpu.index)))
         name = f"GPU {gpu.index} {gpu.mig_profile}".strip()
-        entries.append(figures(f"{name} VRAM", "vram_bytes", values.memory(view)))
-        entries.append(figures(f"{name} SM share", "sm_ratio", values.percent))
+        entries.append(figures.of_field(f"{name} VRAM", "vram_bytes", values.memory(view)))
+        entries.append(figures.of_field(f"{name} SM share", "sm_ratio", values.percent))
     vram_bytes = values.known_numbers(*(process.vram_bytes for _, process in thing.by_gpu))
     if len(thing.by_gpu) > 1 and vram_bytes:
         size = values.figure_text(values.memory(view)(sum(vram_bytes)))

@@ -7,7 +7,7 @@ from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Replicas, Snapshot
 from gpumon.triage.render import evidence_text
 from gpumon.tui.detail import served, values
-from gpumon.tui.detail.blocks import DERIVED, REMARK_INDENT, Entry, Fact, FigureMaker, Section, Sentence
+from gpumon.tui.detail.blocks import DERIVED, REMARK_INDENT, Entry, Fact, FigureMaker, FigureRow, Section, Sentence
 from gpumon.tui.detail.costs import engine_cost_section
 from gpumon.tui.detail.latencies import latency_sections
 from gpumon.tui.detail.state import engine_word
@@ -26,16 +26,16 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
     if note:
         basis = f"{note}, as the GPUs of the others are not known"
     sums = (
-        ("running", "running", values.whole),
-        ("waiting", "waiting", values.whole),
-        ("decode", "decode_tokens_per_s", values.token_rate),
-        (glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
-        ("requests", "requests_per_s", values.rate),
+        FigureRow("running", "running", values.whole),
+        FigureRow("waiting", "waiting", values.whole),
+        FigureRow("decode", "decode_tokens_per_s", values.token_rate),
+        FigureRow(glossary.PREFILL.name, "prefill_tokens_per_s", values.token_rate),
+        FigureRow("requests", "requests_per_s", values.rate),
     )
     shares = (
-        (glossary.KV_CACHE.name, "kv_usage_ratio", values.percent),
-        (f"MFU {note}".rstrip(), "mfu_ratio", values.percent),
-        (f"MBU {note}".rstrip(), "mbu_ratio", values.percent),
+        FigureRow(glossary.KV_CACHE.name, "kv_usage_ratio", values.percent, DERIVED),
+        FigureRow(f"MFU {note}".rstrip(), "mfu_ratio", values.percent, DERIVED),
+        FigureRow(f"MBU {note}".rstrip(), "mbu_ratio", values.percent, DERIVED),
     )
     remark = Sentence(f"sums of the replicas that answer; KV cache: their mean; MFU and MBU: {basis}")
     engines = []
@@ -47,7 +47,7 @@ def sections(replicas: Replicas, snapshot: Snapshot, view: View) -> list[Section
         entries += _replica_entries(engine, snapshot)
     together = as_engine(replicas, engines)
     return [
-        Section("all replicas", [*figures.table(sums), *figures.table(shares, DERIVED), remark]),
+        Section("all replicas", [*figures.table(sums), *figures.table(shares), remark]),
         *latency_sections(together, view, figures.explain),
         *served.goal_sections(together, figures),
         Section("each replica", entries, side=1),

@@ -13,7 +13,17 @@ from gpumon.readings.format import DASH, left, right
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.readings.snapshot import Engine, Goodput, Lengths, Outcomes, Snapshot, WithinGoal
 from gpumon.tui.detail import values
-from gpumon.tui.detail.blocks import ESTIMATED, MEASURED, Entry, Figure, FigureMaker, ReadyLine, Section, Sentence
+from gpumon.tui.detail.blocks import (
+    ESTIMATED,
+    MEASURED,
+    Entry,
+    Figure,
+    FigureMaker,
+    ReadingRow,
+    ReadyLine,
+    Section,
+    Sentence,
+)
 from gpumon.tui.detail.values import bounds_text, figure_text
 from gpumon.tui.line import Piece
 from gpumon.tui.marked import Marked
@@ -42,14 +52,27 @@ _OUTCOMES: Final = (
 """Name as engines call a finish reason, and field of `Outcomes`."""
 _BAD_OUTCOMES: Final = frozenset({"failed", "rejected"})
 """Fields of outcomes that are marked where they are not 0."""
+_SEEN: Final = "seen"
+"""The field of what gpumon has counted itself: it has no source."""
+
+
+class _Phase(NamedTuple):
+    """A phase of a request."""
+
+    name: str
+    tone: str
+    field: str
+    """Field of its seconds."""
+
+
 _PHASES: Final = (
-    ("queue", "warn", "queue_s"),
-    ("KV transfer", "mbu", "transfer_s"),
-    ("prefill", "accent", "prefill_s"),
-    ("decode", "tokens", "decode_s"),
-    ("left over", "muted", "rest_s"),
+    _Phase("queue", "warn", "queue_s"),
+    _Phase("KV transfer", "mbu", "transfer_s"),
+    _Phase("prefill", "accent", "prefill_s"),
+    _Phase("decode", "tokens", "decode_s"),
+    _Phase("left over", "muted", "rest_s"),
 )
-"""Name, tone and field of each phase of a request, in their order."""
+"""In their order."""
 _NO_PREFILL_NOTE: Final = (
     "the time to the first token is left over: without a queue time nobody can tell the prefill in it"
 )
@@ -277,18 +300,18 @@ def phase_sections(engine: Engine) -> list[Section]:
     e2e_s = phases.e2e_s
     if isinstance(e2e_s, Missing) or e2e_s <= 0.0:
         return []
-    known_phases: list[tuple[str, str, float]] = []
-    for name, tone, field in _PHASES:
-        seconds: Reading = getattr(phases, field)
+    seconds_by_phase: dict[_Phase, float] = {}
+    for phase in _PHASES:
+        seconds: Reading = getattr(phases, phase.field)
         if not isinstance(seconds, Missing) and seconds > 0.0:
-            known_phases.append((name, tone, seconds))
-    bar = _bar_pieces([(tone, seconds / e2e_s) for _, tone, seconds in known_phases])
+            seconds_by_phase[phase] = seconds
+    bar = _bar_pieces([(phase.tone, phase_s / e2e_s) for phase, phase_s in seconds_by_phase.items()])
     entries: list[Entry] = [ReadyLine((("  ", "muted"), *bar))]
-    for place, (name, tone, seconds) in enumerate(known_phases):
-        mark = (f"  {_BAR_GLYPHS[place % len(_BAR_GLYPHS)]} ", tone)
-        share = f"{seconds / e2e_s * 100.0:5.1f} %"
-        figures = right(figure_text(values.seconds(seconds)), _TIME_CELLS) + right(share, _SHARE_CELLS)
-        entries.append(ReadyLine((mark, (left(name, _NAME_CELLS), "muted"), (figures, "text"))))
+    for place, (phase, phase_s) in enumerate(seconds_by_phase.items()):
+        mark = (f"  {_BAR_GLYPHS[place % len(_BAR_GLYPHS)]} ", phase.tone)
+        share = f"{phase_s / e2e_s * 100.0:5.1f} %"
+        figures = right(figure_text(values.seconds(phase_s)), _TIME_CELLS) + right(share, _SHARE_CELLS)
+        entries.append(ReadyLine((mark, (left(phase.name, _NAME_CELLS), "muted"), (figures, "text"))))
     if isinstance(phases.prefill_s, Missing) and not isinstance(phases.decode_s, Missing):
         entries.append(Sentence(_NO_PREFILL_NOTE))
     entries.append(
@@ -357,28 +380,28 @@ def sections_since_mark(
     if since is None:
         return [Section(title, [Sentence("it was not listed all the time since the mark")], side=1)]
     rows = (
-        ("decode", since.decode, values.tokens),
-        (glossary.PREFILL.name, since.prefill, values.tokens),
-        (glossary.CACHED.name, since.cached, values.tokens),
-        ("requests", since.requests, values.whole),
-        ("errors", since.failed, values.whole),
-        ("aborted", since.aborted, values.whole),
-        ("turned away", since.rejected, values.whole),
-        ("TTFT, mean", since.ttft_s, values.seconds),
-        ("ITL, mean", since.itl_s, values.seconds),
-        ("most running", since.peak_running, values.whole),
-        ("most waiting", since.peak_waiting, values.whole),
-        ("busy", since.busy_ratio, values.percent),
+        ReadingRow(since.decode, "decode", _SEEN, values.tokens),
+        ReadingRow(since.prefill, glossary.PREFILL.name, _SEEN, values.tokens),
+        ReadingRow(since.cached, glossary.CACHED.name, _SEEN, values.tokens),
+        ReadingRow(since.requests, "requests", _SEEN, values.whole),
+        ReadingRow(since.failed, "errors", _SEEN, values.whole),
+        ReadingRow(since.aborted, "aborted", _SEEN, values.whole),
+        ReadingRow(since.rejected, "turned away", _SEEN, values.whole),
+        ReadingRow(since.ttft_s, "TTFT, mean", _SEEN, values.seconds),
+        ReadingRow(since.itl_s, "ITL, mean", _SEEN, values.seconds),
+        ReadingRow(since.peak_running, "most running", _SEEN, values.whole),
+        ReadingRow(since.peak_waiting, "most waiting", _SEEN, values.whole),
+        ReadingRow(since.busy_ratio, "busy", _SEEN, values.percent),
     )
     return [Section(title, _known_figures(rows, figures), side=1)]
 
 
-def _known_figures(rows: Iterable[tuple[str, Reading, values.Write]], figures: FigureMaker) -> list[Entry]:
-    """The figures that are there; without a source, as gpumon has counted them itself."""
+def _known_figures(rows: Iterable[ReadingRow], figures: FigureMaker) -> list[Entry]:
+    """The figures of the rows that are not missing."""
     entries: list[Entry] = []
-    for name, reading, write in rows:
-        if not isinstance(reading, Missing):
-            entries.append(figures.of_reading(reading, name, "seen", write))
+    for row in rows:
+        if not isinstance(row.reading, Missing):
+            entries.append(figures.of_reading(row.reading, row.name, row.field, row.write))
     return entries
 
 
@@ -388,10 +411,10 @@ def sections_since_start(engine: Engine, figures: FigureMaker) -> list[Section]:
     if isinstance(seen.seconds, Missing):
         return []
     rows = (
-        ("requests", seen.requests, values.whole),
-        ("most running", seen.peak_running, values.whole),
-        ("most waiting", seen.peak_waiting, values.whole),
-        ("busy", seen.busy_ratio, values.percent),
+        ReadingRow(seen.requests, "requests", _SEEN, values.whole),
+        ReadingRow(seen.peak_running, "most running", _SEEN, values.whole),
+        ReadingRow(seen.peak_waiting, "most waiting", _SEEN, values.whole),
+        ReadingRow(seen.busy_ratio, "busy", _SEEN, values.percent),
     )
     entries = _known_figures(rows, figures)
     entries.append(Sentence("peaks as polls saw them; busy: share of the time with a request running"))

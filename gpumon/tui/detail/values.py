@@ -33,7 +33,7 @@ _MOST_DECIMALS: Final = 6
 
 
 def four_digits(value: float) -> str:
-    """Four four_digits of a number from 0 to 1000, `1.234` to `999.9`: five cells."""
+    """Four digits of a number from 0 to 1000, `1.234` to `999.9`: five cells."""
     decimals = 1
     if value < 9.9995:
         decimals = 3
@@ -43,7 +43,7 @@ def four_digits(value: float) -> str:
 
 
 def with_prefix(value: float, unit: str) -> WrittenFigure:
-    """Four four_digits, and the unit with a decimal prefix: `2.310`, `TB/s`."""
+    """Four digits, and the unit with a decimal prefix: `2.310`, `TB/s`."""
     if 0.0 < value < _LEAST_PREFIXED:
         return "<1.000", _PREFIXES_DOWN[-1] + unit
     step = 0
@@ -169,13 +169,21 @@ def figure_text(written: WrittenFigure) -> str:
     return " ".join(written).rstrip()
 
 
+def known_number(reading: Reading) -> float | None:
+    """The reading as a number; None where it is missing or not finite."""
+    if isinstance(reading, Missing) or not math.isfinite(reading):
+        return None
+    return reading
+
+
 def known_numbers(*readings: Reading) -> tuple[float, ...] | None:
     """The readings as numbers; None where one of them is missing or not finite."""
     numbers = []
     for reading in readings:
-        if isinstance(reading, Missing) or not math.isfinite(reading):
+        number = known_number(reading)
+        if number is None:
             return None
-        numbers.append(reading)
+        numbers.append(number)
     return tuple(numbers)
 
 
@@ -188,10 +196,10 @@ def formula_text(template: str, *parts: tuple[Reading, Write]) -> str:
     """A template such as `{} x {}` with the numbers put in; empty where one is missing."""
     operands = []
     for reading, write in parts:
-        numbers = known_numbers(reading)
-        if numbers is None:
+        operand = known_number(reading)
+        if operand is None:
             return ""
-        operands.append(figure_text(write(numbers[0])))
+        operands.append(figure_text(write(operand)))
     return template.format(*operands)
 
 

@@ -116,7 +116,7 @@ class FleetApp(ScreenApp[FleetMoment, FleetControl]):
                 snapshot = shown_host.snapshot
         control = self.control.host(name, snapshot)
         context = self.screen_context(control)
-        body = HostBody(context, control, filling=lambda: control.filling, gpu=gpu)
+        body = HostBody(context, control, is_past_loading=lambda: control.filling, gpu=gpu)
         host_screen = MonitorScreen(
             context, body, {**COMMON, **body.commands}, leave_host=self.leave_host, begin_s=at_s
         )

@@ -13,7 +13,7 @@ from gpumon.readings.text import clean
 from gpumon.tui.control import BundleFacts, Files
 from gpumon.tui.screens.focus import go_to_next_pane, zoom
 from gpumon.tui.screens.monitor import MonitorScreen
-from gpumon.tui.screens.travel import AskedMoment, S, Way
+from gpumon.tui.screens.travel import AskedMoment, AskKind, S
 from gpumon.tui.widgets.list_pane import ListPane
 
 _SAVING_GROUP: Final = "save"
@@ -135,7 +135,7 @@ def _step_aside(step: int, screen: MonitorScreen[S]) -> None:
 
 def _jump_in_time(jump: int, direction: int, screen: MonitorScreen[S]) -> None:
     """Go back (-1) or forth (1) by the short jump (0) or the long one (1) of the past."""
-    screen.travel.ask_for(AskedMoment(Way.SECONDS, direction * screen.travel.past.jumps_s[jump]))
+    screen.travel.ask_for(AskedMoment(AskKind.SECONDS, direction * screen.travel.past.jumps_s[jump]))
 
 
 def _step_match_or_event(step: int, screen: MonitorScreen[S]) -> None:

@@ -55,9 +55,9 @@ _KEY_WORD_WIDTH: Final = 80
 """Columns from which a rule has room for the word `key`."""
 _WALL_HINT_WIDTH: Final = 100
 """Columns from which the rule of a zoomed wall names the keys that lead back beside the tile under the cursor."""
-_GPUS, _ENGINES, _HISTORY, _PROCESSES, _TRIAGE = PANES
 _RAISED_S: Final = 60.0
 """Seconds after the last critical verdict for which the triage pane stays on top: no pane jumps to and fro."""
+_GPUS, _ENGINES, _HISTORY, _PROCESSES, _TRIAGE = PANES
 
 
 class HostBody:
@@ -71,21 +71,25 @@ class HostBody:
     """Commands that do something else here than on other screens, or are of this one alone."""
 
     def __init__(
-        self, context: ScreenContext, control: Control, filling: Callable[[], bool] | None = None, gpu: str = ""
+        self,
+        context: ScreenContext,
+        control: Control,
+        is_past_loading: Callable[[], bool] | None = None,
+        gpu: str = "",
     ) -> None:
-        """`filling`: whether the past of a fleet's host is still being read; None: it is this machine. `gpu`: UUID of
-        the GPU whose page is shown first."""
+        """`is_past_loading`: of a host of a fleet, tells whether its past is still being read; None: it is this machine
+        or a recording. `gpu`: UUID of the GPU whose page is shown first; empty: none."""
         palette = context.palette
         view = context.view
         view.marked = None  # a mark is of what this screen's source counts: it counts anew, maybe on another host
         view.marked_s = None
-        self.afar = filling is not None
+        self.in_fleet = is_past_loading is not None
         """Whether it is a host of a fleet."""
         self._first_gpu = gpu
         """UUID of the GPU whose page the first snapshot opens; empty: none, or that is done."""
-        self._filling = filling or (lambda: False)
+        self._is_past_loading = is_past_loading or (lambda: False)
         self._control = control
-        self.past = MachinePast(control, slow=self.afar)
+        self.past = MachinePast(control, slow=self.in_fleet)
         self.history = HistoryPane(palette, view, control.history)
         self.triage = TriagePane(palette, view, control.history)
         self._gpus = WallPane(palette, view, gpu_listing(), tile_of_gpu, lambda _: "", control.history)
@@ -94,7 +98,7 @@ class HostBody:
             _GPUS: self._gpus,
             _ENGINES: self._engines,
             _HISTORY: self.history,
-            _PROCESSES: ListPane(palette, view, process_listing(afar=self.afar)),
+            _PROCESSES: ListPane(palette, view, process_listing(afar=self.in_fleet)),
             _TRIAGE: self.triage,
         }
         self.headline = Painted(palette)
@@ -102,12 +106,18 @@ class HostBody:
         self._critical_s = -math.inf
         """When a critical verdict was shown last (Unix time)."""
         self._triage_on_top = False
+        """Whether triage is the uppermost pane, and not the lowest."""
         self._summary = Painted(palette)
         self.tiny_summary = self._summary
         self.zoomed = ""
+        """Name of the pane that has the screen to itself; empty: none."""
         self._zoomed_for_roofline = False
         """Whether the history pane is zoomed because the roofline had too few lines."""
-        self.commands = {
+        self.commands = self._commands_by_id()
+
+    def _commands_by_id(self) -> dict[str, Callable[[HostScreen], object]]:
+        """What the commands of this body do, by their ids in the keymap."""
+        by_id: dict[str, Callable[[HostScreen], object]] = {
             "open": self._open,
             "zoom": self._zoom,
             "wall": self._turn_wall,
@@ -130,16 +140,18 @@ class HostBody:
             "cell": _next_cell,
             "hide": self._hide_ended,
             "hide.none": self._show_hidden,
-            **{pane.COMMAND: partial(_go_to, name) for name, pane in self.panes.items()},
-            self.triage.COMMAND: self._go_to_worst,
         }
+        for name, pane in self.panes.items():
+            by_id[pane.COMMAND] = partial(_go_to, name)
+        by_id[self.triage.COMMAND] = self._go_to_worst  # does more than to go there
+        return by_id
 
     @property
     def settings(self) -> Sequence[Setting]:
         """The lines of the settings page, imported when they are asked for."""
         from gpumon.tui.settings_table import FLEET_SETTINGS, SETTINGS
 
-        if self.afar:
+        if self.in_fleet:
             return FLEET_SETTINGS
         return SETTINGS
 
@@ -192,7 +204,7 @@ class HostBody:
         return f"{key('zoom')} {key('back')}: all panes"
 
     def as_one_machine(self, snapshot: Snapshot) -> Snapshot:
-        """It is one machine."""
+        """The snapshot itself: it is of one machine."""
         return snapshot
 
     def note_arrival(self, screen: HostScreen, before: Snapshot | None, now: Snapshot) -> None:
@@ -205,8 +217,9 @@ class HostBody:
             alerts -= ringing_alerts(before)
         if alerts:
             screen.app.bell()
-        if self._filling() is not self.history.filling:
-            self.history.filling = self._filling()
+        is_past_loading = self._is_past_loading()
+        if is_past_loading is not self.history.is_past_loading:
+            self.history.is_past_loading = is_past_loading
             screen.travel.read_from(screen.travel.history, anew=True)
 
     def show(self, screen: HostScreen, snapshot: Snapshot) -> None:
@@ -250,13 +263,13 @@ class HostBody:
 
     def heading(self, screen: HostScreen) -> Heading:
         """The name of the machine, and the filter of all panes."""
-        heading = machine_heading(screen.shown, _TITLE_LEAD if self.afar else "", screen.travel.playing)
+        heading = machine_heading(screen.shown, _TITLE_LEAD if self.in_fleet else "", screen.travel.playing)
         return msgspec.structs.replace(heading, filter=screen.view.everywhere)
 
     def freshness(self, screen: HostScreen, freshness: Freshness) -> Freshness:
         """The freshness, with the age that a reading of a fleet's host had when the host was opened."""
         age_s = 0.0
-        if self.afar and screen.latest is not None:
+        if self.in_fleet and screen.latest is not None:
             age_s = screen.unix_time() - screen.latest.wall_s
         interval_s = 0.0
         if screen.shown is not None:
@@ -278,7 +291,7 @@ class HostBody:
             holder,
             name=name,
             opened=opened,
-            inner=holder.inner or self.afar,
+            inner=holder.inner or self.in_fleet,
             narrowed=screen.view.everywhere != "",
         )
 
@@ -390,7 +403,7 @@ class HostBody:
         """Show the page of a thing, by its kind and key."""
         from gpumon.tui.pages.detail import DetailPage
 
-        page = screen.pages.page("detail")
+        page = screen.pages.prepare("detail")
         assert isinstance(page, DetailPage)
         page.look_at(thing, self._keys_in)
         screen.pages.put_over(page)
@@ -513,7 +526,7 @@ class HostBody:
             return
         from gpumon.tui.pages.log import LogPage
 
-        page = screen.pages.page("log")
+        page = screen.pages.prepare("log")
         assert isinstance(page, LogPage)
         screen.pages.put_over(page)
         page.look_at(f"engine {engine.name}", log)
@@ -527,7 +540,7 @@ class HostBody:
             return
         from gpumon.tui.pages.requests import RequestsPage
 
-        page = screen.pages.page("requests")
+        page = screen.pages.prepare("requests")
         assert isinstance(page, RequestsPage)
         screen.pages.put_over(page)
         page.look_at(f"engine {engine.name}", log.requests(engine.kind))
@@ -557,7 +570,7 @@ class HostBody:
             screen.say(f"no moment is marked: {screen.view.keymap.first('mark')} marks the one that is shown")
             return
         thing = self._compared_thing(screen)
-        page = screen.pages.page("compare")
+        page = screen.pages.prepare("compare")
         assert isinstance(page, ComparePage)
         if screen.pages.shown is not page:
             page.look_at(thing)

@@ -169,16 +169,16 @@ class Pages:
         """Name of the page that is shown; empty without one."""
         return next((name for name, page in self.by_name.items() if page is self.shown), "")
 
-    def page(self, name: str) -> Pane:
-        """A page with what is shown, imported, made and mounted when it is needed first."""
+    def prepare(self, name: str) -> Pane:
+        """Have a page show what the panes show, and return it; it is made and mounted when it is needed first."""
         screen = self._screen
         page = self.by_name.get(name)
         if page is None:
             page = screen.make_page(name)
             self.by_name[name] = page
-            page.display = False
+            page.display = False  # until it is put over the panes
             screen.mount_pane(page)
-            screen.draw_charts_anew()
+            screen.draw_charts_anew()  # its charts have not read their series yet
         if screen.in_panes is not None:
             page.show(screen.in_panes)
         return page
@@ -187,7 +187,7 @@ class Pages:
         """Open a page, or close it where it is open."""
         if self._screen.tiny:
             return
-        page = self.page(name)
+        page = self.prepare(name)
         if name == "settings":
             self._screen.screen_settings.list_themes()
         if self.shown is page:

@@ -56,29 +56,34 @@ S = TypeVar("S", bound=Timed)
 """Snapshot on a screen: a machine's `Snapshot`, or a fleet's `FleetMoment`."""
 
 
-class Way(Enum):
-    """How a moment is asked for: by a number of these from what is shown, or by itself."""
+class AskKind(Enum):
+    """How a moment is asked for: by its distance from what is shown, or by itself."""
 
     FRAMES = "frames"
+    """So many frames from what is shown."""
     SECONDS = "seconds"
+    """So many seconds from what is shown."""
     CHANGES = "changes"
+    """So many moments at which something happened from what is shown."""
     TIME = "time"
     """A Unix time."""
     OLDEST = "oldest"
+    """The first moment of the past."""
     NEWEST = "newest"
+    """The last moment of the past."""
 
 
-_ABSOLUTE: Final = (Way.TIME, Way.OLDEST, Way.NEWEST)
-"""Ways that do not depend on what is shown: they replace what was asked for before."""
+_ABSOLUTE: Final = (AskKind.TIME, AskKind.OLDEST, AskKind.NEWEST)
+"""Kinds that do not depend on what is shown: they replace what was asked for before."""
 
 
 class AskedMoment(NamedTuple):
     """A moment that was asked for."""
 
-    way: Way
-    by: float
+    kind: AskKind
+    amount: float
     """Number of frames, seconds or changes from what is shown, backwards below 0; of `TIME` the Unix time; of `OLDEST`
-    and `NEWEST` the direction."""
+    -1 and of `NEWEST` 1, the direction."""
     host: str = ""
     """The host whose changes are looked for, where there are several."""
 
@@ -298,9 +303,10 @@ class TimeTravel(Generic[S]):
         self._waiting: list[AskedMoment] = []
         """Moments that were asked for and are not looked for yet, the first one first."""
         self._returns = 0
-        """Number of returns to what is live: what was asked for before the last one is not shown any more."""
+        """Number of times that the user went on with what is live: `_seek` compares it with the number at its begin,
+        and shows nothing that comes after such a return."""
         self._frozen_to_travel = False
-        """Whether the display is frozen only because a moment was asked for."""
+        """Whether the display is frozen only because a moment was asked for: where none arrives, it goes on."""
         self._aim_s: float | None = None
         """Unix time that jumps by seconds have led to, from which the next one counts: the frames there are some
         milliseconds off. None: it counts from what is shown."""
@@ -328,9 +334,9 @@ class TimeTravel(Generic[S]):
         """Go so many frames back (below 0) or forth."""
         frame_s = self.past.frame_s
         if frame_s is None:
-            self.ask_for(AskedMoment(Way.FRAMES, frames))
+            self.ask_for(AskedMoment(AskKind.FRAMES, frames))
         else:
-            self.ask_for(AskedMoment(Way.SECONDS, frames * frame_s))
+            self.ask_for(AskedMoment(AskKind.SECONDS, frames * frame_s))
 
     def go_to_change(self, step: int) -> None:
         """Go to the next (1) or the previous (-1) moment at which something happened."""
@@ -338,7 +344,7 @@ class TimeTravel(Generic[S]):
         if host.why_none:
             self._screen.say(host.why_none)
         else:
-            self.ask_for(AskedMoment(Way.CHANGES, step, host.name))
+            self.ask_for(AskedMoment(AskKind.CHANGES, step, host.name))
 
     def go_to_end(self, step: int) -> None:
         """Go to one end: of the past where the keys move in time, else of the list.
@@ -350,9 +356,9 @@ class TimeTravel(Generic[S]):
             if self._screen.current is not None:
                 self._screen.current.move(step * _WHOLE_LIST)
         elif step < 0:
-            self.ask_for(AskedMoment(Way.OLDEST, -1.0))
+            self.ask_for(AskedMoment(AskKind.OLDEST, -1.0))
         elif self._screen.playback is not None:
-            self.ask_for(AskedMoment(Way.NEWEST, 1.0))
+            self.ask_for(AskedMoment(AskKind.NEWEST, 1.0))
         else:
             self.go_on()
 
@@ -366,7 +372,7 @@ class TimeTravel(Generic[S]):
             return
         first_s, last_s = span
         try:
-            self.ask_for(AskedMoment(Way.TIME, moment_of(text, span)))
+            self.ask_for(AskedMoment(AskKind.TIME, moment_of(text, span)))
         except ValueError as wrong:
             screen.say(str(wrong))
         except OutsideError:
@@ -487,7 +493,7 @@ class TimeTravel(Generic[S]):
             screen.say(why or "nothing is known yet")
             return
         if not self.paused:
-            goes_forth = ask.by > 0.0 and ask.way is not Way.TIME
+            goes_forth = ask.amount > 0.0 and ask.kind is not AskKind.TIME
             if goes_forth and screen.playback is None:  # there is nothing after what is live
                 screen.say(f"this is live: {screen.view.keymap.first('time.back')} goes back")
                 return
@@ -503,25 +509,25 @@ class TimeTravel(Generic[S]):
         """Add a step to those that wait: steps of one way are summed up; a moment of its own, and a step on another
         host, replace them all."""
         last = self._waiting[-1] if self._waiting else None
-        if ask.way in _ABSOLUTE or (last is not None and last.host != ask.host):
+        if ask.kind in _ABSOLUTE or (last is not None and last.host != ask.host):
             self._waiting.clear()
-        elif last is not None and last.way is ask.way:
+        elif last is not None and last.kind is ask.kind:
             self._waiting.pop()
-            ask = ask._replace(by=last.by + ask.by)
-        if ask.by:  # steps back and forth may come to nothing
+            ask = ask._replace(amount=last.amount + ask.amount)
+        if ask.amount:  # steps back and forth may add up to nothing
             self._waiting.append(ask)
 
     def begin_at(self, wall_s: float) -> None:
         """Go to a Unix time, where the screen before this one was."""
         shown = self._screen.shown
         if shown is not None and wall_s < shown.wall_s:
-            self.ask_for(AskedMoment(Way.SECONDS, wall_s - shown.wall_s))
+            self.ask_for(AskedMoment(AskKind.SECONDS, wall_s - shown.wall_s))
         else:
             self.freeze()
 
     async def _seek(self) -> None:
         """Go to the moments that were asked for, one after the other, until none is left."""
-        returns = self._returns
+        returns_at_begin = self._returns
         arrived = False
         while self._waiting:
             ask = self._waiting.pop(0)
@@ -533,9 +539,9 @@ class TimeTravel(Generic[S]):
                 reason = clean(f"{type(error).__name__}: {error}", _MOST_TEXT)
                 self._screen.say(f"this moment cannot be read: {reason}")
             else:
-                if returns == self._returns and self._show_arrival(ask, moment):
+                if returns_at_begin == self._returns and self._show_arrival(ask, moment):
                     arrived = True
-        if returns == self._returns:  # else the user went back to what is live meanwhile
+        if returns_at_begin == self._returns:  # else the user went back to what is live meanwhile
             self.asked_s = None
             self.seeking = False
             if not arrived and self._frozen_to_travel and self._screen.playback is None:
@@ -549,22 +555,22 @@ class TimeTravel(Generic[S]):
         shown = self._screen.shown
         if span is None or shown is None:
             raise NoPastError("nothing is kept yet")
-        if ask.way is Way.SECONDS:
+        if ask.kind is AskKind.SECONDS:
             from_s = shown.wall_s if self._aim_s is None else self._aim_s
-            aim_s = min(max(from_s + ask.by, span[0]), span[1])
+            aim_s = min(max(from_s + ask.amount, span[0]), span[1])
             self._aim_s = aim_s
             return await self._ask_for_time(aim_s)
         self._aim_s = None
-        if ask.way is Way.TIME:
-            self._show_asked(ask.by)
-            return await self.past.nearest(ask.by)
-        if ask.way is Way.FRAMES:
-            return await self.past.step(shown.wall_s, int(ask.by))
-        if ask.way is Way.CHANGES:
+        if ask.kind is AskKind.TIME:
+            self._show_asked(ask.amount)
+            return await self.past.nearest(ask.amount)
+        if ask.kind is AskKind.FRAMES:
+            return await self.past.step(shown.wall_s, int(ask.amount))
+        if ask.kind is AskKind.CHANGES:
             if self.past.slow:
                 self._screen.say(f"looking for what happened{self._where_text(ask)} …")
-            return await self.past.change(shown.wall_s, int(ask.by), ask.host)
-        if ask.way is Way.OLDEST:
+            return await self.past.change(shown.wall_s, int(ask.amount), ask.host)
+        if ask.kind is AskKind.OLDEST:
             return await self._ask_for_time(span[0])
         return await self._ask_for_time(span[1])
 
@@ -601,7 +607,7 @@ class TimeTravel(Generic[S]):
         if moment.note:
             self._aim_s = None
             screen.say(moment.note)
-        elif ask.way is Way.CHANGES:
+        elif ask.kind is AskKind.CHANGES:
             screen.point_at(moment.events, moment.snapshot)
             notice = what_happened(moment.events, clock)
             if ask.host:
@@ -613,12 +619,12 @@ class TimeTravel(Generic[S]):
 
     def _nothing_there_notice(self, ask: AskedMoment) -> str:
         """The notice that there is no moment as asked for."""
-        if ask.way is not Way.CHANGES:
+        if ask.kind is not AskKind.CHANGES:
             return "nothing is kept of that time"
         searched = "in what is kept"
         if self.past.slow:
             searched = "as far as is looked"
-        order = "after" if ask.by > 0.0 else "before"
+        order = "after" if ask.amount > 0.0 else "before"
         where = self._where_text(ask)
         if where:
             return f"nothing happened {order} this{where}, {searched}"
@@ -626,9 +632,9 @@ class TimeTravel(Generic[S]):
 
     def _say_where_it_ends(self, ask: AskedMoment, shown_s: float, span: tuple[float, float]) -> None:
         """Say that the oldest, or the newest, moment is reached."""
-        if ask.by < 0.0 and shown_s <= span[0] + _SAME_MOMENT_S:
+        if ask.amount < 0.0 and shown_s <= span[0] + _SAME_MOMENT_S:
             self._screen.say(self._oldest_notice(shown_s, span[1] - span[0]))
-        elif ask.by > 0.0 and shown_s >= span[1] - _SAME_MOMENT_S:
+        elif ask.amount > 0.0 and shown_s >= span[1] - _SAME_MOMENT_S:
             if self._screen.playback is not None:
                 self._screen.say(f"the recording ends: {clock(shown_s)}")
             else:

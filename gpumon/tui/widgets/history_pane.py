@@ -110,7 +110,7 @@ class HistoryPane(Pane):
         """Series that ever had a value: their charts stay for the session."""
         self._drawn_series: frozenset[str] = frozenset()
         """Series whose charts are drawn."""
-        self.filling = False
+        self.is_past_loading = False
         """Whether the past of the charts is still being read."""
         self._first_shown_s = math.inf
         """Unix time of the first snapshot that was shown."""
@@ -289,7 +289,7 @@ class HistoryPane(Pane):
             else:
                 keys = f"keys {key(self.COMMAND)} {key('zoom')}"
             parts.append(_NotePart(_NotePlace.LEFT_OUT, f"{charts.left_out} more: {keys}"))
-        if self.filling:
+        if self.is_past_loading:
             parts.append(_NotePart(_NotePlace.LOADING, "loading the past …"))
         parts.append(_NotePart(_NotePlace.SPAN, self._span_note()))
         if self.has_focus:
