@@ -222,17 +222,19 @@ def _kv_cell(engine: Engine, view: View, tone: str) -> Row:
     return _leveled_cell("kv", used, view, text, width=_KV_CELLS, tone=tone)
 
 
-def _latency_cell(name: str, width: int, quantiles: Quantiles, engine: Engine, view: View, tone: str) -> Row:
-    """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark. `name`: that of its level.
+def _latency_cell(quantiles: Quantiles, *, level_name: str, width: int, is_past: bool, view: View, tone: str) -> Row:
+    """A p95 in 4 cells and its mark in the last one; up to 5 cells where there is no mark.
+
+    `level_name`: the level by which it is coloured; `is_past`: it is dim, as it is only of what was.
 
     A p95 in the first bucket has no level: it may be anything down to 0.
     """
     gap = " " * (width - _LATENCY_CELLS - 1)
-    if _shows_the_past(engine):
+    if is_past:
         tone = "muted"
     level = CALM
     if not _in_first_bucket(quantiles):
-        level = tone_of(name, quantiles.p95, view, tone)
+        level = tone_of(level_name, quantiles.p95, view, tone)
     if is_high(level):
         return ((f"{gap}{right(seconds(quantiles.p95, _LATENCY_CELLS), _LATENCY_CELLS)}!", level),)
     text = quantile(quantiles)
@@ -258,19 +260,34 @@ def _shows_the_past(engine: Engine) -> bool:
 
 
 def _ttft_cell(engine: Engine, view: View, tone: str) -> Row:
-    return _latency_cell("ttft", _TTFT_CELLS, engine.latency.ttft_s, engine, view, tone)
+    return _latency_cell(
+        engine.latency.ttft_s,
+        level_name="ttft",
+        width=_TTFT_CELLS,
+        is_past=_shows_the_past(engine),
+        view=view,
+        tone=tone,
+    )
 
 
 def _itl_cell(engine: Engine, view: View, tone: str) -> Row:
-    return _latency_cell("itl", _ITL_CELLS, engine.latency.itl_s, engine, view, tone)
+    return _latency_cell(
+        engine.latency.itl_s,
+        level_name="itl",
+        width=_ITL_CELLS,
+        is_past=_shows_the_past(engine),
+        view=view,
+        tone=tone,
+    )
 
 
 def _e2e_cell(engine: Engine, view: View, tone: str) -> Row:
     """The p95 of E2E; where that of TTFT is longer, that as its least: requests cannot end before their first token."""
     latency = engine.latency
+    is_past = _shows_the_past(engine)
     if not ttft_exceeds_e2e(latency):
-        return _latency_cell("e2e", _E2E_CELLS, latency.e2e_s, engine, view, tone)
-    if _shows_the_past(engine):
+        return _latency_cell(latency.e2e_s, level_name="e2e", width=_E2E_CELLS, is_past=is_past, view=view, tone=tone)
+    if is_past:
         tone = "muted"
     level = tone_of("e2e", latency.ttft_s.p95, view, tone)
     mark_cell = " "

@@ -48,6 +48,8 @@ _ONE_LINE_WIDTH: Final = 150
 """Columns from which a fleet's sums need one line only."""
 _EDGES: Final = 3
 """Lines that are not the panes': title, headline, keys."""
+_RULE: Final = 1
+"""Lines of a pane that are no rows: its rule."""
 _HEADS: Final = 2
 """Lines of a table that are no rows: its rule and its header."""
 _EMPTY_LINES: Final = 2
@@ -143,9 +145,9 @@ def pane_heights(
 def _divide_lines(counts: Counts, body: int) -> dict[str, int]:
     """The lines of each pane, of `body` lines; the charts get what is left."""
     lines = dict.fromkeys(PANES, 0)
-    for name, claim in _claims(counts):
-        more = min(max(0, claim - lines[name]), body)
-        lines[name] += more
+    for claim in _claims(counts):
+        more = min(max(0, claim.lines - lines[claim.pane]), body)
+        lines[claim.pane] += more
         body -= more
         if not body:
             break
@@ -153,40 +155,47 @@ def _divide_lines(counts: Counts, body: int) -> dict[str, int]:
     return lines
 
 
-def _claims(counts: Counts) -> Iterator[tuple[str, int]]:
-    """Panes and the lines that they claim, the first served first: the order in which things appear as a screen grows.
+class _Claim(NamedTuple):
+    """The lines up to which a pane is given more, before the next claim is served."""
 
-    Whatever is left at the end makes the charts taller.
+    pane: str
+    lines: int
+
+
+def _claims(counts: Counts) -> Iterator[_Claim]:
+    """The claims of the panes, the first served first: the order in which things appear as a screen grows.
+
+    A later claim of a pane contains its earlier ones. Whatever is left at the end makes the charts taller.
     """
     gpus = _HEADS + (counts.gpus or _EMPTY_LINES - 1)
     engines = _HEADS + (counts.engines or _EMPTY_LINES - 1)
     # One row of each table, and a line under the rule of triage.
-    yield from (("gpus", _HEADS + 1), ("engines", _HEADS + 1), ("triage", 2))
+    yield from (_Claim("gpus", _HEADS + 1), _Claim("engines", _HEADS + 1), _Claim("triage", _RULE + 1))
     yield from _row_claims(min(gpus, _HEADS + _FIRST_GPU_ROWS), min(engines, _HEADS + _FIRST_ENGINE_ROWS))
-    yield "triage", 1 + max(1, counts.urgent)
-    yield "history", _STRIP_LINES
+    yield _Claim("triage", _RULE + max(1, counts.urgent))
+    yield _Claim("history", _STRIP_LINES)
     yield from _row_claims(gpus, engines)
-    yield "triage", 1 + min(max(1, counts.triage), _SOME_VERDICTS)
-    yield "history", _SOME_CHARTS
+    yield _Claim("triage", _RULE + min(max(1, counts.triage), _SOME_VERDICTS))
+    yield _Claim("history", _SOME_CHARTS)
     if counts.processes:
-        yield "processes", _HEADS + min(counts.processes, _FIRST_PROCESSES)
-    yield "triage", 1 + min(max(1, counts.triage), _FIRST_VERDICTS)
-    yield "history", _FIRST_CHARTS
-    yield "history", _FULL_CHARTS
+        yield _Claim("processes", _HEADS + min(counts.processes, _FIRST_PROCESSES))
+    yield _Claim("triage", _RULE + min(max(1, counts.triage), _FIRST_VERDICTS))
+    yield _Claim("history", _FIRST_CHARTS)
+    yield _Claim("history", _FULL_CHARTS)
     if counts.processes:
-        yield "processes", _HEADS + counts.processes
-    yield "triage", 1 + max(1, counts.triage) + counts.evidence
-    yield "history", _TALL_CHARTS
-    yield "processes", _EMPTY_LINES
+        yield _Claim("processes", _HEADS + counts.processes)
+    yield _Claim("triage", _RULE + max(1, counts.triage) + counts.evidence)
+    yield _Claim("history", _TALL_CHARTS)
+    yield _Claim("processes", _EMPTY_LINES)
 
 
-def _row_claims(gpus: int, engines: int) -> Iterator[tuple[str, int]]:
+def _row_claims(gpus: int, engines: int) -> Iterator[_Claim]:
     """Claims of the tables up to so many lines each, in turn: two GPUs for each engine."""
     pairs_of_gpus = -(-gpus // 2)  # rounded up
     for pair in range(max(pairs_of_gpus, engines)):
-        yield "gpus", min(gpus, _HEADS + 1 + 2 * pair)
-        yield "engines", min(engines, _HEADS + 1 + pair)
-    yield from (("gpus", gpus), ("engines", engines))
+        yield _Claim("gpus", min(gpus, _HEADS + 1 + 2 * pair))
+        yield _Claim("engines", min(engines, _HEADS + 1 + pair))
+    yield from (_Claim("gpus", gpus), _Claim("engines", engines))
 
 
 class FleetPlan(NamedTuple):

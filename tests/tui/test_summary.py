@@ -207,7 +207,7 @@ def test_only_keys_that_do_something_here_are_named(place: KeyHolder, word: str,
 
 
 def test_every_command_is_in_the_help_once() -> None:
-    grouped = [name for names, _, _ in GROUPS for name in names]
+    grouped = [name for group in GROUPS for name in group.ids]
     assert len(grouped) == len(set(grouped))
     assert set(grouped) <= {command.id for command in COMMANDS}
 
@@ -222,7 +222,7 @@ async def test_the_help_shows_every_key(width: int) -> None:
             if command.scope == "fleet" or (command.scope == "sizing" and "sizing panel" not in page):
                 continue
             assert keymap.shown(command.id) in page
-            assert command.does in page or any(command.id in names for names, _, _ in GROUPS)
+            assert command.does in page or any(command.id in group.ids for group in GROUPS)
         below = page[page.index("─── help") :]
         assert "…" not in below.replace("– … n/a", "")
 

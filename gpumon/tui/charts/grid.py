@@ -75,7 +75,7 @@ class _Plan(msgspec.Struct, frozen=True):
     """Charts side by side."""
     heights: list[int]
     """Lines of each row of charts."""
-    word: int
+    name_cells: int
     """Cells of the name before a spark."""
     axis: bool
     """Whether the last line is the time axis."""
@@ -87,10 +87,10 @@ def _plan_charts(number: int, width: int, height: int, least: int, across: int, 
     may_have_axis = axis and height > 1
     sparks = least == 1 or height - may_have_axis < _LEAST_AREA_LINES
     least_width = _LEAST_WIDTH
-    word = _WORD_CELLS
+    name_cells = _WORD_CELLS
     if sparks and height == 1:
         least_width = _LEAST_SPARK_WIDTH
-        word = _SHORT_WORD_CELLS
+        name_cells = _SHORT_WORD_CELLS
     if not across:
         across = min(max(1, width // least_width), _MOST_ACROSS, max(1, number))
     rows_needed = math.ceil(number / across)
@@ -100,7 +100,7 @@ def _plan_charts(number: int, width: int, height: int, least: int, across: int, 
         heights = [1] * max(1, min(rows_needed, height))
     else:
         heights = _divide_lines(height, max(1, min(rows_needed, height // least)))
-    return _Plan(sparks=sparks, across=across, heights=heights, word=word, axis=has_axis)
+    return _Plan(sparks=sparks, across=across, heights=heights, name_cells=name_cells, axis=has_axis)
 
 
 class Charts:
@@ -133,51 +133,53 @@ class Charts:
         self._across = plan.across
         self._has_axis = plan.axis
         self._heights = plan.heights
-        self._word = plan.word
+        self._name_cells = plan.name_cells
         self.first = _first_in_view(plan, len(charts), cursor=cursor, first=first)
         """Number of charts that are left out before the first in view."""
         self.shown = charts[self.first : self.first + len(plan.heights) * plan.across]
         """The charts in view."""
         self.left_out = len(charts) - len(self.shown)
         """Number of charts that are left out, before and behind those in view."""
-        self._room = width // plan.across
+        self._chart_cells = width // plan.across
         """Cells of one chart."""
-        self._per_cell = 1
-        """Values that make a cell."""
-        self._before = 0
-        """Cells of a spark's name and figure."""
-        self._ahead = 0
-        """Columns at the right edge whose time has not come."""
-        self._begun = 0
-        """Number of the newest bucket that has begun: those after it are drawn like this one."""
+        self._values_per_cell = 1
+        """Values of a curve that one cell shows."""
+        self._lead_cells = 0
+        """Cells of the name and the figure before a spark; 0 for areas, which have them in their legend."""
+        self._future_columns = 0
+        """Columns at the right edge whose time has not come, as of the last call of `rows`."""
+        self._newest_begun = 0
+        """Number of the newest bucket that has begun, as of the last call of `rows`: later ones are drawn like it."""
         if plan.sparks:
-            self._before = _SPARK_GAPS + plan.word + _FIGURE_CELLS
+            self._lead_cells = _SPARK_GAPS + plan.name_cells + _FIGURE_CELLS
         else:
-            self._per_cell = RASTERS[style.glyphs].values_per_cell
-        self.grid = make_grid(max(1, self._room - self._before - 1), style.span_s)
-        self._pad = self._room - 1 - self._before - self.grid.columns
-        """Blanks before the columns: these may not fill the room."""
-        volatile = self._per_cell * self.grid.step
-        self._plots = [_Plot(chart, style.glyphs, _level_of(chart, style.levels), volatile) for chart in self.shown]
+            self._values_per_cell = RASTERS[style.glyphs].values_per_cell
+        self.grid = make_grid(max(1, self._chart_cells - self._lead_cells - 1), style.span_s)
+        self._blanks_before_columns = self._chart_cells - 1 - self._lead_cells - self.grid.columns
+        """Blanks before the columns, which may not fill the cells of a chart."""
+        changing_values = self._values_per_cell * self.grid.step  # of the columns by which charts move on
+        self._plots = [
+            _Plot(chart, style.glyphs, _level_of(chart, style.levels), changing_values) for chart in self.shown
+        ]
         self._curves = [curve for chart in self.shown for curve in chart.curves]
-        size = self.grid.columns * self._per_cell
-        bucket_s = self.grid.column_s / self._per_cell
+        size = self.grid.columns * self._values_per_cell
+        bucket_s = self.grid.column_s / self._values_per_cell
         self._series = {}
         for curve in self._curves:
-            self._series[curve.key] = ChartSeries(history, curve.key, size, bucket_s, volatile)
+            self._series[curve.key] = ChartSeries(history, curve.key, size, bucket_s, changing_values)
 
     def _word_of(self, curve: ChartCurve) -> str:
         """The short name of a curve: whole, or its first word if there is no room for more."""
-        if cells(curve.word) <= self._word:
+        if cells(curve.word) <= self._name_cells:
             return curve.word
         return curve.word.partition(" ")[0]
 
     def rows(self, now_s: float, figures: CurveTexts, marked: int | None = None, edge: str = NOW) -> list[Row]:
         """The lines at a Unix time, the axis last, which calls that moment `edge`; the chart at place `marked` of all
         carries a mark."""
-        newest = (self.grid.newest(now_s) + 1) * self._per_cell - 1
-        self._begun = math.floor(now_s * self._per_cell / self.grid.column_s)
-        self._ahead = self._columns_ahead(now_s)
+        newest = (self.grid.newest(now_s) + 1) * self._values_per_cell - 1
+        self._newest_begun = math.floor(now_s * self._values_per_cell / self.grid.column_s)
+        self._future_columns = self._count_future_columns(now_s)
         values = self._values_of_series(newest, now_s)
         figures.texts_at(now_s, self._curves)
         rows: list[Row] = []
@@ -194,7 +196,7 @@ class Charts:
             return [*rows, self._axis_row(now_s, edge)]
         return rows
 
-    def _columns_ahead(self, now_s: float) -> int:
+    def _count_future_columns(self, now_s: float) -> int:
         """Columns that are left for what comes, while the history is shorter than the charts go back: the curves begin
         at the left edge then, and grow to the right, so that nothing that was drawn moves."""
         oldest = self.grid.newest(now_s) - self.grid.columns + 1
@@ -204,7 +206,7 @@ class Charts:
 
     def _values_of_series(self, newest: int, now_s: float) -> dict[str, list[float]]:
         """The buckets of each series up to number `newest`, without those before the history begins."""
-        values_before = self._ahead * self._per_cell
+        values_before = self._future_columns * self._values_per_cell
         return {key: series.values(newest, now_s)[values_before:] for key, series in self._series.items()}
 
     def _draw_area(
@@ -213,16 +215,16 @@ class Charts:
         """Add one chart to the lines of its row: its legend to the first, its curves to the others."""
         plot.mean = figures.means.get(plot.chart.curves[0].key)
         lines[0] += self._legend_pieces(plot, values, figures, newest, marked=marked)
-        ahead = self._ahead * self._per_cell
-        curve_lines = plot.lines(values, len(lines) - 1, newest, ahead)
+        future_values = self._future_columns * self._values_per_cell
+        curve_lines = plot.lines(values, len(lines) - 1, newest, future_values)
         for line, curve_line in zip(lines[1:], curve_lines, strict=True):
-            line += [(" " * self._pad, "text"), *curve_line, (" ", "text")]
+            line += [(" " * self._blanks_before_columns, "text"), *curve_line, (" ", "text")]
 
     def chart_at(self, x: int, y: int) -> int | None:
         """The place of the chart at a cell, among all charts; None where there is none."""
         for row, height in enumerate(self._heights):
             if 0 <= y < height:
-                place = row * self._across + min(self._across - 1, x // self._room)
+                place = row * self._across + min(self._across - 1, x // self._chart_cells)
                 if place < len(self.shown):
                     return self.first + place
                 return None
@@ -235,7 +237,7 @@ class Charts:
         """The line above a chart: names and figures on the left, the scale on the right, between them what else has
         room."""
         chart = plot.chart
-        has_extremes = self._room >= _EXTREMES_WIDTH and len(chart.curves) == 1
+        has_extremes = self._chart_cells >= _EXTREMES_WIDTH and len(chart.curves) == 1
         texts = [self._text_of(curve, figures) for curve in chart.curves]
         legend_inputs = (plot.update_top(values, newest), marked, texts, figures.notes)
         if legend_inputs == plot.legend_inputs and not has_extremes:  # the inputs do not have what extremes are of
@@ -243,7 +245,7 @@ class Charts:
         plot.legend_inputs = legend_inputs
         pieces = self._name_pieces(chart, texts, marked=marked)
         scale = f"0-{chart.scale(plot.top)}"
-        room = self._room - 1 - cells_of(pieces)
+        room = self._chart_cells - 1 - cells_of(pieces)
         if room < cells(scale):
             scale = ""
         room -= cells(scale)
@@ -253,7 +255,7 @@ class Charts:
         if cells(between) + 2 > room:
             between = ""
         pieces += [(between, "hint"), (" " * max(0, room - cells(between)), "text"), (scale, "hint"), (" ", "text")]
-        plot.legend = _cut_to_width(pieces, self._room)
+        plot.legend = _cut_to_width(pieces, self._chart_cells)
         return plot.legend
 
     def _name_pieces(self, chart: Chart, texts: Sequence[Piece], *, marked: bool) -> list[Piece]:
@@ -261,7 +263,7 @@ class Charts:
         cells_with_names = 0
         for curve, (text, _) in zip(chart.curves, texts, strict=True):
             cells_with_names += cells(curve.name) + cells(text) + _BESIDE_NAME
-        has_room = cells_with_names < self._room
+        has_room = cells_with_names < self._chart_cells
         tone_of_names = "focus" if marked else "muted"
         pieces = [self._marker(marked=marked)]
         for place in reversed(range(len(chart.curves))):
@@ -293,11 +295,11 @@ class Charts:
     def _extremes_text(self, curve: ChartCurve, values: Sequence[float], newest: int) -> str:
         """Lowest, mean and highest of what is drawn; each column is a mean, so that a reading may be above."""
         oldest = newest + 1 - len(values)
-        begun = values[: self._begun + 1 - oldest]  # without those whose time has not come
+        begun = values[: self._newest_begun + 1 - oldest]  # without those whose time has not come
         known = [value for value in begun if not math.isnan(value)]  # and without gaps
         if not known:
             return ""
-        bucket_s = self.grid.column_s / self._per_cell
+        bucket_s = self.grid.column_s / self._values_per_cell
         highest = max(known)
         when = o_clock((oldest + begun.index(highest)) * bucket_s, bucket_s)
         mean = curve.text_of(sum(known) / len(known))
@@ -324,28 +326,28 @@ class Charts:
             runs = [(len(spark_text), curve.tone)]
         return [
             self._marker(marked=chosen),
-            (left(self._word_of(curve), self._word), "focus" if chosen else "muted"),
+            (left(self._word_of(curve), self._name_cells), "focus" if chosen else "muted"),
             (f" {figure}", tone),
-            (coverage + " " * self._pad, "text"),
+            (coverage + " " * self._blanks_before_columns, "text"),
             *in_tones(spark_text, runs),
-            (" " * (self._ahead + 1), "text"),
+            (" " * (self._future_columns + 1), "text"),
         ]
 
     def _axis_row(self, now_s: float, edge: str) -> Row:
         """The last line: how long ago, under each chart of a row, and a glyph where something happened."""
-        if self._ahead:  # the right edge is in the future: the time of day is written
+        if self._future_columns:  # the right edge is in the future: the time of day is written
             pieces = clock_labels(self.grid, self._first_column(now_s))
         else:
             pieces = time_labels(self.grid, edge)
         events_at = self._events_at(now_s)
         if events_at:
             pieces = self._with_events(pieces, events_at)
-        pieces_of_chart = [(" " * (self._before + self._pad), "text"), *pieces, (" ", "text")]
+        pieces_of_chart = [(" " * (self._lead_cells + self._blanks_before_columns), "text"), *pieces, (" ", "text")]
         return tuple(pieces_of_chart * min(self._across, len(self.shown)))
 
     def _first_column(self, now_s: float) -> int:
         """Number of the column at the left edge."""
-        return self.grid.newest(now_s) + 1 - self.grid.columns + self._ahead
+        return self.grid.newest(now_s) + 1 - self.grid.columns + self._future_columns
 
     def _events_at(self, now_s: float) -> dict[int, list[Event]]:
         """Column of the axis -> the events in it."""
@@ -373,15 +375,15 @@ class Charts:
 
 
 class _Plot:
-    """One chart as an area. Finished columns are drawn once per step; in between only the newest `volatile` values
-    are."""
+    """One chart as an area. Finished columns are drawn once per step; in between only the newest `changing_values`
+    are: those of the columns by which the chart moves on next."""
 
-    def __init__(self, chart: Chart, glyphs: Glyphs, level: LevelBounds | None, volatile: int) -> None:
+    def __init__(self, chart: Chart, glyphs: Glyphs, level: LevelBounds | None, changing_values: int) -> None:
         self.chart = chart
         self._glyphs = glyphs
         self._level = level
-        self._per_cell = RASTERS[glyphs].values_per_cell
-        self._volatile = volatile
+        self._values_per_cell = RASTERS[glyphs].values_per_cell
+        self._changing_values = changing_values
         self.top = chart.full
         """Top of the scale."""
         self.legend: list[Piece] = []
@@ -410,28 +412,28 @@ class _Plot:
         if not self.chart.full:
             curves = self._stacked([values[curve.key] for curve in self.chart.curves])
             if newest != self._newest:
-                self._past_highest = max(highest_of(curve[: -self._volatile]) for curve in curves)
+                self._past_highest = max(highest_of(curve[: -self._changing_values]) for curve in curves)
                 self._newest = newest
-            newest_highest = max(highest_of(curve[-self._volatile :]) for curve in curves)
+            newest_highest = max(highest_of(curve[-self._changing_values :]) for curve in curves)
             highest = max(self._past_highest, newest_highest, self.mean or 0.0)
             if highest > self.top or round_up(highest) < self.top / 2.0:
                 self.top = round_up(highest)
         self.top = self.top or 1.0
         return self.top
 
-    def lines(self, values: _Values, height: int, newest: int, ahead: int) -> list[list[Piece]]:
-        """The curves, from the top down, before `ahead` values that have not come."""
+    def lines(self, values: _Values, height: int, newest: int, future_values: int) -> list[list[Piece]]:
+        """The curves up to the bucket number `newest`, from the top down, with room for `future_values` behind them."""
         curves = [values[curve.key] for curve in self.chart.curves]
         label = self._label()
-        inputs = (newest, ahead, height, self.top, label)
-        newest_values = [curve[-self._volatile :] for curve in curves]
+        inputs = (newest, future_values, height, self.top, label)
+        newest_values = [curve[-self._changing_values :] for curve in curves]
         heights = self._heights_of(newest_values, height)
         if self._lines_inputs == inputs and self._heights == heights:
             return self._lines
         if self._lines_inputs != inputs:
             self._lines_inputs = inputs
-            self._past = self._area([curve[: -self._volatile] for curve in curves], height, label)
-            self._future = self._area([[math.nan] * ahead for _ in curves], height, label)
+            self._past = self._area([curve[: -self._changing_values] for curve in curves], height, label)
+            self._future = self._area([[math.nan] * future_values for _ in curves], height, label)
         self._heights = heights
         newest_lines = self._area(newest_values, height)
         self._lines = []
@@ -446,7 +448,7 @@ class _Plot:
         for curve in self._stacked(curves):
             heights.append([height_steps(value / self.top, steps) for value in curve])
         if self._level is not None:
-            heights.append(tone_runs(curves[0], self._per_cell, self._level, ""))
+            heights.append(tone_runs(curves[0], self._values_per_cell, self._level, ""))
         return heights
 
     def _label(self) -> str:
@@ -476,7 +478,7 @@ class _Plot:
             layers.append(([value / top for value in curve], tone))
         lines = area(layers, height, self._glyphs)
         if self._level is not None:
-            runs = tone_runs(curves[0], self._per_cell, self._level, tones[0])
+            runs = tone_runs(curves[0], self._values_per_cell, self._level, tones[0])
             lines = [in_tones("".join(text for text, _ in line), runs) for line in lines]
         lines = shade_lines(lines)
         if self.mean is not None and label:

@@ -58,18 +58,18 @@ def make_grid(room: int, span_s: float) -> Grid:
 
 
 class ChartSeries:
-    """The newest `count` buckets of one series, of `width_s` seconds each, of which the newest `volatile` may still
+    """The newest `count` buckets of one series, of `width_s` seconds each, of which the newest `changing` may still
     change.
 
     Reads only what is new.
     """
 
-    def __init__(self, history: History, key: str, count: int, width_s: float, volatile: int) -> None:
+    def __init__(self, history: History, key: str, count: int, width_s: float, changing: int) -> None:
         self._history = history
         self._key = key
         self._count = count
         self._width_s = width_s
-        self._volatile = volatile
+        self._changing = changing
         self._newest = -1
         """Number of the bucket up to which `_values` were read."""
         self._values: list[float] = []
@@ -83,14 +83,14 @@ class ChartSeries:
         instead: keeping the old buckets as they are drawn is what keeps the terminal quiet.
         """
         new_buckets = newest - self._newest
-        if not self._values or new_buckets < 0 or new_buckets + self._volatile >= self._count:
+        if not self._values or new_buckets < 0 or new_buckets + self._changing >= self._count:
             self._values = self._history.buckets(self._key, newest, self._count, self._width_s, until_s)
         else:
-            tail = self._history.buckets(self._key, newest, new_buckets + self._volatile, self._width_s, until_s)
-            self._values = self._values[new_buckets : self._count - self._volatile] + tail
+            tail = self._history.buckets(self._key, newest, new_buckets + self._changing, self._width_s, until_s)
+            self._values = self._values[new_buckets : self._count - self._changing] + tail
         self._newest = newest
         last_begun = math.floor(until_s / self._width_s) - newest - 1  # its place, from the end of the list
-        if -self._volatile <= last_begun < -1:
+        if -self._changing <= last_begun < -1:
             self._values[last_begun + 1 :] = [self._values[last_begun]] * (-last_begun - 1)
         return self._values
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gpumon.config.schema import Levels
@@ -139,9 +140,12 @@ def _engine_row(engine: Engine, snapshot: Snapshot) -> Row:
     """The word of an engine's row, the age of its reading, and since when it is in its state."""
     word, tone = engine_word(engine, snapshot)
     since = _since_text(engine.since, snapshot)
-    if engine.departure:  # its word has the time, too: this one says how long ago that was
-        return ((f" {word.partition(' since')[0]}", tone), (since.removeprefix(" ·"), "text"))
-    if engine.state is EndpointState.OK and tone != "ok":  # the word is that of a verdict, the time that of the state
+    if engine.departure:
+        # `! stopped since 14:05` has the time already: `since` takes its place, as it says how long ago that was.
+        word_alone, _, _ = word.partition(" since")
+        return ((f" {word_alone}", tone), (since.removeprefix(" ·"), "text"))
+    if engine.state is EndpointState.OK and tone != "ok":
+        # The word is that of a verdict, but `since` is when the engine began to answer.
         since = since.replace("since", "answers since", 1)
     return ((f" {word}", tone), (f"{_age_text(engine)}{since}", "text"))
 
@@ -168,17 +172,20 @@ def _replicas_word(replicas: Replicas, snapshot: Snapshot) -> tuple[str, str]:
 
 
 def engine_word(engine: Engine, snapshot: Snapshot) -> tuple[str, str]:
-    """Word and tone of an engine, as its row has them: its worst verdict, else its state."""
-    verdicts = []
-    for verdict in snapshot.verdicts:
-        if verdict.key == engine.key:
-            verdicts.append(verdict)
+    """Word and tone of an engine, as its row has them: of one that answers its worst verdict, else that it answers; of
+    any other its state, marked as the verdict on that is."""
+    verdicts = [verdict for verdict in snapshot.verdicts if verdict.key == engine.key]
     if engine.state is EndpointState.OK:
         worst = urgent_by_key(verdicts, Kind.ENGINE).get(engine.key)
         if worst is None:
             return _word_of_answering(engine)
         glyph, tone, _ = mark(worst)
         return f"{glyph} {NARROW_NAMES[worst.code]}", tone
+    return _word_of_silent(engine, verdicts)
+
+
+def _word_of_silent(engine: Engine, verdicts: Sequence[Verdict]) -> tuple[str, str]:
+    """Word and tone of an engine that gives no figures; `verdicts`: those on it."""
     if engine.departure:
         word, tone = ended_word(engine)
     else:

@@ -21,6 +21,12 @@ _PREFIXES_UP: Final = ("", "k", "M", "G", "T", "P", "E")
 """Prefixes of 1000, 1000**2 and so on."""
 _PREFIXES_DOWN: Final = ("", "m", "u", "n")
 """Prefixes of 1/1000, 1/1000**2 and so on."""
+_ROUNDS_TO_1: Final = 0.99995
+_ROUNDS_TO_10: Final = 9.9995
+_ROUNDS_TO_100: Final = 99.995
+_ROUNDS_TO_1000: Final = 999.95
+"""Least numbers that four digits round up to 1.000, 10.00, 100.0 and 1000: from there on they have a decimal less, or
+the next prefix."""
 _DAY_S: Final = 86400.0
 _LEAST_PREFIXED: Final = 1e-9
 """Least number that is written with a prefix: that of the last of `_PREFIXES_DOWN`."""
@@ -35,9 +41,9 @@ _MOST_DECIMALS: Final = 6
 def four_digits(value: float) -> str:
     """Four digits of a number from 0 to 1000, `1.234` to `999.9`: five cells."""
     decimals = 1
-    if value < 9.9995:
+    if value < _ROUNDS_TO_10:
         decimals = 3
-    elif value < 99.995:
+    elif value < _ROUNDS_TO_100:
         decimals = 2
     return f"{value:.{decimals}f}"
 
@@ -47,16 +53,15 @@ def with_prefix(value: float, unit: str) -> WrittenFigure:
     if 0.0 < value < _LEAST_PREFIXED:
         return "<1.000", _PREFIXES_DOWN[-1] + unit
     step = 0
-    # The bounds are where four digits round up to 1.000 and 1000.
-    if _LEAST_PREFIXED <= value < 0.99995:
-        while value < 0.99995 and step < len(_PREFIXES_DOWN) - 1:
+    if _LEAST_PREFIXED <= value < _ROUNDS_TO_1:
+        while value < _ROUNDS_TO_1 and step < len(_PREFIXES_DOWN) - 1:
             value *= 1000.0
             step += 1
         return four_digits(value), _PREFIXES_DOWN[step] + unit
-    while value >= 999.95 and step < len(_PREFIXES_UP) - 1:
+    while value >= _ROUNDS_TO_1000 and step < len(_PREFIXES_UP) - 1:
         value /= 1000.0
         step += 1
-    if value >= 999.95:
+    if value >= _ROUNDS_TO_1000:
         return ">999.9", _PREFIXES_UP[step] + unit
     return four_digits(value), _PREFIXES_UP[step] + unit
 
@@ -109,7 +114,7 @@ def seconds(value: float) -> WrittenFigure:
     """A time: `24.12`, `ms`."""
     if value <= 0.0:
         return "0.000", "s"
-    if value < 999.95:
+    if value < _ROUNDS_TO_1000:
         return with_prefix(value, "s")
     return with_decimals(value, 0, "s")
 

@@ -1,4 +1,9 @@
-"""Why a figure is missing, in a sentence, and what to do about it: the exact line, flag or command."""
+"""Why a figure is missing, in a sentence, and what to do about it: the exact line, flag or command.
+
+The most special explanation holds: that of the thing (`_WHY_FREE`, `_WHY_OTHER_PROCESS`, `_WHY_OF_TRAINING`), else that
+of the figure (`_WHY_BY_FIELD_OF_VLLM`, `_WHY_BY_FIELD`), else that of the reason alone (`_WHY_BY_REASON`). The tables
+`_TODO_BY_...` replace the action alone.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +110,7 @@ _WHY_BY_REASON: Final[dict[Reason, Why]] = {
         "no number of instances is enough", "the sizing panel names the goal or size that prevents it"
     ),
 }
-"""Explanations that hold for every figure."""
+"""Explanations that hold for every figure. Names in braces are those of the thing: see `_why`."""
 _WHY_OF_TRAINING: Final = {
     Reason.NOT_EXPOSED: Why(
         "it tells no tokens, and of samples not how many tokens they have",
@@ -150,7 +155,7 @@ _TODO_BY_KIND: Final[dict[EngineKind, str]] = {
     EngineKind.SMG: "over HTTP the router does not look into the answers, through gRPC it does; its backends know it",
     EngineKind.GENERIC: "add the metric to [feed.quantities] in the config, if the server has it",
 }
-"""Actions for a figure that is not exported, by kind of engine."""
+"""Actions for a figure that is not exported and has no explanation of its own, by kind of engine."""
 
 _GPM: Final = "GPM counts it, on Hopper and newer with driver 525 or newer, and not inside a vGPU"
 _NO_GPM: Final = "nothing to do: older GPUs report busy and memory busy only"
@@ -232,7 +237,7 @@ _WHY_BY_FIELD_OF_VLLM: Final[dict[tuple[str, Reason], Why]] = {
         "the engine exports no inter-token latency", "vLLM does, unless it was started with --disable-log-stats"
     ),
 }
-"""Explanations of single figures of vLLM."""
+"""Explanations of single figures of vLLM; they go before those of `_WHY_BY_FIELD`."""
 
 
 _TODO_BESIDE_DETAIL: Final = {

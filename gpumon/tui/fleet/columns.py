@@ -140,8 +140,8 @@ def _idle_column(*, has_prices: bool) -> Column[FleetRow]:
         return figure(idle.value)
 
     if has_prices:
-        return figures_column("idle", "idle/h", 7, text, gap=0)
-    return figures_column("idle", "idle gpu", 9, text, gap=0)
+        return figures_column("idle", title="idle/h", width=7, text=text, gap=0)
+    return figures_column("idle", title="idle gpu", width=9, text=text, gap=0)
 
 
 def _leveled_column(
@@ -247,42 +247,73 @@ _BUSY_HEAD: Final = ((" " * (_BAR_CELLS + 1), "muted"), (BODY, bar_tone("busy"))
 _GPUS: Final[Column[FleetRow]] = Column("gpus", "gpus", _GPUS_CELLS, _GPUS_HEAD, _gpus_cell)
 _BUSY: Final[Column[FleetRow]] = Column("busy", "busy", _BUSY_CELLS, _BUSY_HEAD, _busy_cell)
 _WAITING: Final[Column[FleetRow]] = _leveled_column(
-    "waiting", glossary.WAITING.short, 6, lambda row: row.waiting, whole
+    "waiting", title=glossary.WAITING.short, width=6, value=lambda row: row.waiting, text=whole
 )
 _TTFT: Final[Column[FleetRow]] = _leveled_column(
-    "ttft", glossary.TTFT.short, 10, lambda row: row.ttft_p95_s.value, seconds
+    "ttft", title=glossary.TTFT.short, width=10, value=lambda row: row.ttft_p95_s.value, text=seconds
 )
-_VRAM: Final[Column[FleetRow]] = figures_column("vram", "vram", 5, lambda row: ratio(vram_ratio(row), 4), gap=0)
+_VRAM: Final[Column[FleetRow]] = figures_column(
+    "vram", title="vram", width=5, text=lambda row: ratio(vram_ratio(row), 4), gap=0
+)
 _TOKENS: Final[Column[FleetRow]] = figures_column(
-    "tokens", glossary.DECODE.short, 7, lambda row: rate(row.decode_tokens_per_s), gap=0
+    "tokens", title=glossary.DECODE.short, width=7, text=lambda row: rate(row.decode_tokens_per_s), gap=0
 )
 _POWER: Final[Column[FleetRow]] = figures_column(
-    "power", glossary.POWER.short, 6, lambda row: watts(row.power_w.value), gap=0, keep=_WIDER_ROOM
+    "power", title=glossary.POWER.short, width=6, text=lambda row: watts(row.power_w.value), gap=0, keep=_WIDER_ROOM
 )
 _IDLE_SHARE: Final[Column[FleetRow]] = figures_column(
-    "idle_share", "idle", 6, lambda row: ratio(_idle_ratio(row)), gap=0
+    "idle_share", title="idle", width=6, text=lambda row: ratio(_idle_ratio(row)), gap=0
 )
-_COST: Final[Column[FleetRow]] = figures_column("cost", "cost/h", 8, lambda row: figure(row.cost_per_h.value), gap=0)
-_MODELS: Final[Column[FleetRow]] = words_column("models", "models", 30, _models_text, gap=2, keep=_LAST_ROOM)
-_HOSTS: Final[Column[FleetRow]] = figures_column("hosts", "hosts", 5, lambda row: f"{len(row.hosts)}", keep=_LAST_ROOM)
+_COST: Final[Column[FleetRow]] = figures_column(
+    "cost", title="cost/h", width=8, text=lambda row: figure(row.cost_per_h.value), gap=0
+)
+_MODELS: Final[Column[FleetRow]] = words_column(
+    "models", title="models", width=30, text=_models_text, gap=2, keep=_LAST_ROOM
+)
+_HOSTS: Final[Column[FleetRow]] = figures_column(
+    "hosts", title="hosts", width=5, text=lambda row: f"{len(row.hosts)}", keep=_LAST_ROOM
+)
 _MORE: Final[tuple[Column[FleetRow], ...]] = (
     _BUSY,
     _WAITING,
     _TTFT,
     _VRAM,
-    _leveled_column("itl", glossary.ITL.short, 9, lambda row: row.itl_p95_s.value, seconds),
-    _leveled_column("kv", glossary.KV_CACHE.short, 5, lambda row: row.kv_usage_ratio, lambda value: ratio(value, 4)),
+    _leveled_column("itl", title=glossary.ITL.short, width=9, value=lambda row: row.itl_p95_s.value, text=seconds),
+    _leveled_column(
+        "kv",
+        title=glossary.KV_CACHE.short,
+        width=5,
+        value=lambda row: row.kv_usage_ratio,
+        text=lambda value: ratio(value, 4),
+    ),
     _POWER,
     Column("bandwidth", glossary.BANDWIDTH.name, 7, _BANDWIDTH_HEAD, _bandwidth_cell, keep=_WIDER_ROOM),
     figures_column(
-        "tok_j", glossary.TOKENS_PER_JOULE.short, 6, lambda row: figure(row.tokens_per_j), gap=0, keep=_WIDER_ROOM
+        "tok_j",
+        title=glossary.TOKENS_PER_JOULE.short,
+        width=6,
+        text=lambda row: figure(row.tokens_per_j),
+        gap=0,
+        keep=_WIDER_ROOM,
     ),
-    figures_column("engines", "engines", 7, _engines_text, keep=_LAST_ROOM),
-    figures_column("prefill", glossary.PREFILL.short, 7, lambda row: rate(row.prefill_tokens_per_s), keep=_LAST_ROOM),
-    figures_column("requests", glossary.REQUESTS.short, 5, lambda row: figure(row.requests_per_s), keep=_LAST_ROOM),
-    figures_column("ttft_ok", glossary.TTFT_GOAL.short, 7, lambda row: ratio(row.ttft_goal_ratio), keep=_LAST_ROOM),
-    figures_column("itl_ok", glossary.ITL_GOAL.short, 7, lambda row: ratio(row.itl_goal_ratio), keep=_LAST_ROOM),
-    words_column("types", "GPU types", 18, gpu_types_text, gap=2, keep=_LAST_ROOM),
+    figures_column("engines", title="engines", width=7, text=_engines_text, keep=_LAST_ROOM),
+    figures_column(
+        "prefill",
+        title=glossary.PREFILL.short,
+        width=7,
+        text=lambda row: rate(row.prefill_tokens_per_s),
+        keep=_LAST_ROOM,
+    ),
+    figures_column(
+        "requests", title=glossary.REQUESTS.short, width=5, text=lambda row: figure(row.requests_per_s), keep=_LAST_ROOM
+    ),
+    figures_column(
+        "ttft_ok", title=glossary.TTFT_GOAL.short, width=7, text=lambda row: ratio(row.ttft_goal_ratio), keep=_LAST_ROOM
+    ),
+    figures_column(
+        "itl_ok", title=glossary.ITL_GOAL.short, width=7, text=lambda row: ratio(row.itl_goal_ratio), keep=_LAST_ROOM
+    ),
+    words_column("types", title="GPU types", width=18, text=gpu_types_text, gap=2, keep=_LAST_ROOM),
 )
 """Columns of wider screens, in their order; those that a kind of rows has on every screen are left out here."""
 _LAST: Final[dict[str, tuple[Column[FleetRow], ...]]] = {
@@ -316,7 +347,9 @@ def bare_model(model: str, width: int) -> str:
 def _name_column(kind: str, width: int) -> Column[FleetRow]:
     """The column of the names of hosts, models or owners."""
     shorten = bare_model if kind == "model" else cut
-    return words_column("name", kind, width, lambda row: shorten(clean(row.name, 200), width), fixed=True)
+    return words_column(
+        "name", title=kind, width=width, text=lambda row: shorten(clean(row.name, 200), width), fixed=True
+    )
 
 
 @lru_cache(maxsize=128)

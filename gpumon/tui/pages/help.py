@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from textwrap import wrap
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from gpumon.config.keymap import COMMANDS, Keymap
 from gpumon.readings.format import amount, cells, left, ratio
@@ -26,49 +26,60 @@ QUESTIONS: Final = (
 )
 """Questions that people come with, and their answers; names of commands in braces stand for their keys."""
 
-GROUPS: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
-    (("up", "down"), "move the cursor", ""),
-    (("page.up", "page.down", "top", "end"), "a page; to an end", ""),
-    (("open", "back"), "detail; back, never quits", "the host; back, never quits"),
-    (("help", "quit"), "help; back, and quit", ""),
-    (("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
-    (("cell", "zoom", "mark", "compare"), "formula; zoom; mark, diff", "a wall of all GPUs, and back"),
-    (("wall", "wall.figure", "roofline"), "tiles, figure; roofline", "the wall by another figure"),
-    (("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
-    (("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage", ""),
-    (
+
+class KeyGroup(NamedTuple):
+    """Commands that share a line, or one that has shorter words here than in the table of keys."""
+
+    ids: tuple[str, ...]
+    does: str
+    """What they do on a host's screen."""
+    does_on_fleet: str = ""
+    """What they do on a fleet's; empty: the same."""
+
+
+GROUPS: Final = (
+    KeyGroup(("up", "down"), "move the cursor"),
+    KeyGroup(("page.up", "page.down", "top", "end"), "a page; to an end"),
+    KeyGroup(("open", "back"), "detail; back, never quits", "the host; back, never quits"),
+    KeyGroup(("help", "quit"), "help; back, and quit"),
+    KeyGroup(("filter", "filter.all", "sort"), "filter, all; sort", "filter, sort; find"),
+    KeyGroup(("cell", "zoom", "mark", "compare"), "formula; zoom; mark, diff", "a wall of all GPUs, and back"),
+    KeyGroup(("wall", "wall.figure", "roofline"), "tiles, figure; roofline", "the wall by another figure"),
+    KeyGroup(("pane.next", "pane.previous"), "next pane, page section", "sizing panel, or table"),
+    KeyGroup(
+        ("pane.gpus", "pane.engines", "pane.history", "pane.processes", "pane.faults"), "GPUs to processes; triage"
+    ),
+    KeyGroup(
         ("span.shorter", "span.longer", "slower", "faster"),
         "span of charts; how often",
         "ask less, more often, as in btop",
     ),
-    (
+    KeyGroup(
         ("left", "right", "time.frame.back", "time.frame.forth"),
         "beside; paused: frame",
         "paused: a refresh back, forth",
     ),
-    (
+    KeyGroup(
         ("time.back", "time.forth", "time.minute.back", "time.minute.forth"),
         "time: 10 s, a minute",
         "time: 5 minutes, an hour",
     ),
-    (("time.previous", "time.next"), "time: events; matches", "what happened on the row's host"),
-    (("time.oldest", "time.live"), "time: oldest, live; ends", ""),
-    (("settings", "palette"), "settings; commands, time", ""),
-    (
+    KeyGroup(("time.previous", "time.next"), "time: events; matches", "what happened on the row's host"),
+    KeyGroup(("time.oldest", "time.live"), "time: oldest, live; ends"),
+    KeyGroup(("settings", "palette"), "settings; commands, time"),
+    KeyGroup(
         ("copy", "hide", "hide.none", "log", "requests", "log.follow", "log.error", "requests.errors"),
         "copy; hide; log, requests",
-        "",
     ),
-    (("redraw", "suspend"), "read now; to the shell", "ask now; to the shell"),
-    (("sizing.more", "sizing.less"), "a step more, less", ""),
-    (("sizing.double", "sizing.double.all"), "double this target, all", ""),
-    (("sizing.goal", "sizing.goal.ttft"), "ITL, TTFT goal", ""),
-    (("sizing.reset",), "as it runs", ""),
-    (("sizing.undo", "sizing.redo"), "undo, redo", ""),
-    (("sizing.save", "sizing.load"), "save, load a file", ""),
+    KeyGroup(("redraw", "suspend"), "read now; to the shell", "ask now; to the shell"),
+    KeyGroup(("sizing.more", "sizing.less"), "a step more, less"),
+    KeyGroup(("sizing.double", "sizing.double.all"), "double this target, all"),
+    KeyGroup(("sizing.goal", "sizing.goal.ttft"), "ITL, TTFT goal"),
+    KeyGroup(("sizing.reset",), "as it runs"),
+    KeyGroup(("sizing.undo", "sizing.redo"), "undo, redo"),
+    KeyGroup(("sizing.save", "sizing.load"), "save, load a file"),
 )
-"""Ids of commands that share a line, or have shorter words here than in the table of keys; what they do on a host's
-screen; and on a fleet's, if that is something else. Every other command has a line of its own."""
+"""Every other command has a line of its own."""
 
 LEGEND: Final = (
     ("busy sm", "a kernel ran; SMs at work"),
@@ -290,8 +301,8 @@ def _sizing_keys(keymap: Keymap) -> list[tuple[str, str]]:
 def _meanings(scope: str) -> dict[_Ids, str]:
     """Commands of a scope, those of a group in one line, and what they do, in the order of the table of keys."""
     groups: dict[str, tuple[_Ids, str]] = {}
-    for ids, does, _ in GROUPS:
-        groups |= dict.fromkeys(ids, (ids, does))
+    for group in GROUPS:
+        groups |= dict.fromkeys(group.ids, (group.ids, group.does))
     meanings: dict[_Ids, str] = {}
     for command in COMMANDS:
         if command.scope == scope:
@@ -303,8 +314,8 @@ def _meanings(scope: str) -> dict[_Ids, str]:
 def _fleet_keys(keymap: Keymap) -> list[tuple[str, str]]:
     """Keys of a fleet's screen, and what they do there."""
     groups: dict[str, tuple[_Ids, str]] = {}
-    for ids, does, does_on_fleet in GROUPS:
-        groups |= dict.fromkeys(ids, (ids, does_on_fleet or does))
+    for group in GROUPS:
+        groups |= dict.fromkeys(group.ids, (group.ids, group.does_on_fleet or group.does))
     meanings: dict[_Ids, str] = {}
     for command in COMMANDS:
         if command.scope in ("", "fleet") and command.fleet is not None:

@@ -97,7 +97,7 @@ def _types_rows(scene: Scene, answer: Answer) -> list[Row]:
         parts.append(f"{saving:,.2f} per hour less than in this order")
     elif len(parts) < 2:
         return []
-    return _labelled(scene, " of     ", *parts)
+    return _labelled_rows(scene, " of     ", *parts)
 
 
 def _problem_rows(scene: Scene, answer: Answer) -> list[Row]:
@@ -168,7 +168,7 @@ def _have_rows(scene: Scene, answer: Answer) -> list[Row]:
     row: Row = ((" have   ", scene.tone("muted")), (gpus, scene.tone("text")))
     in_use: list[Row] = []
     if scene.state.calculation.here.in_use:
-        in_use = _labelled(scene, " " * _LABEL_CELLS, ", ".join(scene.state.calculation.here.in_use))
+        in_use = _labelled_rows(scene, " " * _LABEL_CELLS, ", ".join(scene.state.calculation.here.in_use))
     if _LABEL_CELLS + cells(gpus) + cells(verdict) + _MARGIN <= scene.width:
         return [(*row, (verdict, tone)), *in_use]
     return [row, *wrap_line(verdict, scene.width, tone, most=2), *in_use]
@@ -236,7 +236,7 @@ def _other_packing(scene: Scene) -> list[Row]:
         label = " by memory alone "
     if other.problem or (other.gpus, other.servers) == (shown.gpus, shown.servers):
         return []
-    return _labelled(scene, label, f"{_count_text(other.gpus, 'GPU')}, {_count_text(other.servers, 'server')}")
+    return _labelled_rows(scene, label, f"{_count_text(other.gpus, 'GPU')}, {_count_text(other.servers, 'server')}")
 
 
 def _settings(scene: Scene) -> list[Row]:
@@ -254,7 +254,7 @@ def _settings(scene: Scene) -> list[Row]:
     if goals:
         parts.append(f"own goal {', '.join(goals)}")
     if parts:
-        return _labelled(scene, " with   ", *parts, between=" · ")
+        return _labelled_rows(scene, " with   ", *parts, between=" · ")
     return []
 
 
@@ -298,7 +298,7 @@ def _places(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     else:
         whose = f"{whole_count(shared)} of them shared with other models*"
     gpus = _count_text(plan.gpus, "GPU")
-    return _labelled(scene, " takes  ", f"{gpus} in {_count_text(servers, 'server')}, {whose}")
+    return _labelled_rows(scene, " takes  ", f"{gpus} in {_count_text(servers, 'server')}, {whose}")
 
 
 def _limits(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -308,7 +308,7 @@ def _limits(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     text = f"{_limit_with_load(plan, plan.limit)} per instance"
     if plan.next_limit:
         text += f", then {_limit_with_load(plan, plan.next_limit)}"
-    return _labelled(scene, " first limit ", text)
+    return _labelled_rows(scene, " first limit ", text)
 
 
 def _limit_with_load(plan: WorkloadPlan, kind: str) -> str:
@@ -342,7 +342,7 @@ def _capacity(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     else:
         label = f" {carried.instances:,} instances {place} "
         verb = "carry"
-    return _labelled(scene, label, f"{verb} {whole_count(carried.requests)}{unit}{room}")
+    return _labelled_rows(scene, label, f"{verb} {whole_count(carried.requests)}{unit}{room}")
 
 
 class _Carried(NamedTuple):
@@ -442,7 +442,7 @@ def _load(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         parts.append(latency)
     if not isinstance(plan.tokens_per_s, Missing):
         parts.append(f"all instances {count(plan.tokens_per_s)} tok/s")
-    return _labelled(scene, " per instance ", *parts, between="  ")
+    return _labelled_rows(scene, " per instance ", *parts, between="  ")
 
 
 def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -452,7 +452,7 @@ def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if engines is None:
         return []
     runs = running_instances(calculation.instance(scene.state.workload_number), engines)
-    return _labelled(scene, " runs now ", runs_text(plan, runs))
+    return _labelled_rows(scene, " runs now ", runs_text(plan, runs))
 
 
 def _capacity_source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -470,7 +470,7 @@ def _capacity_source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         with_memory = f"{text}; {memory} ({plan.memory_source})"
         if cells(label) + cells(with_memory) <= scene.width:
             text = with_memory
-    return _labelled(scene, label, text)
+    return _labelled_rows(scene, label, text)
 
 
 def _measured_on(scene: Scene, plan: WorkloadPlan) -> str:
@@ -495,11 +495,12 @@ def _disaggregated(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     basis = ""
     if not pools.problem:
         basis = "; not measured"
-    return _labelled(scene, " disaggregated ", clean(f"{pools.text}{basis}", 300))
+    return _labelled_rows(scene, " disaggregated ", clean(f"{pools.text}{basis}", 300))
 
 
-def _labelled(scene: Scene, label: str, *parts: str, between: str = "  ") -> list[Row]:
-    """Text behind a label: a single part is a sentence, in at most two lines; several stand side by side, unbroken."""
+def _labelled_rows(scene: Scene, label: str, *parts: str, between: str = "  ") -> list[Row]:
+    """The rows of a text behind a label. A single part is a sentence, in at most two lines; several parts stand side by
+    side with `between` them, none of them broken."""
     tone = scene.tone("text")
     room = max(1, scene.width - cells(label))
     if len(parts) == 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 from textual import events
 
@@ -33,6 +33,15 @@ _RENEW_S: Final = 2.0
 """Seconds between two looks at what the engines showed since."""
 _MOST_PASTED: Final = 32
 """Most characters of a pasted number."""
+
+
+class _Command(NamedTuple):
+    """A command of the panel."""
+
+    run: Callable[[], object]
+    """Does it; returns False where there was nothing to do."""
+    otherwise: str = ""
+    """Said where there was nothing to do."""
 
 
 class SizingPanel(Pane):
@@ -241,33 +250,33 @@ class SizingPanel(Pane):
             no_workload = (
                 f"{first('sizing.double')} doubles the model under the cursor; all: {first('sizing.double.all')}"
             )
-        commands: dict[str, tuple[Callable[[], object], str]] = {
-            "more": (partial(state.step, 1), ""),
-            "less": (partial(state.step, -1), ""),
-            "double": (partial(double, state), no_workload),
-            "double.all": (partial(double, state, every=True), ""),
-            "tp": (partial(next_tp, state), "no other TP is known to hold this model on one of these servers"),
-            "precision": (partial(next_weights, state), ""),
-            "goal": (partial(next_goal, state, "itl_p95_ms"), ""),
-            "goal.ttft": (partial(next_goal, state, "ttft_p95_ms"), ""),
-            "goal.estimate": (partial(toggle_estimate, state), ""),
-            "remove": (
+        commands: dict[str, _Command] = {
+            "more": _Command(partial(state.step, 1)),
+            "less": _Command(partial(state.step, -1)),
+            "double": _Command(partial(double, state), no_workload),
+            "double.all": _Command(partial(double, state, every=True)),
+            "tp": _Command(partial(next_tp, state), "no other TP is known to hold this model on one of these servers"),
+            "precision": _Command(partial(next_weights, state)),
+            "goal": _Command(partial(next_goal, state, "itl_p95_ms")),
+            "goal.ttft": _Command(partial(next_goal, state, "ttft_p95_ms")),
+            "goal.estimate": _Command(partial(toggle_estimate, state)),
+            "remove": _Command(
                 state.remove,
                 f"{state.place.field.name}: nothing was typed here, so there is nothing to remove",
             ),
-            "undo": (partial(state.undo_or_redo, -1), "nothing to undo"),
-            "redo": (partial(state.undo_or_redo, 1), "nothing to redo"),
-            "peak": (self._dialogs.plan_for, ""),
-            "reset": (self._reset, "no engine runs here: nothing to go back to"),
-            "view": (self._next_picture, ""),
-            "add": (self._dialogs.add_model, ""),
-            "add.server": (self._dialogs.add_server, ""),
-            "gpu": (self._dialogs.choose_gpu, ""),
-            "save": (self._dialogs.save, ""),
-            "load": (self._dialogs.load, ""),
+            "undo": _Command(partial(state.undo_or_redo, -1), "nothing to undo"),
+            "redo": _Command(partial(state.undo_or_redo, 1), "nothing to redo"),
+            "peak": _Command(self._dialogs.plan_for),
+            "reset": _Command(self._reset, "no engine runs here: nothing to go back to"),
+            "view": _Command(self._next_picture),
+            "add": _Command(self._dialogs.add_model),
+            "add.server": _Command(self._dialogs.add_server),
+            "gpu": _Command(self._dialogs.choose_gpu),
+            "save": _Command(self._dialogs.save),
+            "load": _Command(self._dialogs.load),
         }
-        command, otherwise = commands[name]
-        self._run_and_show(command, otherwise)
+        command = commands[name]
+        self._run_and_show(command.run, command.otherwise)
 
     def _run_and_show(self, command: Callable[[], object], otherwise: str = "") -> None:
         """Run a command and show what it did; `otherwise` is said where it did nothing."""

@@ -28,6 +28,16 @@ from gpumon.tui.sizing.fields import (
 from gpumon.tui.sizing.state import PanelState, Stop
 
 GOAL_KEYS: Final = ("itl_p95_ms", "ttft_p95_ms", "e2e_p95_ms")
+_LINES_BESIDE: Final = 4
+"""Lines beside goals, servers and workloads where there is room: the titles, a blank line before and one behind, and
+one that is spare."""
+_CELLS_BESIDE_GPU: Final = 34
+"""Cells of a server's row beside the type of its GPUs: its name, their number, brackets, and the price with its
+unit."""
+_LEAST_GPU_CELLS: Final = 8
+"""Cells of that type, however narrow the panel is."""
+_LONGEST_GPU: Final = 60
+"""Characters of that type."""
 _TARGET_CELLS: Final = 11
 _CAPACITY_CELLS: Final = 15
 """Cells of the capacity of an instance, its limit, and the mark of its source."""
@@ -217,7 +227,7 @@ def scenario_table(scene: Scene, room: int) -> list[PanelLine]:
     name_width = scene.width - _FIRST_CELLS - _width(columns)
     body = _workload_lines(scene, name_width, columns)
     blank: list[PanelLine] = []
-    if room >= len(top) + len(body) + 4:  # 4: the titles, blank lines before and behind, and one that is spare
+    if room >= len(top) + len(body) + _LINES_BESIDE:
         blank = [BLANK_LINE]
     lines = max(1, room - len(top) - 1 - 2 * len(blank))
     first_title = "model"
@@ -305,8 +315,8 @@ def _server_row(scene: Scene, stop: Stop) -> Row:
     spare = ""
     if scenario.spare_servers:
         spare = f"  N+{scenario.spare_servers}"
-    # 34: the name of the row, the number of GPUs, brackets, and the price with its unit.
-    gpu = cut(clean(server.gpu, 60), max(8, scene.width - 34 - len(limit) - len(spare)))
+    room = scene.width - _CELLS_BESIDE_GPU - len(limit) - len(spare)
+    gpu = cut(clean(server.gpu, _LONGEST_GPU), max(_LEAST_GPU_CELLS, room))
     return (
         name,
         *_cell(scene, stop, 0, f"{server.gpus}"),

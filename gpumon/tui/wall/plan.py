@@ -173,22 +173,24 @@ def _plan_below_names(sizes: Sequence[int], label: int, width: int, form: TileFo
 
 def _plan_beside_names(sizes: Sequence[int], label: int, width: int, form: TileForm) -> WallPlan:
     """The tiles of each host beside its name, as many hosts side by side as fit."""
-    name = max(_LEAST_LABEL, min(label, _MOST_LABEL, width - _BLANKS_OF_HOST - form.width))
-    tiles = min(max(sizes), _MOST_ACROSS, max(1, (width - name - _BLANKS_OF_HOST) // form.width))
-    across = max(1, width // (name + tiles * form.width + _BLANKS_OF_HOST))
-    block = width // across  # cells of a host
+    name_cells = max(_LEAST_LABEL, min(label, _MOST_LABEL, width - _BLANKS_OF_HOST - form.width))
+    tiles_that_fit = max(1, (width - name_cells - _BLANKS_OF_HOST) // form.width)
+    tiles_in_line = min(max(sizes), _MOST_ACROSS, tiles_that_fit)
+    hosts_across = max(1, width // (name_cells + tiles_in_line * form.width + _BLANKS_OF_HOST))
+    host_cells = width // hosts_across
     places: list[TilePlace] = []
     labels: list[Label] = []
     line = 0
-    for first in range(0, len(sizes), across):
-        sizes_beside = sizes[first : first + across]
+    for first in range(0, len(sizes), hosts_across):
+        sizes_beside = sizes[first : first + hosts_across]
         for number, size in enumerate(sizes_beside):
-            left = number * block
-            labels.append(Label(line, left, name, group=first + number))
-            first_cell = left + name + 1
+            name_column = number * host_cells
+            labels.append(Label(line, name_column, name_cells, group=first + number))
+            tiles_column = name_column + name_cells + 1
             for tile in range(size):
-                places.append(TilePlace(line + tile // tiles, first_cell + tile % tiles * form.width))
-        line += math.ceil(max(sizes_beside) / tiles)
+                row_of_tile = line + tile // tiles_in_line
+                places.append(TilePlace(row_of_tile, tiles_column + tile % tiles_in_line * form.width))
+        line += math.ceil(max(sizes_beside) / tiles_in_line)  # the host with the most tiles
     return WallPlan(
         form=form,
         width=form.width,
