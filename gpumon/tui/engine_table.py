@@ -172,7 +172,7 @@ def _model_head(view: View) -> Row:
 
 def _model_column(size: int, cell: Cell[Engine]) -> Column[Engine]:
     """The column of the model without GPUs, in `size` cells behind a blank."""
-    return Column("model", "model", 1 + size, ((" " + left("model", size), "muted"),), cell)
+    return Column("model", title="model", width=1 + size, head=((" " + left("model", size), "muted"),), cell=cell)
 
 
 def _decode_cell(engine: Engine, view: View, tone: str) -> Row:
@@ -347,12 +347,12 @@ def _itl_head(view: View) -> Row:
 
 def _column_with_mark(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
     """A column whose last cell is for a mark, so that its title ends before that."""
-    return Column(name, title, width, ((f"{right(title, width - 1)} ", "muted"),), cell)
+    return Column(name, title=title, width=width, head=((f"{right(title, width - 1)} ", "muted"),), cell=cell)
 
 
 def _plain_column(name: str, title: str, width: int, cell: Cell[Engine]) -> Column[Engine]:
     """A column whose title ends in its last cell."""
-    return Column(name, title, width, ((right(title, width), "muted"),), cell)
+    return Column(name, title=title, width=width, head=((right(title, width), "muted"),), cell=cell)
 
 
 def _doubt_mark(engine: Engine, *, unverified: bool) -> str:
@@ -404,10 +404,10 @@ _EFFICIENCY: Final[tuple[Column[Engine], Column[Engine]]] = efficiency_columns(
 _DRAWN: Final[tuple[Column[Engine], ...]] = (
     Column(
         "model",
-        "model",
-        1 + _MODEL_CELLS,
-        _model_head,
-        _model_cell,
+        title="model",
+        width=1 + _MODEL_CELLS,
+        head=_model_head,
+        cell=_model_cell,
         wider=(
             (_FULL_WIDTH, _model_column(_WHOLE_MODEL_CELLS, _whole_model_cell)),
             (_GPUS_WIDTH, _model_column(_MODEL_CELLS, _model_alone_cell)),
@@ -417,8 +417,8 @@ _DRAWN: Final[tuple[Column[Engine], ...]] = (
     _plain_column("kv", glossary.KV_CACHE.short, _KV_CELLS, _kv_cell),
     _plain_column("decode", glossary.DECODE.short, _DECODE_CELLS, _decode_cell),
     _plain_column("prefill", glossary.PREFILL.short, _PREFILL_CELLS, _prefill_cell),
-    Column("ttft", glossary.TTFT.name, _TTFT_CELLS, _ttft_head, _ttft_cell),
-    Column("itl", glossary.ITL.name, _ITL_CELLS, _itl_head, _itl_cell),
+    Column("ttft", title=glossary.TTFT.name, width=_TTFT_CELLS, head=_ttft_head, cell=_ttft_cell),
+    Column("itl", title=glossary.ITL.name, width=_ITL_CELLS, head=_itl_head, cell=_itl_cell),
     *_EFFICIENCY,
     _column_with_mark("e2e", glossary.E2E.short, _E2E_CELLS, _e2e_cell),
     _column_with_mark("ttft_ok", glossary.TTFT_GOAL.short, _GOAL_CELLS, _ttft_goal_cell),

@@ -146,7 +146,7 @@ def _bar_column(size: int) -> Column[Gpu]:
         return (*bar(_shown_stages(gpu, view, NARROW_STAGES), size), *_busy_figure(gpu, tone))
 
     head = ((" " * size, "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
-    return Column("busy", "busy", size + _BUSY_FIGURE_CELLS, head, cell)
+    return Column("busy", title="busy", width=size + _BUSY_FIGURE_CELLS, head=head, cell=cell)
 
 
 def _funnel_column(size: int) -> Column[Gpu]:
@@ -160,7 +160,7 @@ def _funnel_column(size: int) -> Column[Gpu]:
     for stage in STAGES:
         legend += [(BODY, bar_tone(stage)), (f"{stage} ", "muted")]
     head = (*legend, (right("busy", width - cells_of(legend)), "muted"))
-    return Column("busy", "busy", width, head, cell)
+    return Column("busy", title="busy", width=width, head=head, cell=cell)
 
 
 def _busy_figure(gpu: Gpu, tone: str) -> Row:
@@ -274,6 +274,18 @@ def _unit(view: View) -> str:
     return "°F" if view.fahrenheit else "°C"
 
 
+def _vram_head(view: View) -> Row:
+    return ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),)
+
+
+def _temperature_head(view: View) -> Row:
+    return ((f"{right(_unit(view), 4)} ", "muted"),)
+
+
+def _memory_temperature_head(view: View) -> Row:
+    return ((right(f"mem {_unit(view)}", 7), "muted"),)
+
+
 def _state_cell(gpu: Gpu, view: View, tone: str) -> Row:
     word, tone = gpu_state(gpu, view.levels)
     return ((" " + left(word, _STATE_CELLS), tone),)
@@ -294,24 +306,25 @@ _BUSY: Final = msgspec.structs.replace(
         *((width, _bar_column(size)) for width, size in _WIDER_BARS),
     ),
 )
+_STATE_HEAD: Final = ((" " + left("  state", _STATE_CELLS), "muted"),)
 _SM_HEAD: Final = (("  ", "muted"), (BODY, bar_tone("sm")), ("sm", "muted"))
 
 _DRAWN: Final[tuple[Column[Gpu], ...]] = (
-    Column("index", "#", 4, (("  # ", "muted"),), _index_cell, fixed=True),
+    Column("index", title="#", width=4, head=(("  # ", "muted"),), cell=_index_cell, fixed=True),
     _BUSY,
-    Column("sm", "sm", 5, _SM_HEAD, _sm_cell),
-    Column("vram", "vram", 11, lambda view: ((f" {right(f'vram {view.memory_unit}', 9)} ", "muted"),), _vram_cell),
-    Column("memory", glossary.BANDWIDTH.name, 12, _BANDWIDTH_HEAD, _bandwidth_cell),
+    Column("sm", title="sm", width=5, head=_SM_HEAD, cell=_sm_cell),
+    Column("vram", title="vram", width=11, head=_vram_head, cell=_vram_cell),
+    Column("memory", title=glossary.BANDWIDTH.name, width=12, head=_BANDWIDTH_HEAD, cell=_bandwidth_cell),
     *_EFFICIENCY,
-    Column("power", "power", 6, ((" power", "muted"),), _power_cell),
-    Column("temperature", "°C", 5, lambda view: ((f"{right(_unit(view), 4)} ", "muted"),), _temperature_cell),
-    Column("state", "state", 12, ((" " + left("  state", _STATE_CELLS), "muted"),), _state_cell, fixed=True),
+    Column("power", title="power", width=6, head=((" power", "muted"),), cell=_power_cell),
+    Column("temperature", title="°C", width=5, head=_temperature_head, cell=_temperature_cell),
+    Column("state", title="state", width=1 + _STATE_CELLS, head=_STATE_HEAD, cell=_state_cell, fixed=True),
     Column(
         "memory_temperature",
-        "mem °C",
-        7,
-        lambda view: ((right(f"mem {_unit(view)}", 7), "muted"),),
-        _memory_temperature_cell,
+        title="mem °C",
+        width=7,
+        head=_memory_temperature_head,
+        cell=_memory_temperature_cell,
         keep=ROOM_OF_HISTORY,
     ),
 )

@@ -301,7 +301,7 @@ def figures_column(
         return ((right(text(item), size), tone),)
 
     head = ((right(title, size), "muted"),)
-    return Column(name, title, size, head, cell, keep=keep, fixed=fixed)
+    return Column(name, title=title, width=size, head=head, cell=cell, keep=keep, fixed=fixed)
 
 
 def words_column(
@@ -314,7 +314,7 @@ def words_column(
         return ((blank + left(text(item), width), tone),)
 
     head = ((blank + left(title, width), "muted"),)
-    return Column(name, title, gap + width, head, cell, keep=keep, fixed=fixed)
+    return Column(name, title=title, width=gap + width, head=head, cell=cell, keep=keep, fixed=fixed)
 
 
 def text_column(column: TextColumn[T]) -> Column[T]:

@@ -244,8 +244,8 @@ _GPUS_HEAD: Final = (("  gpus", "muted"),)
 _BANDWIDTH_HEAD: Final = ((right(glossary.BANDWIDTH.short, 7), "muted"),)
 _BUSY_HEAD: Final = ((" " * (_BAR_CELLS + 1), "muted"), (BODY, bar_tone("busy")), ("busy", "muted"))
 """Its glyph is the legend of the bar."""
-_GPUS: Final[Column[FleetRow]] = Column("gpus", "gpus", _GPUS_CELLS, _GPUS_HEAD, _gpus_cell)
-_BUSY: Final[Column[FleetRow]] = Column("busy", "busy", _BUSY_CELLS, _BUSY_HEAD, _busy_cell)
+_GPUS: Final[Column[FleetRow]] = Column("gpus", title="gpus", width=_GPUS_CELLS, head=_GPUS_HEAD, cell=_gpus_cell)
+_BUSY: Final[Column[FleetRow]] = Column("busy", title="busy", width=_BUSY_CELLS, head=_BUSY_HEAD, cell=_busy_cell)
 _WAITING: Final[Column[FleetRow]] = _leveled_column(
     "waiting", title=glossary.WAITING.short, width=6, value=lambda row: row.waiting, text=whole
 )
@@ -287,7 +287,14 @@ _MORE: Final[tuple[Column[FleetRow], ...]] = (
         text=lambda value: ratio(value, 4),
     ),
     _POWER,
-    Column("bandwidth", glossary.BANDWIDTH.name, 7, _BANDWIDTH_HEAD, _bandwidth_cell, keep=_WIDER_ROOM),
+    Column(
+        "bandwidth",
+        title=glossary.BANDWIDTH.name,
+        width=7,
+        head=_BANDWIDTH_HEAD,
+        cell=_bandwidth_cell,
+        keep=_WIDER_ROOM,
+    ),
     figures_column(
         "tok_j",
         title=glossary.TOKENS_PER_JOULE.short,

@@ -161,6 +161,7 @@ def _latency_goals(whose: str) -> tuple[Field, ...]:
     )
 
 
+# Each field: its key in the struct, its name, its explanation, and the kind of its number or its choices.
 GOAL_FIELDS: Final = (
     *_latency_goals("as 19 of 20 requests see it. Empty: no goal."),
     Field("planning_factor", "planning factor",
