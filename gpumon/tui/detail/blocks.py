@@ -119,7 +119,7 @@ class Section(NamedTuple):
 
 
 class FigureRow(NamedTuple):
-    """What a figure of a field is made of."""
+    """A figure that is to be made of a field of the thing."""
 
     name: str
     field: str
@@ -127,12 +127,12 @@ class FigureRow(NamedTuple):
     write: Write
     basis: str = MEASURED
     formula: str = ""
-    """What follows `=`, with the numbers put in."""
+    """The right side of its formula, with the numbers put in."""
     tone: str = "text"
 
 
 class ReadingRow(NamedTuple):
-    """What a figure of a reading that is no field of the thing is made of."""
+    """A figure that is to be made of a reading that is no field of the thing."""
 
     reading: Reading
     name: str

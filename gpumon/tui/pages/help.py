@@ -32,9 +32,9 @@ class KeyGroup(NamedTuple):
 
     ids: tuple[str, ...]
     does: str
-    """What they do on a host's screen."""
+    """Their effects on a host's screen, in words."""
     does_on_fleet: str = ""
-    """What they do on a fleet's; empty: the same."""
+    """The same on a fleet's; empty: no other words than on a host's."""
 
 
 GROUPS: Final = (

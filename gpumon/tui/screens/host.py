@@ -116,7 +116,7 @@ class HostBody:
         self.commands = self._commands_by_id()
 
     def _commands_by_id(self) -> dict[str, Callable[[HostScreen], object]]:
-        """What the commands of this body do, by their ids in the keymap."""
+        """The functions of the commands of this body, by their ids in the keymap."""
         by_id: dict[str, Callable[[HostScreen], object]] = {
             "open": self._open,
             "zoom": self._zoom,
