@@ -130,10 +130,15 @@ def _runtime_text(running: RunningProcess) -> str:
 
 _DRAWN: Final[tuple[Column[RunningProcess], ...]] = (
     words_column("gpus", "gpus", 5, lambda running: spans(running.gpus)),
-    Column("vram", "vram", 6, lambda view: ((right(view.memory_unit, 6), "muted"),), _vram_cell),
+    Column("vram", title="vram", width=6, head=lambda view: ((right(view.memory_unit, 6), "muted"),), cell=_vram_cell),
     figures_column("sm", "sm", 4, lambda running: sm_share(running.sm_ratio)),
     Column(
-        "rss", "rss", 8, lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),), _rss_cell, keep=ROOM_OF_COMMAND
+        "rss",
+        title="rss",
+        width=8,
+        head=lambda view: ((right(f"rss {view.memory_unit}", 8), "muted"),),
+        cell=_rss_cell,
+        keep=ROOM_OF_COMMAND,
     ),
     figures_column("time", "time", 5, _runtime_text, keep=ROOM_OF_COMMAND),
 )

@@ -387,7 +387,10 @@ def efficiency_columns(
     columns are `together` on every screen.
     """
     names = (f"{pane}.mfu", f"{pane}.mbu")
-    room = sum(sizes) if together else 0
+    mfu_width, mbu_width = sizes
+    room = 0  # cells of words across both
+    if together:
+        room = mfu_width + mbu_width
 
     def mfu_cell(item: T, view: View, tone: str) -> Row:
         value, doubt = mfu(item)
@@ -396,7 +399,7 @@ def efficiency_columns(
             reason = shared_reason(value, mbu(item)[0], room)
         if reason and not view.hidden.intersection(names):
             return ((right(reason, room), "muted"),)
-        return (share(value, sizes[0], tone, doubt),)
+        return (share(value, mfu_width, tone, doubt),)
 
     def mbu_cell(item: T, view: View, tone: str) -> Row:
         value, doubt = mbu(item)
@@ -405,11 +408,11 @@ def efficiency_columns(
             reason = shared_reason(mfu(item)[0], value, room)
         if reason and not view.hidden.intersection(names):
             return ()  # the cell of MFU has the reason, over both
-        return (share(value, sizes[1], tone, doubt),)
+        return (share(value, mbu_width, tone, doubt),)
 
     return (
-        Column("mfu", "mfu", sizes[0], ((right("mfu", sizes[0]), "mfu"),), mfu_cell),
-        Column("mbu", "mbu", sizes[1], ((right("mbu", sizes[1]), "mbu"),), mbu_cell),
+        Column("mfu", title="mfu", width=mfu_width, head=((right("mfu", mfu_width), "mfu"),), cell=mfu_cell),
+        Column("mbu", title="mbu", width=mbu_width, head=((right("mbu", mbu_width), "mbu"),), cell=mbu_cell),
     )
 
 

@@ -52,6 +52,10 @@ _TABLE_CELLS: Final = 1 + _NAME_CELLS + 3 * _FIGURE_CELLS + _CHANGE_CELLS
 """Cells of the table of figures: name, then, now, change, noise."""
 _LEAST_TEXT_CELLS: Final = 20
 """Cells that a text gets however narrow the screen is."""
+_INDENT: Final = "   "
+"""Blanks before a setting that differs."""
+_LATER_INDENT: Final = "     "
+"""Blanks before its further lines."""
 _LONGEST_VERDICT: Final = 300
 """Characters of the text of a verdict."""
 
@@ -150,12 +154,12 @@ class ComparePage(Pane):
         things = self._things()
         if len(things) < 2:
             return False
-        self._thing = _key_of(things[(self._place(things) + step) % len(things)])
+        self._thing = _key_of(things[(self._place_in(things) + step) % len(things)])
         self._top = 0
         self.update()
         return True
 
-    def _place(self, things: Sequence[ThingChange]) -> int:
+    def _place_in(self, things: Sequence[ThingChange]) -> int:
         """Place of the shown thing among all things: the first one, the host, where neither moment has it."""
         for place, thing in enumerate(things):
             if _key_of(thing) == self._thing:
@@ -173,7 +177,7 @@ class ComparePage(Pane):
         things = self._things()
         if not things:
             return None
-        return things[self._place(things)]
+        return things[self._place_in(things)]
 
     def title(self) -> str:
         """The name on the rule, with that of the thing."""
@@ -187,7 +191,7 @@ class ComparePage(Pane):
         things = self._things()
         if len(things) < 2:
             return ""
-        return f"{self._place(things) + 1}/{len(things)}"
+        return f"{self._place_in(things) + 1}/{len(things)}"
 
     def head(self, width: int) -> Sequence[Row]:
         """Both spans, how the loads compare, and what the change amounts to."""
@@ -302,12 +306,12 @@ def _setting_rows(answer: BeforeAfter, thing: ThingChange, width: int) -> list[R
             texts += [f"{_name_of(other)}: {fact_text(change, _time_text)}" for change in other.changes]
     rows: list[Row] = [((" set differently", "strong"),)]
     if not texts:
-        return [*rows, ((f"   {NOTHING_DIFFERS}", "muted"),)]
+        return [*rows, ((_INDENT + NOTHING_DIFFERS, "muted"),)]
     for text in texts:
-        first, *others = folded(text, max(_LEAST_TEXT_CELLS, width - 5))
-        rows.append(((f"   {first}", "text"),))
+        first, *others = folded(text, max(_LEAST_TEXT_CELLS, width - len(_LATER_INDENT)))
+        rows.append(((_INDENT + first, "text"),))
         for line in others:
-            rows.append(((f"     {line}", "text"),))
+            rows.append(((_LATER_INDENT + line, "text"),))
     return rows
 
 

@@ -208,7 +208,7 @@ class LogRows:
 def _line_rows(line: LogLine, width: int) -> list[Row]:
     """A line of the log over as many rows as it needs."""
     tone = _TONES[line.level]
-    first, *others = _pieces(line.text, max(_LEAST_TEXT_CELLS, width - 2))
+    first, *others = _pieces(line.text, max(_LEAST_TEXT_CELLS, width - 2))  # a blank at each edge
     rows: list[Row] = [((f" {first}", tone),)]
     for piece in others:
         rows.append(((f" {_INDENT}{piece}", tone),))

@@ -25,6 +25,8 @@ _LEAST_QUARTER: Final = 20.0
 """Steps of 2.5 x 10^n are taken above this: 25, 250; smaller ones have a digit behind the point."""
 LegendLines: TypeAlias = Sequence[tuple[int, int]]
 """Height of a picture, and the lines that its legend may have from this height on; the largest height first."""
+SAMPLE_CELLS: Final = 2
+"""Cells of the sample of a horizontal line in the legend."""
 _LEGEND_LINES: Final[LegendLines] = ((12, 3), (7, 2), (5, 1))
 _LEAST_WIDTH: Final = 16
 _LEAST_HEIGHT: Final = 3

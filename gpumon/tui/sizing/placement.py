@@ -38,6 +38,10 @@ _MOST_GPU_CELLS: Final = 8
 _LEGEND_LINES: Final[LegendLines] = ((20, 4), (12, 3), (8, 2), (4, 1))
 _LEAST_TITLED: Final = 6
 """Height from which there is a title."""
+_ENTRY_BLANKS: Final = 3
+"""Blanks in and behind an entry of the legend."""
+_CELLS_BESIDE_NAME: Final = 9
+"""Cells of a workload's entry beside its name: the letter, the number of instances, and blanks."""
 _NAME_CELLS: Final = (4, 24)
 """Fewest and most cells of the name of a workload in the legend."""
 
@@ -288,10 +292,9 @@ def _legend_entries(answer: Answer, kinds: Counter[ServerKind], room: int, marks
         mark_entries.append(LegendEntry(f"A{marks.joined}A", "muted", "one instance"))
     if free_gpus:
         mark_entries.append(LegendEntry(marks.free, "muted", f"{free_gpus:,} free"))
-    room -= sum(cells(entry.glyph) + cells(entry.text) + 3 for entry in mark_entries)  # 3: blanks around them
+    room -= sum(cells(entry.glyph) + cells(entry.text) + _ENTRY_BLANKS for entry in mark_entries)
     least, most = _NAME_CELLS
-    # 9: the letter, the number of instances, and blanks.
-    name_cells = max(least, min(most, room // max(1, len(placed)) - 9))
+    name_cells = max(least, min(most, room // max(1, len(placed)) - _CELLS_BESIDE_NAME))
     workload_entries = []
     for workload in sorted(placed):
         if workload < len(answer.workloads):

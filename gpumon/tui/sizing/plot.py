@@ -16,6 +16,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import (
     CHART_MARKS,
+    SAMPLE_CELLS,
     Canvas,
     LegendEntry,
     Marks,
@@ -234,7 +235,7 @@ def _legend_entries(plot: _Plot, instance: Instance, marks: Marks) -> Iterator[L
         goal = _goal_text(instance, plot.goal_s)
         if not plot.goal_in_view:
             goal = f"{goal}, above the scale"
-        yield LegendEntry(marks.goal * 2, "warn", goal)
+        yield LegendEntry(marks.goal * SAMPLE_CELLS, "warn", goal)
     if plot.curve is not None:
         yield from _curve_entries(plot, instance, marks)
     for limit in plot.limits:

@@ -14,6 +14,7 @@ from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs
 from gpumon.tui.sizing.canvas import (
     CHART_MARKS,
+    SAMPLE_CELLS,
     Canvas,
     LegendEntry,
     LegendLines,
@@ -26,8 +27,6 @@ from gpumon.tui.sizing.canvas import (
 _LEGEND_LINES: Final[LegendLines] = ((9, 4), (7, 3), (5, 1))
 """Height of the picture, and lines of its legend from there on: more than other pictures have, as the percentiles of
 three latencies are the answer."""
-_SAMPLE_CELLS: Final = 2
-"""Cells of the sample of the formula's line in the legend."""
 _HEADROOM: Final = 1.05
 """The end of the y axis as a multiple of the largest number of requests."""
 
@@ -109,7 +108,7 @@ def _legend_entries(simulation: Simulation, figures: Figures, marks: Marks) -> l
     entries = [LegendEntry(marks.thick, "accent", "running"), LegendEntry(marks.thick, "warn", "waiting")]
     if not isinstance(formula.running, Missing):
         entries.append(
-            LegendEntry(marks.goal * _SAMPLE_CELLS, "muted", f"formula {human.whole(formula.running)} running")
+            LegendEntry(marks.goal * SAMPLE_CELLS, "muted", f"formula {human.whole(formula.running)} running")
         )
     latencies = (
         _Latency("TTFT", spread=figures.ttft_s, goal_s=simulation.goal_ttft_s, formula_s=formula.ttft_s),

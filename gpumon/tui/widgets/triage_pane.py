@@ -81,6 +81,30 @@ class TriageLines(NamedTuple):
     """Lines of `loud` that come before the charts: as many as the worst level needs, whatever the texts are."""
 
 
+class _LineDemands(NamedTuple):
+    """A demand for each number of `TriageLines`."""
+
+    loud: LineDemand
+    quiet: LineDemand
+    urgent: LineDemand
+
+    def settle(self, needed: TriageLines, now_s: float) -> TriageLines:
+        """The lines to ask for where these are needed now."""
+        return TriageLines(
+            loud=self.loud.settle(needed.loud, now_s),
+            quiet=self.quiet.settle(needed.quiet, now_s),
+            urgent=self.urgent.settle(needed.urgent, now_s),
+        )
+
+
+class _NeededLines(NamedTuple):
+    """The lines that items need in a pane of some width."""
+
+    items: Sequence[Item]
+    width: int
+    lines: TriageLines
+
+
 class _ItemsInputs(NamedTuple):
     """The snapshot that items are made of, and how: while they are the same objects, so are the items."""
 
@@ -118,8 +142,8 @@ class TriagePane(ListPane[Item]):
         self._items_of_snapshot: list[Item] = []
         self._had_verdict = False
         """Whether a GPU or an engine ever had a verdict: one that hangs loses it until the next one is sure."""
-        self._lines_needed: tuple[Sequence[Item], int, TriageLines] = ((), 0, TriageLines(loud=1, quiet=0, urgent=1))
-        """Items, cells of the pane, and the lines that these need now."""
+        self._needed_lines = _NeededLines((), width=0, lines=TriageLines(loud=1, quiet=0, urgent=1))
+        """The lines that the items need now."""
         self._demands = _new_demands()
         self._item_of_line: list[int] = []
         """Place of the item of each line in view."""
@@ -192,6 +216,7 @@ class TriagePane(ListPane[Item]):
         return None
 
     def _total_text(self) -> str:
+        """The number of rows, for the rule."""
         return counted(self._total, "row")
 
     def more_note(self) -> str:
@@ -227,18 +252,11 @@ class TriagePane(ListPane[Item]):
         All numbers grow at once, and shrink only after a while: what comes and goes does not move the other panes.
         """
         items = self.items(snapshot)
-        known_items, known_width, needed = self._lines_needed
-        if known_width != width:
+        if self._needed_lines.width != width:
             self._demands = _new_demands()
-        if known_items is not items or known_width != width:
-            needed = _lines_for(items, width)
-            self._lines_needed = (items, width, needed)
-        demands = self._demands
-        return TriageLines(
-            loud=demands[0].settle(needed.loud, snapshot.wall_s),
-            quiet=demands[1].settle(needed.quiet, snapshot.wall_s),
-            urgent=demands[2].settle(needed.urgent, snapshot.wall_s),
-        )
+        if self._needed_lines.items is not items or self._needed_lines.width != width:
+            self._needed_lines = _NeededLines(items, width, _lines_for(items, width))
+        return self._demands.settle(self._needed_lines.lines, snapshot.wall_s)
 
     def in_view(self, width: int, room: int) -> tuple[Sequence[Row], int]:
         """The items in view with all their lines, and at the foot what changed."""
@@ -379,9 +397,9 @@ def _engines_of(item: Item, pane: ListView) -> Collection[str]:
     return (item.scope, *engines_on(pane.snapshot, _gpus_of(item, pane)))
 
 
-def _new_demands() -> tuple[LineDemand, LineDemand, LineDemand]:
-    """One for each number of `TriageLines`, without a past."""
-    return LineDemand(), LineDemand(), LineDemand()
+def _new_demands() -> _LineDemands:
+    """Demands that know of no moment before."""
+    return _LineDemands(LineDemand(), LineDemand(), LineDemand())
 
 
 def _lines_for(listed: Sequence[Item], width: int) -> TriageLines:
