@@ -43,7 +43,7 @@ class HostProblem(NamedTuple):
     level: Level
     host: HostShown
     verdict: Verdict | None = None
-    what: str = ""
+    label: str = ""
     """The problem in a few words: `stale`."""
     text: str = ""
     """An explanation of it; empty: there is none."""
@@ -102,7 +102,7 @@ def _problems(row: FleetRow) -> Iterator[HostProblem]:
     """All that is wrong with one host; of one that is gone only that it is."""
     (host,) = row.parts.hosts  # a host's row is made of this one host
     if host.state in STATE_LEVELS:
-        yield HostProblem(STATE_LEVELS[host.state], host, what=host.state.value, text=_STATE_WORDS[host.state])
+        yield HostProblem(STATE_LEVELS[host.state], host, label=host.state.value, text=_STATE_WORDS[host.state])
     if host.state is HostState.GONE:
         return
     verdicts = [verdict for verdict in host.snapshot.verdicts if _is_problem(verdict)]
@@ -112,7 +112,7 @@ def _problems(row: FleetRow) -> Iterator[HostProblem]:
     if host.state not in STATE_LEVELS:
         yield from _silent_engines(row, host, {verdict.key for verdict in verdicts})
     if row.exporters_down:
-        yield HostProblem(Level.WARN, host, what=f"{counted(row.exporters_down, 'exporter')} down")
+        yield HostProblem(Level.WARN, host, label=f"{counted(row.exporters_down, 'exporter')} down")
 
 
 def _is_problem(verdict: Verdict) -> bool:
@@ -125,7 +125,7 @@ def _silent_engines(row: FleetRow, host: HostShown, keys_with_verdict: Collectio
     for row_engine in row.parts.engines:
         if not row_engine.answers and row_engine.engine.key not in keys_with_verdict:
             name = clean(row_engine.engine.name, _NAME_CELLS)
-            yield HostProblem(Level.WARN, host, what=f"{name} silent", text=clean(row_engine.engine.fault, 200))
+            yield HostProblem(Level.WARN, host, label=f"{name} silent", text=clean(row_engine.engine.fault, 200))
 
 
 def _problem_item(problem: HostProblem) -> Item:
@@ -136,7 +136,7 @@ def _problem_item(problem: HostProblem) -> Item:
         return item._replace(scope=f"{host} {item.scope}".rstrip())
     glyph, tone, _ = LEVEL_MARKS[problem.level]
     return Item(
-        key="", mark=(glyph, tone), label=problem.what, scope=host, since="", text=problem.text, level=problem.level
+        key="", mark=(glyph, tone), label=problem.label, scope=host, since="", text=problem.text, level=problem.level
     )
 
 

@@ -111,10 +111,10 @@ class LogPage(FollowedPage[LogView]):
             self.follows = False
         super().find(text)
 
-    def step_match(self, by: int) -> None:
+    def step_match(self, step: int) -> None:
         """Go to another match, and stop following, so that it stays in view."""
         self.follows = False
-        super().step_match(by)
+        super().step_match(step)
 
     def run(self, command: str) -> None:
         """Run a command of the log page: follow or stop following, or go to an error."""

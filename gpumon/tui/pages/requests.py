@@ -174,9 +174,9 @@ class RequestsPage(FollowedPage[RequestView]):
         super().find(text)
         self._hold()
 
-    def step_match(self, by: int) -> None:
+    def step_match(self, step: int) -> None:
         """Go to another match in the rows as they are now."""
-        super().step_match(by)
+        super().step_match(step)
         self._hold()
 
     def _hold(self) -> None:
