@@ -24,8 +24,8 @@ from gpumon.triage.render import (
 )
 from gpumon.tui.line import Piece
 from gpumon.tui.palette import Glyphs
-from gpumon.tui.steady_verdicts import verdict_key
 from gpumon.tui.table import clock, spans
+from gpumon.tui.triage_verdicts import verdict_key
 from gpumon.tui.triage_words import EVENTS, LEVEL_MARKS, QUESTION, event_mark, is_question, mark
 
 MOST_TEXT: Final = 1000

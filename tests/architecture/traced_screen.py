@@ -62,7 +62,7 @@ KEPT: Final = (
     "tui/repaint.py",  # in the thread that writes to the terminal: so may it here
 )
 VERDICTS: Final = ("triage/", "tui/triage_", "tui/widgets/triage_pane.py")
-GPUS: Final = ("efficiency/gpu.py", "tui/gpu_table.py", "tui/wall/", "tui/widgets/wall_pane.py")
+GPUS: Final = ("efficiency/gpu.py", "tui/gpu_", "tui/wall/", "tui/widgets/wall_pane.py")
 KEY_ENTRIES: Final = (
     Place("tui/driver.py", "run_input_thread"),
     Place("tui/app.py", "on_key"),

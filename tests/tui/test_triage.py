@@ -28,9 +28,9 @@ from gpumon.triage.render import BRIEF_NAMES, NARROW_NAMES
 from gpumon.tui.charts.curves import chart_of
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
-from gpumon.tui.steady_verdicts import STANDS_S, SteadyVerdicts, verdict_key
 from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_rows import event_words
+from gpumon.tui.triage_verdicts import STANDS_S, SteadyVerdicts, verdict_key
 from gpumon.tui.triage_words import EVENTS, glyph_legend
 from gpumon.tui.widgets.triage_pane import TriagePane
 from tests.each_row import each_row

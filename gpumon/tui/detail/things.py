@@ -11,7 +11,7 @@ from gpumon.readings.snapshot import Engine, Gpu, Kind, Process, Replicas, Snaps
 from gpumon.readings.text import clean
 from gpumon.triage.render import LIMIT_NAMES
 from gpumon.tui.replica_rows import replicas_name
-from gpumon.tui.steady_verdicts import verdict_key
+from gpumon.tui.triage_verdicts import verdict_key
 
 ShownKey = tuple[str, str]
 """Kind of a thing (gpu, engine, replicas, process, verdict) and its key (UUID, `Engine.key`, model, pid,

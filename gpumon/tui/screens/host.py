@@ -25,9 +25,9 @@ from gpumon.tui.screens import commands
 from gpumon.tui.screens.focus import go_to_pane, zoom
 from gpumon.tui.screens.monitor import MonitorScreen, ScreenContext
 from gpumon.tui.screens.travel import MachinePast, Past
-from gpumon.tui.steady_verdicts import verdict_key
 from gpumon.tui.summary import summary
 from gpumon.tui.triage_rows import row_key_of
+from gpumon.tui.triage_verdicts import verdict_key
 from gpumon.tui.triage_words import most_urgent
 from gpumon.tui.wall.gpus import tile_of_gpu
 from gpumon.tui.wall.plan import lines_wanted

@@ -14,7 +14,6 @@ from gpumon.tui.everywhere import engines_on
 from gpumon.tui.line import Row
 from gpumon.tui.palette import Glyphs, Palette
 from gpumon.tui.rows import Listing, ListView
-from gpumon.tui.steady_verdicts import SteadyVerdicts
 from gpumon.tui.triage_lines import CHANGED_S, TriageColumns, columns_for, item_lines, recent_changes
 from gpumon.tui.triage_rows import (
     LINES_OF_LEVEL,
@@ -24,6 +23,7 @@ from gpumon.tui.triage_rows import (
     page_of,
     triage_items,
 )
+from gpumon.tui.triage_verdicts import SteadyVerdicts
 from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane, highlight_row
 from gpumon.tui.widgets.pane import Pane
