@@ -230,13 +230,14 @@ def _reason_of_no_process(snapshot: Snapshot) -> str:
     return "no process on the GPUs"
 
 
-def process_listing(*, afar: bool = False) -> Listing[RunningProcess]:
-    """One row per process, the one with the most VRAM first. `afar`: another machine, as a Prometheus tells of it."""
+def process_listing(*, in_fleet: bool = False) -> Listing[RunningProcess]:
+    """One row per process, the one with the most VRAM first. `in_fleet`: those of a host of a fleet, as a Prometheus
+    tells of them."""
 
     def lines_without_processes(width: int, pane: ListView) -> Sequence[Row]:
         if pane.snapshot is None:
             reason = "starting …"
-        elif afar:
+        elif in_fleet:
             reason = NO_PROCESSES_AFAR
         else:
             reason = _reason_of_no_process(pane.snapshot)

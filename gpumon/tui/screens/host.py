@@ -98,7 +98,7 @@ class HostBody:
             _GPUS: self._gpus,
             _ENGINES: self._engines,
             _HISTORY: self.history,
-            _PROCESSES: ListPane(palette, view, process_listing(afar=self.in_fleet)),
+            _PROCESSES: ListPane(palette, view, process_listing(in_fleet=self.in_fleet)),
             _TRIAGE: self.triage,
         }
         self.headline = Painted(palette)

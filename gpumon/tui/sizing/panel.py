@@ -41,7 +41,7 @@ class _Command(NamedTuple):
     run: Callable[[], object]
     """Does it; returns False where there was nothing to do."""
     otherwise: str = ""
-    """Said where there was nothing to do."""
+    """The notice where there was nothing to do."""
 
 
 class SizingPanel(Pane):
