@@ -11,7 +11,7 @@ from gpumon.efficiency.served import all_missing
 from gpumon.readings.flat import flat_fields, replace_fields
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import Missing, Reading
-from gpumon.readings.snapshot import Engine, Gpu, Group, Quantiles, Snapshot
+from gpumon.readings.snapshot import Engine, Gpu, Group, Host, Quantiles, Snapshot
 
 _AGELESS: Final = frozenset(
     {
@@ -19,6 +19,8 @@ _AGELESS: Final = frozenset(
         "bandwidth_peak_bytes_per_s",
         "flops_peak_per_s",
         "achievable_ratio",
+        # of the machine
+        "memory_total_bytes",
         # of an engine
         "gpu_count",
         "peak_flops_per_s",
@@ -29,17 +31,23 @@ _AGELESS: Final = frozenset(
 
 
 def without_figures(snapshot: Snapshot, why: Missing, older_s: float = 0.0) -> Snapshot:
-    """The snapshot of a host that nothing new is known of: its GPUs and engines without figures.
+    """The snapshot of a host that nothing new is known of: the machine, its GPUs and engines without figures.
 
-    Verdicts, replicas, events and alerts are left out. Figures of the machine itself (CPU, memory, disks) stay those of
-    its last moment.
+    Verdicts, replicas, events and alerts are left out.
 
     `why`: the reason that its figures get. `older_s`: seconds since the snapshot, by which all in it is older now.
     """
     gpus = [_blank_gpu(gpu, why, older_s) for gpu in snapshot.gpus]
     engines = [_blank_engine(engine, why, older_s) for engine in snapshot.engines]
     return msgspec.structs.replace(
-        snapshot, gpus=tuple(gpus), engines=tuple(engines), verdicts=(), replicas=(), events=(), alerts=()
+        snapshot,
+        host=msgspec.structs.replace(snapshot.host, **_missing_fields(Host, why)),
+        gpus=tuple(gpus),
+        engines=tuple(engines),
+        verdicts=(),
+        replicas=(),
+        events=(),
+        alerts=(),
     )
 
 
@@ -70,7 +78,7 @@ def _blank_engine(engine: Engine, why: Missing, older_s: float) -> Engine:
 
 @lru_cache(maxsize=16)
 def _missing_fields(kind: type[msgspec.Struct], why: Missing) -> dict[str, Any]:
-    """Field -> its value without figures, for each field of a GPU or an engine that ages."""
+    """Field -> its value without figures, for each field of a host, a GPU or an engine that ages."""
     missing_quantiles = Quantiles(*(why for _ in Quantiles.__struct_fields__))
     fields: dict[str, Any] = {}
     for _, field in flat_fields(kind).values():

@@ -136,6 +136,8 @@ def test_what_a_hosts_own_gpumon_worked_out_is_shown_as_it_is():
 
 def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():
     ready = fed(fleet_frame(2), fleet_frame(3)).hosts[0].snapshot
+    machine = replace(ready.host, cpu_ratio=0.5, memory_used_bytes=1e9, memory_total_bytes=2e9)
+    ready = replace(ready, host=machine)
     own = HostFrame("gpu01", exported_snapshot=ready, interval_s=15.0, faults=(Fault("gpumon", "old", ready.wall_s),))
     host = fed(FleetFrame(ready.wall_s + 46.0, 15.0, (own,))).hosts[0]
     assert host.state is HostState.STALE
@@ -144,6 +146,9 @@ def test_a_gpumon_that_is_silent_is_not_shown_as_fresh():
     assert host.snapshot.verdicts == ()
     assert [fault.text[:14] for fault in host.snapshot.faults] == ["old", "no new figures"]
     assert host.snapshot.gpus[0].flops_peak_per_s == ready.gpus[0].flops_peak_per_s
+    assert host.snapshot.host.cpu_ratio == Missing(Reason.STALE)
+    assert host.snapshot.host.memory_used_bytes == Missing(Reason.STALE)
+    assert host.snapshot.host.memory_total_bytes == 2e9
 
 
 def test_a_host_whose_gpumon_answers_is_there_though_its_only_engine_is_down():
