@@ -219,14 +219,23 @@ def size_biased_mean(window: HistogramReading | None) -> float | None:
     return max(exact, second / first * (exact * window.count / first))
 
 
-def ttft_exceeds_e2e(latency: Latency) -> bool:
-    """Whether the p95 of TTFT is above that of E2E, which no request can have.
+def least_e2e_s(latency: Latency) -> float | None:
+    """The least that the p95 of E2E can be by that of TTFT, in seconds, where it is above what E2E says; else None.
 
-    It is of later requests: in an overload those that got their first token a moment ago have waited longer than those
-    that ended. An E2E in the first bucket may be anything up to its bound.
+    No request ends before its first token, but the two are of other requests: in an overload those that got their first
+    token a moment ago have waited longer than those that ended. The bounds of the buckets decide, where there are buckets:
+    within them, two interpolated quantiles say nothing.
     """
-    ttft_s = number(latency.ttft_s.p95)
-    e2e_s = number(latency.e2e_s.p95)
-    if ttft_s is None or e2e_s is None:
-        return False
-    return ttft_s > max(e2e_s, number(latency.e2e_s.first_bound_s) or 0.0)
+    ttft_low_s = _bound_or_quantile(latency.ttft_s.p95_low, latency.ttft_s.p95)
+    e2e_high_s = _bound_or_quantile(latency.e2e_s.p95_high, latency.e2e_s.p95)
+    if ttft_low_s is None or e2e_high_s is None or ttft_low_s < e2e_high_s:
+        return None
+    return ttft_low_s
+
+
+def _bound_or_quantile(bound: Reading, quantile: Reading) -> float | None:
+    """The bound of the bucket that a quantile fell in; the quantile itself where it is of no histogram."""
+    bound_s = number(bound)
+    if bound_s is None:
+        return number(quantile)
+    return bound_s

@@ -62,6 +62,11 @@ def _had_long_prompt(case: Case) -> bool:
     return case.now_s - case.recent.long_prefill_s < _NEXT_PROMPT_S
 
 
+def _is_left_to_long_prompts(case: Case) -> bool:
+    """Whether full arithmetic is that of long prompts, on which a verdict stands: one that comes and goes is none."""
+    return Limit.COMPUTE_BOUND in case.standing_limits and _had_long_prompt(case)
+
+
 def _is_next_prompt(case: Case, quiet_s: float) -> bool:
     """Whether the engine is at work on another long prompt after the last one, by a shorter time without a token."""
     if case.reading is None or not _had_long_prompt(case):
@@ -107,7 +112,7 @@ def _evidence_of_prefill(case: Case, activity: GpuActivity, quiet_s: float) -> l
 def compute(case: Case) -> Finding | None:
     """Rule: the arithmetic of an engine's GPUs is at its limit, by their tensor cores or by MFU."""
     engine = case.served()
-    if engine is None or _had_long_prompt(case) or not _is_full_of_work(case):
+    if engine is None or _is_left_to_long_prompts(case) or not _is_full_of_work(case):
         return None
     suffers = bool(case.waiting_mean() or case.late_latencies())
     activity, others = case.own_activity(urgent=suffers)

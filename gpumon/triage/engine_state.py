@@ -139,7 +139,8 @@ def degraded(case: Case) -> Finding | None:
         return None
     worst = min(faults, key=_fault_order)
     parameters = _fault_parameters(case, worst, number_of_faults=len(faults))
-    if worst.verdict.code is Limit.THROTTLED and engine.hardware.tp == len(case.gpus) > 1:
+    is_only_one = len({fault.gpu.uuid for fault in faults}) == 1
+    if is_only_one and worst.verdict.code is Limit.THROTTLED and engine.hardware.tp == len(case.gpus) > 1:
         # One group of tensor parallelism: the others end each layer with it.
         parameters |= params(waits="for_it")
     level = Level.WARN

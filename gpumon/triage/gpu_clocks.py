@@ -11,6 +11,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.gpu_figures import BUSY_SOURCE, gpu_of
 from gpumon.triage.harm import is_slow, overload_is_hopeless
 from gpumon.triage.samples import AWAKE, Recent
+from gpumon.triage.saturation import arithmetic_is_full
 from gpumon.triage.signals import MINUTE_S, NOW_S, Case, Finding, action, finite, gpu_chart, params, yes_if
 from gpumon.triage.thresholds import Thresholds
 
@@ -270,10 +271,14 @@ def _level_of_held_clock(case: Case, held: _HeldClock) -> Level:
 
 
 def _is_hopeless(case: Case) -> bool:
-    """Whether users of an engine on the GPU suffer so much that it is critical."""
+    """Whether users of an engine suffer so much that it is critical, and the GPU's own speed is what they wait for."""
     for engine in case.engines:
         engine_case = case.case_of(engine)
-        if engine_case is not None and case.suffers(engine) and overload_is_hopeless(engine_case, engine):
+        if engine_case is None or not case.suffers(engine):
+            continue
+        # A full KV cache or batch waits for room, and memory bandwidth does not fall with the clock of the SMs.
+        is_full = arithmetic_is_full(engine_case, engine_case.activity())
+        if is_full and overload_is_hopeless(engine_case, engine):
             return True
     return False
 

@@ -61,6 +61,7 @@ def replica_cases(case: Case, engine: Engine) -> list[Case]:
             recent=recent,
             found_limits=recent.found_limits,
             limits_before=frozenset(),
+            standing_limits=frozenset(),
             engine=sibling,
             reading=reading,
             gpus=gpus_of(reading, by_uuid),

@@ -166,6 +166,8 @@ class Case(NamedTuple):
     """Limits that the families before this one found, whether they hold yet or not."""
     limits_before: frozenset[Limit] = frozenset()
     """Limits that stand here as a verdict, or were found last: these go at a lower threshold, as hysteresis."""
+    standing_limits: frozenset[Limit] = frozenset()
+    """Limits that stand here as a verdict."""
 
     @property
     def info(self) -> Mapping[str, str]:

@@ -369,7 +369,8 @@ class Triage:
         holds = self._memories[case.key].holds
         limits_before = _near_limits(holds.values())
         if limits_before:
-            case = case._replace(limits_before=limits_before)
+            standing_limits = frozenset(hold.limit for hold in holds.values() if hold.limit is not None)
+            case = case._replace(limits_before=limits_before, standing_limits=standing_limits)
         for family in Family:
             finding = self._finding(case, family)
             verdict = self._standing_verdict(case, family, finding)

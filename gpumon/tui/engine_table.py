@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gpumon.efficiency.goodput import within_itl_goal
-from gpumon.efficiency.quantiles import ttft_exceeds_e2e
+from gpumon.efficiency.quantiles import least_e2e_s
 from gpumon.efficiency.service import ROUTER_KINDS
 from gpumon.readings import glossary
 from gpumon.readings.columns import ENGINE_COLUMNS
@@ -282,20 +282,21 @@ def _itl_cell(engine: Engine, view: View, tone: str) -> Row:
 
 
 def _e2e_cell(engine: Engine, view: View, tone: str) -> Row:
-    """The p95 of E2E; where that of TTFT is longer, that as its least: requests cannot end before their first token."""
+    """The p95 of E2E; where that of TTFT is surely longer, its bound: requests cannot end before their first token."""
     latency = engine.latency
+    least_s = least_e2e_s(latency)
     is_past = _shows_the_past(engine)
-    if not ttft_exceeds_e2e(latency):
+    if least_s is None:
         return _latency_cell(latency.e2e_s, level_name="e2e", width=_E2E_CELLS, is_past=is_past, view=view, tone=tone)
     if is_past:
         tone = "muted"
-    level = tone_of("e2e", latency.ttft_s.p95, view, tone)
+    level = tone_of("e2e", least_s, view, tone)
     mark_cell = " "
     if is_high(level):
         mark_cell = "!"
     if is_high(level) or tone == "text":
         tone = level
-    text = ">" + seconds(latency.ttft_s.p95, _LATENCY_CELLS).strip(" <>")
+    text = ">" + seconds(least_s, _LATENCY_CELLS).strip(" <>")
     return ((f"{right(text, _E2E_CELLS - 1)}{mark_cell}", tone),)
 
 

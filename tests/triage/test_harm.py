@@ -8,7 +8,7 @@ from typing import Any
 from gpumon.readings.frame import RankReading
 from gpumon.readings.goals import Goals
 from gpumon.readings.quantities import MOST_RUNNING, REQUESTS, RUNNING, WAITING
-from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, Snapshot, Verdict
+from gpumon.readings.snapshot import Family, Kind, Level, Limit, Quantiles, Snapshot, TokensTotal, Verdict
 from gpumon.triage.render import verdict_text
 from gpumon.triage.triage import Triage
 from tests.each_row import each_row
@@ -218,18 +218,65 @@ def test_an_engine_that_counts_no_finished_requests_is_overloaded() -> None:
     assert (found.cause, found.level) == ("queue_slots", Level.CRITICAL)
 
 
+LOWERED_LIMIT = {
+    "throttle": ("sw_power_cap",),
+    "power_w": 298.0,
+    "power_limit_w": 300.0,
+    "power_default_w": 700.0,
+    "sm_clock_max_hz": 1.98e9,
+}
+"""A GPU at 300 of its 700 W."""
+
+
 def held_down(clock_hz: float, latencies: dict[str, Any]) -> Snapshot:
     """An engine whose tensor cores are full on a GPU at 300 of its 700 W, after a minute and a half."""
-    card = {
-        **COMPUTES,
-        "throttle": ("sw_power_cap",),
-        "power_w": 298.0,
-        "power_limit_w": 300.0,
-        "power_default_w": 700.0,
-        "sm_clock_hz": clock_hz,
-        "sm_clock_max_hz": 1.98e9,
-    }
+    card = {**COMPUTES, **LOWERED_LIMIT, "sm_clock_hz": clock_hz}
     return judged(scene({**QUEUED, **latencies}, card, slots=24.0), 90)
+
+
+@each_row(
+    ("changes", "slots", "code", "fix"),
+    [(QUEUED, 24.0, Limit.QUEUE_LIMIT, "raise_slots"), (FULL, 0.0, Limit.KV_CACHE_FULL, "more_instances")],
+)
+def test_what_has_no_room_is_critical_itself_beside_a_lowered_power_limit(
+    changes: dict[str, Any], slots: float, code: Limit, fix: str
+) -> None:
+    """The arithmetic has room: a faster GPU would not shorten the queue."""
+    card = {**BUSY, **LOWERED_LIMIT, "sm_clock_hz": 1.29e9}
+    snapshot = judged(scene({**changes, **LATE}, card, slots=slots), 90)
+    found = verdict(snapshot, Family.LIMIT, Kind.ENGINE)
+    assert found is not None
+    assert (found.code, found.level) == (code, Level.CRITICAL)
+    assert found.actions[0].code == fix
+    of_gpu = verdict(snapshot, Family.STATE, Kind.GPU)
+    assert of_gpu is not None
+    assert (of_gpu.cause, of_gpu.level) == ("power_cap", Level.WARN)
+
+
+def test_one_of_several_slow_gpus_is_not_waited_for() -> None:
+    """The other one is as slow: nothing would be better after its own fix alone."""
+    card = {**COMPUTES, **LOWERED_LIMIT, "sm_clock_hz": 1.29e9}
+    snapshot = judged(scene({**QUEUED, **LATE, "tp": 2}, (card, card), slots=24.0), 90)
+    degraded = [each for each in snapshot.verdicts if each.cause == "gpu_degraded"]
+    assert [each.parameters["bad"] for each in degraded] == [2.0]
+    assert "waits" not in degraded[0].parameters
+
+
+def test_full_arithmetic_with_long_prompts_one_after_the_other_is_told_in_half_a_minute() -> None:
+    """Each is too short to be a verdict of its own, and the arithmetic is full between them."""
+    long_prompts = scene({**QUEUED, **LATE}, COMPUTES, slots=64.0)
+
+    def at(second: int) -> tuple[Of, ...]:
+        rounds, seconds = divmod(second, 28)
+        moved = float(rounds * 12 + max(0, seconds - 16))
+        *gpus, one = long_prompts(second)
+        totals = TokensTotal(8200.0 * moved, 0.0, 1100.0 * moved)
+        return (*gpus, Of(one.read, replace(one.shown, tokens_total=totals)))
+
+    stage = Stage()
+    found = [verdict(stage.tick(*at(stage.at)), Family.LIMIT, Kind.ENGINE) for _ in range(200)]
+    codes = [each.code for each in found[40:] if each is not None]
+    assert codes == [Limit.COMPUTE_BOUND] * 160
 
 
 def test_a_lowered_power_limit_comes_before_the_overload_that_it_makes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from gpumon.efficiency.quantiles import ttft_exceeds_e2e
+from gpumon.efficiency.quantiles import least_e2e_s
 from gpumon.readings.flat import value_of
 from gpumon.readings.format import left, right, short
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
@@ -64,7 +64,7 @@ def latency_sections(
     entries.append(
         Sentence("mean: sum / count, exact; quantiles are interpolated: the true value lies anywhere in the bucket")
     )
-    if ttft_exceeds_e2e(engine.latency):
+    if least_e2e_s(engine.latency) is not None:
         entries.append(
             Sentence(
                 "TTFT above E2E: E2E is of requests that ended, TTFT of later ones, which wait longer and end later"
