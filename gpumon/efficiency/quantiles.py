@@ -223,8 +223,8 @@ def least_e2e_s(latency: Latency) -> float | None:
     """The least that the p95 of E2E can be by that of TTFT, in seconds, where it is above what E2E says; else None.
 
     No request ends before its first token, but the two are of other requests: in an overload those that got their first
-    token a moment ago have waited longer than those that ended. The bounds of the buckets decide, where there are buckets:
-    within them, two interpolated quantiles say nothing.
+    token a moment ago have waited longer than those that ended. Bounds of buckets decide, where there are any: two
+    quantiles that are interpolated in them say nothing.
     """
     ttft_low_s = _bound_or_quantile(latency.ttft_s.p95_low, latency.ttft_s.p95)
     e2e_high_s = _bound_or_quantile(latency.e2e_s.p95_high, latency.e2e_s.p95)
