@@ -143,10 +143,10 @@ def _problem_rows(snapshot: Snapshot, verdicts: Sequence[Verdict], without_token
 
 
 def _no_token_item(names: Sequence[str]) -> Item:
-    """The row for engines that have given no token for a moment."""
+    """The row for engines that have given no token for a moment; it leads to the page of the first."""
     glyph, tone, _ = QUESTION
     text = clean(no_token_text(names), MOST_TEXT)
-    return Item(key=NO_TOKEN, mark=(f" {glyph} ", tone), label="", scope="", since="", text=text)
+    return Item(key=NO_TOKEN, mark=(f" {glyph} ", tone), label="", scope="", since="", text=text, source=names[0])
 
 
 def _group_gpus(rows: Sequence[Item]) -> list[Item]:

@@ -6,9 +6,20 @@ import os
 import re
 from pathlib import Path
 
+from gpumon.efficiency.provenance import ExporterPart, gpu_sources
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.snapshot import Evidence, Family, FaultShown, Kind, Level, Limit, Snapshot, Verdict
+from gpumon.readings.snapshot import (
+    BandwidthSource,
+    Evidence,
+    Family,
+    FaultShown,
+    Kind,
+    Level,
+    Limit,
+    Snapshot,
+    Verdict,
+)
 from gpumon.readings.verdict import Action
 from tests.each_row import each_row
 from tests.records import replace
@@ -143,6 +154,27 @@ def test_a_lost_gpu_opened_late_says_why_once() -> None:
     assert "power-cycle it" in text
     assert "busy" not in text
     assert "nothing slows the clocks" not in text
+
+
+def test_a_gpu_by_an_exporter_alone_does_not_say_that_nothing_slows_it() -> None:
+    """A dcgm-exporter tells neither causes nor throttled time; nobody looked."""
+    sources = gpu_sources(
+        bandwidth=BandwidthSource.DCGM,
+        from_energy=False,
+        has_gpm=False,
+        memory_call="",
+        peak_source="catalogue",
+        flops_source="catalogue",
+        precision="",
+        exporter=ExporterPart((), 15, alone=True),
+    )
+    gpu = replace(full_gpu(0), throttle=(), throttle_s={}, sources=sources)
+    text = flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
+    assert "not known: what this GPU is read from does not tell what slows its clocks" in text
+    assert "nothing slows the clocks" not in text
+    assert "keeps no counters" not in text
+    by_driver = scenes.gpu(0, throttle=())
+    assert "nothing slows the clocks" in flat(page_of(full_snapshot(gpus=(by_driver,)), "gpu", gpu.uuid))
 
 
 def test_neighbours_and_the_way_back() -> None:

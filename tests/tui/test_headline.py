@@ -147,6 +147,13 @@ async def test_before_an_engine_is_called_hung_it_is_said_that_no_token_comes(ve
     assert "no problem found" not in "\n".join(lines)
 
 
+async def test_the_row_of_an_engine_without_a_token_leads_to_it() -> None:
+    async with running(Still(hanging()), 160, 30) as (app, pilot):
+        await pilot.press("t", "enter")
+        await until(lambda: "engine vllm:8000" in "\n".join(text_of(app)), pilot, 10.0)
+        assert "no details" not in "\n".join(text_of(app))
+
+
 async def test_a_verdict_on_the_engine_says_it_better() -> None:
     hung = verdicts.of_engine(scenes.engine(0), Limit.HUNG, "no_tokens", level=Level.WARN, family=Family.STATE)
     async with running(Still(hanging(hung)), 160, 30) as (app, _):

@@ -197,7 +197,7 @@ _WHY_BY_FIELD: Final[dict[tuple[str, Reason], Why]] = {
     },
     **{
         (field, Reason.NOT_SUPPORTED): Why(
-            "the memory of this GPU has no error correction, or it is off",
+            "the memory of this GPU has no error correction, it is off, or what the GPU is read from does not tell",
             "`nvidia-smi --query-gpu=ecc.mode.current --format=csv` shows which",
         )
         for field in ("ecc_mode", "ecc_corrected", "ecc_uncorrected", "remap_pending", "remap_failed")
