@@ -97,7 +97,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "unresponsive": "[{how=refuses}refuses connections|does not answer] for {seconds:lasted} while its processes hold "
     "[{vram_bytes:gib}|their GPU]",
     "restart_loop": "crash loop: {times:count} restarts in {seconds:lasting}, last {last:lasted} ago",
-    "gpu_degraded": "degraded: {gpu}, which it runs on, {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]"
+    "gpu_degraded": "its {gpu} {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]"
     "[{waits=for_it}: its other GPUs wait for it]",
     "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})[: {backend} fails {at:percent} "
     "of those that it gets]",

@@ -50,7 +50,7 @@ TASKS = {
         *("queue-at-the-limit", 120, "", "queue limit", "--max-num-seqs from 12 to 24", "queue limit llama-8b"),
     ),
     "which GPU slows its tensor-parallel group down": (
-        *("one-slow-gpu", 150, "", "gpu 3, which it runs on, is slowed down by heat"),
+        *("one-slow-gpu", 150, "", "its gpu 3 is slowed down by heat"),
         *("nvidia-smi -q -d TEMPERATURE,PERFORMANCE -i 3",),
     ),
     "who locked that clock, and how is it undone": (
@@ -58,7 +58,7 @@ TASKS = {
     ),
     "why is the new server slower": ("low-power-limit", 120, "", "sudo nvidia-smi -i 0 -pl 700", "1.98 GHz"),
     "is the data on that GPU still right": (
-        *("ecc-uncorrectable", 150, "", "data in memory is wrong", "nvidia-smi --gpu-reset -i 0", "degraded"),
+        *("ecc-uncorrectable", 150, "", "data in memory is wrong", "nvidia-smi --gpu-reset -i 0", "its gpu 0 has had"),
     ),
     "who holds GPU 1": ("notebook-holds-memory", 240, "", "sim:python (pid 9000002)", "holds 73 GiB", "VRAM held"),
     "what takes the host's CPU": ("cpu-bound-server", 120, "5 enter", "host CPU saturated", "--api-server-count 4"),
