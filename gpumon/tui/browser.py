@@ -12,8 +12,6 @@ from textual.drivers.web_driver import WebDriver
 
 from gpumon.tui.driver import NO_MOTION
 
-_RESIZE_AGAIN_S: Final = 0.1
-"""Seconds between two looks whether the screen has a size that came while it started."""
 _PACKET_HEAD: Final = b"D%s"
 """Before a frame in the pipe, as Textual's server reads it: `D` for data, then four bytes of the frame's length."""
 _LENGTH_BYTES: Final = 4
@@ -29,8 +27,6 @@ class BrowserDriver(WebDriver):
         self._screen_app = app
         self._screen_loop = asyncio.get_running_loop()
         """The loop that the screen runs in: messages of the page come in another thread."""
-        self._page_size: dict[str, object] = {}
-        """The newest message of the page about its size, with `width` and `height` in cells."""
 
     def start_application_mode(self) -> None:
         """Start the screen with the mouse's buttons and wheel alone: each motion would cost a message and a look at the
@@ -43,19 +39,15 @@ class BrowserDriver(WebDriver):
         if packet_type != "resize":
             super().on_meta(packet_type, payload)
             return
-        self._page_size = payload
-        self._screen_loop.call_soon_threadsafe(self._resize_until_done)
+        asyncio.run_coroutine_threadsafe(self._resize(payload), self._screen_loop)
 
-    def _resize_until_done(self) -> None:
-        """Give the screen the page's newest size, again and again until the screen has it: Textual posts the size that
-        it starts with (80x24) from another task, and that may come after one of the page.
+    async def _resize(self, payload: dict[str, object]) -> None:
+        """Give the screen a size of the page (`width` and `height` in cells), in a task of its own.
 
-        Messages of the page are read once the application runs: one that does not run has ended.
+        Textual posts the size that it starts with from such a task too, which was made before the page's messages are
+        read. Posted in any faster way, a size of the page could be overtaken by that first one.
         """
-        size = (self._page_size["width"], self._page_size["height"])
-        if self._screen_app.is_running and tuple(self._screen_app.screen.size) != size:
-            super().on_meta("resize", self._page_size)
-            self._screen_loop.call_later(_RESIZE_AGAIN_S, self._resize_until_done)
+        super().on_meta("resize", payload)
 
     def write(self, data: str) -> None:
         """Send a frame, the whole of it: Textual writes once, and a pipe may take a part. A server that has gone ends

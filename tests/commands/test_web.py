@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import json
 import os
 import re
 import signal
@@ -19,10 +20,12 @@ import aiohttp
 import psutil
 import pyte
 import pytest
+from textual_serve.app_service import AppService
 
 from gpumon.commands.command_line import parse_command_line
 from gpumon.commands.web import is_loopback, public_url, screen_command
 from gpumon.config.errors import ConfigError
+from gpumon.deadline import timeout
 from gpumon.web.admission import Admission
 from gpumon.web.server import MOST_COLUMNS, MOST_TABS
 from tests.program import Started, run_gpumon, started
@@ -118,17 +121,24 @@ class Screen:
 
     async def shows(self, pattern: str) -> str:
         """The screen as soon as the pattern is on it."""
-        end_s = time.monotonic() + WAIT_S
-        while not re.search(pattern, text := "\n".join(self.screen.display)):
-            assert time.monotonic() < end_s, f"{pattern} is not in\n{text}"
-            message = await self._socket.receive(timeout=WAIT_S)
-            if message.type == aiohttp.WSMsgType.BINARY:
-                self.bytes += message.data
-                # pyte knows no sub-parameters and no private queries.
-                self._stream.feed(re.sub(rb"\x1b\[\?\d+\$p", b"", message.data))
-            else:
-                assert message.type == aiohttp.WSMsgType.TEXT, message
-        return text
+        try:
+            async with timeout(WAIT_S):  # of `receive`, a time would begin again with each ping
+                while not re.search(pattern, self._text()):
+                    self._take(await self._socket.receive())
+        except asyncio.TimeoutError:
+            pytest.fail(f"{pattern} is not in\n{self._text()}")
+        return self._text()
+
+    def _text(self) -> str:
+        return "\n".join(self.screen.display)
+
+    def _take(self, message: aiohttp.WSMessage) -> None:
+        if message.type == aiohttp.WSMsgType.BINARY:
+            self.bytes += message.data
+            # pyte knows no sub-parameters and no private queries.
+            self._stream.feed(re.sub(rb"\x1b\[\?\d+\$p", b"", message.data))
+        else:
+            assert message.type == aiohttp.WSMsgType.TEXT, message
 
     async def type(self, keys: str) -> None:
         await self._socket.send_json(["stdin", keys])
@@ -184,14 +194,48 @@ async def test_what_a_tab_sends_is_bounded_and_a_strange_message_costs_its_own_t
         ):
             async with there.tab() as socket:
                 await socket.send_str(bad)
-                async for _ in socket:
-                    pass
-                assert socket.closed
+                await closed(socket)
         await there.ended(1)
         await good.send_json(["resize", {"width": 10**9, "height": 3}])
         await screen.resize(120, 40)
         assert len(await screen.shows(SMALL_FIGURES)) < MOST_COLUMNS * 41
     await there.ended()
+
+
+SIZED: Final = """
+import sys, time
+from textual.app import App
+from textual.binding import Binding
+from gpumon.tui.browser import BrowserDriver
+
+class Sized(App):
+    BINDINGS = [Binding("q", "leave", priority=True)]
+
+    def get_default_screen(self):
+        time.sleep(0.3)  # a busy machine: what the page sent is read before the screen starts
+        return super().get_default_screen()
+
+    def action_leave(self):
+        self.exit(self.size)
+
+print(*Sized(driver_class=BrowserDriver).run(), file=sys.stderr)
+"""
+
+
+def test_a_size_that_comes_while_the_screen_starts_is_not_overtaken_by_the_first_one(tmp_path: Path) -> None:
+    size = json.dumps({"type": "resize", "width": 120, "height": 40}).encode()
+    env = environment(tmp_path, COLUMNS="80", ROWS="1")
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", SIZED], env=env, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        process.stdin.write(AppService.encode_packet(b"M", size) + AppService.encode_packet(b"D", b"q"))
+        process.stdin.flush()
+        try:
+            process.wait(WAIT_S)
+        finally:
+            process.kill()
+        assert process.stderr is not None
+        assert process.stderr.read() == b"120 40\n"
 
 
 async def test_only_pages_of_its_own_with_the_key_may_talk_to_it(shared: Served) -> None:
