@@ -22,10 +22,12 @@ Result = TypeVar("Result")
 
 _CLEANUP_S = 0.1
 """Most seconds that cancelled work has for closing what it opened; a limit, as the work may lose its cancellation."""
+_CANCELLATIONS = 3
+"""How often work is cancelled that goes on in spite of it; each time it has an equal share of `_CLEANUP_S`."""
 
 
 async def result_within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of the work, or its error. Raises TimeoutError if it takes longer.
+    """The result of the work, or its error. Raises TimeoutError if it takes longer, or if it cancels itself.
 
     The work is done in a task of its own, so that cancelling the caller always ends the caller: before Python 3.11,
     anyio (through which httpx waits) loses a cancellation now and then, and a loop of polls would go on for ever.
@@ -34,12 +36,19 @@ async def result_within(seconds: float, work: Coroutine[Any, Any, Result]) -> Re
     task.add_done_callback(_mark_retrieved)
     try:
         done, _ = await asyncio.wait({task}, timeout=seconds)
-        if not done:
+        if not done or task.cancelled():
             raise asyncio.TimeoutError
         return task.result()
     finally:
-        if task.cancel():
-            await asyncio.wait({task}, timeout=_CLEANUP_S)
+        await _end(task)
+
+
+async def _end(task: asyncio.Task[Any]) -> None:
+    """Cancel a task until it ends, a few times at most."""
+    for _ in range(_CANCELLATIONS):
+        if not task.cancel():
+            return
+        await asyncio.wait({task}, timeout=_CLEANUP_S / _CANCELLATIONS)
 
 
 def _mark_retrieved(task: asyncio.Task[Any]) -> None:

@@ -41,6 +41,33 @@ async def test_work_that_takes_too_long_is_cancelled() -> None:
     await cancelled.wait()
 
 
+@pytest.mark.parametrize("losses", [1, 2])
+async def test_work_that_loses_a_cancellation_is_cancelled_again(losses: int) -> None:
+    release = asyncio.Event()
+
+    async def hang() -> None:
+        for _ in range(losses):
+            with contextlib.suppress(asyncio.CancelledError):
+                await release.wait()
+        await release.wait()
+
+    with pytest.raises(asyncio.TimeoutError):
+        await result_within(0.001, hang())
+    tasks = asyncio.all_tasks()
+    release.set()
+    assert tasks == {asyncio.current_task()}
+
+
+async def test_work_that_cancels_itself_is_an_error_and_does_not_cancel_its_caller() -> None:
+    async def cancel_itself() -> None:
+        raise asyncio.CancelledError
+
+    task = asyncio.create_task(result_within(LONG_S, cancel_itself()))
+    await asyncio.wait({task})
+    assert not task.cancelled()
+    assert isinstance(task.exception(), asyncio.TimeoutError)
+
+
 async def test_the_caller_ends_when_cancelled_though_the_work_loses_its_cancellation() -> None:
     """As anyio does on Python 3.10."""
     polls = 0
