@@ -17,8 +17,8 @@ MOST_IMPORT_BYTES: Final = 64_000_000
 MOST_FILES: Final = 512
 MOST_RECORDS: Final = 20_000
 """JSON documents or rows of one file."""
-_MOST_LINES: Final = 2 * MOST_RECORDS
-"""Lines of a CSV file, empty ones included."""
+_MOST_ROWS: Final = 2 * MOST_RECORDS
+"""Rows of a CSV file, empty ones included."""
 _MOST_PROBLEMS: Final = 10
 """Lines of an error message that name problems."""
 _LARGEST_NUMBER: Final = 1e15
@@ -328,15 +328,16 @@ def _object(place: FilePlace, value: Any) -> Document:
 def _sheet(place: FilePlace, text: str) -> Document:
     """A CSV file: the first row that has a cell is its header. Raises ImportRefused."""
     # Split at line feeds alone: `splitlines` would split at other characters of a cell, too, such as U+2028.
-    reader = csv.reader((f"{line}\n" for line in text.split("\n")), strict=True)
+    lines = text.removesuffix("\n").split("\n")
+    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     rows = list[tuple[int, tuple[str, ...]]]()
     try:
-        for cells in reader:
+        for row_number, cells in enumerate(reader, start=1):
             # More rows are refused by the caller. Empty ones are no records: as many of them may stand between.
             if len(rows) > MOST_RECORDS + 1:
                 break
-            if reader.line_num > _MOST_LINES:
-                raise refusal(place, "", f"has more than {_MOST_LINES} lines", _EXPECTED_FILE)
+            if row_number > _MOST_ROWS:
+                raise refusal(place, "", f"has more than {_MOST_ROWS} rows, empty ones included", _EXPECTED_FILE)
             stripped = tuple(cell.strip() for cell in cells)
             if any(stripped):
                 rows.append((reader.line_num, stripped))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.sizing.imports.files import MOST_IMPORT_BYTES, ImportRefused
+from gpumon.sizing.imports.files import MOST_IMPORT_BYTES, ImportRefused, documents
 from gpumon.sizing.imports.profiles import Given, Imported, import_files
 from tests.each_row import each_row
 from tests.sizing.imports.samples import FOLDER, files
@@ -170,7 +170,18 @@ def test_sizes_are_capped() -> None:
 
 def test_rows_behind_many_empty_lines_are_not_left_out_without_a_word() -> None:
     rows = b"Model,Throughput (infer/sec)\nm,1\n" + b"\n" * 40_000 + b"m,2\n"
-    assert "has more than 40000 lines" in refusal(rows)
+    assert "has more than 40000 rows, empty ones included" in refusal(rows)
+
+
+def test_a_final_line_feed_is_no_row() -> None:
+    (document,) = documents("file.csv", b"a,b\n1,2\n" + b"\n" * 39_998)
+    assert len(document.rows) == 1
+    assert "has more than 40000 rows" in refusal(b"a,b\n1,2\n" + b"\n" * 39_999)
+
+
+def test_line_feeds_in_cells_are_no_rows() -> None:
+    (document,) = documents("file.csv", b"a,b\n" + b'1,"x\ny\nz"\n' * 15_000)
+    assert len(document.rows) == 15_000
 
 
 def test_what_a_file_says_is_not_overruled_by_an_option() -> None:
