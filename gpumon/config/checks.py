@@ -91,6 +91,17 @@ def host_address(address: str) -> str:
     return address
 
 
+def host_server(address: str) -> str:
+    """A text that is equal for two addresses of the same host: letter case and final `/` of a URL do not matter.
+
+    An address that has a fault is returned as it is.
+    """
+    url = host_address(address)
+    if "://" not in url or urls.url_problem(url):
+        return url
+    return urls.server_of_url(url).removesuffix("/snapshot.json")
+
+
 def _host_problem(address: str) -> str:
     """Fault of a fleet's host; empty: none.
 

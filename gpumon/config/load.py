@@ -18,7 +18,7 @@ import msgspec
 import tomli
 
 from gpumon.config import urls
-from gpumon.config.checks import host_address
+from gpumon.config.checks import host_server
 from gpumon.config.environment import Override, from_environment
 from gpumon.config.errors import MOST_REFUSED, ConfigError, KeyPath, Refused, dotted, error_of_value
 from gpumon.config.schema import Config
@@ -237,11 +237,11 @@ def _lay_over(raw: dict[str, Any], override: Override) -> None:
 
 def _host_entries(raw: Mapping[str, Any], addresses: list[str]) -> list[dict[str, Any]]:
     """The `[[host]]` entries for these addresses: a host that the file describes keeps its description."""
-    described = {host_address(entry["address"]): entry for entry in raw.get("host", ())}
-    entries = {}
-    for text in addresses:
-        address = host_address(text)
-        entries[address] = deepcopy(described.get(address, {"address": text}))
+    described = {host_server(entry["address"]): entry for entry in raw.get("host", ())}
+    entries: dict[str, dict[str, Any]] = {}
+    for address in addresses:
+        server = host_server(address)
+        entries.setdefault(server, deepcopy(described.get(server, {"address": address})))
     return list(entries.values())
 
 

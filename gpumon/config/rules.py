@@ -8,7 +8,14 @@ from typing import Any, Final
 import msgspec
 
 from gpumon.config import feed_rules, keymap, urls
-from gpumon.config.checks import FieldRule, find_same_gpu, find_same_hours, gpu_type_problem, hours_problem
+from gpumon.config.checks import (
+    FieldRule,
+    find_same_gpu,
+    find_same_hours,
+    gpu_type_problem,
+    host_server,
+    hours_problem,
+)
 from gpumon.config.errors import KeyPath
 from gpumon.config.schema import (
     Config,
@@ -248,7 +255,7 @@ CONFIG_RULES: Final = Rulebook(
     unique={
         "endpoint": (("url", urls.server_of_url), ("name", str)),
         "feed": (("name", str),),
-        "host": (("address", str), ("name", str)),
+        "host": (("address", host_server), ("name", str)),
         "model": (("match", str),),
         "gpu": (("name", str),),
         "webhook": (("name", str),),

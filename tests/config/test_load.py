@@ -388,6 +388,24 @@ def test_a_host_keeps_its_description_however_its_address_is_written(tmp_path: P
     assert [(host.address, host.name) for host in hosts] == [("http://gpu-07:9454", "one"), ("gpu-08", "")]
 
 
+@pytest.mark.parametrize(
+    "address", ["http://gpu-07:9454/", "http://GPU-07:9454", "http://gpu-07:9454/snapshot.json", "GPU-07:9454"]
+)
+def test_a_host_is_the_one_of_the_file_whose_server_its_url_names(tmp_path: Path, address: str) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[[host]]\naddress = "gpu-07:9454"\nname = "one"\n')
+    override = from_text("--host", ("host",), [address, "http://gpu-07:9454"])
+    hosts = load(str(path), {}, [override]).config.host
+    assert [(host.address, host.name) for host in hosts] == [("http://gpu-07:9454", "one")]
+
+
+def test_two_descriptions_of_a_host_are_refused_however_its_address_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[[host]]\naddress = "gpu-07:9454"\n[[host]]\naddress = "http://gpu-07:9454/"\n')
+    with pytest.raises(ConfigError, match=r"host\[1\]\.address.*is the same as in host\[0\]"):
+        load(str(path), {})
+
+
 SETTINGS = [
     (table, field.name)
     for table, kind in (("general", General), ("[endpoint]", Endpoint), ("[model]", Model))
