@@ -21,9 +21,10 @@ __all__ = ["result_within", "timeout"]
 Result = TypeVar("Result")
 
 _CLEANUP_S = 0.1
-"""Most seconds that cancelled work has for closing what it opened; a limit, as the work may lose its cancellation."""
-_CANCELLATIONS = 3
-"""How often work is cancelled that goes on in spite of it; each time it has an equal share of `_CLEANUP_S`."""
+"""Most seconds that the caller waits for cancelled work to close what it opened."""
+_AGAIN_S = 1.0
+"""Seconds after which work that still goes on is cancelled again: it has lost its cancellation. Not sooner, as that
+would cut off the closing of what it opened."""
 
 
 async def result_within(seconds: float, work: Coroutine[Any, Any, Result]) -> Result:
@@ -44,11 +45,18 @@ async def result_within(seconds: float, work: Coroutine[Any, Any, Result]) -> Re
 
 
 async def _end(task: asyncio.Task[Any]) -> None:
-    """Cancel a task until it ends, a few times at most."""
-    for _ in range(_CANCELLATIONS):
-        if not task.cancel():
-            return
-        await asyncio.wait({task}, timeout=_CLEANUP_S / _CANCELLATIONS)
+    """Cancel a task, and wait a moment for its end."""
+    if not task.cancel():
+        return
+    await asyncio.wait({task}, timeout=_CLEANUP_S)
+    if not task.done():
+        asyncio.get_running_loop().call_later(_AGAIN_S, _cancel_again, task)
+
+
+def _cancel_again(task: asyncio.Task[Any]) -> None:
+    """Cancel a task now and then until it ends."""
+    if task.cancel():
+        asyncio.get_running_loop().call_later(_AGAIN_S, _cancel_again, task)
 
 
 def _mark_retrieved(task: asyncio.Task[Any]) -> None:

@@ -8,6 +8,7 @@ import contextlib
 import pytest
 
 from gpumon.deadline import result_within
+from tests.virtual_time import Clock, played
 
 LONG_S = 600.0
 
@@ -42,20 +43,39 @@ async def test_work_that_takes_too_long_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("losses", [1, 2])
-async def test_work_that_loses_a_cancellation_is_cancelled_again(losses: int) -> None:
-    release = asyncio.Event()
-
+def test_work_that_loses_a_cancellation_is_cancelled_again(losses: int) -> None:
     async def hang() -> None:
         for _ in range(losses):
             with contextlib.suppress(asyncio.CancelledError):
-                await release.wait()
-        await release.wait()
+                await asyncio.sleep(LONG_S)
+        await asyncio.sleep(LONG_S)
 
-    with pytest.raises(asyncio.TimeoutError):
-        await result_within(0.001, hang())
-    tasks = asyncio.all_tasks()
-    release.set()
-    assert tasks == {asyncio.current_task()}
+    async def main() -> set[asyncio.Task[object]]:
+        with pytest.raises(asyncio.TimeoutError):
+            await result_within(1.0, hang())
+        await asyncio.sleep(LONG_S / 2)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert played(main(), Clock()) == set()
+
+
+def test_work_that_is_slow_to_close_what_it_opened_is_let_do_so() -> None:
+    closed: list[str] = []
+
+    async def hang() -> None:
+        try:
+            await asyncio.sleep(LONG_S)
+        finally:
+            await asyncio.sleep(0.5)
+            closed.append("connection")
+
+    async def main() -> None:
+        with pytest.raises(asyncio.TimeoutError):
+            await result_within(1.0, hang())
+        await asyncio.sleep(LONG_S / 2)
+
+    played(main(), Clock())
+    assert closed == ["connection"]
 
 
 async def test_work_that_cancels_itself_is_an_error_and_does_not_cancel_its_caller() -> None:
