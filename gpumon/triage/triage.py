@@ -189,15 +189,18 @@ def _is_over_at_once(case: Case, family: Family, standing: Limit | None) -> bool
     return standing is Limit.STRAGGLER and Limit.THROTTLED in case.found_limits
 
 
-def _near_limits(holds: Iterable[Hold]) -> frozenset[Limit]:
-    """Limits that stand, or were found last."""
-    limits = set()
+def _with_limits_before(case: Case, holds: Iterable[Hold]) -> Case:
+    """The case with the limits that stand, and those that stand or were found last."""
+    standing = set()
+    coming = set()
     for hold in holds:
         if hold.limit is not None:
-            limits.add(hold.limit)
+            standing.add(hold.limit)
         if hold.coming is not None:
-            limits.add(hold.coming)
-    return frozenset(limits)
+            coming.add(hold.coming)
+    if not standing and not coming:
+        return case
+    return case._replace(limits_before=frozenset(standing | coming), standing_limits=frozenset(standing))
 
 
 def _degrades(verdict: Verdict) -> bool:
@@ -367,10 +370,7 @@ class Triage:
         is_alone = False
         is_degraded = False
         holds = self._memories[case.key].holds
-        limits_before = _near_limits(holds.values())
-        if limits_before:
-            standing_limits = frozenset(hold.limit for hold in holds.values() if hold.limit is not None)
-            case = case._replace(limits_before=limits_before, standing_limits=standing_limits)
+        case = _with_limits_before(case, holds.values())
         for family in Family:
             finding = self._finding(case, family)
             verdict = self._standing_verdict(case, family, finding)

@@ -424,8 +424,10 @@ def _throttling_section(gpu: Gpu, counted_since: str, figures: FigureMaker, watc
 
 
 def _is_told(gpu: Gpu, field: str) -> bool:
-    """Whether what the GPU is read from tells of a field: an exporter may not. The sources of another host's GPUs are
-    not known; its own gpumon reads the driver."""
+    """Whether the reader of the GPU tells of a field: an exporter may not.
+
+    The sources of another host's GPUs are not known; its own gpumon reads the driver.
+    """
     return not gpu.sources or field in gpu.sources
 
 
