@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -69,6 +70,23 @@ async def test_a_slow_recording_holds_nothing_up_and_is_written_once(
         feed.timeline = None
         await type_keys(app, pilot, "w")
         await until(lambda: len(bundles(tmp_path)) == 2, pilot)
+
+
+async def test_what_is_written_while_gpumon_ends_is_said_nowhere_and_harms_nothing() -> None:
+    ended: list[str] = []
+
+    class WrittenTooLate(ScreenFiles):
+        """Files whose bundle is written when the last screen has gone."""
+
+        async def save_bundle(self, incident: BundleFacts) -> str:
+            while app.screen_stack:
+                await asyncio.sleep(0)
+            ended.append(incident.snapshot.host.name)
+            return "wrote"
+
+    async with running(recorded(), files=WrittenTooLate(Loaded(Config(), "", {}), {})) as (app, pilot):
+        await type_keys(app, pilot, "w")
+    assert ended == ["gpu-07"]
 
 
 class Unreadable(Kept):

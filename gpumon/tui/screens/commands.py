@@ -213,7 +213,10 @@ async def _write_bundle(screen: MonitorScreen[S], files: Files, facts: BundleFac
         failed = True
         reason = clean(f"{type(error).__name__}: {error}", _MOST_REASON)
         outcome = f"the bundle cannot be written: {reason}"
-    front = screen.app.screen
+    screens = screen.app.screen_stack
+    if not screens:
+        return  # gpumon ends: there is nothing to say it on
+    front = screens[-1]
     if isinstance(front, type(screen)):
         front.say(outcome, urgent=failed)
     else:
