@@ -25,13 +25,16 @@ _LOGIT_BYTES: Final = 39.0
 measures its peak, and sorts copies of their logits. 38 to 39 in seven of eight logs of one H100 (128,256 to 201,088
 entries: 4.8 to 7.4 GiB), 35 to 41 in the logs of smaller GPUs; 17 in some logs of vLLM 0.16 to 0.19."""
 SMALL_GPU_SEQUENCES: Final = 256
-"""Sequences that vLLM's server runs by default on a GPU below `_LARGE_GPU_BYTES`, and on an A100."""
+"""Sequences that vLLM's server runs by default on a GPU below `_LARGE_GPU_BYTES`, and on an A100.
+
+Source of these rules: vllm/engine/arg_utils.py, `EngineArgs.get_batch_defaults`."""
 LARGE_GPU_SEQUENCES: Final = 1024
 """Sequences that vLLM's server runs by default on any other GPU."""
 _LARGE_GPU_BYTES: Final = 70.0 * _GIB
 """Memory from which on vLLM counts a GPU as large."""
 _COUNTS_AS_SMALL: Final = "A100"
-"""Name of the GPU that vLLM counts as small whatever memory it has."""
+"""Name of the GPU that vLLM counts as small whatever memory it has: larger steps lowered its throughput (vLLM's pull
+request 17885)."""
 _SINGLE_GPU_OVERHEAD_BYTES: Final = 0.13 * _GIB
 """CUDA and what else is not PyTorch's, of an instance on one GPU."""
 _SEVERAL_GPUS_OVERHEAD_BYTES: Final = 0.55 * _GIB

@@ -22,7 +22,7 @@ _STEADY_AFTER: Final = 20
 """Windows, or histograms of lengths, from which on a mean moves by a twentieth of the difference to the next one."""
 _ROUNDING_TOKENS: Final = 16.0
 """Added to the computed tokens of two prompts before these are compared: a prefix cache hits whole blocks, so that a
-few tokens more or less say nothing."""
+few tokens more or less say nothing. vLLM's block has 16 by default (`CacheConfig.DEFAULT_BLOCK_SIZE`)."""
 
 
 class MeanLengths(NamedTuple):

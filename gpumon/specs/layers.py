@@ -3,6 +3,9 @@
 Each function is the formula sheet of one kind of block. Parameters are those of matrix products, by part; biases,
 norms and convolution kernels are left out (below 0.8 % of any model that is served). Sources: the modelling code of
 transformers 5, held to it by `tests/data/oracle`.
+
+FLOPs of a recurrent state are the multiplications, additions and divisions of its recurrence. Left out are
+exponentials, roots and maxima, and what makes the gates and decays.
 """
 
 from __future__ import annotations
@@ -674,7 +677,11 @@ def short_convolution(fields: Fields) -> Block:
 
 
 def linear_recurrent_unit(fields: Fields) -> Block:
-    """RG-LRU of RecurrentGemma (arXiv 2402.19427); its two gates are block-diagonal over the heads."""
+    """RG-LRU of RecurrentGemma (arXiv 2402.19427); its two gates are block-diagonal over the heads.
+
+    6 FLOPs per channel and token, by its recurrence: h = a h + sqrt(1 - a^2) (i x). The state has 32 bits in any model
+    (`RecurrentGemmaRecurrentBlock` of transformers). Defaults: `RecurrentGemmaConfig`.
+    """
     hidden = hidden_size(fields)
     width = fields.integer("lru_width", default=hidden_size(fields))
     projections = 3 * hidden * width  # input, its gate, and output
@@ -686,7 +693,13 @@ def linear_recurrent_unit(fields: Fields) -> Block:
 
 
 def rwkv(fields: Fields) -> Block:
-    """RWKV-4 (arXiv 2305.13048): time mixing of four matrices, channel mixing of three."""
+    """RWKV-4 (arXiv 2305.13048): time mixing of four matrices, channel mixing of three.
+
+    12 FLOPs per channel and token, by `rwkv_linear_attention_cpu` of transformers: numerator 3 and denominator 2, once
+    for the output and once for the state, then their quotient and the gate of the receptance. The sums have 32 bits
+    there in any model. So have the tokens before here, which there have the model's format: a state of a 16-bit model
+    is a quarter too large. Defaults: `RwkvConfig`.
+    """
     hidden = hidden_size(fields)
     width = fields.integer("attention_hidden_size", default=hidden)
     mixed_width = fields.integer("intermediate_size", default=4 * hidden)
@@ -704,7 +717,12 @@ def rwkv(fields: Fields) -> Block:
 
 
 def mlstm(fields: Fields) -> Block:
-    """xLSTM 7B (arXiv 2503.13427): matrix memories, and a gated MLP whose width is rounded up to a multiple."""
+    """xLSTM 7B (arXiv 2503.13427): matrix memories, and a gated MLP whose width is rounded up to a multiple.
+
+    5 FLOPs per element of the memories and token, as Mamba-2: decay 1, key times value 2, query times memory 2
+    (`mlstm_recurrent_step_native` of transformers; its norm and gates are left out). 32 bits are the default
+    of `inference_state_dtype`. Defaults: `xLSTMConfig`.
+    """
     hidden = hidden_size(fields)
     heads = fields.integer("num_heads")
     keys = int(hidden * _factor(fields, "qk_dim_factor", 0.5))

@@ -16,7 +16,7 @@ from gpumon.sizing.simulate.cost import StepTime
 from gpumon.sizing.simulate.requests import PlayedRequest
 
 BLOCK: Final = 16
-"""Tokens of one KV block."""
+"""Tokens of one KV block: vLLM's default (vllm/config/cache.py, `CacheConfig.DEFAULT_BLOCK_SIZE`)."""
 _ROUNDING: Final = 1e-9
 """Part of a step that rounding may add: it must not begin another step."""
 _GAP_DIGITS: Final = 3

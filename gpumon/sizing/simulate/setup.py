@@ -24,7 +24,11 @@ from gpumon.specs.gpu import GpuSpec
 
 
 class DefaultBounds(NamedTuple):
-    """Limits of a step, by default of vLLM's API server."""
+    """Limits of a step, by default of vLLM's API server.
+
+    Source: vllm/engine/arg_utils.py, `EngineArgs.get_batch_defaults`, for `UsageContext.OPENAI_API_SERVER`. vLLM's
+    offline class `LLM` takes 16384 and 8192 tokens.
+    """
 
     max_num_batched_tokens: int
     max_num_seqs: int
