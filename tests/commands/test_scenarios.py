@@ -21,6 +21,18 @@ def test_the_list_names_every_scenario_with_its_verdict() -> None:
         assert " ".join(each.about.split()[:2]) in line
 
 
+def test_a_scenario_whose_trouble_comes_late_says_when() -> None:
+    """Whoever tries it waits for that."""
+    for each in SCENARIOS:
+        begins_s = each.truth[0].from_s
+        if begins_s < 60.0:
+            continue
+        words = f"after {begins_s:.0f} s"
+        if begins_s == 60.0:
+            words = "after a minute"
+        assert words in each.about.lower(), each.name
+
+
 @pytest.mark.parametrize("arguments", [["demo"], ["snapshot", "--demo"], ["watch", "--demo"]])
 def test_the_command_prints_the_list(
     arguments: list[str], capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
