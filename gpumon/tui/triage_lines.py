@@ -11,7 +11,7 @@ import msgspec
 from gpumon.readings.format import cells, cut, left
 from gpumon.readings.snapshot import Event
 from gpumon.readings.text import clean
-from gpumon.triage.render import LIMIT_NAMES, event_text
+from gpumon.triage.render import LEVEL_WORDS, LIMIT_NAMES, event_text
 from gpumon.tui.fold import cut_to_lines, folded
 from gpumon.tui.line import Piece, Row, cells_of
 from gpumon.tui.palette import Glyphs
@@ -182,7 +182,6 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
     for place, (text, event) in enumerate(newest.items()):
         left_over = len(newest) - place
         hours_and_minutes = clock(event.wall_s)[:5]
-        text = cut(text, _MOST_CHANGE_CELLS)
         pieces = [(f"{hours_and_minutes} ", "muted"), event_mark(event, glyphs), (f" {text}  ", "text")]
         size = cells_of(pieces)
         needed = size
@@ -196,8 +195,20 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
 
 
 def _change_text(event: Event) -> str:
-    """A change in a few words: of a verdict its name alone."""
+    """A change in a few words: of a verdict its name, and how it changed, before which a long scope is cut."""
     if event.verdict is None:
-        return clean(f"{event.scope} {event_text(event, clock)}", MOST_TEXT)
-    over = " over" if event.code == "verdict_over" else ""
-    return clean(f"{event.scope} {LIMIT_NAMES[event.verdict.code]}{over}", MOST_TEXT)
+        return cut(clean(f"{event.scope} {event_text(event, clock)}", MOST_TEXT), _MOST_CHANGE_CELLS)
+    words = f" {LIMIT_NAMES[event.verdict.code]}{_change_of_verdict(event)}"
+    scope = cut(clean(event.scope, MOST_TEXT), _MOST_CHANGE_CELLS - cells(words))
+    return f"{scope}{words}"
+
+
+def _change_of_verdict(event: Event) -> str:
+    """How a verdict changed, as words behind its name; empty: it began."""
+    if event.code == "verdict_level":
+        return f" now {LEVEL_WORDS[event.level]}"
+    if event.code == "verdict_cause":
+        return ", other cause"
+    if event.code == "verdict_over":
+        return " over"
+    return ""

@@ -203,6 +203,25 @@ def test_what_changed_of_late_stands_in_one_line() -> None:
 
 
 @each_row(
+    ("code", "scope", "words"),
+    [
+        ("verdict_began", "llama-8b", "llama-8b throttled"),
+        ("verdict_level", "llama-8b", "llama-8b throttled now critical"),
+        ("verdict_cause", "llama-8b", "llama-8b throttled, other cause"),
+        ("verdict_over", "llama-8b", "llama-8b throttled over"),
+        ("verdict_level", "a-name-of-an-engine-that-is-long:8000", "a-name-of-an-engine-… throttled now critical"),
+    ],
+)
+def test_a_verdict_that_changed_does_not_read_like_its_begin(code: str, scope: str, words: str) -> None:
+    """Where it does not fit, its scope is cut, not what changed."""
+    hot = verdicts.hot(scenes.snapshot().gpus[3])
+    old = Event(NOW_S - 700.0, EventKind.RESTART, "vllm:8001", "restarted", level=Level.WARN)
+    event = Event(NOW_S - 4.0, EventKind.VERDICT, scope, code, level=Level.CRITICAL, verdict=hot)
+    line = body(replace(scenes.snapshot(), verdicts=()), 80, 2, happened(old, event))[1]
+    assert line.rstrip() == f"   last 10 min: 08:53 ◆ {words}"
+
+
+@each_row(
     ("sources", "width", "column"),
     [
         (("nvml",), 80, 4),
