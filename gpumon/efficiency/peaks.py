@@ -11,7 +11,7 @@ from gpumon.efficiency.service import no_flops
 from gpumon.readings.frame import EngineReading, GpuReading
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.specs.gpu import GpuFacts, GpuSpec
-from gpumon.specs.gpus import GpuCatalogue, bandwidth_peak
+from gpumon.specs.gpus import BANDWIDTH_PREFIX, GpuCatalogue, bandwidth_peak
 from gpumon.specs.precision import Precision
 
 _MOST_CACHED: Final = 64
@@ -28,15 +28,11 @@ class Peak(msgspec.Struct, frozen=True):
     bandwidth_bytes_per_s: Reading
     source: str
     """Sources of both peaks, that of the bandwidth last."""
+    bandwidth_source: str = ""
+    """Source of the bandwidth; that of the FLOP/s peaks where the bandwidth has none of its own."""
     unverified: bool = False
     """The FLOP/s peaks are derived, or stand in the catalogue on one source only."""
     bandwidth_unverified: bool = False
-
-    @property
-    def bandwidth_source(self) -> str:
-        """The part of `source` that tells where the bandwidth comes from (`specs.gpus.bandwidth_peak` begins it with
-        `bandwidth: `); all of it where both come from one place."""
-        return self.source.rpartition("bandwidth: ")[2]
 
 
 def gpu_facts(reading: GpuReading) -> GpuFacts:
@@ -79,16 +75,23 @@ class Peaks:
     def _peak_of(self, facts: GpuFacts) -> Peak:
         """Peaks by the catalogue, and the bandwidth by the driver where it tells one."""
         spec = self._catalogue.match(facts)
-        bandwidth, bandwidth_source = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
+        bandwidth, bandwidth_text = bandwidth_peak(facts, spec) or (Missing(Reason.UNKNOWN_GPU), "")
+        bandwidth_source = bandwidth_text.removeprefix(BANDWIDTH_PREFIX)
         if spec is None:
-            return Peak(spec=None, bandwidth_bytes_per_s=bandwidth, source=bandwidth_source)
-        source = "; ".join(text for text in (spec.source, bandwidth_source) if text)
+            return Peak(
+                spec=None,
+                bandwidth_bytes_per_s=bandwidth,
+                source=bandwidth_text,
+                bandwidth_source=bandwidth_source,
+            )
+        source = "; ".join(text for text in (spec.source, bandwidth_text) if text)
         # Worked out from this GPU's own clock and bus, or told by its driver: not taken from the catalogue.
         is_bandwidth_told = facts.bandwidth_bytes_per_s is not None
         return Peak(
             spec=spec,
             bandwidth_bytes_per_s=bandwidth,
             source=source,
+            bandwidth_source=bandwidth_source or spec.source,
             unverified=not spec.verified,
             bandwidth_unverified=not spec.verified and not is_bandwidth_told,
         )
@@ -106,6 +109,7 @@ class Peaks:
             spec=spec,
             bandwidth_bytes_per_s=bandwidth,
             source=spec.source,
+            bandwidth_source=spec.source,
             unverified=not spec.verified,
             bandwidth_unverified=not spec.verified,
         )

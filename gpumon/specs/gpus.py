@@ -20,7 +20,8 @@ _MIB = 2.0**20
 _GIB = 2.0**30
 _MEMORY_TOLERANCE: Final = 0.10
 _BANDWIDTH_TOLERANCE: Final = 0.05
-"""Shares by which the driver's figure may differ from the row without a note."""
+"""Shares by which the driver's figure may differ from the row without a note. Clock x bus width is within 2.5 % of the
+rows: data sheets round down."""
 _UNKNOWN: Final = "?"
 """In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
 _PCIE_BYTES_PER_S = {"3": 15.75e9, "4": 31.5e9, "5": 63.0e9, "6": 121.0e9}
@@ -36,6 +37,8 @@ _PEAK_COLUMNS: Final = {
 """Column -> formats; all dense, tensor rates with FP32 accumulation for the 16-bit ones."""
 _ACHIEVED_COLUMNS: Final = {"achieved_bf16_tflops": Precision.BF16, "achieved_fp8_tflops": Precision.FP8}
 """Column -> format of the rate that was measured."""
+BANDWIDTH_PREFIX: Final = "bandwidth: "
+"""Begins the source of a bandwidth, which may stand behind that of the FLOP/s peaks."""
 _SOCKET = re.compile(r"\bsxm\d\b")
 """The word for the socket in a name."""
 _NAME_WORDS = re.compile(r"[a-z]+\d+[a-z]*|\d+|[a-z]+")
@@ -189,7 +192,7 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
     if spec is not None and spec.bandwidth_bytes_per_s > 0.0:
         row = spec
     if row is not None and (measured is None or row.origin is PeaksOrigin.CONFIG):
-        return row.bandwidth_bytes_per_s, f"bandwidth: {row.source}"
+        return row.bandwidth_bytes_per_s, f"{BANDWIDTH_PREFIX}{row.source}"
     if measured is None:
         return None
     text = _driver_bandwidth_source(facts)
@@ -204,8 +207,8 @@ def bandwidth_peak(facts: GpuFacts, spec: GpuSpec | None) -> tuple[float, str] |
 def _driver_bandwidth_source(facts: GpuFacts) -> str:
     """Source of the bandwidth that the driver tells."""
     if facts.memory_peak_bytes_per_s:
-        return "bandwidth: the driver's peak (AMD SMI vram_max_bandwidth)"
-    return "bandwidth: the driver's max memory clock x 2 x bus width / 8"
+        return f"{BANDWIDTH_PREFIX}the driver's peak (AMD SMI vram_max_bandwidth)"
+    return f"{BANDWIDTH_PREFIX}the driver's max memory clock x 2 x bus width / 8"
 
 
 def _parse_row(row: Mapping[str, str | None], line: int) -> GpuSpec:
