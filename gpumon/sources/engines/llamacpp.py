@@ -5,6 +5,15 @@ Names and fields: tools/server/README.md and server-context.cpp of 0c1e570; olde
 others. /slots is needed because no counter of /metrics moves with the answers: `tokens_predicted_total` moves at their
 end, and `n_decode_total` counts batches of prompts, too. Ollama starts its llama-server with /slots and without
 /metrics.
+
+What the counters count, by `server_metrics` of server-context.cpp (newer builds count the same in server-task.cpp):
+- `tokens_predicted_total`: the `n_decoded` of an answer, all of it, when it ends (`on_prediction`).
+- `next_token.n_decoded` of /slots: the tokens of the running answer so far. Generated tokens are the ended answers of
+  the one and the running answers of the other.
+- `prompt_tokens_total`: the computed tokens of a prompt, at its first token (`on_prompt_eval`).
+- `n_decode_total`: calls of `llama_decode`, of prompts and of answers (`on_decoded`). `n_busy_slots_per_decode` is a
+  mean since the start, of the slots at work at each call: times `n_decode_total` it is their sum, which grows by one
+  for each token while only answers run, without drafts.
 """
 
 from __future__ import annotations

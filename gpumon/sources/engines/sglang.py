@@ -2,6 +2,17 @@
 
 Names and when they move: srt/observability/metrics_collector.py and srt/managers/scheduler_components/
 metrics_reporter.py of 0.5.23, and what came before them (srt/metrics/collector.py).
+
+What the live counters count, by metrics_reporter.py:
+- `realtime_tokens_total{mode="decode"}`: at each decode step one token per running sequence, and accepted drafts. A
+  request's first token comes with its prefill and is not in it; it is counted by the tokeniser, as one TTFT
+  (srt/managers/tokenizer_manager.py). Generated tokens are the sum of both.
+- `realtime_tokens_total{mode="prefill_compute"}` and `{mode="prefill_cache"}`: at each prefill step the tokens that it
+  computes, and those that it finds in the cache. The tokens of prompts are their sum. It has twice
+  what a retraction makes SGLang compute again.
+- `prefill_effective_tokens_total` (0.5.18): the same sum without that second time.
+- `prompt_tokens_total`, `generation_tokens_total`, `cached_tokens_total`: whole requests, when they end. They are never
+  added to the live ones: before 0.5.7 they serve alone.
 """
 
 from __future__ import annotations
