@@ -7,7 +7,8 @@ from typing import Any
 from gpumon.config.themes import load_theme
 from gpumon.outputs.brief import brief
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.snapshot import Family, Gpu, Kind, Level, Limit, Snapshot
+from gpumon.readings.snapshot import Evidence, Family, Gpu, Kind, Level, Limit, Snapshot
+from gpumon.readings.verdict import Action
 from gpumon.sources.simulator.scenarios import scenario
 from gpumon.triage.marks import MARKS, states_by_key, urgent_by_gpu
 from gpumon.triage.render import verdict_text
@@ -21,6 +22,7 @@ from tests.accuracy.triage import frames, judged
 from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes, verdicts
+from tests.tui.detail_scenes import flat, full_engine, full_gpu, full_snapshot, page_of, whole
 from tests.tui.painted import PLAIN, text
 from tests.tui.test_triage import pane_of
 
@@ -126,3 +128,50 @@ def test_a_lost_gpu_and_a_silent_engine_are_as_bad_as_their_verdicts_say(level: 
     word, tone = next((piece, tone) for piece, tone in row if "TIMEOUT" in piece)
     assert (word.split()[:2], tone) == ([MARKS[level].glyph, "TIMEOUT"], MARKS[level].tone)
     assert engine_table.trouble_text(engine, silent, silent) == f"{MARKS[level].glyph} {engine.name} TIMEOUT"
+
+
+@each_row(
+    ("causes", "level", "title"),
+    [
+        (("sw_power_cap",), Level.CRITICAL, "✗ throttled"),
+        (("sw_thermal_slowdown",), Level.CRITICAL, "✗ hot (sw)"),
+        (("sw_thermal_slowdown",), Level.WARN, "! hot (sw)"),
+        (("sw_power_cap",), Level.OK, "● power cap"),
+    ],
+)
+def test_the_top_of_a_gpus_page_has_the_word_and_mark_of_its_row(
+    causes: tuple[str, ...], level: Level, title: str
+) -> None:
+    gpu = full_gpu(throttle=causes)
+    verdict = verdicts.of_gpu(gpu, Limit.THROTTLED, "slowed down", level=level)
+    snapshot = full_snapshot(gpus=(gpu,), verdicts=(verdict,))
+    page = page_of(snapshot, "gpu", gpu.uuid)
+    assert whole(page, 120)[1].startswith(f" {title} · read ")
+    [(_, tone), *_] = page.head(120)[0]
+    assert tone == MARKS[level].tone
+
+
+def test_the_page_of_a_gpu_whose_state_is_its_engines_says_what_limits_the_engine() -> None:
+    engine = full_engine()
+    gpu = full_gpu(throttle=())
+    full_pool = verdicts.of_engine(
+        engine,
+        Limit.KV_CACHE_FULL,
+        "requests wait and are preempted",
+        level=Level.CRITICAL,
+        evidence=(Evidence("12 waiting"),),
+        actions=(Action("add an instance"),),
+    )
+    page = page_of(full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(full_pool,)), "gpu", gpu.uuid)
+    lines = whole(page, 120)
+    assert lines[1].startswith(" ✗ KV full · read ")
+    assert [line.strip() for line in lines[2:6]] == [
+        "what limits it",
+        "✗ KV cache full   vllm:8000: requests wait and are preempted",
+        "· 12 waiting",
+        "→ add an instance",
+    ]
+    noted = replace(full_pool, level=Level.NOTE)
+    page = page_of(full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(noted,)), "gpu", gpu.uuid)
+    assert whole(page, 120)[1].startswith(" ● ok · read ")
+    assert "what limits it" not in flat(page)

@@ -11,14 +11,14 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Kind, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.marks import states_by_key, urgent_by_key
+from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
 from gpumon.triage.render import LIMIT_NAMES, NARROW_NAMES, actions_text, evidence_text, verdict_text
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessOnGpus, ShownKey, Thing, blank_reason, is_blank
 from gpumon.tui.detail.values import duration_text, shown_time, shown_time_of_rfc3339
 from gpumon.tui.detail.why import Subject, make_explainer
 from gpumon.tui.engine_table import STATES, ended_word
-from gpumon.tui.gpu_table import gpu_state
+from gpumon.tui.gpu_table import gpu_state, judged_state
 from gpumon.tui.line import Row
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import mark, remarked
@@ -129,7 +129,9 @@ def _replicas_row(replicas: Replicas, snapshot: Snapshot) -> Row:
 
 def _gpu_row(gpu: Gpu, snapshot: Snapshot, levels: Levels) -> Row:
     """The word of a GPU's row, the age of its reading, and since when it is in trouble."""
-    word, tone = gpu_state(gpu, levels)
+    urgent = urgent_by_gpu(snapshot).get(gpu.uuid)
+    of_state = states_by_key(snapshot.verdicts, Kind.GPU).get(gpu.uuid)
+    word, tone = judged_state(gpu, levels, urgent, of_state)
     if word.startswith(" "):  # the row has a blank in place of a mark: nothing is wrong
         word = f"● {word.strip()}"
         tone = "ok"
@@ -343,19 +345,32 @@ def _has_state_verdict(thing: Gpu | Engine, snapshot: Snapshot) -> bool:
 
 def _verdict_entries(thing: Gpu | Engine, snapshot: Snapshot) -> list[Entry]:
     """Each verdict on a thing with its evidence and what to try; a verdict that all is well without its evidence."""
-    if isinstance(thing, Gpu):
-        subject = (Kind.GPU, thing.uuid)
-    else:
-        subject = (Kind.ENGINE, thing.key)
     entries: list[Entry] = []
-    for verdict in snapshot.verdicts:
-        if (verdict.kind, verdict.key) != subject:
-            continue
+    for verdict in _verdicts_on(thing, snapshot):
         glyph, tone, _ = mark(verdict)
-        entries.append(Fact(f"{glyph} {LIMIT_NAMES[verdict.code]}", verdict_text(verdict, clock), tone=tone))
+        text = verdict_text(verdict, clock)
+        if isinstance(thing, Gpu) and verdict.kind is Kind.ENGINE:
+            text = f"{verdict.scope}: {text}"
+        entries.append(Fact(f"{glyph} {LIMIT_NAMES[verdict.code]}", text, tone=tone))
         if verdict.level is not Level.OK:
             for figure in verdict.evidence:
                 entries.append(Sentence(f"· {evidence_text(figure)}", indent=_VERDICT_INDENT))
         if verdict.actions:
             entries.append(Sentence(f"→ {actions_text(verdict)}", "accent", indent=_VERDICT_INDENT))
     return entries
+
+
+def _verdicts_on(thing: Gpu | Engine, snapshot: Snapshot) -> list[Verdict]:
+    """The verdicts on a thing; for a GPU after that on its engine, where its row shows that one as the more urgent."""
+    verdicts = []
+    if isinstance(thing, Gpu):
+        subject = (Kind.GPU, thing.uuid)
+        urgent = urgent_by_gpu(snapshot).get(thing.uuid)
+        if urgent is not None and urgent.kind is Kind.ENGINE:
+            verdicts.append(urgent)
+    else:
+        subject = (Kind.ENGINE, thing.key)
+    for verdict in snapshot.verdicts:
+        if (verdict.kind, verdict.key) == subject:
+            verdicts.append(verdict)
+    return verdicts
