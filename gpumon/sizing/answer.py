@@ -147,6 +147,8 @@ class Runs(msgspec.Struct, frozen=True):
     gpus: Reading
     concurrency: Reading = NOT_KNOWN
     """Requests in flight, all of them."""
+    waiting: Reading = NOT_KNOWN
+    """Requests in flight that wait in the queues of the engines."""
     itl_s: Reading = NOT_KNOWN
     """Mean, as measured."""
     ttft_s: Reading = NOT_KNOWN

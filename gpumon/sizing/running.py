@@ -20,6 +20,11 @@ from gpumon.sizing.plan import DetailedPlan
 USUAL_SPAN_S: Final = 600.0
 """Seconds of a recording that are looked at where no time is given."""
 
+_FAR_OFF: Final = 3.0
+"""Times the prediction, from which on a measured latency is told as a multiple of it, not in per cent."""
+_LEAST_WAITING: Final = 0.5
+"""Waiting requests from which on a queue is told: fewer are rounded to 0."""
+
 ModelKey = tuple[str, ...]
 """Words of a model's name (`model_key`): equal for names of one model that are spelled differently."""
 
@@ -173,11 +178,19 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None) -
         instances=engines.instances,
         gpus=_reading(engines.gpus),
         concurrency=_reading(engines.in_flight),
+        waiting=_waiting(engines),
         itl_s=_reading(engines.itl_s),
         ttft_s=_reading(engines.ttft_s),
         itl_predicted_s=predicted_itl_s,
         ttft_predicted_s=predicted_ttft_s,
     )
+
+
+def _waiting(engines: ModelEngines) -> Reading:
+    """Requests that wait on the engines of a model."""
+    if engines.in_flight is None or engines.running is None:
+        return NOT_KNOWN
+    return max(0.0, engines.in_flight - engines.running)
 
 
 def _reading(value: float | None) -> Reading:
@@ -201,16 +214,16 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     if not isinstance(runs.concurrency, Missing):
         parts.append(f"{_share_text(runs.concurrency, plan.concurrency)} in flight")
     latencies: list[str] = []
-    for name, measured, predicted in (
-        ("ITL", runs.itl_s, runs.itl_predicted_s),
-        ("TTFT", runs.ttft_s, runs.ttft_predicted_s),
+    for name, measured, predicted, cause in (
+        ("ITL", runs.itl_s, runs.itl_predicted_s, ""),
+        ("TTFT", runs.ttft_s, runs.ttft_predicted_s, _queue_text(runs.waiting)),
     ):
         if isinstance(measured, Missing):
             continue
         label = "plan"
         if not latencies:
             label = "plan at this load"
-        latencies.append(f"{name} mean {seconds(measured)}{_prediction_text(measured, predicted, label)}")
+        latencies.append(f"{name} mean {seconds(measured)}{_prediction_text(measured, predicted, label, cause)}")
     return "; ".join([", ".join(parts), *latencies])
 
 
@@ -229,9 +242,32 @@ def _number_text(value: Reading) -> str:
     return f"{count:,.0f}"
 
 
-def _prediction_text(measured: float, predicted: Reading, label: str) -> str:
+def _queue_text(waiting: Reading) -> str:
+    """The requests that wait, as the cause of a late first token: no plan has a queue. Empty where none waits."""
+    count = number(waiting)
+    if count is None or count < _LEAST_WAITING:
+        return ""
+    if round(count) == 1:
+        return "1 request waits"
+    return f"{count:,.0f} requests wait"
+
+
+def _prediction_text(measured: float, predicted: Reading, label: str, cause: str) -> str:
     """The prediction at the same load, and how far the measurement is off it; empty where there is none."""
     expected = number(predicted)
     if not expected:
         return ""
-    return f" ({label}: {seconds(expected)}, {(measured / expected - 1.0) * 100:+.0f}%)"
+    return f" ({label}: {seconds(expected)}, {_gap_text(measured / expected, cause)})"
+
+
+def _gap_text(ratio: float, cause: str) -> str:
+    """How far a measurement is off its prediction: `+8%`; from 3 times on `150 times that`, with its cause if known."""
+    if ratio < _FAR_OFF:
+        percent = round((ratio - 1.0) * 100)
+        if percent == 0:
+            return "0%"
+        return f"{percent:+d}%"
+    text = f"{_number_text(ratio)} times that"
+    if cause:
+        text += f": {cause}"
+    return text

@@ -9,10 +9,16 @@ from typing import Any
 import pytest
 
 from gpumon.history.recorder import Recorder
+from gpumon.readings.missing import Reading
+from gpumon.sizing.answer import NOT_KNOWN, Runs
+from gpumon.sizing.plan import plan
+from gpumon.sizing.running import runs_text
+from gpumon.sizing.scenario import Scenario, Server, Workload
 from tests.accuracy.triage import frames
 from tests.history.changed import EVERY_S, STEADY
 from tests.history.pasts import lived
 from tests.program import run_gpumon
+from tests.sizing.questions import KNOWN
 
 PLAN = """
 [[server]]
@@ -83,3 +89,37 @@ def test_without_it_nothing_is_said_of_what_runs(folder: Path) -> None:
     assert [workload["runs"] for workload in told["workloads"]] == [None, None]
     said = size(folder, "--against", str(folder / "a.gpumon"), "--from-prometheus", code=2)
     assert "--against compares the plan of a scenario FILE with what ran" in said
+
+
+@pytest.mark.parametrize(
+    ("itl_s", "ttft_s", "waiting", "text"),
+    [
+        (0.01796, 0.15, 0.0, "ITL mean 18ms (plan at this load: 18ms, 0%); TTFT mean 150ms (plan: 122ms, +23%)"),
+        (0.0148, 0.3, NOT_KNOWN, "ITL mean 15ms (plan at this load: 18ms, -18%); TTFT mean 300ms (plan: 122ms, +146%)"),
+        (0.018, 18.3, 59.0, "TTFT mean 18s (plan: 122ms, 150 times that: 59 requests wait)"),
+        (0.018, 0.4, 59.0, "TTFT mean 400ms (plan: 122ms, 3.3 times that: 59 requests wait)"),
+        (0.018, 0.4, 1.0, "TTFT mean 400ms (plan: 122ms, 3.3 times that: 1 request waits)"),
+        (
+            0.18,
+            0.4,
+            0.2,
+            "ITL mean 180ms (plan at this load: 18ms, 10 times that); TTFT mean 400ms (plan: 122ms, 3.3 times that)",
+        ),
+    ],
+)
+def test_a_latency_that_is_far_off_the_plan_is_a_multiple_of_it(
+    itl_s: float, ttft_s: float, waiting: Reading, text: str
+) -> None:
+    """A queue is no part of the prediction: it is named as the cause of a late first token."""
+    scenario = Scenario(server=(Server(gpu="H100 SXM 80GB"),), workload=(Workload(model="Qwen/Qwen3-8B", target=1.0),))
+    runs = Runs(
+        instances=1,
+        gpus=1.0,
+        concurrency=97.0,
+        waiting=waiting,
+        itl_s=itl_s,
+        ttft_s=ttft_s,
+        itl_predicted_s=0.018,
+        ttft_predicted_s=0.122,
+    )
+    assert runs_text(plan(scenario, KNOWN).workloads[0], runs).endswith(text)
