@@ -61,6 +61,25 @@ def live_targets(snapshot: Snapshot, in_flight: Mapping[str, PeakLoad]) -> dict[
     return targets
 
 
+def target_origins(snapshot: Snapshot, peaks: Mapping[str, PeakLoad]) -> dict[str, str]:
+    """Served model name -> origin of its target, beside the load of now, which triage and tables go by.
+
+    As `the peak of the last 5 min; 113 now, 29 of them turned away`. None for a model whose target is the load of now.
+    """
+    origins = {}
+    for model, engines in _served_models(snapshot).engines.items():
+        peak = peaks.get(model)
+        load = _in_flight(engines, None)
+        if peak is None or load is None:
+            continue
+        text = f"the {peak.what} of the last {_duration_text(peak.seconds)}; {load:,.0f} now"
+        turned_away = sum(turned_away_of(engine) for engine in engines)
+        if turned_away >= _LEAST_TURNED_AWAY:
+            text += f", {turned_away:,.0f} of them turned away"
+        origins[model] = text
+    return origins
+
+
 def instances_here(snapshot: Snapshot) -> dict[str, int]:
     """Served model name -> instances that answer: data-parallel ranks count one by one."""
     counts: Counter[str] = Counter()

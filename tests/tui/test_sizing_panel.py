@@ -403,6 +403,25 @@ async def test_a_target_that_nobody_typed_follows_what_runs() -> None:
         assert [target(app, at) for at in range(3)] == [40.0, 43.0, 46.0]
 
 
+async def test_a_target_that_is_a_peak_says_so_beside_the_load_of_now() -> None:
+    """Triage counts the requests of now: two answers to "how many" have two numbers of requests."""
+    feed = watched()
+    for second in range(-60, 0):
+        feed.calibration.take(snapshot(float(second), 40.0))
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert target(app) == 40.0
+        assert "target the peak of the last 1 min; 24 now with" in said(app)
+        shot = snapshot(3.0)
+        full = tuple(replace(engine, waiting=70.0, requests_per_s=2.0, rejections_per_s=1.0) for engine in shot.engines)
+        feed.give(replace(shot, engines=full))
+        await until(
+            lambda: "target the peak of the last 1 min; 106 now, 12 of them turned away with" in said(app), pilot
+        )
+        await type_keys(app, pilot, *"50", "enter")
+        assert "the peak of" not in said(app)
+
+
 async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_path: Path) -> None:
     feed = watched()
     async with running(feed, 140, 40, files=disk_at(tmp_path)) as (app, pilot):

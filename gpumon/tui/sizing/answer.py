@@ -19,6 +19,7 @@ from gpumon.tui.line import Row, wrap_line
 from gpumon.tui.sizing.effective_values import SOURCE_WORDS, effective_value
 from gpumon.tui.sizing.fields import WORKLOAD, FieldPlace, field_of, with_field_names
 from gpumon.tui.sizing.table import GOAL_KEYS, Scene, whole_count
+from gpumon.tui.sizing.versions import AS_IT_RUNS
 
 _LIMIT_TEXTS: Final = {
     LimitKind.TYPED.value: "as typed",
@@ -182,6 +183,7 @@ def about_rows(scene: Scene) -> list[Row]:
     if plan is None or plan.problem:
         return rows
     return [
+        *_target_origin(scene),
         *rows,
         *_places(scene, plan),
         *_limits(scene, plan),
@@ -192,6 +194,17 @@ def about_rows(scene: Scene) -> list[Row]:
         *_after_a_loss(scene, plan),
         *_running_now(scene, plan),
     ]
+
+
+def _target_origin(scene: Scene) -> list[Row]:
+    """The origin of a target that follows what runs: a peak is another number than that of now."""
+    state = scene.state
+    workload = state.scenario.workload[state.workload_number]
+    follows = state.version.follows[state.workload_number]
+    origin = state.calculation.here.target_origins.get(workload.model, "")
+    if not origin or follows.target_source(workload) != AS_IT_RUNS:
+        return []
+    return _labelled_rows(scene, " target ", origin)
 
 
 def _after_a_loss(scene: Scene, plan: WorkloadPlan) -> list[Row]:

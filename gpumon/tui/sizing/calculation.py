@@ -11,8 +11,9 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.live import instances_here, kv_ratios
+from gpumon.sizing.live import instances_here, kv_ratios, target_origins
 from gpumon.sizing.live_gpus import gpus_held, gpus_here
+from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.plan import DetailedPlan, detailed_plan
 from gpumon.sizing.running import ModelEngines, ModelKey, engines_by_model
 from gpumon.sizing.scenario import Catalogues, Scenario
@@ -32,16 +33,19 @@ class Here(NamedTuple):
     """GPUs that something else than an engine uses."""
     served: Mapping[ModelKey, ModelEngines] = MappingProxyType({})
     """Engines by the model that they serve."""
+    target_origins: Mapping[str, str] = MappingProxyType({})
+    """Served model name -> origin of a target that follows what runs, in words."""
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> Here:
-        """The GPUs and instances that a snapshot shows."""
+    def of(cls, snapshot: Snapshot, peaks: Mapping[str, PeakLoad]) -> Here:
+        """The GPUs and instances that a snapshot shows; `peaks`: requests in flight of the last minutes by model."""
         return cls(
             gpus=dict(gpus_here(snapshot)),
             instances=instances_here(snapshot),
             kv_ratios=kv_ratios(snapshot),
             in_use=gpus_held(snapshot),
             served=engines_by_model(snapshot),
+            target_origins=target_origins(snapshot, peaks),
         )
 
 

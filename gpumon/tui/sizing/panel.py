@@ -132,10 +132,11 @@ class SizingPanel(Pane):
         if snapshot is None:
             return
         self._looked_s = snapshot.wall_s
-        if state.calculation.use(self.monitor.control.catalogues(), Here.of(snapshot)):
-            state.answer()
         calibration = self.monitor.control.calibration
-        state.renew(Newest(calibration.observed(), live_targets(snapshot, calibration.in_flight())))
+        peaks = calibration.in_flight()
+        if state.calculation.use(self.monitor.control.catalogues(), Here.of(snapshot, peaks)):
+            state.answer()
+        state.renew(Newest(calibration.observed(), live_targets(snapshot, peaks)))
         self._ages = ages_of_frozen(state.present, snapshot.wall_s)
 
     def rows(self, width: int, height: int) -> Sequence[Row]:
