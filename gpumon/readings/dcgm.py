@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from gpumon.readings.missing import Missing, Reason
+
 DCGM: Final = "dcgm"
 """`GpuReading.source` of a GPU that only an exporter tells of, and `activity_source` of what DCGM measured."""
 GPM: Final = "gpm"
@@ -16,6 +18,10 @@ PERCENT: Final = 0.01
 """Factor from percent to a ratio."""
 _MHZ: Final = 1e6
 """Hz of a MHz."""
+
+NOT_ON_PAGE: Final = Missing(Reason.NOT_EXPOSED, "not on the page of the dcgm-exporter")
+NOT_READ: Final = Missing(Reason.NOT_EXPOSED, "gpumon does not read it from a dcgm-exporter")
+"""A figure without a metric in `DCGM_METRICS`: what the hardware has is not known."""
 
 
 class DcgmMetric(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpumon.readings.dcgm import DCGM, PROFILED, RATIOS, XID
+from gpumon.readings.dcgm import DCGM, NOT_ON_PAGE, NOT_READ, PROFILED, RATIOS, XID
 from gpumon.readings.frame import GpuReading, GpuState, XidEvent
 from gpumon.readings.missing import Missing, Reading, number
-from gpumon.sources.dcgm_page import MOST_GPUS, NOT_ON_PAGE, DcgmPage, GpuIdentity, gpu_fields
+from gpumon.sources.dcgm_page import MOST_GPUS, DcgmPage, GpuIdentity, gpu_fields
 
 EXPORTER_S: Final = 30.0
 """Seconds between two measurements of a dcgm-exporter whose interval nobody changed (30 000 ms)."""
@@ -19,6 +19,10 @@ _IDLE_RATIO: Final = 0.001
 """Activity below which a GPU is idle: it may well stay the same for minutes."""
 STALE_GPU_S: Final = 600.0
 """Seconds for which a GPU is shown as stale that is not on the page any more."""
+_UNREAD: Final[Mapping[str, Any]] = dict.fromkeys(
+    ("power_default_w", "fan_ratio", "persistence_mode", "ecc_mode"), NOT_READ
+)
+"""Figures that a page shows of every GPU, and that are not read from an exporter."""
 _MOST_XIDS: Final = 16
 """Newest Xid errors of a GPU that are remembered."""
 
@@ -170,6 +174,7 @@ class ExporterGpus:
             activity_monotonic_s=active_s,
             activity_interval_s=host.interval_s,
             from_dcgm=measured,
+            **_UNREAD,
             **fields,
         )
 

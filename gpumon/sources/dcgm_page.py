@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from gpumon.readings.dcgm import DCGM_METRICS, ENGINE_ACTIVE, FREE_BYTES, PERCENT, PERCENT_ONCE, XID, DcgmMetric
+from gpumon.readings.dcgm import (
+    DCGM_METRICS,
+    ENGINE_ACTIVE,
+    FREE_BYTES,
+    NOT_ON_PAGE,
+    PERCENT,
+    PERCENT_ONCE,
+    XID,
+    DcgmMetric,
+)
 from gpumon.readings.missing import Missing, Reading, Reason, number
 from gpumon.sources.exposition import Scan, Series
 
@@ -23,7 +32,6 @@ _BY_NAME: Final = {name: (metric, factor) for metric in DCGM_METRICS for name, f
 WANTED: Final = frozenset(_BY_NAME)
 """The sample names that are read."""
 
-NOT_ON_PAGE: Final = Missing(Reason.NOT_EXPOSED, "not on the page of the dcgm-exporter")
 NO_VALUE: Final = Missing(Reason.NOT_SUPPORTED, "DCGM has no value of it for this GPU")
 NO_NUMBER: Final = Missing(Reason.INVALID, "the dcgm-exporter sent a number that cannot be")
 PER_SLICE: Final = Missing(Reason.UNDER_MIG, "exists per slice only")

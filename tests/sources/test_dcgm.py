@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from gpumon.config.schema import Dcgm
+from gpumon.readings.dcgm import NOT_READ
 from gpumon.readings.frame import GpuReading, GpuState
 from gpumon.sources.dcgm import DcgmSource
 from gpumon.sources.dcgm_gpus import EXPORTER_S, ChangePace
@@ -92,6 +93,11 @@ async def test_the_readings_of_a_page() -> None:
     assert busy.monotonic_s == busy.activity_monotonic_s == pytest.approx(time.monotonic(), abs=5)
     assert busy.activity_interval_s == 60.0, "never shorter than its polls"
     assert (idle.busy_ratio, idle.xid) == (0.0, ())
+
+
+async def test_what_gpumon_does_not_read_from_an_exporter_is_no_claim_about_the_hardware() -> None:
+    for gpu in (*await read("a100-all.prom"), *await read("mig.prom")):
+        assert {gpu.fan_ratio, gpu.ecc_mode, gpu.persistence_mode, gpu.power_default_w} == {NOT_READ}
 
 
 async def test_slices_are_readings_of_their_own_behind_their_gpu() -> None:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpumon.readings.dcgm import DCGM_METRICS
+from gpumon.readings.dcgm import DCGM_METRICS, NOT_ON_PAGE
 from gpumon.readings.frame import GpuReading
 from gpumon.readings.missing import Missing, Reason
-from gpumon.sources.dcgm_page import MOST_GPUS, NOT_ON_PAGE, WANTED, DcgmPage, GpuIdentity, gpu_fields, read_page
+from gpumon.sources.dcgm_page import MOST_GPUS, WANTED, DcgmPage, GpuIdentity, gpu_fields, read_page
 from gpumon.sources.exposition import Scanner
 from tests.each_row import each_row
 

@@ -6,11 +6,10 @@ import os
 import re
 from pathlib import Path
 
-from gpumon.efficiency.provenance import ExporterPart, gpu_sources
+from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import (
-    BandwidthSource,
     Evidence,
     Family,
     FaultShown,
@@ -21,7 +20,13 @@ from gpumon.readings.snapshot import (
     Verdict,
 )
 from gpumon.readings.verdict import Action
+from gpumon.sources.dcgm_gpus import ExporterGpus
+from gpumon.sources.dcgm_page import WANTED, read_page
+from gpumon.sources.exposition import Scanner
+from gpumon.sources.packaged import gpu_catalogue
+from gpumon.tui.pages.detail import DetailPage
 from tests.each_row import each_row
+from tests.efficiency.polls import frame
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.detail_scenes import NOW_S, flat, full_engine, full_gpu, full_snapshot, page_of, things, whole
@@ -158,23 +163,38 @@ def test_a_lost_gpu_opened_late_says_why_once() -> None:
 
 def test_a_gpu_by_an_exporter_alone_does_not_say_that_nothing_slows_it() -> None:
     """A dcgm-exporter tells neither causes nor throttled time; nobody looked."""
-    sources = gpu_sources(
-        bandwidth=BandwidthSource.DCGM,
-        from_energy=False,
-        has_gpm=False,
-        memory_call="",
-        peak_source="catalogue",
-        flops_source="catalogue",
-        precision="",
-        exporter=ExporterPart((), 15, alone=True),
-    )
-    gpu = replace(full_gpu(0), throttle=(), throttle_s={}, sources=sources)
-    text = flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
+    text = flat(page_of_exporters_gpu())
     assert "not known: what this GPU is read from does not tell what slows its clocks" in text
     assert "nothing slows the clocks" not in text
     assert "keeps no counters" not in text
     by_driver = scenes.gpu(0, throttle=())
-    assert "nothing slows the clocks" in flat(page_of(full_snapshot(gpus=(by_driver,)), "gpu", gpu.uuid))
+    assert "nothing slows the clocks" in flat(page_of(full_snapshot(gpus=(by_driver,)), "gpu", by_driver.uuid))
+
+
+def test_a_gpu_by_an_exporter_alone_says_which_counters_to_add() -> None:
+    """Once for all figures that follow each other; nothing is said of the hardware that nobody asked."""
+    text = flat(page_of_exporters_gpu())
+    advice = "→ add what is not in the exporter's counters file (its option -f) yet, and restart it: "
+    assert f"? power limit: not on the page of the dcgm-exporter {advice}DCGM_FI_DEV_ENFORCED_POWER_LIMIT ?" in text
+    assert (
+        "? ECC uncorrected, ECC corrected, remap pending: not on the page of the dcgm-exporter "
+        f"{advice}DCGM_FI_DEV_ECC_DBE_VOL_TOTAL, DCGM_FI_DEV_ECC_SBE_VOL_TOTAL, DCGM_FI_DEV_ROW_REMAP_PENDING "
+    ) in text
+    assert "ECC – not exposed" in text
+    not_read = "gpumon does not read it from a dcgm-exporter → gpumon on that host asks the driver for it"
+    assert text.count(not_read) == 3, "fan, ECC, persistence mode"
+    assert "gpumon doctor" not in text
+    assert "no counter" not in text
+    assert "error correction" not in text
+
+
+def page_of_exporters_gpu() -> DetailPage:
+    """The page of a GPU that only a dcgm-exporter with its default counters tells of."""
+    path = Path(__file__).parents[1] / "data" / "pages" / "dcgm" / "a100-default.prom"
+    exporter = ExporterGpus(shortest_s=1.0)
+    exporter.follow(read_page(Scanner(WANTED).scan(path.read_bytes())), now_s=100.0, wall_s=NOW_S)
+    snapshot = Deriver(gpu_catalogue()).derive(frame(100.0, exporter.readings)).snapshot
+    return page_of(snapshot, "gpu", snapshot.gpus[0].uuid)
 
 
 def test_neighbours_and_the_way_back() -> None:

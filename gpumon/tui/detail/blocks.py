@@ -61,6 +61,12 @@ class Why(NamedTuple):
     """Empty where nothing can be done."""
     quiet: bool = False
     """Whether the section does not repeat it, as it stands at the top of the page already."""
+    item: str = ""
+    """Object of the action for this figure alone, as a counter that is to be added; it stands behind `todo`."""
+
+    def todo_for(self, items: Sequence[str]) -> str:
+        """The action, with the objects of all figures that are missing for the same reason."""
+        return f"{self.todo} {', '.join(items)}".rstrip()
 
 
 class Figure(NamedTuple):
@@ -373,23 +379,28 @@ _ROWS_OF_ENTRY: Final[dict[type, Callable[..., list[Row]]]] = {
 
 
 def _missing_rows(section: Section, width: int) -> list[Row]:
-    """The missing figures of a section: each reason once, with the names of its figures and what to do about it."""
+    """The missing figures of a section: each reason once, with the names of its figures and what to do about them."""
     reasons: dict[Why, list[str]] = {}
+    items: dict[Why, list[str]] = {}
     figures = []
     for entry in section.entries:
         if isinstance(entry, Figure) and entry.why is not None:
             figures.append((entry.name, entry.why))
     for name, why in (*figures, *section.missing):
-        names = reasons.setdefault(why, [])
+        reason = why._replace(item="")
+        names = reasons.setdefault(reason, [])
+        items_of_reason = items.setdefault(reason, [])
         if name not in names and not why.quiet:
             names.append(name)
+        if why.item and why.item not in items_of_reason:
+            items_of_reason.append(why.item)
     rows: list[Row] = []
     for why, names in reasons.items():
         if not names:
             continue
         rows += _indented_rows(f"? {', '.join(names)}: {why.sentence}", width, "text", _INDENT, hang=2)
         if why.todo:
-            rows += _indented_rows(f"→ {why.todo}", width, "accent", _INDENT + 2, hang=2)
+            rows += _indented_rows(f"→ {why.todo_for(items[why])}", width, "accent", _INDENT + 2, hang=2)
     return rows
 
 

@@ -168,7 +168,7 @@ def _figure_in_one_line(figure: Figure, term: Term | None) -> str:
     if figure.why is not None:
         todo = ""
         if figure.why.todo:
-            todo = f" → {figure.why.todo}"
+            todo = f" → {figure.why.todo_for([figure.why.item])}"
         return f"{figure.name}: {figure.why.sentence}{todo}"
     value = f"{figure.name} {figure.number.strip()} {figure.unit}".rstrip()
     if figure.formula:

@@ -1,7 +1,8 @@
 """Why a figure is missing, in a sentence, and what to do about it: the exact line, flag or command.
 
-The most special explanation holds: that of the thing (`_WHY_FREE`, `_WHY_OTHER_PROCESS`, `_WHY_OF_TRAINING`), else that
-of the figure (`_WHY_BY_FIELD_OF_VLLM`, `_WHY_BY_FIELD`), else that of the reason alone (`_WHY_BY_REASON`). The tables
+A figure that a dcgm-exporter's page lacks has one that names the counter to add (`_why_not_on_page`). Of any other the
+most special explanation holds: that of the thing (`_WHY_FREE`, `_WHY_OTHER_PROCESS`, `_WHY_OF_TRAINING`), else that of
+the figure (`_WHY_BY_FIELD_OF_VLLM`, `_WHY_BY_FIELD`), else that of the reason alone (`_WHY_BY_REASON`). The tables
 `_TODO_BY_...` replace the action alone.
 """
 
@@ -13,6 +14,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL, NO_STEPS
 from gpumon.efficiency.service import BY_NATURE
+from gpumon.readings.dcgm import NAME_OF, NOT_ON_PAGE, NOT_READ
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import MAY_BE_IN_AMDSMI, NOT_IN_AMDSMI, NOT_IN_SYSFS, REMOTE_POWER, Missing, Reason
 from gpumon.readings.text import clean
@@ -250,9 +252,19 @@ _TODO_BESIDE_DETAIL: Final = {
 _TODO_BY_MISSING: Final[dict[Missing, str]] = {
     **dict.fromkeys((*BY_NATURE, NOT_IN_AMDSMI, NOT_IN_SYSFS), ""),
     REMOTE_POWER: "gpumon on that host reads it",
+    NOT_READ: "gpumon on that host asks the driver for it",
     MAY_BE_IN_AMDSMI: "`gpumon doctor` has the line that installs it",
 }
 """Actions that depend neither on the figure nor on its owner; empty where there is nothing to do."""
+
+
+_ADD_COUNTERS: Final = "add what is not in the exporter's counters file (its option -f) yet, and restart it:"
+_COUNTERS: Final[Mapping[str, str]] = {
+    **NAME_OF,
+    "bandwidth_bytes_per_s": NAME_OF["dram_active_ratio"],
+    "tokens_per_j": NAME_OF["power_w"],
+}
+"""Figure -> the counter of a dcgm-exporter that it is read from, or worked out from."""
 
 
 class Subject(NamedTuple):
@@ -298,11 +310,13 @@ def _why(subject: Subject, missing: Missing, field: str) -> Why:
     else:
         sentence = _fill(why.sentence, names)
     is_said = subject.is_blank and missing.reason in BLANK
-    return Why(sentence, _fill(why.todo, names), quiet=is_said)
+    return why._replace(sentence=sentence, todo=_fill(why.todo, names), quiet=is_said)
 
 
 def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
     """The most special explanation that there is: by the owner, then by the figure, then by the reason alone."""
+    if missing == NOT_ON_PAGE:
+        return _why_not_on_page(field)
     if missing.reason is Reason.NO_ENGINE and subject.is_free:
         return _WHY_FREE
     if missing.reason is Reason.NO_ENGINE and subject.other_process:
@@ -313,6 +327,13 @@ def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
         why = _why_of_figure(subject, missing, field)
         why = why._replace(todo=_todo(subject, missing, why))
     return why._replace(todo=_TODO_BY_MISSING.get(missing, why.todo))
+
+
+def _why_not_on_page(field: str) -> Why:
+    """Why a dcgm-exporter does not tell a figure: its counters file lacks the counter, which the action names."""
+    if field in _COUNTERS:
+        return Why(NOT_ON_PAGE.detail, _ADD_COUNTERS, item=_COUNTERS[field])
+    return Why(NOT_ON_PAGE.detail, "")
 
 
 def _todo(subject: Subject, missing: Missing, why: Why) -> str:
