@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
+from gpumon.readings.quantities import ABORTS, FAILURES, REJECTIONS
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
@@ -28,6 +29,8 @@ _BAND: Final = 0.6
 """Factor of the least share and number of requests while a verdict stands: a share wavers."""
 _FULL: Final = frozenset({Limit.KV_CACHE_FULL, Limit.QUEUE_LIMIT})
 """Limits whose verdicts tell how many instances the load needs."""
+COUNTERS: Final = {"failures_per_s": FAILURES, "aborts_per_s": ABORTS, "rejections_per_s": REJECTIONS}
+"""Field of the rate at which requests end in a way -> the counter of it."""
 MOST_CAUSES: Final = 80
 """Characters of the causes that an engine names."""
 
@@ -82,9 +85,8 @@ def errors_of(case: Case, engine: Engine) -> Finding | None:
     evidence = [_share_evidence(case, "failed_requests", "failures_per_s", ended, _ERRORS)]
     causes = clean(case.info.get("failures_by_cause", ""), MOST_CAUSES)
     if causes:
-        evidence.append(
-            Evidence("failure_causes", source=engine.sources.get("failures_per_s", ""), parameters={"causes": causes})
-        )
+        source = case.counter_source(FAILURES)
+        evidence.append(Evidence("failure_causes", source=source, parameters={"causes": causes}))
     level = Level.WARN
     if ended.share >= MOST_FAIL:
         level = Level.CRITICAL
@@ -186,8 +188,10 @@ def _instances_parameters(case: Case, engine: Engine) -> Parameters:
 
 
 def _share_evidence(case: Case, quantity: str, field: str, ended: Ended, limit: float) -> Evidence:
-    """Evidence of the share of requests that ended in a way."""
-    return case.evidence(quantity, field, ended.share, limit=limit, requests=ended.requests, seconds=ended.seconds)
+    """Evidence of the share of requests that ended in a way, with its own window: the engine's rate is that of 10 s."""
+    source = case.counter_source(COUNTERS[field], ended.seconds)
+    parameters = params(requests=ended.requests, seconds=ended.seconds)
+    return Evidence(quantity, ended.share, limit, source=source, parameters=parameters)
 
 
 def _read_log_action(case: Case, engine: Engine) -> Action:

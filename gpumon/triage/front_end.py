@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from gpumon.efficiency.backends import short_name
 from gpumon.efficiency.checks import EMPTY_QUEUE
 from gpumon.readings.frame import EndpointState, EngineKind
+from gpumon.readings.quantities import FAILURES, REJECTIONS
 from gpumon.readings.snapshot import Backend, Engine
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import Evidence, Level, Limit, Parameters
@@ -50,21 +51,25 @@ def no_backend(case: Case) -> Finding | None:
         return None
     failed = ended_in(case, "failures_per_s")
     rejected = ended_in(case, "rejections_per_s", counted_apart=True)
+    seconds = min(MINUTE_S, case.recent.seconds)
     requests = 0.0
     share = 0.0
-    for ended in (failed, rejected):
+    sources = []
+    for counter, ended in ((FAILURES, failed), (REJECTIONS, rejected)):
         if ended is not None:
             requests += ended.requests
             share += ended.share
+            sources.append(case.counter_source(counter, seconds))
     if requests < LEAST_REQUESTS or share < MOST_FAIL:
         return None
     share = min(1.0, share)
     backends_known = finite(engine.load.backends_known)
-    seconds = min(MINUTE_S, case.recent.seconds)
     parameters = params(known=backends_known, share=share, failed=requests, seconds=seconds)
+    source = " + ".join(filter(None, sources))
+    counted = params(requests=requests, seconds=seconds)
     evidence = (
         case.evidence("backends_ready", "backends_ready", 0.0, limit=backends_known),
-        case.evidence("failed_requests", "failures_per_s", share, limit=MOST_FAIL, requests=requests, seconds=seconds),
+        Evidence("failed_requests", share, MOST_FAIL, source=source, parameters=counted),
     )
     fixes = (action("check_backends"),)
     return Finding(

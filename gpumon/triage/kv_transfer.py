@@ -7,7 +7,7 @@ from typing import Final
 
 from gpumon.efficiency.checks import ROLES
 from gpumon.readings.frame import EngineReading
-from gpumon.readings.quantities import KV_TRANSFERRED_BYTES
+from gpumon.readings.quantities import KV_EXPIRED, KV_TRANSFERRED_BYTES
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit
 from gpumon.triage.signals import MINUTE_S, Case, Finding, action, finite, params
@@ -108,7 +108,7 @@ def cache_expires(case: Case) -> Finding | None:
         least = _LEAST_EXPIRED_STANDING
     if expired < least:
         return None
-    evidence = [case.evidence("kv_expired", "kv_expired_per_s", per_s)]
+    evidence = [Evidence("kv_expired", per_s, source=case.counter_source(KV_EXPIRED, seconds))]
     late_reads = finite(engine.rates.kv_late_reads_per_s)
     if late_reads:
         evidence.append(case.evidence("kv_late_reads", "kv_late_reads_per_s", late_reads))

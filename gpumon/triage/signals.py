@@ -20,6 +20,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason
 from gpumon.readings.process_words import program_and_pid
 from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, Snapshot
+from gpumon.readings.text import clean
 from gpumon.readings.verdict import (
     Action,
     Confidence,
@@ -253,6 +254,16 @@ class Case(NamedTuple):
             if recent.last(field) is not None:
                 unmoved_s.append(recent.steady_s(field))
         return min(unmoved_s, default=None)
+
+    def counter_source(self, counter: str, seconds: float | None = None) -> str:
+        """Source of a figure that a counter gives over so many seconds, or since its start; empty where its metric is
+        not known."""
+        if self.reading is None or not self.reading.live.get(counter):
+            return ""
+        metric = clean(self.reading.live[counter])
+        if seconds is None:
+            return metric
+        return f"{metric} over {seconds:.0f} s"
 
     def slots(self) -> Slots | None:
         """Requests that may run at once; None where neither the engine's page nor its command line says it."""

@@ -6,10 +6,12 @@ from typing import Any
 
 from gpumon.readings.frame import GpuProcess
 from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.quantities import ABORTS, FAILURES, REJECTIONS
 from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Verdict
 from gpumon.triage.render import actions_text, verdict_text
 from tests.each_row import each_row
+from tests.records import replace
 from tests.triage.engines import BUSY, Goals, judged, limits, of_engine, scene
 from tests.triage.stage import Of, Stage
 
@@ -73,6 +75,32 @@ def test_the_sentences_of_failures_name_share_log_and_causes() -> None:
     assert "(docker logs c0ffeec0ffee)" in actions_text(found)
     late = state_of(judged(scene({**SERVES, "aborts_per_s": 1.9, **LATE}), 90, Goals(ttft_s=2.0)))
     assert verdict_text(late) == ("clients give up 95 % of its requests (114 in 60 s): the first token takes 38 s")
+
+
+@each_row(
+    ("changes", "counter"),
+    [
+        ({"failures_per_s": 1.8}, FAILURES),
+        ({"aborts_per_s": 1.9}, ABORTS),
+        ({"rejections_per_s": 0.5}, REJECTIONS),
+    ],
+)
+def test_the_source_of_a_share_has_the_window_of_the_share(changes: dict[str, Any], counter: str) -> None:
+    """The rate on the engine's page is that of 10 s."""
+    sources = dict.fromkeys(changes, "vllm:requests_total over 10 s")
+    of = scene({**SERVES, **changes, "sources": sources}, info={"failures_by_cause": "HTTP 500 256"})
+
+    def counted(tick: int) -> tuple[Of, ...]:
+        card, one = of(tick)
+        return card, Of(replace(one.read, live={**one.read.live, counter: "vllm:requests_total"}), one.shown)
+
+    share, *others = state_of(judged(counted, 90)).evidence
+    assert share.parameters["seconds"] == 60.0
+    assert share.source == "vllm:requests_total over 60 s"
+    assert [evidence.source for evidence in others if evidence.quantity == "failure_causes"] in (
+        [],
+        ["vllm:requests_total"],
+    )
 
 
 def test_errors_come_at_once_waver_without_flapping_and_are_over_with_an_event() -> None:

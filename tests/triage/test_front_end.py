@@ -7,10 +7,12 @@ from typing import Any
 
 from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.quantities import FAILURES, REJECTIONS
 from gpumon.readings.snapshot import Backend, Level, Limit, Snapshot
 from gpumon.readings.verdict import Verdict
 from gpumon.triage.render import actions_text, verdict_text
 from tests.each_row import each_row
+from tests.records import replace
 from tests.triage.engines import WORKS
 from tests.triage.stage import Of, Stage, engine, gpu
 
@@ -122,6 +124,18 @@ def test_no_backend_at_all_is_said_where_requests_fail_of_it(changes: dict[str, 
     assert (found.code, found.cause, found.level) == (Limit.FAILING, "no_backend", Level.CRITICAL)
     assert verdict_text(found) == f"none of its 2 backends gets requests: {said}"
     assert [one.cause for one in rest] in ([], ["backend_out"])
+
+
+def test_the_sources_of_both_ways_have_the_window_of_their_sum() -> None:
+    of = routed({"failures_per_s": 2.0, "rejections_per_s": 2.0, "backends_ready": 0.0}, (OUT, OUT))
+
+    def counted(tick: int) -> tuple[Of, ...]:
+        *engines, front = of(tick)
+        return *engines, Of(replace(front.read, live={FAILURES: "failed", REJECTIONS: "rejected"}), front.shown)
+
+    (found, *_) = judged(counted)
+    assert found.cause == "no_backend"
+    assert found.evidence[1].source == "failed over 60 s + rejected over 60 s"
 
 
 def test_a_pool_that_is_scaled_to_zero_is_no_failure() -> None:

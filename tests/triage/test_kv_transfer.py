@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpumon.readings.quantities import KV_EXPIRED
 from gpumon.readings.snapshot import Level, Limit, Snapshot, Verdict
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
@@ -27,6 +28,16 @@ def test_kv_cache_that_nobody_fetches_is_a_warning_and_the_decode_side_is_looked
     assert [action.code for action in verdict.actions] == ["check_decode_side"]
     assert verdict_text(verdict).endswith("the KV cache of 15 requests expired in 60 s: no engine fetched it in time")
     assert [*map(evidence_text, verdict.evidence)] == ["about 15 requests a minute whose KV cache expired"]
+
+
+def test_the_source_of_the_expired_has_the_window_of_their_mean() -> None:
+    of = scene({"kv_expired_per_s": 0.25, "sources": {"kv_expired_per_s": "expired_total over 10 s"}})
+
+    def counted(tick: int) -> tuple[Of, ...]:
+        card, prefills = of(tick)
+        return card, Of(replace(prefills.read, live={KV_EXPIRED: "expired_total"}), prefills.shown)
+
+    assert verdict_of(Stage().play(100, counted)).evidence[0].source == "expired_total over 60 s"
 
 
 def test_reads_after_it_was_given_up_are_said_to_make_wrong_answers() -> None:
