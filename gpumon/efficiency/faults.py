@@ -17,19 +17,19 @@ from gpumon.readings.topology import is_below
 from gpumon.readings.verdict import Limit
 
 _STATES: Final = {
-    GpuState.LOST: "has fallen off the bus: drain this server, see dmesg for its Xid, power-cycle it",
+    GpuState.LOST: "fell off the bus: drain this server, see dmesg for its Xid, power-cycle it",
     GpuState.RESET_REQUIRED: "needs a reset: drain its work, then nvidia-smi --gpu-reset or a reboot",
     GpuState.NO_PERMISSION: "the driver does not let this user read it",
     GpuState.ERROR: "returns errors; retried",
 }
-"""State of a GPU that is a fault -> its sentence."""
+"""State of a GPU that is a fault -> its sentence, behind the GPU's name and a colon."""
 SLOWED: Final = {
-    "hw_thermal_slowdown": "is slowed down by heat (hardware): check cooling and airflow",
-    "sw_thermal_slowdown": "is slowed down by heat (driver): check cooling and airflow",
-    "hw_power_brake_slowdown": "is slowed down by the power brake: check the server's power supply",
-    "hw_slowdown": "is slowed down by the hardware: check cooling and power",
+    "hw_thermal_slowdown": "slowed down by heat (hardware): check cooling and airflow",
+    "sw_thermal_slowdown": "slowed down by heat (driver): check cooling and airflow",
+    "hw_power_brake_slowdown": "slowed down by the power brake: check the server's power supply",
+    "hw_slowdown": "slowed down by the hardware: check cooling and power",
 }
-"""Clock event reasons that are faults; the software power cap at full load is not."""
+"""Clock event reason that is a fault -> its sentence, as of `_STATES`; the software power cap at full load is none."""
 UNNAMED: Final = "hw_slowdown"
 """Clock event reason without a cause; it comes along with the cause where the driver names that, too."""
 REMAP_FAILED: Final = "a memory row could not be remapped: replace this GPU"

@@ -79,7 +79,9 @@ TEXTS: Final[Mapping[str, str]] = {
     "compiling": "compiles kernels and graphs[: {cores:requests} CPU cores busy][, VRAM {vram:gib}]",
     "starting": "its process[ (pid {pid})] runs and does not listen yet[, VRAM {vram:gib}]",
     # state of an engine
-    "hung_lost_gpu": "no {unit} for {seconds:lasted}" + _LOAD + ": {gpus}, which it runs on, is lost",
+    "hung_lost_gpu": "no {unit} for {seconds:lasted}"
+    + _LOAD
+    + ": {gpus}, which it runs on, [{several=yes}are|is] lost",
     "no_tokens": "no {unit} for {seconds:lasted}" + _LOAD + ": wait or check" + _AT_WORK,
     "paused": "no {unit} for {seconds:lasted}"
     + _LOAD

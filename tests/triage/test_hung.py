@@ -8,11 +8,11 @@ from typing import Any
 from gpumon.readings.frame import EngineKind, GpuProcess, GpuState, RankReading
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing
 from gpumon.readings.quantities import KV_TRANSFERRED_BYTES, PAUSED
-from gpumon.readings.snapshot import Level, Limit, Quantiles, Snapshot, Verdict
+from gpumon.readings.snapshot import Family, Level, Limit, Quantiles, Snapshot, Verdict
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
 from tests.records import replace
-from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, limits, only, scene
+from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, limits, of_engine, only, scene
 from tests.triage.stage import GIB, Of, Stage
 
 STOPS = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
@@ -87,6 +87,21 @@ def test_a_stall_is_a_warning_first_and_a_hang_when_nothing_moves_or_it_lasts(
     found = only(last)
     assert (found.code, found.cause, found.level) == (Limit.HUNG, cause, level)
     assert found.actions[0].code == first
+
+
+@each_row(
+    ("cards", "words"),
+    [
+        ((card(state=GpuState.LOST), card()), "gpu 0, which it runs on, is lost"),
+        ((card(state=GpuState.LOST), card(state=GpuState.LOST)), "gpu 0 and gpu 1, which it runs on, are lost"),
+    ],
+)
+def test_all_lost_gpus_of_an_engine_that_hangs_are_named(cards: tuple[Mapping[str, Any], ...], words: str) -> None:
+    stage = Stage()
+    stage.play(60, scene(gpus=(card(BUSY, 0.9), card(BUSY, 0.9))))
+    found = of_engine(stage.play(34, scene(QUEUES, cards, moves=False)), Family.STATE)
+    assert found is not None
+    assert verdict_text(found).endswith(words)
 
 
 @each_row("seconds", [34, 70, 154])

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gpumon.config.themes import load_theme
-from gpumon.efficiency.faults import gpu_faults
+from gpumon.efficiency.faults import SLOWED, gpu_faults
 from gpumon.readings.format import cells
 from gpumon.readings.frame import EndpointState, GpuReading, GpuState
 from gpumon.readings.history import History
@@ -329,6 +329,16 @@ def test_engines_that_are_down_come_before_older_faults() -> None:
 
 def test_a_gpu_and_its_number_stay_on_one_line() -> None:
     assert folded("no verdict yet: gpu 7", 20) == ("no verdict yet:", "gpu 7")
+
+
+@each_row("state", [state for state in GpuState if state is not GpuState.OK])
+def test_the_text_of_a_fault_reads_on_behind_the_name_of_its_gpu_and_a_colon(state: GpuState) -> None:
+    """`gpu 3 fault: slowed down by heat`, not `gpu 3 fault: is slowed down by heat`."""
+    texts = []
+    for reason in SLOWED:
+        texts += [text for _, text in gpu_faults(GpuReading(3, "GPU-3", "H100", state, 0.0, throttle=(reason,)))]
+    assert texts
+    assert not [text for text in texts if text.startswith(("is ", "has "))]
 
 
 def test_a_fault_that_a_verdict_on_the_same_gpu_tells_has_no_row() -> None:

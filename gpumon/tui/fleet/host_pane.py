@@ -164,7 +164,7 @@ class _Trouble(NamedTuple):
 def _troubles(snapshot: Snapshot) -> Iterator[_Trouble]:
     """Faults, then verdicts but those that say that all is well."""
     for fault in snapshot.faults:
-        source = f"{clean(fault.source, 40)} "
+        source = f"{clean(fault.source, 40)}: "
         yield _Trouble(((" ! ", "warn"), (source, "strong")), clean(fault.text, 300))
     for verdict in snapshot.verdicts:
         if verdict.level is not Level.OK:
