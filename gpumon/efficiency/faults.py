@@ -17,7 +17,7 @@ from gpumon.readings.topology import is_below
 from gpumon.readings.verdict import Limit
 
 _STATES: Final = {
-    GpuState.LOST: "fell off the bus: drain this server, see dmesg for its Xid, power-cycle it",
+    GpuState.LOST: "fallen off the bus: drain this server, see dmesg for its Xid, power-cycle it",
     GpuState.RESET_REQUIRED: "needs a reset: drain its work, then nvidia-smi --gpu-reset or a reboot",
     GpuState.NO_PERMISSION: "the driver does not let this user read it",
     GpuState.ERROR: "returns errors; retried",

@@ -18,7 +18,7 @@ from gpumon.readings.flat import value_of
 from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reading, Reason
 from gpumon.readings.snapshot import Engine, Gpu, Kind, Level, Snapshot, Verdict
-from gpumon.triage.marks import MARKS, URGENCY, URGENT, urgent_by_gpu, waits_for_peer
+from gpumon.triage.marks import MARKS, URGENCY, URGENT, peers_waited_for, urgent_by_gpu
 from gpumon.triage.render import LIMIT_NAMES, NARROW_NAMES, WAITS, actions_text, verdict_text
 
 MOST_FINDINGS: Final = 8
@@ -145,9 +145,10 @@ def _gpu_state(gpu: Gpu, verdict: Verdict | None) -> str:
 
 
 def _word_of_verdict(gpu: Gpu, verdict: Verdict) -> str:
-    """The limit of an urgent verdict on a GPU or its engine, or that the GPU waits for the one which that is about."""
-    if waits_for_peer(gpu, verdict):
-        return WAITS
+    """The limit of an urgent verdict on a GPU or its engine, or that the GPU waits for those which that is about."""
+    peers = peers_waited_for(gpu, verdict)
+    if peers:
+        return f"{WAITS} for {as_line(peers)}"
     return NARROW_NAMES[verdict.code]
 
 

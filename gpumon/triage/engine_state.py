@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
-from gpumon.readings.frame import EndpointState
+from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Verdict
@@ -140,7 +140,7 @@ def degraded(case: Case) -> Finding | None:
     worst = min(faults, key=_fault_order)
     parameters = _fault_parameters(case, worst, number_of_faults=len(faults))
     is_only_one = len({fault.gpu.uuid for fault in faults}) == 1
-    if is_only_one and worst.verdict.code is Limit.THROTTLED and engine.hardware.tp == len(case.gpus) > 1:
+    if is_only_one and _holds_others_up(worst) and engine.hardware.tp == len(case.gpus) > 1:
         # One group of tensor parallelism: the others end each layer with it.
         parameters |= params(waits="for_it")
     level = Level.WARN
@@ -162,6 +162,11 @@ class _GpuFault(NamedTuple):
 
     gpu: Gpu
     verdict: Verdict
+
+
+def _holds_others_up(fault: _GpuFault) -> bool:
+    """Whether a GPU with this fault is late with each layer, or never gives it: it is slow, or lost."""
+    return fault.verdict.code is Limit.THROTTLED or fault.gpu.state is GpuState.LOST
 
 
 def _fault_parameters(case: Case, worst: _GpuFault, *, number_of_faults: int) -> Parameters:

@@ -146,7 +146,7 @@ def _lost_gpu_finding(case: Case, stall: Stall) -> Finding | None:
         return None
     lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
     fix = action("fix_gpu_first", gpus=lost)
-    parameters = stall.parameters | params(gpus=lost, several=yes_if(len(down) > 1))
+    parameters = stall.parameters | params(gpus=lost, several=yes_if(len(down) > 1), waits="for_it")
     return Finding(
         code=Limit.HUNG,
         cause="hung_lost_gpu",

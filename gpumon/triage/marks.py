@@ -64,15 +64,17 @@ def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
     return worst
 
 
-def waits_for_peer(gpu: Gpu, verdict: Verdict) -> bool:
-    """Whether a verdict on the engine of a GPU is about another of its GPUs, for which this one waits."""
+def peers_waited_for(gpu: Gpu, verdict: Verdict) -> str:
+    """The other GPUs for which this one waits, by the verdict on its engine: `gpu 3`; empty: it waits for none."""
     if verdict.kind is not Kind.ENGINE or verdict.parameters.get("waits") != "for_it":
-        return False
-    slow_gpu = verdict.parameters.get("gpu")
+        return ""
+    peers = verdict.parameters.get("gpus") or verdict.parameters.get("gpu")
     index = verdict.parameters.get("index")
     if isinstance(index, float):
-        slow_gpu = f"gpu {index:.0f}"
-    return slow_gpu != f"gpu {gpu.index}"
+        peers = f"gpu {index:.0f}"
+    if not isinstance(peers, str) or f"gpu {gpu.index}" in peers.split(" and "):
+        return ""
+    return peers
 
 
 def _urgent_by_name(snapshot: Snapshot) -> dict[str, Verdict]:

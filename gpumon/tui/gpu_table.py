@@ -30,7 +30,7 @@ from gpumon.readings.format import (
 from gpumon.readings.frame import GpuState
 from gpumon.readings.missing import NOT_SUPPORTED, Missing, Reading, Reason
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Kind, Verdict
-from gpumon.triage.marks import waits_for_peer
+from gpumon.triage.marks import peers_waited_for
 from gpumon.triage.render import LIMIT_NAMES, WAITS
 from gpumon.tui.bar import Stage, bar
 from gpumon.tui.gpu_sparks import GpuSparks
@@ -366,7 +366,7 @@ def judged_state(gpu: Gpu, levels: Levels, verdict: Verdict | None, of_state: Ve
     if tone in _QUIET_TONES:
         if verdict is None:
             return word, tone
-        if of_state is None and waits_for_peer(gpu, verdict):
+        if of_state is None and peers_waited_for(gpu, verdict):
             glyph, tone_of_level, _ = LEVEL_MARKS[verdict.level]
             return f"{glyph} {WAITS}", tone_of_level
         return badge(verdict)

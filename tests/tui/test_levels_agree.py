@@ -13,6 +13,7 @@ from gpumon.sources.simulator.scenarios import scenario
 from gpumon.triage.marks import MARKS, states_by_key, urgent_by_gpu
 from gpumon.triage.render import verdict_text
 from gpumon.tui import engine_table, gpu_table
+from gpumon.tui.detail.state import Topic, head_lines
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
 from gpumon.tui.triage_words import mark
@@ -83,9 +84,17 @@ def slow_gpu(name: str, length_s: float) -> Snapshot:
     return last
 
 
-@each_row(("name", "length_s", "slow"), [("one-slow-gpu", 150.0, 3), ("locked-clock", 120.0, 1)])
-def test_gpus_that_wait_for_a_slow_one_say_so(name: str, length_s: float, slow: int) -> None:
-    """They have nothing of their own, so that nobody looks for their clocks."""
+@each_row(
+    ("name", "length_s", "slow", "words"),
+    [
+        ("one-slow-gpu", 150.0, 3, "its other GPUs wait for it"),
+        ("locked-clock", 120.0, 1, "its other GPUs wait for it"),
+        ("gpu-off-the-bus", 76.0, 2, "does not reach it over PCIe): its other GPUs wait for it"),
+        ("gpu-off-the-bus", 120.0, 2, "gpu 2, which it runs on, is lost"),
+    ],
+)
+def test_gpus_that_wait_for_a_slow_or_lost_one_say_so(name: str, length_s: float, slow: int, words: str) -> None:
+    """They have nothing of their own, so that nobody looks for their clocks, or takes them for broken."""
     last = slow_gpu(name, length_s)
     urgent = urgent_by_gpu(last)
     states = states_by_key(last.verdicts, Kind.GPU)
@@ -93,9 +102,12 @@ def test_gpus_that_wait_for_a_slow_one_say_so(name: str, length_s: float, slow: 
         word, _ = gpu_table.judged_state(gpu, PLAIN.levels, urgent.get(gpu.uuid), states.get(gpu.uuid))
         assert word.endswith(" waits") == (gpu.index != slow)
     lines = brief(last, 200).split("\n")
-    assert sum(line.endswith(" waits") for line in lines) == 3
+    assert sum(line.endswith(f" waits for gpu {slow}") for line in lines) == 3
     engine = verdict_of(last)
-    assert engine.endswith("its other GPUs wait for it")
+    assert engine.endswith(words)
+    peer = last.gpus[0]
+    topic = Topic(("gpu", peer.uuid), now=peer, figures=peer, figures_wall_s=last.wall_s, gone_wall_s=0.0)
+    assert f" waits for gpu {slow} · read " in text(head_lines(topic, last, PLAIN.levels)[0])
 
 
 def verdict_of(snapshot: Snapshot) -> str:

@@ -11,8 +11,8 @@ from gpumon.readings.frame import EndpointState, GpuState
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, FaultShown, Gpu, Kind, Level, Replicas, Snapshot, Verdict
 from gpumon.readings.text import clean
-from gpumon.triage.marks import states_by_key, urgent_by_gpu, urgent_by_key
-from gpumon.triage.render import LIMIT_NAMES, NARROW_NAMES, actions_text, evidence_text, verdict_text
+from gpumon.triage.marks import peers_waited_for, states_by_key, urgent_by_gpu, urgent_by_key
+from gpumon.triage.render import LIMIT_NAMES, NARROW_NAMES, WAITS, actions_text, evidence_text, verdict_text
 from gpumon.tui.detail.blocks import Entry, Fact, Section, Sentence
 from gpumon.tui.detail.things import ProcessOnGpus, ShownKey, Thing, blank_reason, is_blank
 from gpumon.tui.detail.values import duration_text, shown_time, shown_time_of_rfc3339
@@ -23,6 +23,8 @@ from gpumon.tui.line import Row
 from gpumon.tui.table import clock
 from gpumon.tui.triage_words import mark, remarked
 
+_MOST_PEERS: Final = 60
+"""Characters of the names of the GPUs that one waits for."""
 _MEANINGS: Final = {
     "! low eff.": "busy, but MFU and MBU are both low: small batches, waiting for the host, or work unknown to gpumon",
     "! row remap": "a memory row waits for remapping: reset this GPU when it is free",
@@ -135,6 +137,8 @@ def _gpu_row(gpu: Gpu, snapshot: Snapshot, levels: Levels) -> Row:
     if word.startswith(" "):  # the row has a blank in place of a mark: nothing is wrong
         word = f"● {word.strip()}"
         tone = "ok"
+    if urgent is not None and word.endswith(WAITS):
+        word = f"{word} for {clean(peers_waited_for(gpu, urgent), _MOST_PEERS)}"
     return ((f" {word}", tone), (f"{_age_text(gpu)}{_gpu_since_text(gpu, snapshot)}", "text"))
 
 
