@@ -98,7 +98,8 @@ REACHED: Final = EngineEfficiency(*EFFICIENCY)
 _MOST_RANKS: Final = 8
 """Most data-parallel ranks of a measured server, each on one GPU."""
 STEP_TOKENS: Final = {"vllm": 8192.0}
-"""Engine -> prompt tokens of one step, for engines whose TTFT rises with the steps of the prompts in flight."""
+"""Engine -> prompt tokens of one step, for engines whose TTFT rises with the steps of the prompts in flight. 8192 is
+the default of vLLM's server on large GPUs (`simulate.setup`)."""
 
 
 def steps_each(engine: str, new_tokens: float) -> float:

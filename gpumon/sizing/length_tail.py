@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 Z95: Final = 1.645
-"""Standard deviations by which the p95 of a sum of many is above its mean."""
+"""Standard deviations by which the p95 of a sum of many is above its mean, which is a normal distribution's."""
 
 MOST_TOKENS: Final = 1e9
 """Length beyond which none is believed."""

@@ -36,15 +36,16 @@ _COUNTS_AS_SMALL: Final = "A100"
 """Name of the GPU that vLLM counts as small whatever memory it has: larger steps lowered its throughput (vLLM's pull
 request 17885)."""
 _SINGLE_GPU_OVERHEAD_BYTES: Final = 0.13 * _GIB
-"""CUDA and what else is not PyTorch's, of an instance on one GPU."""
+"""CUDA and what else is not PyTorch's, of an instance on one GPU: 0.13 to 0.14 in vLLM's logs of one H100
+(`tests/data/engine_memory.csv`)."""
 _SEVERAL_GPUS_OVERHEAD_BYTES: Final = 0.55 * _GIB
-"""CUDA and NCCL on each GPU, of an instance on several."""
+"""CUDA and NCCL on each GPU, of an instance on several: 0.54 and 0.55 in logs of two H100 (the same file)."""
 _NVLINK_OVERHEAD_BYTES: Final = 1.84 * _GIB
 """CUDA and NCCL on each of more than two GPUs on NVLink, as logged of four H100; 1.8 to 2.0 of eight H200."""
 _LEAST_NVLINK_GPUS: Final = 3
 """GPUs from which on NVLink's buffers are that large."""
 _NVLINK_BYTES_PER_S: Final = 150e9
-"""Links slower than this are PCIe or bridges."""
+"""Links slower than this are PCIe or bridges: PCIe 6 has 121 GB/s in one direction."""
 _PEAK_OUTSIDE_SHARE: Final = "sglang"
 """Engine whose share of the memory (`mem_fraction_static`) holds weights and KV cache alone."""
 _RULE_BYTES_PER_PARAM: Final = 2.1

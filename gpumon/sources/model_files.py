@@ -21,6 +21,7 @@ _MOST_SNAPSHOTS = 64
 _MOST_FILES = 4096
 """Files of one folder that are looked at."""
 _MOST_MANIFEST_BYTES: Final = 1024 * 1024
+"""Bytes of a manifest of Ollama, which lists the files of a model."""
 _REPOSITORY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 _CACHED = re.compile(r"/models--(?P<id>[^/]+)/snapshots(?=/)")
 _TAGGED = re.compile(r"(?P<repository>[^:]+):(?P<tag>[A-Za-z0-9._-]{1,64})")

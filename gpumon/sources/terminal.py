@@ -11,6 +11,7 @@ from gpumon.readings.check import Check, CheckState
 
 LEAST_COLUMNS = 80
 LEAST_LINES = 24
+"""Size from which on a terminal shows 8 GPUs, 4 engines and charts: what most terminals open with."""
 _AREA = "terminal"
 
 

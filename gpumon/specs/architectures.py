@@ -111,7 +111,7 @@ _KIND_LISTS: Final = ("layer_types", "layers_block_type")
 _KIND_BY_RATIO: Final = {"0": _WINDOW, "4": "csa", "128": "hca"}
 """Entry of DeepSeek-V4's `compress_ratios` -> kind of the layer."""
 _PUZZLE_MLP_STEP: Final = 256
-"""Widths of Llama-Nemotron's MLPs are multiples of this."""
+"""Widths of Llama-Nemotron's MLPs are multiples of this (vLLM, `_ffn_mult_to_intermediate_size`)."""
 
 
 class Architecture(msgspec.Struct, frozen=True, kw_only=True):

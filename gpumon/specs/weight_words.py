@@ -90,7 +90,8 @@ _SYNONYMS: Final = {
 }
 """Engines' words -> the words above (vLLM and SGLang `--quantization`, TGI `--quantize`, torch types)."""
 
-# Most bits per weight of a whole file: the mean is above the format's own by scales, and by tensors kept wider.
+# Most bits per weight of a whole file: the mean is above the format's own by scales, and by tensors kept wider. Each
+# bound lies between two of llama.cpp's file types: Q4_K_M (4.89) and Q4_1 (5.11), Q8_0 (8.5) and F16, F16 and F32.
 _MOST_BITS_OF_INT4: Final = 5.0
 _MOST_BITS_OF_INT8: Final = 15.0
 _MOST_BITS_OF_BF16: Final = 24.0

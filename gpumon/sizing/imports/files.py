@@ -15,6 +15,7 @@ from gpumon.readings.text import clean
 MOST_IMPORT_BYTES: Final = 64_000_000
 """Bytes of all files together."""
 MOST_FILES: Final = 512
+"""Files of one import."""
 MOST_RECORDS: Final = 20_000
 """JSON documents or rows of one file."""
 _MOST_ROWS: Final = 2 * MOST_RECORDS
@@ -24,6 +25,7 @@ _MOST_PROBLEMS: Final = 10
 _LARGEST_NUMBER: Final = 1e15
 """Largest figure that is taken: no load test has one near it, and its products stay finite."""
 _LARGEST_COUNT: Final = 1e9
+"""Largest whole number that is taken, of requests or tokens."""
 _SECONDS: Final = {
     "ns": 1e-9, "nanoseconds": 1e-9, "us": 1e-6, "µs": 1e-6, "microseconds": 1e-6, "ms": 1e-3, "milliseconds": 1e-3,
     "s": 1.0, "sec": 1.0, "seconds": 1.0,

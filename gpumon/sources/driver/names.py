@@ -26,7 +26,9 @@ _NAMESPACE = "root/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 _COMMAND_CHARACTERS = 513
 """Characters of a command line that are kept: one more than is shown, so that what is cut is marked as such."""
 _MOST_NAMESPACE_BYTES = 64
+"""Bytes that are read of a pod's namespace: its name is a DNS label, of 63 at most (RFC 1123)."""
 _MOST_JOB_CHARACTERS = 32
+"""Characters that are kept of the number of a Slurm job."""
 _CONTAINER_CHARACTERS = 12
 """Characters of a container's id that are kept, as `docker ps` shows it."""
 

@@ -33,6 +33,7 @@ LATENCY_OFFSET: Final = "1s"
 _MOST_POINTS: Final = 11_000
 """Points of one series: Prometheus refuses a range query with more."""
 _HALF_SECOND_S: Final = 0.5
+"""From the second that a Date header names, which is cut off, to its middle."""
 _FORM: Final = "application/x-www-form-urlencoded"
 NO_POST: Final = frozenset({403, 405, 501})
 """Refusals of a POST: a proxy may forbid it (403) and let a GET through."""

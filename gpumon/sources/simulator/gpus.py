@@ -64,6 +64,7 @@ _OCCUPANCY = 0.3
 _MEMORY_BUSY = 1.25
 """`memory_busy_ratio` of the driver for each unit of real memory traffic."""
 _ALL_REDUCES_PER_LAYER = 2
+"""All-reduces of tensor parallelism: after the attention and after the MLP."""
 _BYTES_16_BIT = 2.0
 _PCIE_BYTES_PER_STEP = 2e5
 """Bytes over PCIe that a step costs: launches and block tables."""

@@ -29,6 +29,7 @@ MICRO: Final = 1e-6
 MILLI: Final = 1e-3
 MHZ: Final = 1e6
 _MOST_PROCESSES: Final = 256
+"""Processes of one GPU that a reading has."""
 ASLEEP: Final = Missing(Reason.OFF, "the GPU is asleep (runtime power management): reading it would wake it")
 GENERATIONS: Final = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """GT/s of a PCIe lane -> generation."""
