@@ -42,8 +42,8 @@ class _TableState(NamedTuple):
     """State that the table of another kind of rows comes back with."""
 
     filter_text: str = ""
-    cursor: str = ""
-    """Key of the row under the cursor."""
+    cursor: str | None = None
+    """Key of the row under the cursor; None: it was never moved."""
 
 
 class RowsPane(ListPane[FleetRow]):
@@ -115,7 +115,9 @@ class RowsPane(ListPane[FleetRow]):
         return self.table
 
     def turn_to(self, grouping: RowSubject) -> None:
-        """Show rows of another kind; the table of each kind keeps its filter and its cursor."""
+        """Show rows of another kind; the table of each kind keeps its filter and its cursor, which leaves a group only
+        for one of the host that was chosen before."""
+        chosen_host = self._chosen_host()
         self._left_tables[self.grouping] = _TableState(self.filter_text, self._cursor)
         self.grouping = grouping
         table = self._left_tables.get(grouping, _TableState())
@@ -125,6 +127,25 @@ class RowsPane(ListPane[FleetRow]):
         self._place = 0
         self._top = 0
         self.filter(table.filter_text)
+        if chosen_host:
+            self._go_to_group_of(chosen_host)
+
+    def _chosen_host(self) -> str:
+        """The host under the cursor; empty on a row of another kind, and where the cursor was never moved."""
+        row = self.selected
+        if self.grouping != HOSTS or self._cursor is None or row is None:
+            return ""
+        return row.name
+
+    def _go_to_group_of(self, host: str) -> None:
+        """Put the cursor on the first row with something of a host, unless its own row has, too."""
+        row = self.selected
+        if row is not None and host in row.hosts:
+            return
+        for other in self.listed_items():
+            if host in other.hosts:
+                self.go_to(other.key)
+                return
 
     def narrow_to_model(self, row: FleetRow) -> bool:
         """Show the hosts that serve the model of a row; returns whether the row has a model."""

@@ -64,8 +64,8 @@ class ListPane(Pane, Generic[T]):
         """The column of the cell cursor; empty: there is none."""
         self._place = 0
         """Place of the cursor among the rows that are listed."""
-        self._cursor = ""
-        """Key of the thing under the cursor, which the cursor follows; empty: the cursor keeps its place."""
+        self._cursor: str | None = None
+        """Key of the thing under the cursor, which the cursor follows; None: the cursor keeps its place."""
         self._in_view = 0
         """Number of rows in view."""
         self._listed_state: tuple[object, ...] = ()
@@ -206,7 +206,7 @@ class ListPane(Pane, Generic[T]):
 
         A cursor that was never moved belongs to no thing: it stays on the first row, which may be the worst one.
         """
-        if self._cursor and not self.narrowed:  # what the filter hides gets the cursor back
+        if self._cursor is not None and not self.narrowed:  # what the filter hides gets the cursor back
             self._cursor = self.listing.key(self._items[self._place])
 
     @property
@@ -460,7 +460,7 @@ class ListPane(Pane, Generic[T]):
         """Put the cursor on the first row, whatever thing that will be of, and show it."""
         self._place = 0
         self._top = 0
-        self._cursor = ""
+        self._cursor = None
         self.update()
 
     def on_click(self, event: events.Click) -> None:
