@@ -284,9 +284,9 @@ QUANTITY_SENTENCES: Final[Mapping[str, str]] = {
     "kv_holds": "it holds about {value:requests} requests of {tokens:tokens} tokens",
     "queue_share": "{value:percent} of the time to first token is queueing ({seconds:latency})",
     "queue_time": "time in the queue {value:latency}, over {limit:latency}",
-    "ttft_p95": "TTFT p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency}]"
+    "ttft_p95": "TTFT p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency} (late_ttft_s: no goal is set)]"
     "[: {kept:percent} kept it in 2 minutes]",
-    "itl_p95": "ITL p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency}]"
+    "itl_p95": "ITL p95 {value:latency} [{goal=yes}misses {limit:latency}|is over {limit:latency} (late_itl_s: no goal is set)]"
     "[: {kept:percent} kept it in 2 minutes]",
     "ttft_kept": "{value:percent} of the requests of 2 minutes keep the TTFT goal of {goal_s:latency}",
     "itl_kept": "{value:percent} of the requests or tokens of 2 minutes keep the ITL goal of {goal_s:latency}",

@@ -33,6 +33,12 @@ def test_a_missed_goal_has_the_share_that_kept_it() -> None:
     assert "70 %" in evidence_text(late["ttft_p95"])
 
 
+def test_without_a_goal_the_limit_is_named_which_is_another_one_than_the_assumed_goal() -> None:
+    """`ttft ok` assumes 1 s, with its own mark: 2 s in the evidence are no goal."""
+    late = evidence({"ttft_s": Quantiles(mean=1.0, p95=3.0)}, Goals())
+    assert evidence_text(late["ttft_p95"]) == "TTFT p95 3 s is over 2 s (late_ttft_s: no goal is set)"
+
+
 @each_row(
     "ttft",
     [Quantiles(mean=1.0, p95=FEW), Quantiles(mean=0.8, p95=1.2, p95_low=0.5, p95_high=2.0)],
