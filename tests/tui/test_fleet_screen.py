@@ -205,6 +205,24 @@ async def test_m_goes_on_to_the_owners_by_each_label() -> None:
         assert app.monitor.body.table.grouping == HOSTS
 
 
+async def test_m_goes_to_a_group_of_the_host_that_was_left() -> None:
+    """Without a move the cursor stays on the first row, which may be the worst one."""
+    async with watching(Scrapes(4, single=True), 80, 24) as (app, pilot):
+        table = app.monitor.body.table
+        await pilot.press("m")
+        assert rows_of(app)[0] != "no engine"
+        assert table.selected.name == rows_of(app)[0]
+        await pilot.press("m")
+        assert table.grouping == HOSTS
+        for place in range(1, 4):
+            await pilot.press("g", *["down"] * place)
+            host = table.selected.name
+            await pilot.press("m")
+            assert host in table.selected.hosts
+            await pilot.press("m")
+            assert table.selected.name == host
+
+
 async def test_enter_on_gpus_without_engine_says_why_it_does_nothing() -> None:
     async with watching(Scrapes(4, single=True), 80, 24) as (app, pilot):
         await pilot.press("m", "G")
@@ -596,6 +614,7 @@ async def test_help_interval_a_small_host_and_the_way_out() -> None:
         await pilot.press("question_mark")
         said = "\n".join(text_of(app)[2:])
         assert "…" not in said
+        assert "ttft p95         of all requests; engines may be worse" in said
         keymap = app.view.keymap
         for command in COMMANDS:
             assert (command.fleet is None) or keymap.shown(command.id) in said, command.id

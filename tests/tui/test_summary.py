@@ -227,6 +227,22 @@ async def test_the_help_shows_every_key(width: int) -> None:
         assert "…" not in below.replace("– … n/a", "")
 
 
+@pytest.mark.parametrize("width", [80, 120, 200])
+async def test_no_key_of_the_help_runs_into_its_meaning(width: int) -> None:
+    """In black and white a key and its meaning are told apart by two blanks, and gpumon's own cost by a blank line."""
+    async with running("live", width, 50) as (app, pilot):
+        await pilot.press("question_mark")
+        lines = text_of(app)
+        page = "\n".join(lines)
+        assert "PgUp PgDn g G  a page" in page
+        assert "r ctrl+l ctrl+z  read now" in page
+        for group in GROUPS:
+            if len(group.ids) > 1 and group.does in page:
+                assert f"  {group.does}" in page
+        [cost] = [number for number, line in enumerate(lines) if line.startswith(" gpumon itself")]
+        assert not lines[cost - 1].strip()
+
+
 async def test_questions_keys_and_marks_fit_into_80x24_and_the_glossary_is_below() -> None:
     async with running("live", 80, 24) as (app, pilot):
         await pilot.press("question_mark")

@@ -66,12 +66,12 @@ GROUPS: Final = (
     ),
     KeyGroup(("time.previous", "time.next"), "time: events; matches", "what happened on the row's host"),
     KeyGroup(("time.oldest", "time.live"), "time: oldest, live; ends"),
-    KeyGroup(("settings", "palette"), "settings; commands, time"),
+    KeyGroup(("settings", "palette"), "settings; command, time"),
     KeyGroup(
         ("copy", "hide", "hide.none", "log", "requests", "log.follow", "log.error", "requests.errors"),
         "copy; hide; log, requests",
     ),
-    KeyGroup(("redraw", "suspend"), "read now; to the shell", "ask now; to the shell"),
+    KeyGroup(("redraw", "suspend"), "read now; to a shell", "ask now; to a shell"),
     KeyGroup(("sizing.more", "sizing.less"), "a step more, less"),
     KeyGroup(("sizing.double", "sizing.double.all"), "double this target, all"),
     KeyGroup(("sizing.goal", "sizing.goal.ttft"), "ITL, TTFT goal"),
@@ -87,7 +87,7 @@ LEGEND: Final = (
     ("mfu mbu", "FLOPs, bytes used of peak"),
     ("!vllm:8000", "wrong or apart: its page"),
     ("m ≥ ≤", "measured, at least / most"),
-    ("104%! 31%?", "wrong facts; unsure peak"),
+    ("104%! 31%?", "wrong; unsure peak, goal"),
     ("28%*", "of some replicas only"),
     ("<10ms ~24ms", "first bucket; mean of few"),
     ("– … n/a", "none; not yet; not live"),
@@ -112,6 +112,7 @@ FLEET_LEGEND: Final = (
     ("mfu of 87/96", "of how many GPUs MFU is known"),
     ("37%~", "known for a part of its GPUs"),
     ("mfu mbu", "FLOPs, bytes used of peak"),
+    ("ttft p95", "of all requests; engines may be worse"),
     ("idle", "1 - busy, summed: GPUs, or $/h"),
     ("104%! 31%?", "wrong facts; unsure peak"),
     ("! STALE", "no scrape of it for 3 intervals"),
@@ -202,7 +203,7 @@ class HelpPage(Pane):
             sections.append((_SIZING_TITLE, sizing))
         rows = _section_rows(sections, height)
         if self.snapshot is not None and not fleet and len(rows) < height:
-            rows.append(_own_cost_row(self.snapshot.self_cost))
+            rows += _own_cost_rows(self.snapshot.self_cost, height - len(rows))
         return [*rows, *_glossary(width)]
 
 
@@ -264,13 +265,17 @@ def _glossary(width: int) -> tuple[Row, ...]:
     return tuple(rows)
 
 
-def _own_cost_row(cost: Self) -> Row:
-    """CPU share of one core and memory of gpumon itself, its driver process included."""
+def _own_cost_rows(cost: Self, room: int) -> list[Row]:
+    """CPU share of one core and memory of gpumon itself, its driver process included; below a blank line if it fits."""
     cpu = cost.cpu_ratio
     share = ratio(cpu)
     if not isinstance(cpu, Missing) and 0.0 <= cpu < _BELOW_TEN_PERCENT:
         share = f"{cpu * 100:.1f}%"
-    return ((" gpumon itself  ", "strong"), (f"{share} of one core, {amount(cost.pss_bytes, 'B')} of memory", "text"))
+    memory = amount(cost.pss_bytes, "B")
+    row: Row = ((" gpumon itself  ", "strong"), (f"{share} of one core, {memory} of memory", "text"))
+    if room > 1:
+        return [(), row]
+    return [row]
 
 
 def _question_rows(keymap: Keymap, width: int) -> list[Row]:
@@ -349,14 +354,20 @@ def _column_rows(
     key_cells: int = _KEY_CELLS,
     column_cells: int = _COLUMN_CELLS,
 ) -> list[Row]:
-    """Keys or marks with their meanings in columns, from top to bottom, then from left to right."""
+    """Keys or marks with their meanings in columns, from top to bottom, then from left to right.
+
+    Two blanks are behind keys that fill their place: these have blanks between them, too.
+    """
     height = -(-len(entries) // columns)  # rounded up
     rows: list[Row] = []
     for line in range(height):
         row: list[Piece] = []
         for key, meaning in entries[line::height]:
-            padded_key = left(key, max(key_cells, cells(key)))
-            row.append((f" {padded_key} ", "accent"))
-            row.append((left(meaning, column_cells - cells(padded_key) - 2), "text"))
+            gap = 1
+            if cells(key) >= key_cells:
+                gap = 2
+            padded_key = left(key, max(key_cells, cells(key)) + gap)
+            row.append((f" {padded_key}", "accent"))
+            row.append((left(meaning, column_cells - cells(padded_key) - 1), "text"))
         rows.append(tuple(row))
     return rows
