@@ -20,6 +20,7 @@ from gpumon.tui.view import View
 from gpumon.tui.widgets.list_pane import ListPane
 from tests.each_row import each_row
 from tests.tui import scenes
+from tests.tui.detail_scenes import full_engine, full_gpu, full_snapshot
 from tests.tui.running import foot, running, text_of, until
 from tests.tui.test_keys import type_keys
 
@@ -93,6 +94,24 @@ def test_other_quantiles_are_explained_as_what_they_are() -> None:
     text = explain_cell(key, "ttft_p50", snapshot, View(Config())).text
     assert text.startswith("TTFT p50 ")
     assert "of 50 % of the requests" in text
+
+
+def test_mfu_and_mbu_of_a_gpu_have_the_formula_of_its_engine() -> None:
+    snapshot = full_snapshot()
+    key = ("gpu", snapshot.gpus[0].uuid)
+    mfu, mbu = (explain_cell(key, column, snapshot, View(Config())).text for column in ("mfu", "mbu"))
+    assert mfu == (
+        "MFU 17.32 % = vllm:8000: (prefill 1.136 PFLOP/s + decode 235.0 TFLOP/s) / (4 x 1.979 PFLOP/s fp8 dense)"
+    )
+    assert mbu == "MBU 38.04 % = vllm:8000: (weights 3.527 TB/s + KV 1.573 TB/s) / (4 x 3.352 TB/s)"
+
+
+def test_mfu_of_a_gpu_with_two_engines_says_where_their_formulas_are() -> None:
+    names = ("vllm:8000", "vllm:8001")
+    engines = tuple(full_engine(name=name, url=f"http://{name}") for name in names)
+    snapshot = full_snapshot(gpus=(full_gpu(engines=names, mfu_ratio=0.3464),), engines=engines)
+    text = explain_cell(("gpu", snapshot.gpus[0].uuid), "mfu", snapshot, View(Config())).text
+    assert text == "MFU 34.64 % = vllm:8000 17.32 % + vllm:8001 17.32 %; their rows have the formulas"
 
 
 def test_a_figure_that_is_missing_says_why() -> None:

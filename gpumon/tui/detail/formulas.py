@@ -23,10 +23,6 @@ def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
     """Model FLOPs utilisation: what the tokens needed, of what the GPUs can do."""
     efficiency = engine.efficiency
     rates = engine.rates
-    precision = ""
-    if efficiency.precision:
-        precision = f" {efficiency.precision} dense"
-    peak = _peak_formula(engine, efficiency.peak_flops_per_s, values.flop_rate, precision)
     trained = _per_token_formula(rates.trained_tokens_per_s, efficiency.flops_per_s, "per token")
     prefill = _per_token_formula(rates.prefill_tokens_per_s, efficiency.prefill_flops_per_s, "per token on average")
     decode = formula_text(
@@ -35,7 +31,7 @@ def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
         (efficiency.flops_per_decode_token, values.flop_count),
     )
     rows = (
-        FigureRow("MFU", "mfu_ratio", values.percent, DERIVED, formula=_mfu_formula(engine, peak), tone="mfu"),
+        FigureRow("MFU", "mfu_ratio", values.percent, DERIVED, formula=mfu_formula(engine), tone="mfu"),
         FigureRow("MFU of prefill", "mfu_prefill_ratio", values.percent, DERIVED),
         FigureRow("MFU of decode", "mfu_decode_ratio", values.percent, DERIVED),
         FigureRow("FLOP/s", "flops_per_s", values.flop_rate, DERIVED, formula=trained),
@@ -48,7 +44,7 @@ def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
             DERIVED,
             formula=_flops_of_token_formula(engine),
         ),
-        FigureRow("peak FLOP/s", "peak_flops_per_s", values.flop_rate, ESTIMATED, formula=peak),
+        FigureRow("peak FLOP/s", "peak_flops_per_s", values.flop_rate, ESTIMATED, formula=_flops_peak_formula(engine)),
     )
     entries = figures.table(rows)
     if is_above_one(efficiency.mfu_ratio):
@@ -59,9 +55,10 @@ def mfu_section(engine: Engine, figures: FigureMaker) -> Section:
     return Section("MFU: arithmetic", entries, side=1)
 
 
-def _mfu_formula(engine: Engine, peak: str) -> str:
+def mfu_formula(engine: Engine) -> str:
     """FLOP/s of prefill and decode, or of both together, / the peak; empty where one of these is not known."""
     efficiency = engine.efficiency
+    peak = _flops_peak_formula(engine)
     all_flops = formula_text("{}", (efficiency.flops_per_s, values.flop_rate))
     if not all_flops or not peak:
         return ""
@@ -71,6 +68,15 @@ def _mfu_formula(engine: Engine, peak: str) -> str:
         (efficiency.decode_flops_per_s, values.flop_rate),
     )
     return f"{parts or all_flops} / ({peak})"
+
+
+def _flops_peak_formula(engine: Engine) -> str:
+    """Number of GPUs x FLOP/s peak of one, at the precision that the engine computes in; empty without a peak."""
+    efficiency = engine.efficiency
+    precision = ""
+    if efficiency.precision:
+        precision = f" {efficiency.precision} dense"
+    return _peak_formula(engine, efficiency.peak_flops_per_s, values.flop_rate, precision)
 
 
 def _flops_of_token_formula(engine: Engine) -> str:
@@ -100,10 +106,7 @@ def mbu_section(engine: Engine, service: Service, figures: FigureMaker) -> Secti
     """Memory bandwidth utilisation: what the steps must read, of what the memory can deliver."""
     efficiency = engine.efficiency
     steps_basis = basis_of_steps(engine, DERIVED)
-    peak = _peak_formula(engine, efficiency.peak_bandwidth_bytes_per_s, values.traffic)
-    mbu = figures.of_field(
-        "MBU", "mbu_ratio", values.percent, steps_basis, formula=_mbu_formula(engine, peak), tone="mbu"
-    )
+    mbu = figures.of_field("MBU", "mbu_ratio", values.percent, steps_basis, formula=mbu_formula(engine), tone="mbu")
     if service is not Service.GENERATION:
         return Section("MBU: memory bandwidth", [mbu], side=1)
     weights = formula_text("{} x {}", (engine.rates.steps_per_s, values.rate), (efficiency.weight_bytes, values.size))
@@ -113,7 +116,13 @@ def mbu_section(engine: Engine, service: Service, figures: FigureMaker) -> Secti
         FigureRow("KV cache B/s", "kv_bytes_per_s", values.traffic, steps_basis, formula=_kv_formula(engine)),
         FigureRow("weights of a step", "weight_bytes", values.size, DERIVED),
         FigureRow("KV of a token", "kv_bytes_per_token", values.size, DERIVED),
-        FigureRow("peak bandwidth", "peak_bandwidth_bytes_per_s", values.traffic, _peak_basis(engine), formula=peak),
+        FigureRow(
+            "peak bandwidth",
+            "peak_bandwidth_bytes_per_s",
+            values.traffic,
+            _peak_basis(engine),
+            formula=_bandwidth_peak_formula(engine),
+        ),
     )
     entries: list[Entry] = [mbu, *figures.table(rows)]
     if is_above_one(efficiency.mbu_ratio):
@@ -124,9 +133,10 @@ def mbu_section(engine: Engine, service: Service, figures: FigureMaker) -> Secti
     return Section("MBU: memory bandwidth", [*entries, *_single_stream_entries(engine, figures)], side=1)
 
 
-def _mbu_formula(engine: Engine, peak: str) -> str:
+def mbu_formula(engine: Engine) -> str:
     """Bytes of weights and of the KV cache, / the peak; empty where one of these is not known."""
     efficiency = engine.efficiency
+    peak = _bandwidth_peak_formula(engine)
     bytes_read = formula_text(
         "(weights {} + KV {})",
         (efficiency.weight_bytes_per_s, values.traffic),
@@ -135,6 +145,11 @@ def _mbu_formula(engine: Engine, peak: str) -> str:
     if not bytes_read or not peak:
         return ""
     return f"{bytes_read} / ({peak})"
+
+
+def _bandwidth_peak_formula(engine: Engine) -> str:
+    """Number of GPUs x peak bandwidth of one; empty without a peak."""
+    return _peak_formula(engine, engine.efficiency.peak_bandwidth_bytes_per_s, values.traffic)
 
 
 def _peak_formula(engine: Engine, peak: Reading, write: values.Write, note: str = "") -> str:
@@ -231,8 +246,7 @@ def _single_stream_formula(engine: Engine, model_bytes: float) -> str:
     params, tokens_per_s = numbers
     weights = f"{figure_text(values.parameters(params))} x {model_bytes / params:.3f} bytes"
     tokens = figure_text(values.token_rate(tokens_per_s))
-    peak = _peak_formula(engine, engine.efficiency.peak_bandwidth_bytes_per_s, values.traffic)
-    return f"{weights} x {tokens} / ({peak})"
+    return f"{weights} x {tokens} / ({_bandwidth_peak_formula(engine)})"
 
 
 def _beside_mbu_text(engine: Engine, factor: float, model_bytes: float) -> str:

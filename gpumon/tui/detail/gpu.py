@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import BY_NATURE
@@ -29,6 +29,7 @@ from gpumon.tui.detail.blocks import (
     Sentence,
 )
 from gpumon.tui.detail.costs import gpu_cost_section
+from gpumon.tui.detail.formulas import mbu_formula, mfu_formula
 from gpumon.tui.detail.things import is_blank
 from gpumon.tui.detail.values import (
     duration_text,
@@ -290,9 +291,11 @@ def _share_text(part: Reading, whole: Reading, write: values.Write) -> str:
 def _efficiency_section(gpu: Gpu, snapshot: Snapshot, figures: FigureMaker) -> Section:
     """MFU and MBU of all engines on the GPU, and the peaks that they are shares of."""
     engines = _engines_on(gpu, snapshot)
+    mfu = _sum_formula(engines, "mfu_ratio", mfu_formula)
+    mbu = _sum_formula(engines, "mbu_ratio", mbu_formula)
     entries: list[Entry] = [
-        figures.of_field("MFU", "mfu_ratio", values.percent, DERIVED, formula=_sum_text(engines, "mfu_ratio")),
-        figures.of_field("MBU", "mbu_ratio", values.percent, DERIVED, formula=_sum_text(engines, "mbu_ratio")),
+        figures.of_field("MFU", "mfu_ratio", values.percent, DERIVED, formula=mfu),
+        figures.of_field("MBU", "mbu_ratio", values.percent, DERIVED, formula=mbu),
         figures.of_field(
             f"{gpu.flops_peak_precision or 'FLOP/s'} peak", "flops_peak_per_s", values.flop_rate, ESTIMATED
         ),
@@ -319,15 +322,24 @@ def _engines_on(gpu: Gpu, snapshot: Snapshot) -> list[Engine]:
     return [engine for engine in snapshot.engines if engine.name in gpu.engines and gpu.index in engine.hardware.gpus]
 
 
-def _sum_text(engines: Sequence[Engine], field: str) -> str:
-    """The shares of several engines as a sum: `vllm:8000 31.24 % + vllm:8001 12.00 %`; empty where one is missing."""
+def _sum_formula(engines: Sequence[Engine], field: str, formula_of: Callable[[Engine], str]) -> str:
+    """The formula of the one engine; of several the sum of their shares: `vllm:8000 31.24 % + vllm:8001 12.00 %`.
+
+    Empty where the share of one is missing. `formula_of`: formula of an engine's share, empty where it is not known.
+    """
+    formulas = [formula_of(engine) for engine in engines]
+    if len(engines) == 1 and formulas[0]:
+        return f"{engines[0].name}: {formulas[0]}"
     parts = []
     for engine in engines:
         share = formula_text("{}", (value_of(engine, field), values.percent))
         if not share:
             return ""
         parts.append(f"{engine.name} {share}")
-    return " + ".join(parts)
+    text = " + ".join(parts)
+    if any(formulas):
+        text += "; their rows have the formulas"
+    return text
 
 
 def _memory_section(gpu: Gpu, view: View, figures: FigureMaker) -> Section:
