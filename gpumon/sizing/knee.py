@@ -1,4 +1,7 @@
-"""The knee of a sweep: beyond it more load does not pay."""
+"""The knee of a sweep: beyond it more load does not pay.
+
+The bounds below are choices: the project has no measurement that they were fitted to.
+"""
 
 from __future__ import annotations
 

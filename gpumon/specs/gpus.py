@@ -19,9 +19,10 @@ from gpumon.specs.precision import Precision
 _MIB = 2.0**20
 _GIB = 2.0**30
 _MEMORY_TOLERANCE: Final = 0.10
+"""Share by which the driver's memory may differ from the row without a note. A choice."""
 _BANDWIDTH_TOLERANCE: Final = 0.05
-"""Shares by which the driver's figure may differ from the row without a note. Clock x bus width is within 2.5 % of the
-rows: data sheets round down."""
+"""Share by which the driver's bandwidth may differ from the row without a note. Clock x bus width is within 2.5 % of
+the rows: data sheets round down."""
 _UNKNOWN: Final = "?"
 """In a cell of a rate: the GPU has this format, and its peak is not known. An empty cell: it lacks the format."""
 _PCIE_BYTES_PER_S = {"3": 15.75e9, "4": 31.5e9, "5": 63.0e9, "6": 121.0e9}

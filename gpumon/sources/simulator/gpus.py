@@ -14,7 +14,8 @@ from gpumon.sources.simulator.physics import MIB, Chip, ModelCopy
 
 _J_PER_KWH = 3.6e6
 
-# Figures of an H100 SXM: the simulator has no other architecture, and its PCIe card is taken to draw alike.
+# Figures of an H100 SXM: the simulator has no other architecture, and its PCIe card is taken to draw alike. They are
+# choices: the project has no recording of such a GPU that they were read from.
 RESERVED_BYTES = 565 * MIB
 """Memory of an 80 GB card that the driver keeps."""
 
