@@ -14,7 +14,7 @@ from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, Reason, numbe
 from gpumon.readings.snapshot import Latency, Quantiles
 
 ENOUGH: Final = 20
-"""Observations below which a quantile is noise and only the mean is given."""
+"""Observations below which a quantile is noise and only the mean is given: the p95 of fewer is their largest alone."""
 LEAST_COMMON: Final = 3
 """Finite bounds that histograms of different engines must share to be merged."""
 

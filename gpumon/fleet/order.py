@@ -20,7 +20,7 @@ _UNDECIDED: Final = URGENCY[Level.NOTE] + 0.5
 _BROKEN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED, GpuState.ERROR})
 """States of a GPU that somebody has to repair."""
 _FULL_KV: Final = 0.98
-"""KV usage from which new requests wait."""
+"""KV usage from which new requests wait. A choice: there is hardly a block left for them."""
 _SORTED_CHARACTERS: Final = 256
 """Characters of a name that rows are sorted by: a name from outside may be of any length."""
 

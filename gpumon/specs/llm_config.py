@@ -20,7 +20,8 @@ from gpumon.specs.quantization import as_saved, weight_format
 from gpumon.specs.weight_format import LlmParts, WeightFormat, unquantised, with_weights
 
 _SIZE_TOLERANCE: Final = 0.02
-"""Share by which the bytes of the files may differ from what the dimensions give."""
+"""Share by which the bytes of the files may differ from what the dimensions give. A choice: what `layers` leaves out is
+below 0.8 %, and rows of the catalogue without a note are within 2 % of their published total."""
 _BY_CLASS: Final = {"Grok1ForCausalLM": "grok"}
 """Class of a model -> its type, where the config's own type says another."""
 _TIED_FIELDS: Final = ("tie_word_embeddings", "tie_embedding")
