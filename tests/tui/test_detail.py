@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpumon.efficiency.deriver import Deriver
 from gpumon.readings.frame import EndpointState, GpuState
-from gpumon.readings.missing import Missing, Reason
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reason
 from gpumon.readings.snapshot import (
     Evidence,
     Family,
@@ -186,6 +186,17 @@ def test_a_gpu_by_an_exporter_alone_says_which_counters_to_add() -> None:
     assert "gpumon doctor" not in text
     assert "no counter" not in text
     assert "error correction" not in text
+
+
+def test_a_figure_that_another_host_does_not_tell_of_its_gpu_is_no_engines() -> None:
+    """Snapshots and metrics of another host have no sources and no sentences: the reason alone has come."""
+    gpu = replace(full_gpu(), ecc_mode=NOT_EXPOSED, power_limit_w=NOT_EXPOSED, mfu_ratio=NOT_EXPOSED, sources={})
+    text = flat(page_of(full_snapshot(gpus=(gpu,)), "gpu", gpu.uuid))
+    advice = "what this GPU is read from does not export it → its page in the gpumon of its host says why"
+    assert f"? power limit: {advice}" in text
+    assert f"? ECC: {advice}" in text
+    assert "? MFU: the engine does not export it → `gpumon doctor` lists" in text
+    assert text.count("gpumon doctor") == 1
 
 
 def page_of_exporters_gpu() -> DetailPage:

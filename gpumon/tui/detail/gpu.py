@@ -201,7 +201,13 @@ class ThrottleWatch(NamedTuple):
 
 def sections(gpu: Gpu, snapshot: Snapshot, view: View, watch: ThrottleWatch | None) -> list[Section]:
     """All sections, in the order of a narrow screen; `watch`: its throttling since the page was opened."""
-    subject = Subject(is_blank=is_blank(gpu), gpu=gpu.index, other_process=_other_process(gpu), is_free=has_no_use(gpu))
+    subject = Subject(
+        is_blank=is_blank(gpu),
+        is_gpu=True,
+        gpu=gpu.index,
+        other_process=_other_process(gpu),
+        is_free=has_no_use(gpu),
+    )
     figures = FigureMaker(gpu, gpu.sources, make_explainer(subject))
     return [
         _activity_section(gpu, figures),

@@ -1,9 +1,9 @@
 """Why a figure is missing, in a sentence, and what to do about it: the exact line, flag or command.
 
 A figure that a dcgm-exporter's page lacks has one that names the counter to add (`_why_not_on_page`). Of any other the
-most special explanation holds: that of the thing (`_WHY_FREE`, `_WHY_OTHER_PROCESS`, `_WHY_OF_TRAINING`), else that of
-the figure (`_WHY_BY_FIELD_OF_VLLM`, `_WHY_BY_FIELD`), else that of the reason alone (`_WHY_BY_REASON`). The tables
-`_TODO_BY_...` replace the action alone.
+most special explanation holds: that of the thing (`_WHY_FREE`, `_WHY_OTHER_PROCESS`, `_WHY_NOT_TOLD_OF_GPU`,
+`_WHY_OF_TRAINING`), else that of the figure (`_WHY_BY_FIELD_OF_VLLM`, `_WHY_BY_FIELD`), else that of the reason alone
+(`_WHY_BY_REASON`). The tables `_TODO_BY_...` replace the action alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL, NO_STEPS
 from gpumon.efficiency.service import BY_NATURE
 from gpumon.readings.dcgm import NAME_OF, NOT_ON_PAGE, NOT_READ
 from gpumon.readings.frame import EngineKind
-from gpumon.readings.missing import MAY_BE_IN_AMDSMI, NOT_IN_AMDSMI, NOT_IN_SYSFS, REMOTE_POWER, Missing, Reason
+from gpumon.readings.missing import (
+    MAY_BE_IN_AMDSMI,
+    NOT_EXPOSED,
+    NOT_IN_AMDSMI,
+    NOT_IN_SYSFS,
+    REMOTE_POWER,
+    Missing,
+    Reason,
+)
 from gpumon.readings.text import clean
 from gpumon.tui.detail.blocks import Explainer, Why
 from gpumon.tui.detail.things import BLANK
@@ -121,6 +129,12 @@ _WHY_OF_TRAINING: Final = {
     Reason.WARMING_UP: Why("a rate needs two steps of the run, and some time between them", "shown after two steps"),
 }
 """Explanations that hold for a training run."""
+_WHY_NOT_TOLD_OF_GPU: Final = Why(
+    "what this GPU is read from does not export it", "its page in the gpumon of its host says why"
+)
+"""Why a figure of a GPU of another host is not known, of which that host told no more."""
+_READ_OF_GPU: Final = frozenset({*NAME_OF, "fan_ratio", "persistence_mode", "ecc_mode"})
+"""Figures that are read of a GPU; its others are worked out from those of its engines."""
 _WHY_OTHER_PROCESS: Final = Why(
     "{other_process} runs here, and is no engine that gpumon polls",
     "a training run, or a server of your own: [[feed]] in the config, with gpus = [{gpu}]; an engine: gpumon "
@@ -283,6 +297,8 @@ class Subject(NamedTuple):
     """A process on a GPU that is no engine; empty where there is none."""
     is_free: bool = False
     """Whether nothing runs on a GPU."""
+    is_gpu: bool = False
+    """Whether it is a GPU."""
     is_training: bool = False
     """Whether an engine is a training run."""
 
@@ -317,6 +333,8 @@ def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
     """The most special explanation that there is: by the owner, then by the figure, then by the reason alone."""
     if missing == NOT_ON_PAGE:
         return _why_not_on_page(field)
+    if missing == NOT_EXPOSED and subject.is_gpu and field in _READ_OF_GPU:
+        return _WHY_NOT_TOLD_OF_GPU
     if missing.reason is Reason.NO_ENGINE and subject.is_free:
         return _WHY_FREE
     if missing.reason is Reason.NO_ENGINE and subject.other_process:
