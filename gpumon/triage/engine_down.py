@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -18,21 +18,25 @@ from gpumon.readings.frame import (
     STARTS,
     Departure,
     EndpointState,
+    GpuState,
     Start,
 )
-from gpumon.readings.missing import NOT_EXPOSED
-from gpumon.readings.snapshot import Engine
+from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
+from gpumon.readings.snapshot import Engine, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
+from gpumon.triage.engine_state import listed_pids, pids_of, vram_bytes_of
 from gpumon.triage.replicas import replicas_of
 from gpumon.triage.sentences import TEXTS
-from gpumon.triage.signals import YES, Case, Finding, action, params
+from gpumon.triage.signals import YES, Case, Finding, action, params, yes_if
 from gpumon.triage.templates import fill_template
 
 CRASHED: Final = "crashed"
 _STOPPED: Final = "stopped"
 _FOUND_LATE_S: Final = 60.0
 """Seconds after the last answer from which on an end is reported with both times: it was somewhere between."""
-_SOURCES: Final = {"read": "/proc/PID/io", "vram": "processes of its GPUs", "cores": "/proc/PID/stat"}
+_GPU_PROCESSES: Final = "processes of its GPUs"
+"""Source of what its processes on GPUs do."""
+_SOURCES: Final = {"read": "/proc/PID/io", "vram": _GPU_PROCESSES, "cores": "/proc/PID/stat"}
 """Figure of a start -> where it is read."""
 _LOST: Final = frozenset({EndpointState.TIMEOUT, EndpointState.DNS})
 """States of an engine whose host may be gone."""
@@ -70,9 +74,14 @@ def down(case: Case) -> Finding | None:
     departure = engine.departure[0]
     parameters = departure_parameters(departure)
     began_s = case.now_s - max(0.0, case.frame.wall_s - departure.wall_s)
-    start = action("start_again", start=departure.start, command=departure.command)
+    processes_left = _processes_left(case, engine)
+    start = _start_action(departure, processes_left)
     answered_s = max(0.0, case.frame.wall_s - departure.served_wall_s)
-    evidence = (Evidence("no_answer", answered_s, source=engine.url),)
+    evidence = (
+        Evidence("no_answer", answered_s, source=engine.url),
+        *_evidence_of_processes(case, departure, processes_left),
+        *_evidence_of_load(departure),
+    )
     if departure.planned:
         return Finding(
             code=Limit.DOWN,
@@ -96,6 +105,64 @@ def down(case: Case) -> Finding | None:
         actions=fixes,
         level=_level(case, engine),
         began_s=began_s,
+    )
+
+
+def _processes_left(case: Case, engine: Engine) -> list[Process] | None:
+    """The processes of its last answer that are still on a GPU; None where nobody can tell: a GPU does not answer, or
+    a process serves other engines, too."""
+    holders = case.recent.holders
+    if not holders:
+        return None
+    left = {}
+    for gpu in case.snapshot.gpus:
+        if gpu.state is not GpuState.OK:
+            return None
+        for process in gpu.processes:
+            if process.pid not in holders:
+                continue
+            if process.engine not in ("", engine.name):
+                return None
+            left[process.pid] = process
+    return list(left.values())
+
+
+def _evidence_of_processes(
+    case: Case, departure: Departure, processes_left: Sequence[Process] | None
+) -> Iterator[Evidence]:
+    """Whether its processes are gone or still there, as far as that is known."""
+    if departure.pid:
+        yield Evidence("process_ended", source="/proc", parameters=params(pid=str(departure.pid)))
+    if processes_left:
+        held: Reading = NOT_EXPOSED
+        vram_bytes = vram_bytes_of(processes_left)
+        if vram_bytes is not None:
+            held = vram_bytes
+        yield Evidence("vram_held", held, source=_GPU_PROCESSES, parameters=params(pids=pids_of(processes_left)))
+    elif processes_left is not None and not departure.pid:
+        pids = listed_pids(sorted(case.recent.holders))
+        yield Evidence("off_its_gpus", source=_GPU_PROCESSES, parameters=params(pids=pids))
+
+
+def _evidence_of_load(departure: Departure) -> Iterator[Evidence]:
+    """The requests that it had at its last answer, as far as that told them."""
+    running = departure.figures.running
+    waiting = number(departure.figures.waiting)
+    if not isinstance(running, Missing) or waiting is not None:
+        yield Evidence("load_at_end", running, parameters=params(waiting=waiting))
+
+
+def _start_action(departure: Departure, processes_left: Sequence[Process] | None) -> Action:
+    """Start it again: after the end of what is left of it, and only if it has ended where nobody can tell."""
+    left = processes_left or ()
+    is_unseen = processes_left is None and not departure.pid
+    return action(
+        "start_again",
+        start=departure.start,
+        command=departure.command,
+        pids=pids_of(left),
+        left=yes_if(left),
+        unseen=yes_if(is_unseen),
     )
 
 

@@ -31,7 +31,7 @@ def unresponsive(case: Case) -> Finding | None:
     processes = _remaining_processes(case)
     if not processes or _was_started_anew(case, min(seconds, KEPT_S)):
         return None
-    vram_bytes = _vram_bytes(processes)
+    vram_bytes = vram_bytes_of(processes)
     held: Reading = NOT_EXPOSED
     if vram_bytes is not None:
         held = vram_bytes
@@ -70,7 +70,7 @@ def _remaining_processes(case: Case) -> list[Process]:
     return [process for pid, process in running.items() if pid in answered]
 
 
-def _vram_bytes(processes: Sequence[Process]) -> float | None:
+def vram_bytes_of(processes: Sequence[Process]) -> float | None:
     """Memory that the processes hold together; None where the driver tells of none."""
     total = finite(sum(number(process.vram_bytes) or 0.0 for process in processes))
     return total or None
@@ -241,13 +241,18 @@ def busiest_cpu(processes: Iterable[Process]) -> float | None:
 
 def pids_of(processes: Sequence[Process]) -> str:
     """Pids of the first ones, for a sentence: `pid 4711, 4712 and 6 more`; empty where there is none."""
-    shown = ", ".join(str(process.pid) for process in processes[:_MOST_NAMED])
+    return listed_pids([process.pid for process in processes])
+
+
+def listed_pids(pids: Sequence[int]) -> str:
+    """The first of these pids, as `pids_of` lists them."""
+    if not pids:
+        return ""
+    shown = ", ".join(map(str, pids[:_MOST_NAMED]))
     more = ""
-    if len(processes) > _MOST_NAMED:
-        more = f" and {len(processes) - _MOST_NAMED} more"
-    if processes:
-        return f"pid {shown}{more}"
-    return ""
+    if len(pids) > _MOST_NAMED:
+        more = f" and {len(pids) - _MOST_NAMED} more"
+    return f"pid {shown}{more}"
 
 
 def log_of(process: Process | None) -> str:

@@ -5,11 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.outputs.private import without_processes
-from gpumon.readings.frame import LAST_ANSWER, SCRAPED, START_CPU, START_READ, STARTS, Departure, EndpointState
+from gpumon.readings.frame import (
+    LAST_ANSWER,
+    SCRAPED,
+    START_CPU,
+    START_READ,
+    STARTS,
+    Departure,
+    EndpointState,
+    GpuState,
+    LastFigures,
+)
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Kind, Level, Limit, Verdict
 from gpumon.triage.alerts import parse
-from gpumon.triage.render import action_text, event_text, verdict_text
+from gpumon.triage.render import action_text, event_text, evidence_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from tests.each_row import each_row
 from tests.records import replace
@@ -83,6 +93,74 @@ def test_the_cause_is_told_as_far_as_it_is_known(changes: dict[str, Any], words:
     verdict = only(stage.play(2, (ended(replace(CRASH, **changes)),)))
     assert words in verdict_text(verdict)
     assert verdict.level is Level.CRITICAL
+
+
+UNSEEN = replace(CRASH, pid=0, cause="", number=0, source="", log="", start="")
+"""An end of which no more is known than that its port refuses."""
+HOLDER = process(engine="vllm:8000")
+
+
+def proof(verdict: Verdict) -> list[str]:
+    """The evidence beside the time without an answer."""
+    return [evidence_text(evidence) for evidence in verdict.evidence if evidence.quantity != "no_answer"]
+
+
+@each_row(
+    ("figures", "words"),
+    [
+        (LastFigures(running=8.0, waiting=3.0), ["at its last answer: 8 running, 3 waiting"]),
+        (LastFigures(running=8.0), ["at its last answer: 8 running"]),
+        (LastFigures(waiting=0.0), ["at its last answer: 0 waiting"]),
+        (LastFigures(), []),
+    ],
+)
+def test_the_requests_of_its_last_answer_are_told_as_far_as_they_are_known(
+    figures: LastFigures, words: list[str]
+) -> None:
+    stage = Stage()
+    stage.play(30, (engine(),))
+    verdict = only(stage.play(3, (ended(replace(CRASH, figures=figures)),)))
+    assert proof(verdict) == ["pid 4121 is gone", *words]
+
+
+@each_row(
+    ("departure", "card", "words", "start"),
+    [
+        (CRASH, gpu(), ["pid 4121 is gone"], "systemctl start vllm.service starts"),
+        (
+            CRASH,
+            gpu(processes=(HOLDER,)),
+            ["pid 4121 is gone", "its processes hold 38 GiB: pid 4711"],
+            "after the end of pid 4711: systemctl start vllm.service starts",
+        ),
+        (UNSEEN, gpu(), ["pid 4711 no longer on its GPUs"], "start it again"),
+        (
+            UNSEEN,
+            gpu(processes=(HOLDER,)),
+            ["its processes hold 38 GiB: pid 4711"],
+            "after the end of pid 4711: start it again",
+        ),
+        (UNSEEN, gpu(state=GpuState.LOST), [], "if it has ended: start it again"),
+        (UNSEEN, gpu(processes=(process(engine="vllm:9000"),)), [], "if it has ended: start it again"),
+    ],
+)
+def test_whether_its_processes_are_gone_is_told_where_it_is_known(
+    departure: Departure, card: Of, words: list[str], start: str
+) -> None:
+    """A server that other engines share may well be alive: nothing is said of it."""
+    stage = Stage()
+    stage.play(30, (gpu(processes=(HOLDER,)), engine()))
+    verdict = only(stage.play(3, (card, ended(departure))))
+    assert proof(verdict) == words
+    assert action_text(verdict.actions[-1]).startswith(start)
+
+
+def test_an_engine_without_gpus_or_a_process_that_is_known_may_be_there() -> None:
+    stage = Stage()
+    stage.play(30, (engine(gpus=()),))
+    verdict = only(stage.play(3, (ended(UNSEEN, gpus=()),)))
+    assert proof(verdict) == []
+    assert action_text(verdict.actions[-1]).startswith("if it has ended: start it again")
 
 
 def test_without_a_log_that_is_known_the_kernels_is_named() -> None:
@@ -163,4 +241,5 @@ def test_other_hosts_see_neither_its_pid_nor_its_command_nor_a_path() -> None:
     secret = replace(CRASH, log="tail -n 100 /home/bob/vllm.log", command="vllm serve /home/bob/m", start="")
     shown = without_processes(stage.play(3, (ended(secret, fault="pid 4121, killed by signal 9"),)))
     assert "4121" not in repr(shown)
+    assert proof(only(shown)) == ["pid PID is gone"]
     assert "bob" not in repr(shown)
