@@ -224,6 +224,26 @@ async def test_a_full_kv_cache_is_no_room_for_more() -> None:
         assert "room for" not in said(app)
 
 
+async def test_an_overloaded_instance_beside_one_with_room_tells_that_the_plan_assumes_even_routing() -> None:
+    """A plan that frees GPUs beside a queue of 180 is about other routing than that of now."""
+    shot = snapshot()
+    first = shot.engines[0]
+    replicas = []
+    for name, kv_ratio, waiting in (("room", 0.4, 0.0), ("full", 0.95, 0.0), ("queue", 0.5, 30.0), ("busy", 0.85, 0.0)):
+        replicas.append(replace(first, name=name, kv_usage_ratio=kv_ratio, waiting=waiting))
+    even = [replace(replica, kv_usage_ratio=0.95, waiting=30.0) for replica in replicas]
+    feed = watched()
+    async with running(feed, 140, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert "routing" not in said(app)
+        feed.give(replace(snapshot(3.0), engines=(*shot.engines[1:], *replicas)))
+        await until(
+            lambda: "routing assumed even; now 2 instances are overloaded, while 1 has room" in said(app), pilot
+        )
+        feed.give(replace(snapshot(6.0), engines=(*shot.engines[1:], *even)))
+        await until(lambda: "routing" not in said(app), pilot)
+
+
 async def test_the_fields_of_a_workload_say_where_their_values_come_from() -> None:
     async with running(watched(), 140, 60) as (app, pilot):
         await type_keys(app, pilot, "s", "enter")

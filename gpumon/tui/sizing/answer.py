@@ -188,6 +188,7 @@ def about_rows(scene: Scene) -> list[Row]:
         *_places(scene, plan),
         *_limits(scene, plan),
         *_capacity(scene, plan),
+        *_routing(scene),
         *_load(scene, plan),
         *_capacity_source(scene, plan),
         *_disaggregated(scene, plan),
@@ -356,6 +357,24 @@ def _capacity(scene: Scene, plan: WorkloadPlan) -> list[Row]:
         label = f" {carried.instances:,} instances {place} "
         verb = "carry"
     return _labelled_rows(scene, label, f"{verb} {whole_count(carried.requests)}{unit}{room}")
+
+
+def _routing(scene: Scene) -> list[Row]:
+    """The assumption of even routing, where it does not hold: one instance is overloaded while others have room."""
+    model = scene.state.scenario.workload[scene.state.workload_number].model
+    load = scene.state.calculation.here.uneven_loads.get(model)
+    if load is None:
+        return []
+    overloaded = _with_verb(load.overloaded, "instance is", "instances are")
+    with_room = _with_verb(load.with_room, "has", "have")
+    return _labelled_rows(scene, " routing ", f"assumed even; now {overloaded} overloaded, while {with_room} room")
+
+
+def _with_verb(number: int, one: str, several: str) -> str:
+    """A number with the words for one thing or for several."""
+    if number == 1:
+        return f"1 {one}"
+    return f"{number:,} {several}"
 
 
 class _Carried(NamedTuple):
