@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gpumon.config.schema import Config
+from gpumon.readings.dcgm import NOT_ON_PAGE
 from gpumon.readings.format import cells
 from gpumon.readings.snapshot import Goodput, Snapshot, WithinGoal
 from gpumon.tui.app import MonitorApp
@@ -119,6 +120,13 @@ def test_a_figure_that_is_missing_says_why() -> None:
     gpu = snapshot.gpus[0].uuid
     assert explain_cell(("gpu", "no such GPU"), "mfu", snapshot, View(Config())).text == ""
     assert "=" in explain_cell(("gpu", gpu), "vram", snapshot, View(Config())).text
+
+
+def test_a_figure_that_an_exporter_does_not_tell_has_its_counter() -> None:
+    snapshot = full_snapshot(gpus=(full_gpu(power_limit_w=NOT_ON_PAGE),))
+    text = explain_cell(("gpu", snapshot.gpus[0].uuid), "limit", snapshot, View(Config())).text
+    missing = "power limit: not on the page of the dcgm-exporter"
+    assert text == f"{missing} → its counters file (option -f) needs DCGM_FI_DEV_ENFORCED_POWER_LIMIT"
 
 
 async def test_the_formula_of_the_cell_stands_on_the_last_line() -> None:

@@ -174,7 +174,7 @@ def test_a_gpu_by_an_exporter_alone_does_not_say_that_nothing_slows_it() -> None
 def test_a_gpu_by_an_exporter_alone_says_which_counters_to_add() -> None:
     """Once for all figures that follow each other; nothing is said of the hardware that nobody asked."""
     text = flat(page_of_exporters_gpu())
-    advice = "→ add what is not in the exporter's counters file (its option -f) yet, and restart it: "
+    advice = "→ its counters file (option -f) needs "
     assert f"? power limit: not on the page of the dcgm-exporter {advice}DCGM_FI_DEV_ENFORCED_POWER_LIMIT ?" in text
     assert (
         "? ECC uncorrected, ECC corrected, remap pending: not on the page of the dcgm-exporter "

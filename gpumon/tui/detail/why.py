@@ -272,7 +272,7 @@ _TODO_BY_MISSING: Final[dict[Missing, str]] = {
 """Actions that depend neither on the figure nor on its owner; empty where there is nothing to do."""
 
 
-_ADD_COUNTERS: Final = "add what is not in the exporter's counters file (its option -f) yet, and restart it:"
+_NEEDS_COUNTERS: Final = "its counters file (option -f) needs"
 _COUNTERS: Final[Mapping[str, str]] = {
     **NAME_OF,
     "bandwidth_bytes_per_s": NAME_OF["dram_active_ratio"],
@@ -350,7 +350,7 @@ def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
 def _why_not_on_page(field: str) -> Why:
     """Why a dcgm-exporter does not tell a figure: its counters file lacks the counter, which the action names."""
     if field in _COUNTERS:
-        return Why(NOT_ON_PAGE.detail, _ADD_COUNTERS, item=_COUNTERS[field])
+        return Why(NOT_ON_PAGE.detail, _NEEDS_COUNTERS, item=_COUNTERS[field])
     return Why(NOT_ON_PAGE.detail, "")
 
 
