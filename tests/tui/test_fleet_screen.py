@@ -10,7 +10,9 @@ from gpumon.config.keymap import COMMANDS
 from gpumon.config.schema import Config, Prices, Prometheus
 from gpumon.config.schema import Fleet as FleetSettings
 from gpumon.fleet.fleet import GONE_HOST_S
+from gpumon.readings.fleet import HostFrame
 from gpumon.readings.format import cells
+from gpumon.readings.frame import Fault
 from gpumon.readings.missing import Missing
 from gpumon.tui.fleet.app import FleetApp
 from gpumon.tui.fleet.moment import HOSTS, MODELS
@@ -203,6 +205,37 @@ async def test_m_goes_on_to_the_owners_by_each_label() -> None:
         assert set(rows_of(app)) == {"0", "1", "2"}
         await pilot.press("m")
         assert app.monitor.body.table.grouping == HOSTS
+
+
+UNSCRAPED = "the Prometheus cannot scrape this host's dcgm-exporter (up is 0): see its page /targets for the reason"
+
+
+def unscraped(host: HostFrame) -> HostFrame:
+    """Its exporter is not scraped, and nothing else of it is known."""
+    fault = Fault("prometheus", UNSCRAPED, WALL_S)
+    return replace(host, gpus=(), engines=(), faults=(fault,))
+
+
+async def test_what_is_cut_behind_a_row_goes_on_below_it_where_there_is_room() -> None:
+    """Further lines belong to their row for a click, and take no row's place."""
+    source = Scrapes(5, wrong={"gpu01": unscraped, "gpu02": lost})
+    async with watching(source, 120, 40) as (app, pilot):
+        table = app.monitor.body.table
+        lines = text_of(app)
+        top = next(number for number, text in enumerate(lines) if text.startswith(" host "))
+        [place] = [number for number, row in enumerate(table.listed_items()) if row.name == "gpu01"]
+        [number] = [number for number, text in enumerate(lines) if text[1:].startswith("gpu01 ")]
+        column = lines[number].index("✗ ")
+        sentence = " ".join(text[column:].strip() for text in lines[number : number + 4])
+        assert UNSCRAPED in sentence
+        assert not lines[number + 1][:column].strip()
+        assert all(any(text[1:].startswith(name) for text in lines[top:]) for name in rows_of(app))
+        await pilot.press("G", "g")
+        await pilot.click(offset=(30, number + 1))
+        await until(lambda: table.selected is table.listed_items()[place], pilot)
+        await pilot.resize_terminal(120, 30)
+        await until(lambda: len(text_of(app)) == 30, pilot)
+        assert all(any(text[1:].startswith(name) for text in text_of(app)) for name in rows_of(app))
 
 
 async def test_m_goes_to_a_group_of_the_host_that_was_left() -> None:

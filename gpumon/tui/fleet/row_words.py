@@ -7,11 +7,12 @@ from typing import Final, NamedTuple
 from gpumon.fleet.row import STATE_LEVELS, FleetRow, has_nothing
 from gpumon.fleet.snapshot import HostState
 from gpumon.readings.format import age, cells, cut, left
-from gpumon.readings.snapshot import Level
+from gpumon.readings.snapshot import Level, Verdict
 from gpumon.readings.text import clean
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.render import BRIEF_NAMES, LIMIT_NAMES, actions_text
 from gpumon.tui import line
+from gpumon.tui.fold import cut_to_lines
 from gpumon.tui.triage_words import LEVEL_MARKS, mark
 
 _BRIEF_ROOM: Final = 24
@@ -53,29 +54,72 @@ def state_or_verdict(row: FleetRow, now_s: float, room: int) -> line.Row:
 
     `now_s`: the Unix time to which it is counted how long a host has not answered.
     """
-    brief = room < _BRIEF_ROOM
+    return state_or_verdict_lines(row, now_s, room, 1)[0]
+
+
+def state_or_verdict_lines(row: FleetRow, now_s: float, room: int, most: int) -> list[line.Row]:
+    """The same in at most `most` lines, at least one.
+
+    A verdict has one line: its figures change, and the rows below would go up and down with its length.
+    """
+    if room < _BRIEF_ROOM:
+        return [_brief_words(row, now_s, room)]
+    standing = _standing_words(row, now_s)
+    if standing is not None:
+        texts = cut_to_lines(standing.text, room - 1, most)
+        return [((" " + text, standing.tone),) for text in texts]
+    if row.worst is None:
+        return [()]
+    return [_verdict_words(row, row.worst, room)]
+
+
+def _brief_words(row: FleetRow, now_s: float, room: int) -> line.Row:
+    """The state of a row, engines that do not answer, or the name of its worst verdict."""
     state = _state_of(row, now_s)
     if state is not None:
-        if brief:
-            text = _brief_state(row, state, room)
-        else:
-            text = f"{state.glyph} {state.words}{_fault_text(row)}"
-        return ((" " + cut(text, room - 1), state.tone),)
+        return ((" " + cut(_brief_state(row, state, room), room - 1), state.tone),)
     verdict = row.worst
-    unanswered = _unanswered(row, brief=brief)
+    unanswered = _unanswered(row, brief=True)
     if unanswered and (verdict is None or verdict.level not in URGENT):
         return ((" " + cut(unanswered, room - 1), "warn"),)
+    if verdict is not None:
+        glyph, tone, _ = mark(verdict)
+        return ((" " + cut(f"{glyph} {BRIEF_NAMES[verdict.code]}", room - 1), tone),)
+    notice = _host_notice(row)
+    if notice is None:
+        return ()
+    return ((" " + cut(notice.text, room - 1), notice.tone),)
+
+
+class _Words(NamedTuple):
+    """A sentence with its glyph, in one tone."""
+
+    text: str
+    tone: str
+
+
+def _standing_words(row: FleetRow, now_s: float) -> _Words | None:
+    """What is said of a row in place of a verdict: its state, engines that do not answer, or a notice; else None."""
+    state = _state_of(row, now_s)
+    if state is not None:
+        return _Words(f"{state.glyph} {state.words}{_fault_text(row)}", state.tone)
+    verdict = row.worst
+    unanswered = _unanswered(row, brief=False)
+    if unanswered and (verdict is None or verdict.level not in URGENT):
+        return _Words(unanswered, "warn")
     if verdict is None:
-        return _host_notice(row, room)
+        return _host_notice(row)
+    return None
+
+
+def _verdict_words(row: FleetRow, verdict: Verdict, room: int) -> line.Row:
+    """The name of a verdict and its sentence, which is cut."""
     glyph, tone, _ = mark(verdict)
-    head = f"{glyph} {BRIEF_NAMES[verdict.code]}"
-    if brief:
-        return ((" " + cut(head, room - 1), tone),)
     text_tone = "text"
     if verdict.level is Level.OK or tone == "muted":
         text_tone = "muted"
     text = cut(clean(row.verdict, 300), room - _HEAD_CELLS - 2)  # 2: the blanks before both
-    return ((" " + left(head, _HEAD_CELLS), tone), (" " + text, text_tone))
+    return ((" " + left(f"{glyph} {BRIEF_NAMES[verdict.code]}", _HEAD_CELLS), tone), (" " + text, text_tone))
 
 
 def _brief_state(row: FleetRow, state: _State, room: int) -> str:
@@ -97,16 +141,14 @@ def _unanswered(row: FleetRow, *, brief: bool) -> str:
     return ""
 
 
-def _host_notice(row: FleetRow, room: int) -> line.Row:
-    """The notice on a host that answers and has no verdict: it has no GPU, or its gpumon has a fault."""
+def _host_notice(row: FleetRow) -> _Words | None:
+    """The notice on a host that answers and has no verdict: it has no GPU, or its gpumon has a fault; else None."""
     if not row.verdict:
-        return ()
+        return None
     text = clean(row.verdict, 300)
-    tone = "muted"
-    if not any(map(has_nothing, row.parts.hosts)):
-        text = f"! {text}"
-        tone = "warn"
-    return ((" " + cut(text, room - 1), tone),)
+    if any(map(has_nothing, row.parts.hosts)):
+        return _Words(text, "muted")
+    return _Words(f"! {text}", "warn")
 
 
 class RowSentence(NamedTuple):

@@ -19,7 +19,7 @@ from gpumon.triage.render import BRIEF_NAMES
 from gpumon.tui import line
 from gpumon.tui.fleet import columns
 from gpumon.tui.fleet.moment import HOSTS, FleetMoment, RowSubject
-from gpumon.tui.fleet.row_words import state_or_verdict
+from gpumon.tui.fleet.row_words import state_or_verdict, state_or_verdict_lines
 from gpumon.tui.keys import keys_of_scope
 from gpumon.tui.palette import Palette
 from gpumon.tui.rows import Listing, ListView, Order
@@ -30,6 +30,8 @@ from gpumon.tui.widgets.list_pane import ListPane
 
 T = TypeVar("T")
 """Rows of a list."""
+_MOST_MORE_LINES: Final = 3
+"""Most further lines of the words behind a row: as many as the sentences of unreachable hosts take at 120 columns."""
 _MOST_REASON_LINES: Final = 20
 """Most lines of the reason why there is no fleet."""
 SCOPE: Final = "fleet"
@@ -80,6 +82,10 @@ class RowsPane(ListPane[FleetRow]):
         self._summed_rows: list[FleetRow] | None = None
         """The rows whose sum is `_sum`."""
         self._sum: FleetRow | None = None
+        self._words: dict[str, list[line.Row]] = {}
+        """Key of a row -> the words behind its columns, of rows where these take several lines."""
+        self._place_of_line: list[int] = []
+        """Place of the row that each line in view belongs to; empty where each row has one line."""
 
     def show_fleet(self, moment: FleetMoment) -> None:
         """Paint a moment of the fleet."""
@@ -270,15 +276,68 @@ class RowsPane(ListPane[FleetRow]):
                 return f"nothing has a label {clean(name, 40)}: there are {kinds}, and of the targets {labels}"
         return ""
 
+    def in_view(self, width: int, room: int) -> tuple[Sequence[line.Row], int]:
+        """The rows in view; words that are too long go on below their row, as far as there are lines to spare."""
+        self._words = self._words_of_several_lines(width, room)
+        rows, total = super().in_view(width, room)
+        self._place_of_line = []
+        if not self._words:
+            return rows, total
+        items = self.listed_items()
+        indent = " " * self.table.cells_used(width, self.view, self.shift)
+        lines: list[line.Row] = []
+        for place, row in enumerate(rows):  # all are in view
+            more = self._words.get(items[place].key, [])[1:]
+            lines.append(row)
+            for words in more:
+                lines.append(((indent, "text"), *words))
+            self._place_of_line += [place] * (1 + len(more))
+        return lines, total
+
+    def _words_of_several_lines(self, width: int, room: int) -> dict[str, list[line.Row]]:
+        """The words of rows that take several lines, where all rows fit into `room` lines with some to spare."""
+        items = self.listed_items()
+        spare = room - len(items)
+        words_by_key: dict[str, list[line.Row]] = {}
+        if spare <= 0:
+            return words_by_key
+        words_cells = self._words_cells(width)
+        for item in items:
+            lines = state_or_verdict_lines(item, self._wall_s, words_cells, 1 + min(spare, _MOST_MORE_LINES))
+            if len(lines) > 1:
+                words_by_key[item.key] = lines
+                spare -= len(lines) - 1
+        return words_by_key
+
+    def _words_cells(self, width: int) -> int:
+        """Cells behind the columns."""
+        return width - self.table.cells_used(width, self.view, self.shift)
+
+    @property
+    def _wall_s(self) -> float:
+        """Time of the moment that is shown (Unix time); 0 before the first one."""
+        if self._shown is None:
+            return 0.0
+        return self._shown.fleet.wall_s
+
+    def item_at(self, line: int, x: int) -> int | None:
+        """Place of the row at a line of the view: some have several lines."""
+        if not self._place_of_line:
+            return super().item_at(line, x)
+        if 0 <= line < len(self._place_of_line):
+            return self._place_of_line[line]
+        return None
+
     def _row(self, item: FleetRow, width: int, _: ListView) -> line.Row:
         """One host, model or owner, with its state or worst verdict behind the columns."""
         tone = "text"
         if item.troubled >= max(1, len(item.hosts)):  # no host of it is OK
             tone = "muted"
         pieces = self.table.row(item, width, self.view, tone, shift=self.shift)
-        room = width - self.table.cells_used(width, self.view, self.shift)
-        wall_s = self._shown.fleet.wall_s if self._shown is not None else 0.0
-        return (*pieces, *state_or_verdict(item, wall_s, room))
+        words = self._words.get(item.key)
+        if words is None:
+            return (*pieces, *state_or_verdict(item, self._wall_s, self._words_cells(width)))
+        return (*pieces, *words[0])
 
     def take(self, key: str, character: str | None = None) -> bool:  # noqa: ARG002 - the signature of Pane
         """Run the command of a key of a fleet's screen; returns whether it has one."""
