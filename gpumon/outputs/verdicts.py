@@ -16,11 +16,11 @@ from gpumon.readings.snapshot import FaultShown, Kind, Snapshot
 from gpumon.readings.verdict import Event, Limit, Verdict
 from gpumon.triage.render import (
     LIMIT_NAMES,
+    action_note,
     action_text,
     event_text,
     evidence_text,
     signal_text,
-    team_note,
     verdict_text,
 )
 
@@ -126,7 +126,7 @@ def _verdict_lines(verdict: Verdict, host: str = "") -> Iterator[str]:
     for signal in verdict.unknown:
         yield f"- missing: {safe(signal_text(signal))}"
     for action in verdict.actions:
-        yield f"- **to do:** {safe(team_note(action) + action_text(action))}"
+        yield f"- **to do:** {safe(action_note(action) + action_text(action))}"
     yield f"- confidence {verdict.confidence.value}, since {safe(verdict.since)}"
 
 

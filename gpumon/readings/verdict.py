@@ -143,6 +143,10 @@ class Team(str, Enum):
     """Who started the program that holds the GPU."""
 
 
+LATER: Final = "later"
+"""Parameter of an action, `yes`, that is not to be done now."""
+
+
 class Action(msgspec.Struct, frozen=True, gc=False):
     """Something to try."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from gpumon.readings.snapshot import Engine
@@ -9,7 +10,7 @@ from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, 
 from gpumon.triage.advice import advice, fewer_prompt_tokens, quantise
 from gpumon.triage.replicas import with_roomy_replicas
 from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute
-from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, Finding, GpuActivity, action, finite, params
+from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, Finding, GpuActivity, action, finite, for_later, params
 from gpumon.triage.stall import SM_AT_WORK, computes
 
 _NEXT_PROMPT_S: Final = 25.0
@@ -45,7 +46,7 @@ def long_prefill(case: Case) -> Finding | None:
     if _is_prefill_felt(case, quiet_s):
         level = Level.WARN
     evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
-    actions = (action("wait_for_prefill"), *_less_work(case, engine, of_prompts=True))
+    actions = (action("wait_for_prefill"), *_less_work_later(case, engine))
     return Finding(
         code=Limit.COMPUTE_BOUND,
         cause="long_prefill",
@@ -55,6 +56,16 @@ def long_prefill(case: Case) -> Finding | None:
         level=level,
         confidence=confidence,
     )
+
+
+def _less_work_later(case: Case, engine: Engine) -> Iterator[Action]:
+    """Actions against long prompts that are for later, as a restart ends the prompt that is at work; but for the
+    instances that serve those who wait."""
+    for fix in _less_work(case, engine, of_prompts=True):
+        if fix.code == "more_instances" and case.waiting_mean():
+            yield fix
+        else:
+            yield for_later(fix)
 
 
 def _had_long_prompt(case: Case) -> bool:

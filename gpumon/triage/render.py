@@ -9,7 +9,7 @@ from typing import Final
 from gpumon.readings.format import clock_utc, wall_of
 from gpumon.readings.format import phrase as missing_phrase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Level, Limit, Signal, Team, Verdict
+from gpumon.readings.verdict import LATER, Action, Event, EventKind, Evidence, Level, Limit, Signal, Team, Verdict
 from gpumon.triage.marks import MARKS
 from gpumon.triage.sentences import (
     ACTIONS,
@@ -164,8 +164,9 @@ def action_text(action: Action) -> str:
 
 @lru_cache(maxsize=256)
 def parameters_of(code: str) -> Mapping[str, frozenset[str]]:
-    """Parameters that the sentence of an action names -> their formats; `=word` where it asks for a word."""
-    formats: dict[str, frozenset[str]] = {}
+    """Parameters that the sentence of an action, or its note, names -> their formats; `=word` where it asks for a
+    word."""
+    formats = {LATER: frozenset({"=yes"})}
     to_visit: list[TemplatePart] = list(parse_template(ACTIONS[code]))
     while to_visit:
         part = to_visit.pop()
@@ -185,9 +186,12 @@ def team_of(action: Action) -> Team:
     return TEAMS.get(action.code, Team.ENGINE)
 
 
-def team_note(action: Action) -> str:
-    """`hardware: ` before what another team has to do; empty before all else."""
-    return _TEAM_NOTES[team_of(action)]
+def action_note(action: Action) -> str:
+    """`hardware: ` before what another team has to do, `later: ` before what is not for now; empty before all else."""
+    note = _TEAM_NOTES[team_of(action)]
+    if LATER in action.parameters:
+        return f"later: {note}"
+    return note
 
 
 def actions_text(verdict: Verdict) -> str:
@@ -196,11 +200,12 @@ def actions_text(verdict: Verdict) -> str:
 
 
 def action_texts(verdict: Verdict) -> list[str]:
-    """Sentences of a verdict's actions, the best first; the first action of another team has its note before it."""
+    """Sentences of a verdict's actions, the best first; the first action of another team, or that is for later, has
+    its note before it."""
     texts = []
     note_before = ""
     for action in verdict.actions:
-        note = team_note(action)
+        note = action_note(action)
         text = action_text(action)
         if note != note_before:
             text = f"{note}{text}"

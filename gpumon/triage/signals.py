@@ -22,6 +22,7 @@ from gpumon.readings.quantities import MOST_RUNNING
 from gpumon.readings.snapshot import BandwidthSource, Engine, Gpu, Process, Quantiles, Snapshot
 from gpumon.readings.text import clean
 from gpumon.readings.verdict import (
+    LATER,
     Action,
     Confidence,
     Evidence,
@@ -703,6 +704,11 @@ def yes_if(condition: object) -> str:
 def action(code: str, **values: float | str | None) -> Action:
     """An action with its parameters."""
     return Action(code, params(**values))
+
+
+def for_later(fix: Action) -> Action:
+    """An action that is not for now: the first one of its verdict says what is."""
+    return Action(fix.code, fix.parameters | {LATER: YES})
 
 
 class GpuActivity(NamedTuple):

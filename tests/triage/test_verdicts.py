@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gpumon.outputs.verdicts import markdown
 from gpumon.readings.frame import EndpointState, GpuState, Phase, XidEvent
 from gpumon.readings.goals import Goals
 from gpumon.readings.missing import NOT_SUPPORTED
@@ -13,7 +14,9 @@ from gpumon.readings.snapshot import Family, Kind, Level, Quantiles, TokensTotal
 from gpumon.readings.verdict import Action, Evidence, Limit, Verdict
 from gpumon.specs.llm import LlmSpec
 from gpumon.triage import render, sentences, templates
+from gpumon.triage.peers import vetted_action
 from gpumon.triage.xid import XIDS
+from gpumon.tui.detail.verdict import sections
 from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, judged, only, scene
@@ -54,6 +57,27 @@ def test_a_hang_needs_gpus_that_do_nothing(
     assert restart.startswith("else ") is (cause == "hung_or_frozen")
     assert not restart or cause != "hung_compiling"
     assert code is Limit.HUNG or all(one.code != RESTART for one in found.actions)
+
+
+@each_row(("waiting", "now"), [(0.0, ["wait: it works on a prompt"]), (9.0, ["wait: it works on a prompt", "more "])])
+def test_what_takes_a_restart_is_for_later_while_a_prompt_is_at_work(waiting: float, now: list[str]) -> None:
+    """A restart now would end that prompt; more instances serve those who wait meanwhile."""
+    changes = {**STOPS, "waiting": waiting, "weight_precision": "bf16"}
+    last = judged(scene(changes, COMPUTES, moves=False), 160)
+    found = only(last)
+    assert found.cause == "long_prefill"
+    later = found.actions[len(now) :]
+    assert {"quantise_weights", "split_prefill"} <= {action.code for action in later}
+    assert {action.parameters.get("later") for action in later} == {"yes"}
+    texts = render.action_texts(found)
+    for text, words in zip(texts, now, strict=False):
+        assert text.startswith(words)
+    assert [text for text in texts if text.startswith("later: ")] == [texts[len(now)]], "one note for all that follow"
+    assert list(map(vetted_action, found.actions)) == list(found.actions), "another host's advice keeps it"
+    (todo,) = [section for section in sections(found, None) if section.title == "what to do"]
+    report = [line for line in markdown(last, (), None).splitlines() if line.startswith("- **to do:**")]
+    for lines in (todo.entries, report):
+        assert [str(line).count("later: ") for line in lines] == [0] * len(now) + [1] * len(later)
 
 
 @each_row(

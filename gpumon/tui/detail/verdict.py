@@ -9,7 +9,7 @@ from gpumon.efficiency.points import MOST_CHARTED_ENGINES, MOST_CHARTED_GPUS
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Confidence, Family, Verdict
 from gpumon.readings.verdict import Evidence
-from gpumon.triage.render import action_text, evidence_text, signal_text, team_note, verdict_text
+from gpumon.triage.render import action_note, action_text, evidence_text, signal_text, verdict_text
 from gpumon.tui.charts.curves import CurveTexts, chart_of
 from gpumon.tui.charts.grid import Charts, Style
 from gpumon.tui.detail.blocks import Entry, Section, Sentence
@@ -37,7 +37,7 @@ def sections(verdict: Verdict, history: History | None) -> list[Section]:
     if verdict.actions:
         todo = []
         for action in verdict.actions:
-            todo.append(Sentence(f"→ {team_note(action)}{action_text(action)}", "accent"))
+            todo.append(Sentence(f"→ {action_note(action)}{action_text(action)}", "accent"))
         sections.append(Section("what to do", todo))
     if verdict.evidence:
         evidence = [_evidence_sentence(figure) for figure in verdict.evidence]
