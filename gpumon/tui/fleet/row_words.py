@@ -99,7 +99,7 @@ class _Words(NamedTuple):
 
 
 def _standing_words(row: FleetRow, now_s: float) -> _Words | None:
-    """What is said of a row in place of a verdict: its state, engines that do not answer, or a notice; else None."""
+    """The sentence that takes the place of a verdict: a state, engines that do not answer, or a notice; else None."""
     state = _state_of(row, now_s)
     if state is not None:
         return _Words(f"{state.glyph} {state.words}{_fault_text(row)}", state.tone)
