@@ -58,7 +58,8 @@ CHARTS: Final = (
 SUMS: Final = ("tui/headline.py", "tui/host_line.py", "tui/totals.py", "efficiency/service.py", "readings/flat.py")
 KEPT: Final = (
     *("sources/last_seen/", "efficiency/since_start.py", "sizing/"),
-    *("efficiency/facts.py", "triage/gains.py"),  # every ten seconds: a trace may end before
+    # Every ten seconds, so that a trace may end before; the facts of a GPU's clock are all that asks `missing` for it.
+    *("efficiency/facts.py", "triage/gains.py", "readings/missing.py"),
     "tui/repaint.py",  # in the thread that writes to the terminal: so may it here
 )
 VERDICTS: Final = ("triage/", "tui/triage_", "tui/widgets/triage_pane.py")
