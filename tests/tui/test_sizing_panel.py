@@ -224,6 +224,16 @@ async def test_a_full_kv_cache_is_no_room_for_more() -> None:
         assert "room for" not in said(app)
 
 
+async def test_a_late_first_token_beside_the_plan_has_its_cause_at_80_columns() -> None:
+    shot = snapshot()
+    late = replace(shot.engines[0], waiting=58.0, ttft_s=replace(shot.engines[0].latency.ttft_s, mean=19.0))
+    feed = watched()
+    feed.show_first(replace(shot, engines=(late,)))
+    async with running(feed, 80, 40) as (app, pilot):
+        await type_keys(app, pilot, "s")
+        assert re.search(r"TTFT mean 19s \(plan: \d+ms, \d+ times that: 58 requests wait\)", said(app))
+
+
 async def test_an_overloaded_instance_beside_one_with_room_tells_that_the_plan_assumes_even_routing() -> None:
     """A plan that frees GPUs beside a queue of 180 is about other routing than that of now."""
     shot = snapshot()

@@ -484,7 +484,7 @@ def _running_now(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     if engines is None:
         return []
     runs = running_instances(calculation.instance(scene.state.workload_number), engines)
-    return _labelled_rows(scene, " runs now ", runs_text(plan, runs))
+    return _labelled_rows(scene, " runs now ", runs_text(plan, runs), most=3)
 
 
 def _capacity_source(scene: Scene, plan: WorkloadPlan) -> list[Row]:
@@ -530,14 +530,14 @@ def _disaggregated(scene: Scene, plan: WorkloadPlan) -> list[Row]:
     return _labelled_rows(scene, " disaggregated ", clean(f"{pools.text}{basis}", 300))
 
 
-def _labelled_rows(scene: Scene, label: str, *parts: str, between: str = "  ") -> list[Row]:
-    """The rows of a text behind a label. A single part is a sentence, in at most two lines; several parts stand side by
-    side with `between` them, none of them broken."""
+def _labelled_rows(scene: Scene, label: str, *parts: str, between: str = "  ", most: int = 2) -> list[Row]:
+    """The rows of a text behind a label. A single part is a sentence, in at most `most` lines; several parts stand side
+    by side with `between` them, none of them broken."""
     tone = scene.tone("text")
     room = max(1, scene.width - cells(label))
     if len(parts) == 1:
         first, *more = folded(parts[0], room)
-        return [((label, scene.tone("muted")), (first, tone)), *wrap_line(" ".join(more), scene.width, tone, most=1)]
+        return [((label, scene.tone("muted")), (first, tone)), *wrap_line(" ".join(more), scene.width, tone, most - 1)]
     rows: list[Row] = []
     begin = label
     for line in _side_by_side([part for part in parts if part], room, between):
