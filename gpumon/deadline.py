@@ -21,7 +21,8 @@ __all__ = ["result_within", "timeout"]
 Result = TypeVar("Result")
 
 _CLEANUP_S = 0.1
-"""Most seconds that the caller waits for cancelled work to close what it opened."""
+"""Most seconds that the caller waits for cancelled work to close what it opened. A choice, below the 0.25 s that a
+program which quits waits for (`collector.STOP_S`)."""
 _AGAIN_S = 1.0
 """Seconds after which work that still goes on is cancelled again: it has lost its cancellation. Not sooner, as that
 would cut off the closing of what it opened."""
@@ -49,14 +50,19 @@ async def _end(task: asyncio.Task[Any]) -> None:
     if not task.cancel():
         return
     await asyncio.wait({task}, timeout=_CLEANUP_S)
+    _cancel_later(task)
+
+
+def _cancel_later(task: asyncio.Task[Any]) -> None:
+    """See to it that a task that has not ended is cancelled again, each `_AGAIN_S` until it ends."""
     if not task.done():
         asyncio.get_running_loop().call_later(_AGAIN_S, _cancel_again, task)
 
 
 def _cancel_again(task: asyncio.Task[Any]) -> None:
-    """Cancel a task now and then until it ends."""
-    if task.cancel():
-        asyncio.get_running_loop().call_later(_AGAIN_S, _cancel_again, task)
+    """Cancel a task if it still goes on."""
+    task.cancel()
+    _cancel_later(task)
 
 
 def _mark_retrieved(task: asyncio.Task[Any]) -> None:
