@@ -76,8 +76,10 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         files: Files | None = None,
         *,
         unix_time: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`files`: None where nothing is read or written. `unix_time`: gives the Unix time now."""
+        """`files`: None where nothing is read or written. `unix_time`: gives the Unix time now. `monotonic`: the clock
+        by which the age of what is shown is told."""
         if not os.environ.get("TEXTUAL_DRIVER") and sys.stdout.isatty():
             # Textual lays the first screen out by these, whatever size they or the terminal say.
             columns, lines = terminal_size()
@@ -86,6 +88,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         super().__init__()
         self.animation_level = "none"
         self.unix_time = unix_time
+        self._monotonic = monotonic
         self.control = control
         self.files = files
         config = config or Config()
@@ -108,7 +111,7 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
 
     def screen_context(self, control: Collecting) -> ScreenContext:
         """Files, palette and settings of this application, for a screen of a source of snapshots."""
-        return ScreenContext(control, self.files, self.palette, self.view, self.unix_time)
+        return ScreenContext(control, self.files, self.palette, self.view, self.unix_time, self._monotonic)
 
     async def begin_to_collect(self) -> None:
         """Start what brings the snapshots."""

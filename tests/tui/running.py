@@ -19,6 +19,9 @@ from gpumon.tui.control import Files
 from tests.tui import scenes
 from tests.tui.feed import Still
 
+MONOTONIC_S = 1000.0
+"""What is shown grows no older in a test, however long that takes on a machine that is busy."""
+
 
 @asynccontextmanager
 async def running(
@@ -36,7 +39,9 @@ async def running(
         snapshot = scenes.SCENES[feed]()
         feed = Still(snapshot, scenes.history(snapshot))
     config = config or Config(general=General(ascii=ascii))
-    app = MonitorApp(feed, load_theme(theme), config, files, unix_time=lambda: scenes.WALL_S)
+    app = MonitorApp(
+        feed, load_theme(theme), config, files, unix_time=lambda: scenes.WALL_S, monotonic=lambda: MONOTONIC_S
+    )
     async with app.run_test(size=(width, height), notifications=True) as pilot:
         await until(lambda: app.monitor.shown is not None, pilot)
         yield app, pilot

@@ -155,7 +155,7 @@ async def _with_studio(
 ) -> None:
     source = Played(scenario, to_s)
     session = HostSession(Config(), source)
-    app = MonitorApp(session, load_theme("default"), unix_time=lambda: WALL_S + to_s)
+    app = MonitorApp(session, load_theme("default"), unix_time=lambda: WALL_S + to_s, monotonic=lambda: ZERO_S + to_s)
     async with app.run_test(size=size) as pilot:
         await until(lambda: app.monitor.shown is not None and bool(session.catalogues().profiles), pilot)
         await take(Studio(app, pilot, source))

@@ -26,6 +26,7 @@ from tests.each_row import each_row
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.running import foot, running, text_of, until
+from tests.tui.test_keys import type_keys
 
 GLYPHS: tuple[Glyphs, ...] = ("braille", "blocks", "ascii")
 THEME = load_theme("default")
@@ -49,6 +50,11 @@ def pane(
     return made
 
 
+def with_span(span_s: float) -> Config:
+    """Settings of charts that go back so far."""
+    return Config(screen=Screen(span_s=span_s))
+
+
 def painted(of: HistoryPane, width: int, height: int) -> list[str]:
     return [Line(row, width, of.palette, LineSlot()).characters for row in of.rows(width, height)]
 
@@ -69,8 +75,8 @@ def text(row: Row) -> str:
 def test_every_size_is_painted(
     width: int, height: int, glyphs: Glyphs, span_s: float, cursor: int, opened: bool, zoomed: bool
 ) -> None:
-    of = pane(glyphs=glyphs, focused=True)
-    of.span_s, of.cursor, of.opened, of.zoomed = span_s, cursor, opened, zoomed
+    of = pane(glyphs=glyphs, focused=True, config=with_span(span_s))
+    of.cursor, of.opened, of.zoomed = cursor, opened, zoomed
     rows = of.rows(width, height)
     assert "failed" not in text(rows[0])
     assert 1 <= len(rows) <= height
@@ -91,7 +97,7 @@ def test_ascii_is_ascii(width: int, opened: bool) -> None:
 def test_the_rule_says_the_span_and_its_keys() -> None:
     of = pane()
     for span_s, said in zip(SPANS_S, ("60s", "2 min", "5 min", "10 min", "30 min", "60 min", "2 h"), strict=True):
-        of.span_s = span_s
+        of.view.use(with_span(span_s))
         assert f"last {said} (< >)" in painted(of, 80, 12)[0]
 
 
@@ -109,11 +115,11 @@ def test_spans_go_step_by_step_and_stop_at_the_ends() -> None:
 
 
 def test_a_span_of_the_config_is_taken_and_may_be_any() -> None:
-    of = pane(config=Config(screen=Screen(span_s=1000.0)))
+    of = pane(config=with_span(1000.0))
     assert "last 16.7 min" in painted(of, 100, 12)[0]
     of.step_span(1)
     assert of.span_s == 1800.0
-    of.view.use(Config(screen=Screen(span_s=120.0)))
+    of.view.use(with_span(120.0))
     assert "last 2 min" in painted(of, 100, 12)[0]
 
 
@@ -183,6 +189,13 @@ def test_bytes_to_the_terminal(width: int, height: int, most: int) -> None:
             patch = len(line.crop(0, min(ranges[-1][1], width - 1)).render(console).encode()) + len("\x1b[10;1H")
             written += patch if tick > 2 else 0
     assert written / 57 < most
+
+
+async def test_each_press_changes_how_far_the_charts_go_back_however_fast_they_come() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        for key, shown in (("<", "2 min"), ("<", "60s"), (">", "2 min"), (">", "5 min"), ("<", "2 min")):
+            await type_keys(app, pilot, key)
+            await until(lambda shown=shown: f"last {shown} (< >)" in "\n".join(text_of(app)), pilot, 5.0)  # type: ignore[misc]
 
 
 async def test_the_charts_start_at_the_first_one_again_once_another_pane_has_the_focus() -> None:
@@ -410,6 +423,5 @@ def test_a_sum_without_the_mean_of_one_engine_is_none() -> None:
 def test_a_long_span_that_was_chosen_is_kept() -> None:
     history = History()
     history.append(LIVE.wall_s, {"busy": 0.5})
-    of = pane(history=history)
-    of.span_s = 3600.0
+    of = pane(history=history, config=with_span(3600.0))
     assert of.charted_s == 3600.0

@@ -104,8 +104,9 @@ CONTEXT: dict[str, tuple[str, ...]] = {
 
 
 PRESSES: dict[str, list[tuple[Command, str]]] = {}
-"""Commands and their keys that one application takes one after the other: a few, so that a failure has a short way."""
-for _number, _command in enumerate(command for command in COMMANDS if command.id not in LEAVES):
+"""Commands and their keys that one application takes one after the other: a few, so that a failure has a short way.
+Those of a fleet's table do nothing on the screen of a host."""
+for _number, _command in enumerate(one for one in COMMANDS if one.id not in LEAVES and one.scope != "fleet"):
     _walk = f"{_command.scope or 'everywhere'} {_number // 12}"
     PRESSES.setdefault(_walk, []).extend((_command, key) for key in _command.keys)
 

@@ -30,7 +30,7 @@ from gpumon.triage.triage import Triage
 from gpumon.tui.app import MonitorApp
 from tests.accuracy.triage import PRICES, frames
 from tests.tui.feed import Still
-from tests.tui.running import foot, names_of, text_of, until
+from tests.tui.running import MONOTONIC_S, foot, names_of, text_of, until
 from tests.tui.test_keys import type_keys
 
 SIZE = (80, 24)
@@ -138,7 +138,14 @@ def monitor(name: str, seconds: int) -> MonitorApp:
     feed.timeline = DerivedTimeline(
         course.store, lambda: (Deriver(gpus), Triage(course.thresholds, PRICES)), lambda _: None, course.history
     )
-    return MonitorApp(feed, load_theme("default"), Config(), None, unix_time=lambda: course.snapshot.wall_s + 0.3)
+    return MonitorApp(
+        feed,
+        load_theme("default"),
+        Config(),
+        None,
+        unix_time=lambda: course.snapshot.wall_s + 0.3,
+        monotonic=lambda: MONOTONIC_S,
+    )
 
 
 @functools.cache

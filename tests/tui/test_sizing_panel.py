@@ -25,7 +25,7 @@ from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
 from tests.tui.past import Kept
-from tests.tui.running import foot, names_of, question_of, run_named, running, text_of, until
+from tests.tui.running import MONOTONIC_S, foot, names_of, question_of, run_named, running, text_of, until
 from tests.tui.sizing_scenes import H100, desk_of, disk_at, gone, panel_of, snapshot, watched
 from tests.tui.test_keys import focused, type_keys
 
@@ -690,7 +690,9 @@ async def test_a_panel_that_waits_for_its_first_snapshot_begins_with_what_then_r
     feed._snapshot = None
     from gpumon.config.themes import load_theme
 
-    app = MonitorApp(feed, load_theme("default"), Config(), unix_time=lambda: scenes.WALL_S)
+    app = MonitorApp(
+        feed, load_theme("default"), Config(), unix_time=lambda: scenes.WALL_S, monotonic=lambda: MONOTONIC_S
+    )
     async with app.run_test(size=(140, 40)) as pilot:
         await asyncio.sleep(0.1)
         await type_keys(app, pilot, "s")

@@ -15,7 +15,7 @@ from gpumon.tui.app import MonitorApp
 from tests.records import replace
 from tests.tui import scenes
 from tests.tui.feed import Still
-from tests.tui.running import running, text_of
+from tests.tui.running import MONOTONIC_S, running, text_of
 from tests.tui.snapshot_files import compare, file_of, settled
 from tests.tui.test_keys import type_keys
 
@@ -122,7 +122,7 @@ async def _fits(app: MonitorApp, pilot: Pilot[int], size: tuple[int, int]) -> No
 
 
 async def test_starting() -> None:
-    app = MonitorApp(Still(None), load_theme("default"), unix_time=lambda: scenes.WALL_S)
+    app = MonitorApp(Still(None), load_theme("default"), unix_time=lambda: scenes.WALL_S, monotonic=lambda: MONOTONIC_S)
     async with app.run_test(size=(80, 24)) as pilot:
         await compare(app, pilot, FOLDER, "starting", SMALL)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
-from gpumon.config.validate import with_setting
 from gpumon.readings.format import counted
 from gpumon.readings.snapshot import Engine, Event, Level, Snapshot
 from gpumon.readings.verdict import Action, Verdict
@@ -495,7 +494,6 @@ class HostBody:
         """Let the charts go back further (1) or less far (-1)."""
         if not screen.tiny:
             self.history.step_span(step)
-            screen.view.config = with_setting(screen.view.config, "screen", "span_s", self.history.span_s)
             self._gpus.update()  # its sparks go back as far
 
     def _copy(self, screen: HostScreen) -> None:

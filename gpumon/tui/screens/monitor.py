@@ -61,6 +61,8 @@ class ScreenContext(msgspec.Struct):
     view: View
     unix_time: Callable[[], float]
     """The Unix time now."""
+    monotonic: Callable[[], float]
+    """Seconds of the clock by which the age of what is shown is told."""
 
 
 class PartHeights(Protocol):
@@ -187,6 +189,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         self.palette = context.palette
         self.view = context.view
         self.unix_time = context.unix_time
+        self._monotonic = context.monotonic
         self.body: Body[S] = body
         self.panes: Mapping[str, Pane] = body.panes
         self.commands = commands
@@ -202,8 +205,8 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         """All that the layout in effect follows from."""
         self.last_focused = next(iter(self.panes))
         """Name of the pane that had the focus before a page or a question took it."""
-        self._arrived_s = time.monotonic()
-        """When the newest snapshot came (monotonic clock)."""
+        self._arrived_s = self._monotonic()
+        """When the newest snapshot came (clock of the context)."""
         self._painted_s = 0.0
         """When panes were painted last (monotonic clock)."""
         self.question_bar: QuestionBar | None = None
@@ -407,7 +410,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         previous = self.latest
         self.latest = snapshot
         if previous is None or snapshot.wall_s != previous.wall_s:  # the same moment again is nothing new
-            self._arrived_s = time.monotonic()
+            self._arrived_s = self._monotonic()
         self.body.note_arrival(self, previous, snapshot)
         self.dock.show_newest()
         if self.travel.paused:
@@ -451,7 +454,7 @@ class MonitorScreen(Screen[None], Generic[S], inherit_bindings=False):
         freshness = Freshness(
             shown_s=None if self.shown is None else self.shown.wall_s,
             paused=self.travel.paused,
-            waited_s=time.monotonic() - self._arrived_s,
+            waited_s=self._monotonic() - self._arrived_s,
             every_s=self.control.interval_s,
             back=self.gone_back,
             playing=self.travel.playing,

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from textual import events
 
+from gpumon.config.validate import with_setting
 from gpumon.readings.format import cells, period
 from gpumon.readings.history import History
 from gpumon.readings.snapshot import Event, Snapshot
@@ -87,9 +88,6 @@ class HistoryPane(Pane):
         super().__init__(palette, view)
         self._history = history
         self._texts = CurveTexts(history)
-        self._configured_s = view.config.screen.span_s
-        self.span_s = self._configured_s
-        """Seconds that the charts go back."""
         self.cursor = 0
         """Place of the chosen chart among those that there are."""
         self.opened = False
@@ -130,6 +128,11 @@ class HistoryPane(Pane):
         super().show(snapshot)
 
     @property
+    def span_s(self) -> float:
+        """Seconds that the charts may go back, of the settings."""
+        return self.view.config.screen.span_s
+
+    @property
     def charted_s(self) -> float:
         """Seconds that the charts go back now: the chosen span, or the shortest that holds all there is so far."""
         if self.snapshot is None or self.span_s > _GROWING_S[-1]:
@@ -139,11 +142,12 @@ class HistoryPane(Pane):
         return min([self.span_s, *long_enough_s])
 
     def step_span(self, step: int) -> None:
-        """Go to the next longer (1) or shorter (-1) span."""
-        spans_s = [span_s for span_s in SPANS_S if (span_s - self.span_s) * step > 0.0]  # those in that direction
-        if spans_s:
-            self.span_s = min(spans_s, key=lambda span_s: abs(span_s - self.span_s))
-            self.update()
+        """Go to the next longer (1) or shorter (-1) span, in the settings: nothing else says how far charts go back."""
+        chosen_s = self.span_s
+        spans_s = [span_s for span_s in SPANS_S if (span_s - chosen_s) * step > 0.0]  # those in that direction
+        next_s = min(spans_s, key=lambda span_s: abs(span_s - chosen_s), default=chosen_s)
+        self.view.config = with_setting(self.view.config, "screen", "span_s", next_s)
+        self.update()
 
     def move(self, lines: int) -> None:
         """Choose the chart that is so many places on."""
@@ -325,7 +329,6 @@ class HistoryPane(Pane):
             return wrap_line("starting …", width, "muted")
         if height < 1:
             return ()
-        self._take_configured_span()
         if not snapshot.gpus and not snapshot.engines and not self._ever_seen:
             return wrap_line(_NOTHING, width, "muted")
         if self.roofline:
@@ -333,12 +336,6 @@ class HistoryPane(Pane):
         if not self._drawn_series:
             return wrap_line("nothing to chart yet: no figure has come", width, "muted")
         return self._chart_rows(snapshot, width, height)
-
-    def _take_configured_span(self) -> None:
-        """Go to the span of the settings once that has changed."""
-        if self._configured_s != self.view.config.screen.span_s:
-            self._configured_s = self.view.config.screen.span_s
-            self.span_s = self._configured_s
 
     def _chart_rows(self, snapshot: Snapshot, width: int, height: int) -> Sequence[Row]:
         """The charts, and below them those of single GPUs or engines."""
