@@ -110,6 +110,10 @@ Parameters = dict[str, float | str]
 """Numbers and names of a sentence, by name: the templates of `gpumon.triage.render` say how each is written."""
 
 
+REPLICAS_WITH_ROOM: Final = "replicas_with_room"
+"""Quantity of the evidence that other replicas of an engine at its limit have room: how many."""
+
+
 class Evidence(msgspec.Struct, frozen=True, gc=False):
     """One figure that a verdict rests on."""
 

@@ -8,23 +8,18 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from gpumon.efficiency.lengths import KV_SHARE
 from gpumon.efficiency.service import FRONTENDS, engines_in_sums
 from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.snapshot import Engine, Snapshot
 from gpumon.readings.text import clean
+from gpumon.readings.verdict import REPLICAS_WITH_ROOM, Kind, Verdict
 from gpumon.sizing.live_gpus import first_few, servers_here
 from gpumon.sizing.peaks import PeakLoad, credible, turned_away_of
 from gpumon.sizing.profile import Observed, best_profile
 from gpumon.sizing.scenario import Scenario, Workload
 from gpumon.specs.llm import LlmSpec
 
-_OVERLOAD_QUEUE: Final = 0.25
-"""Waiting requests by running ones, from which on an engine is overloaded: fewer wait a moment where prompts come in
-bursts."""
-_ROOM_KV_RATIO: Final = 0.7
-"""Use of a KV cache up to which an engine has room: well below `KV_SHARE`, so that no two replicas alike differ."""
 _LEAST_TURNED_AWAY: Final = 0.5
 """Requests that are turned away, beside those in flight, from which on a note says so: fewer are rounded to 0."""
 
@@ -105,46 +100,39 @@ def kv_ratios(snapshot: Snapshot) -> dict[str, float]:
     return ratios
 
 
-class UnevenLoad(NamedTuple):
-    """Instances of a model that are overloaded now, beside others with room."""
+class UnevenRouting(NamedTuple):
+    """Replicas of a model that are at their limit now, beside others with room."""
 
-    overloaded: int
-    """Their KV cache is as full as requests fill it, or many requests wait."""
+    at_limit: int
     with_room: int
-    """No request waits, and the KV cache is not nearly full."""
+    """Most of the others to which triage would send requests of one at its limit: with prefill and decode apart, each
+    has others."""
 
 
-def uneven_loads(snapshot: Snapshot) -> dict[str, UnevenLoad]:
-    """Served model name -> its instances at both ends, of models that have some at both; plans assume even routing."""
-    loads: dict[str, UnevenLoad] = {}
-    for engine in snapshot.engines:
-        if engine.state is not EndpointState.OK or not engine.model or engine.kind in FRONTENDS:
-            continue
-        instances = max(engine.hardware.ranks, 1)
-        load = loads.get(engine.model, UnevenLoad(0, 0))
-        if _is_overloaded(engine):
-            load = load._replace(overloaded=load.overloaded + instances)
-        elif _has_room(engine):
-            load = load._replace(with_room=load.with_room + instances)
-        loads[engine.model] = load
-    return {model: load for model, load in loads.items() if load.overloaded and load.with_room}
+def uneven_routing(snapshot: Snapshot) -> dict[str, UnevenRouting]:
+    """Served model name -> its replicas at both ends, as triage finds them; plans assume even routing.
+
+    Models without such a verdict are left out: one moment does not show who has room, nor which part of the work a
+    replica does. So is a verdict that holds no more.
+    """
+    models = {engine.key: engine.model for engine in snapshot.engines}
+    at_limit: dict[str, set[str]] = {}
+    with_room: dict[str, int] = {}
+    for verdict in snapshot.verdicts:
+        model = models.get(verdict.key, "")
+        roomy = _replicas_with_room(verdict)
+        if model and roomy and verdict.kind is Kind.ENGINE and not verdict.until:
+            at_limit.setdefault(model, set()).add(verdict.key)
+            with_room[model] = max(roomy, with_room.get(model, 0))
+    return {model: UnevenRouting(len(keys), with_room[model]) for model, keys in at_limit.items()}
 
 
-def _is_overloaded(engine: Engine) -> bool:
-    """Whether an engine's KV cache is full, or a notable part of its requests waits."""
-    kv_ratio = credible(engine.load.kv_usage_ratio) or 0.0
-    running = credible(engine.load.running) or 0.0
-    waiting = credible(engine.load.waiting) or 0.0
-    return kv_ratio >= KV_SHARE or waiting >= max(1.0, _OVERLOAD_QUEUE * running)
-
-
-def _has_room(engine: Engine) -> bool:
-    """Whether an engine could take more requests at once, as far as it tells."""
-    kv_ratio = credible(engine.load.kv_usage_ratio)
-    waiting = credible(engine.load.waiting)
-    if kv_ratio is None or waiting is None:
-        return False
-    return waiting < 1.0 and kv_ratio <= _ROOM_KV_RATIO
+def _replicas_with_room(verdict: Verdict) -> int:
+    """Other replicas that a verdict says have room; 0 where it says so of none."""
+    for evidence in verdict.evidence:
+        if evidence.quantity == REPLICAS_WITH_ROOM:
+            return round(credible(evidence.value) or 0.0)
+    return 0
 
 
 def own_models(snapshot: Snapshot) -> dict[str, LlmSpec]:

@@ -9,7 +9,7 @@ from gpumon.efficiency.checks import EMPTY_QUEUE, ROLES
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.frame import EndpointState, EngineReading, GpuState
 from gpumon.readings.snapshot import Engine
-from gpumon.readings.verdict import Evidence, Level, Parameters
+from gpumon.readings.verdict import REPLICAS_WITH_ROOM, Evidence, Level, Parameters
 from gpumon.triage.signals import TOKEN_TOTALS, Case, Finding, action, first_known, gpus_of, params
 
 _ROOM_S: Final = 30.0
@@ -30,7 +30,7 @@ class _Load(NamedTuple):
     role: str
     """Its part of the work: prefill and decode may run apart."""
     is_at_work: bool
-    """Its GPUs are there, and requests that run get tokens."""
+    """It is awake, its GPUs are there, and requests that run get tokens."""
     waiting: float | None
     running: float | None
     kv_usage_ratio: float | None
@@ -119,8 +119,9 @@ def _role(case: Case) -> str:
 
 
 def _is_at_work(case: Case, running: float | None) -> bool:
-    """Whether an engine gives tokens for its requests, and all its GPUs are well."""
-    if case.served() is None or any(gpu.state is not GpuState.OK for gpu in case.gpus):
+    """Whether an engine is awake and gives tokens for its requests, and all its GPUs are well."""
+    engine = case.served()
+    if engine is None or engine.asleep or any(gpu.state is not GpuState.OK for gpu in case.gpus):
         return False
     quiet_s = case.unmoved_s(TOKEN_TOTALS)
     hangs = bool(running) and quiet_s is not None and quiet_s >= _ROOM_S
@@ -158,7 +159,7 @@ def with_roomy_replicas(case: Case, finding: Finding, field: str) -> Finding:
     if not roomy:
         return with_replica_comparison(case, finding)
     room = _room_parameters(roomy, len(others))
-    evidence = Evidence("replicas_with_room", float(len(roomy)), parameters=room)
+    evidence = Evidence(REPLICAS_WITH_ROOM, float(len(roomy)), parameters=room)
     return with_replica_comparison(
         case,
         finding._replace(

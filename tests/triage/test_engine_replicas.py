@@ -8,7 +8,7 @@ from typing import Any
 from gpumon.readings.frame import EndpointState, RankReading
 from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.quantities import MOST_RUNNING
-from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, TokensTotal, Verdict
+from gpumon.readings.snapshot import Kind, Level, Limit, Quantiles, Snapshot, TokensTotal, Verdict
 from gpumon.triage.render import actions_text, verdict_text
 from gpumon.triage.thresholds import Thresholds
 from tests.each_row import each_row
@@ -33,9 +33,26 @@ def told(
     **thresholds: float,
 ) -> Verdict:
     """The verdict on the first of these replicas, after so long; `last_card` and `slots` are of the last one."""
+    last = played(
+        *engines, seconds=seconds, info=info, card=card, last_card=last_card, slots=slots, thresholds=thresholds
+    )
+    key = last.engines[0].key
+    return next(each for each in last.verdicts if each.key == key and each.kind is Kind.ENGINE)
+
+
+def played(
+    *engines: Mapping[str, Any],
+    seconds: int = 60,
+    info: tuple[Mapping[str, str], ...] = (),
+    card: Mapping[str, Any] = BUSY,
+    last_card: Mapping[str, Any] | None = None,
+    slots: float = 0.0,
+    thresholds: Mapping[str, float] | None = None,
+) -> Snapshot:
+    """The last snapshot of these replicas, judged so long; `last_card` and `slots` are of the last one."""
     names = tuple("abcdefgh"[: len(engines)])
     stage = Stage()
-    stage.triage = Alike(names, thresholds=Thresholds(**thresholds))
+    stage.triage = Alike(names, thresholds=Thresholds(**(thresholds or {})))
 
     def at(tick: int) -> tuple[Of, ...]:
         cards = [*[card] * (len(engines) - 1), last_card or card]
@@ -49,9 +66,7 @@ def told(
             things.append(Of(replace(one.read, info=said, ranks=ranks), one.shown))
         return tuple(things)
 
-    last = stage.play(seconds, at)
-    key = last.engines[0].key
-    return next(each for each in last.verdicts if each.key == key and each.kind is Kind.ENGINE)
+    return stage.play(seconds, at)
 
 
 @each_row(
@@ -62,8 +77,9 @@ def told(
         {**ROOMY, "waiting": NOT_EXPOSED},
         {**ROOMY, "kv_usage_ratio": NOT_EXPOSED},
         {**ROOMY, "state": EndpointState.TIMEOUT},
+        {**ROOMY, "running": 0.0, "kv_usage_ratio": 0.0, "asleep": "weights offloaded"},
     ],
-    named=["queued", "nearly full", "queue unknown", "use unknown", "silent"],
+    named=["queued", "nearly full", "queue unknown", "use unknown", "silent", "asleep"],
 )
 def test_a_replica_that_is_not_known_to_have_room_is_not_sent_to(other: Mapping[str, Any]) -> None:
     said = told(FULL, other)

@@ -13,7 +13,7 @@ from gpumon.config.scenario_file import read_scenario, save_scenario
 from gpumon.config.schema import Config, Prometheus
 from gpumon.readings.history import History
 from gpumon.readings.missing import Missing, number
-from gpumon.readings.snapshot import Snapshot
+from gpumon.readings.snapshot import Evidence, Limit, Snapshot
 from gpumon.sizing.latency import Speculation
 from gpumon.sizing.plan import plan
 from gpumon.sizing.scenario import Disaggregated, Scenario, Server, Workload
@@ -22,7 +22,7 @@ from gpumon.tui.screens.palette import all_entries
 from gpumon.tui.sizing.fields import FieldPlace, field_of, with_field_names, with_value
 from tests.fakes.prometheus import free_port
 from tests.records import replace
-from tests.tui import scenes
+from tests.tui import scenes, verdicts
 from tests.tui.feed import Still
 from tests.tui.past import Kept
 from tests.tui.running import MONOTONIC_S, foot, names_of, question_of, run_named, running, text_of, until
@@ -234,23 +234,31 @@ async def test_a_late_first_token_beside_the_plan_has_its_cause_at_80_columns() 
         assert re.search(r"TTFT mean 19s \(plan: \d+ms, \d+ times that: 58 requests wait\)", said(app))
 
 
-async def test_an_overloaded_instance_beside_one_with_room_tells_that_the_plan_assumes_even_routing() -> None:
-    """A plan that frees GPUs beside a queue of 180 is about other routing than that of now."""
+async def test_replicas_at_their_limit_beside_others_with_room_tell_that_the_plan_assumes_even_routing() -> None:
+    """A plan that frees GPUs beside a queue of 180 is about other routing than that of now. Triage finds who has room:
+    a prefill replica that waits beside a decode one, or a queue of a moment, is none of it."""
     shot = snapshot()
-    first = shot.engines[0]
     replicas = []
-    for name, kv_ratio, waiting in (("room", 0.4, 0.0), ("full", 0.95, 0.0), ("queue", 0.5, 30.0), ("busy", 0.85, 0.0)):
-        replicas.append(replace(first, name=name, kv_usage_ratio=kv_ratio, waiting=waiting))
-    even = [replace(replica, kv_usage_ratio=0.95, waiting=30.0) for replica in replicas]
+    for name, waiting in (("prefill", 30.0), ("decode", 0.0), ("full", 30.0)):
+        replicas.append(replace(shot.engines[0], name=name, url=f"http://{name}", waiting=waiting))
+    queued = replace(snapshot(3.0), engines=(*shot.engines[1:], *replicas))
+    room = Evidence("replicas_with_room", 1.0, parameters={"replica": "decode"})
+    found = verdicts.of_engine(replicas[2], Limit.KV_CACHE_FULL, "kv_full", evidence=(room,))
     feed = watched()
     async with running(feed, 140, 40) as (app, pilot):
         await type_keys(app, pilot, "s")
+        feed.give(queued)
+        await until(lambda: "runs now 3 of" in said(app), pilot)
         assert "routing" not in said(app)
-        feed.give(replace(snapshot(3.0), engines=(*shot.engines[1:], *replicas)))
+        feed.give(replace(queued, wall_s=queued.wall_s + 3.0, verdicts=(found,)))
         await until(
-            lambda: "routing assumed even; now 2 instances are overloaded, while 1 has room" in said(app), pilot
+            lambda: "routing assumed even; now 1 replica is at its limit, while another has room" in said(app), pilot
         )
-        feed.give(replace(snapshot(6.0), engines=(*shot.engines[1:], *even)))
+        more = (replace(room, value=2.0),)
+        both = (replace(found, evidence=more), replace(found, key=replicas[0].key, evidence=more))
+        feed.give(replace(queued, wall_s=queued.wall_s + 6.0, verdicts=both))
+        await until(lambda: "now 2 replicas are at their limit, while others have room" in said(app), pilot)
+        feed.give(replace(queued, wall_s=queued.wall_s + 9.0, verdicts=(replace(found, until=queued.time),)))
         await until(lambda: "routing" not in said(app), pilot)
 
 

@@ -360,21 +360,18 @@ def _capacity(scene: Scene, plan: WorkloadPlan) -> list[Row]:
 
 
 def _routing(scene: Scene) -> list[Row]:
-    """The assumption of even routing, where it does not hold: one instance is overloaded while others have room."""
+    """The assumption of even routing, where triage finds replicas at their limit while others have room."""
     model = scene.state.scenario.workload[scene.state.workload_number].model
-    load = scene.state.calculation.here.uneven_loads.get(model)
-    if load is None:
+    routing = scene.state.calculation.here.uneven_routing.get(model)
+    if routing is None:
         return []
-    overloaded = _with_verb(load.overloaded, "instance is", "instances are")
-    with_room = _with_verb(load.with_room, "has", "have")
-    return _labelled_rows(scene, " routing ", f"assumed even; now {overloaded} overloaded, while {with_room} room")
-
-
-def _with_verb(number: int, one: str, several: str) -> str:
-    """A number with the words for one thing or for several."""
-    if number == 1:
-        return f"1 {one}"
-    return f"{number:,} {several}"
+    full = "1 replica is at its limit"
+    if routing.at_limit > 1:
+        full = f"{routing.at_limit:,} replicas are at their limit"
+    roomy = "another has room"
+    if routing.with_room > 1:
+        roomy = "others have room"
+    return _labelled_rows(scene, " routing ", f"assumed even; now {full}, while {roomy}")
 
 
 class _Carried(NamedTuple):

@@ -11,7 +11,7 @@ from gpumon.readings.text import clean
 from gpumon.sizing.answer import Answer, WorkloadPlan
 from gpumon.sizing.compare import Comparison, compare
 from gpumon.sizing.instance import Instance
-from gpumon.sizing.live import UnevenLoad, instances_here, kv_ratios, target_origins, uneven_loads
+from gpumon.sizing.live import UnevenRouting, instances_here, kv_ratios, target_origins, uneven_routing
 from gpumon.sizing.live_gpus import gpus_held, gpus_here
 from gpumon.sizing.peaks import PeakLoad
 from gpumon.sizing.plan import DetailedPlan, detailed_plan
@@ -29,8 +29,8 @@ class Here(NamedTuple):
     """Served model name -> instances that answer."""
     kv_ratios: Mapping[str, float] = MappingProxyType({})
     """Served model name -> how full the fullest KV cache of its instances is."""
-    uneven_loads: Mapping[str, UnevenLoad] = MappingProxyType({})
-    """Served model name -> its overloaded instances and those with room, if it has both."""
+    uneven_routing: Mapping[str, UnevenRouting] = MappingProxyType({})
+    """Served model name -> its replicas at their limit and those with room, where triage finds both."""
     in_use: tuple[str, ...] = ()
     """GPUs that something else than an engine uses."""
     served: Mapping[ModelKey, ModelEngines] = MappingProxyType({})
@@ -45,7 +45,7 @@ class Here(NamedTuple):
             gpus=dict(gpus_here(snapshot)),
             instances=instances_here(snapshot),
             kv_ratios=kv_ratios(snapshot),
-            uneven_loads=uneven_loads(snapshot),
+            uneven_routing=uneven_routing(snapshot),
             in_use=gpus_held(snapshot),
             served=engines_by_model(snapshot),
             target_origins=target_origins(snapshot, peaks),
