@@ -419,6 +419,18 @@ def cut(text: str, width: int) -> str:
     return "".join(characters) + ELLIPSIS
 
 
+def cut_middle(text: str, width: int) -> str:
+    """`text` in at most `width` cells, with an ellipsis in its middle for what does not fit: the end of a name tells
+    replicas apart."""
+    if cells(text) <= width:
+        return text
+    room = (width - 1) // 2  # the ellipsis takes one
+    start = len(text)
+    while start > 0 and cells(text[start - 1 :]) <= room:
+        start -= 1
+    return cut(text, width - cells(text[start:])) + text[start:]
+
+
 def engine_name(name: str, width: int) -> str:
     """The name of an engine in at most `width` cells: the port at its end stays, as it tells servers of a kind apart.
 

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gpumon.readings.format import cells, cut, left
+from gpumon.readings.format import cells, cut, cut_middle, left
 from gpumon.readings.snapshot import Event
 from gpumon.readings.text import clean
 from gpumon.triage.render import LEVEL_WORDS, LIMIT_NAMES, event_text
@@ -37,6 +37,8 @@ CHANGED_S: Final = 600.0
 """Seconds that the line of changes goes back."""
 _MOST_CHANGE_CELLS: Final = 44
 """Cells of one change in it."""
+_LEAST_CHANGED: Final = 20
+"""Cells that the scope has in it at least, where what happened is a whole sentence."""
 _MORE_CELLS: Final = 4
 """Cells that stay free for how many more there were."""
 
@@ -171,15 +173,16 @@ def clock_of(item: Item) -> str:
 
 def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Glyphs) -> Row:
     """Events of the last minutes in one line, the newest first; how many more there were at its end."""
-    newest: dict[str, Event] = {}
+    newest: dict[tuple[str, str, str], Event] = {}
     for event in reversed(events):
         if now_s - CHANGED_S <= event.wall_s <= now_s:
-            newest.setdefault(_change_text(event), event)
+            newest.setdefault((event.scope, event.code, _change_words(event)), event)
     row: list[Piece] = [(f"   last {CHANGED_S / 60.0:.0f} min: ", "hint")]
     if not newest:
         return (*row, ("nothing changed", "hint"))
     room = width - cells(row[0][0])
-    for place, (text, event) in enumerate(newest.items()):
+    for place, ((_, _, words), event) in enumerate(newest.items()):
+        text = _change_text(event, words)
         left_over = len(newest) - place
         hours_and_minutes = clock(event.wall_s)[:5]
         pieces = [(f"{hours_and_minutes} ", "muted"), event_mark(event, glyphs), (f" {text}  ", "text")]
@@ -194,13 +197,19 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
     return tuple(row)
 
 
-def _change_text(event: Event) -> str:
-    """A change in a few words: of a verdict its name, and how it changed, before which a long scope is cut."""
+def _change_words(event: Event) -> str:
+    """What changed: of a verdict its name, and how it changed."""
     if event.verdict is None:
-        return cut(clean(f"{event.scope} {event_text(event, clock)}", MOST_TEXT), _MOST_CHANGE_CELLS)
-    words = f" {LIMIT_NAMES[event.verdict.code]}{_change_of_verdict(event)}"
-    scope = cut(clean(event.scope, MOST_TEXT), _MOST_CHANGE_CELLS - cells(words))
-    return f"{scope}{words}"
+        return clean(event_text(event, clock), MOST_TEXT)
+    return f"{LIMIT_NAMES[event.verdict.code]}{_change_of_verdict(event)}"
+
+
+def _change_text(event: Event, words: str) -> str:
+    """A change in a few words, before which a long scope is cut in its middle; how a verdict changed is never cut."""
+    scope_cells = _MOST_CHANGE_CELLS - cells(words) - 1
+    if event.verdict is None:
+        scope_cells = max(_LEAST_CHANGED, scope_cells)
+    return cut(f"{cut_middle(clean(event.scope, MOST_TEXT), scope_cells)} {words}", _MOST_CHANGE_CELLS)
 
 
 def _change_of_verdict(event: Event) -> str:

@@ -312,6 +312,23 @@ def test_a_short_engine_name_keeps_its_port(name: str, width: int, expected: str
     assert f.engine_name(name, width) == expected
 
 
+@given(st.text(max_size=40), st.integers(0, 50))
+def test_a_text_without_its_middle_fits_and_keeps_both_ends(text: str, width: int) -> None:
+    shown = f.cut_middle(text, width)
+    assert f.cells(shown) <= width
+    if f.cells(text) <= width:
+        assert shown == text
+    elif shown:
+        begin, _, end = shown.rpartition("…")
+        assert text.startswith(begin)
+        assert text.endswith(end)
+
+
+@each_row(("width", "expected"), [(8, "llam…t-b"), (9, "llam…ct-b"), (1, "…"), (0, "")])
+def test_the_end_of_a_name_stays(width: int, expected: str) -> None:
+    assert f.cut_middle("llama-instruct-b", width) == expected
+
+
 @given(st.text(max_size=60), st.integers(1, 30))
 def test_no_engine_name_is_longer_than_its_column(name: str, width: int) -> None:
     assert f.cells(f.engine_name(name, width)) <= width

@@ -29,6 +29,7 @@ from gpumon.tui.charts.curves import chart_of
 from gpumon.tui.fold import folded
 from gpumon.tui.palette import Palette
 from gpumon.tui.terminal import Depth
+from gpumon.tui.triage_lines import recent_changes
 from gpumon.tui.triage_rows import event_words
 from gpumon.tui.triage_verdicts import STANDS_S, SteadyVerdicts, verdict_key
 from gpumon.tui.triage_words import EVENTS, glyph_legend
@@ -187,6 +188,29 @@ def test_a_host_short_of_memory_names_the_processes_that_hold_most_of_it() -> No
     assert "pid 10 worker-10 (ann): 40.0 GiB of memory" in lines[0]
 
 
+def test_changes_of_engines_with_a_long_name_are_told_apart_by_its_end() -> None:
+    """Replicas differ in the last characters alone: they are changes of their own, and each is named."""
+    of = scenes.snapshot()
+    verdict = verdicts.of_engine(of.engines[0], Limit.KV_CACHE_FULL, "x", level=Level.CRITICAL)
+    names = [f"llama-3.1-70b-instruct-{letter}" for letter in "abc"]
+    events = []
+    for place, name in enumerate(names):
+        wall_s = 90.0 + place
+        events.append(Event(wall_s, EventKind.VERDICT, name, "verdict_level", level=Level.CRITICAL, verdict=verdict))
+    line = text(recent_changes(events, 100.0, 200, "braille"))
+    assert line.count("KV cache full now critical") == 3
+    assert [line.count(f"…struct-{letter} KV") for letter in "abc"] == [1, 1, 1]
+    assert "llama" in line
+    assert line.count("…") == 3
+    narrow = text(recent_changes(events, 100.0, 80, "braille"))
+    assert narrow.endswith("struct-c KV cache full now critical  +2")
+    others = []
+    for port in (1, 2, 2):
+        others.append(Event(99.0, EventKind.RESTART, f"{'a' * 70}:{port}", "restarted", level=Level.WARN))
+    words = text(recent_changes(others, 100.0, 200, "braille"))
+    assert [words.count(f"aa:{port} restarted") for port in (1, 2)] == [1, 1]
+
+
 def test_what_changed_of_late_stands_in_one_line() -> None:
     restart = Event(NOW_S - 100.0, EventKind.RESTART, "vllm:8000", "restarted", level=Level.WARN)
     old = Event(NOW_S - 700.0, EventKind.RESTART, "vllm:8001", "restarted", level=Level.WARN)
@@ -209,11 +233,11 @@ def test_what_changed_of_late_stands_in_one_line() -> None:
         ("verdict_level", "llama-8b", "llama-8b throttled now critical"),
         ("verdict_cause", "llama-8b", "llama-8b throttled, other cause"),
         ("verdict_over", "llama-8b", "llama-8b throttled over"),
-        ("verdict_level", "a-name-of-an-engine-that-is-long:8000", "a-name-of-an-engine-… throttled now critical"),
+        ("verdict_level", "a-name-of-an-engine-that-is-long:8000", "a-name-of-…-long:8000 throttled now critical"),
     ],
 )
 def test_a_verdict_that_changed_does_not_read_like_its_begin(code: str, scope: str, words: str) -> None:
-    """Where it does not fit, its scope is cut, not what changed."""
+    """Where it does not fit, its scope is cut in its middle, not what changed."""
     hot = verdicts.hot(scenes.snapshot().gpus[3])
     old = Event(NOW_S - 700.0, EventKind.RESTART, "vllm:8001", "restarted", level=Level.WARN)
     event = Event(NOW_S - 4.0, EventKind.VERDICT, scope, code, level=Level.CRITICAL, verdict=hot)
