@@ -29,6 +29,8 @@ MARKS: Final[Mapping[Level, Mark]] = {
     Level.OK: Mark("●", "*", "ok", "ok"),
 }
 """Level -> its mark."""
+_MOST_PEERS: Final = 2
+"""GPUs that are named as those which another one waits for: the age of its reading stays in view at 60 columns."""
 URGENT: Final = (Level.CRITICAL, Level.WARN)
 """Levels at which somebody suffers."""
 
@@ -65,16 +67,24 @@ def urgent_by_gpu(snapshot: Snapshot) -> dict[str, Verdict]:
 
 
 def peers_waited_for(gpu: Gpu, verdict: Verdict) -> str:
-    """The other GPUs for which this one waits, by the verdict on its engine: `gpu 3`; empty: it waits for none."""
+    """The other GPUs for which this one waits, by the verdict on its engine; empty: it waits for none.
+
+    Of many the first two are named: `gpu 10, gpu 11 and 5 more`.
+    """
     if verdict.kind is not Kind.ENGINE or verdict.parameters.get("waits") != "for_it":
         return ""
     peers = verdict.parameters.get("gpus") or verdict.parameters.get("gpu")
     index = verdict.parameters.get("index")
     if isinstance(index, float):
         peers = f"gpu {index:.0f}"
-    if not isinstance(peers, str) or f"gpu {gpu.index}" in peers.split(" and "):
+    if not isinstance(peers, str):
         return ""
-    return peers
+    names = peers.split(" and ")
+    if f"gpu {gpu.index}" in names:
+        return ""
+    if len(names) <= _MOST_PEERS:
+        return peers
+    return f"{', '.join(names[:_MOST_PEERS])} and {len(names) - _MOST_PEERS} more"
 
 
 def _urgent_by_name(snapshot: Snapshot) -> dict[str, Verdict]:

@@ -110,6 +110,23 @@ def test_gpus_that_wait_for_a_slow_or_lost_one_say_so(name: str, length_s: float
     assert f" waits for gpu {slow} · read " in text(head_lines(topic, last, PLAIN.levels)[0])
 
 
+@each_row(
+    ("lost", "words"), [(2, "gpu 10 and gpu 11"), (3, "gpu 10, gpu 11 and 1 more"), (7, "gpu 10, gpu 11 and 5 more")]
+)
+def test_of_many_gpus_that_are_waited_for_two_are_named(lost: int, words: str) -> None:
+    """The age of the reading stays in view at 60 columns, and no name is cut."""
+    engine = full_engine()
+    gpu = full_gpu(throttle=())
+    hung = verdicts.of_engine(engine, Limit.HUNG, "hung_lost_gpu", level=Level.CRITICAL)
+    gpus = " and ".join(f"gpu {10 + place}" for place in range(lost))
+    hung = replace(hung, parameters={**hung.parameters, "waits": "for_it", "gpus": gpus})
+    snapshot = full_snapshot(gpus=(gpu,), engines=(engine,), verdicts=(hung,))
+    page = page_of(snapshot, "gpu", gpu.uuid)
+    for width in (60, 80, 120):
+        assert whole(page, width)[1] == f" ✗ waits for {words} · read 0.2 s ago"
+    assert any(line.endswith(f"waits for {words}") for line in brief(snapshot, 80).split("\n"))
+
+
 def verdict_of(snapshot: Snapshot) -> str:
     """The text of the urgent verdict on the engine."""
     return next(verdict_text(verdict) for verdict in snapshot.verdicts if verdict.kind is Kind.ENGINE)
