@@ -149,6 +149,8 @@ class Team(str, Enum):
 
 LATER: Final = "later"
 """Parameter of an action, `yes`, that is not to be done now."""
+YES: Final = "yes"
+"""Value of a parameter that brackets of a sentence ask for: `[{idle=yes}; nothing runs on it]`."""
 
 
 class Action(msgspec.Struct, frozen=True, gc=False):

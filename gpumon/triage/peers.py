@@ -17,9 +17,20 @@ from gpumon.readings.bounds import BOUNDS, LARGEST, invalid_reading, largest_num
 from gpumon.readings.format import wall_of
 from gpumon.readings.missing import Missing, Reason
 from gpumon.readings.text import clean
-from gpumon.readings.verdict import Action, Event, EventKind, Evidence, Limit, Parameters, Signal, Verdict
+from gpumon.readings.verdict import (
+    LATER,
+    YES,
+    Action,
+    Event,
+    EventKind,
+    Evidence,
+    Limit,
+    Parameters,
+    Signal,
+    Verdict,
+)
 from gpumon.triage.advice import ADVISED_OPTIONS
-from gpumon.triage.render import action_text, parameters_of
+from gpumon.triage.render import action_text, is_for_later, parameters_of
 from gpumon.triage.sentences import ACTIONS, PEER_WORDS
 from gpumon.triage.templates import NUMERIC
 
@@ -210,15 +221,19 @@ def vetted_action(action: Action) -> Action:
     """
     if action.code in ACTIONS and action.code != PEER_WORDS:
         expected = parameters_of(action.code)
-        parameters = {}
+        known = {}
         for name, value in action.parameters.items():
             if name in expected:
-                parameters[name] = value
-        if all(_is_sound(name, value, expected[name]) for name, value in parameters.items()):
-            return Action(action.code, parameters)
+                known[name] = value
+        if all(_is_sound(name, value, expected[name]) for name, value in known.items()):
+            return Action(action.code, known)
+    words = action_text(action)
     if action.code == PEER_WORDS:
-        return Action(PEER_WORDS, {"text": clean(str(action.parameters.get("text", "")), MOST_TEXT_CHARACTERS)})
-    return Action(PEER_WORDS, {"text": clean(action_text(action), MOST_TEXT_CHARACTERS)})
+        words = str(action.parameters.get("text", ""))
+    parameters: Parameters = {"text": clean(words, MOST_TEXT_CHARACTERS)}
+    if is_for_later(action):
+        parameters[LATER] = YES
+    return Action(PEER_WORDS, parameters)
 
 
 def _is_sound(name: str, value: float | str, formats: frozenset[str]) -> bool:

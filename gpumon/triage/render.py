@@ -9,7 +9,19 @@ from typing import Final
 from gpumon.readings.format import clock_utc, wall_of
 from gpumon.readings.format import phrase as missing_phrase
 from gpumon.readings.missing import Missing, Reason
-from gpumon.readings.verdict import LATER, Action, Event, EventKind, Evidence, Level, Limit, Signal, Team, Verdict
+from gpumon.readings.verdict import (
+    LATER,
+    YES,
+    Action,
+    Event,
+    EventKind,
+    Evidence,
+    Level,
+    Limit,
+    Signal,
+    Team,
+    Verdict,
+)
 from gpumon.triage.marks import MARKS
 from gpumon.triage.sentences import (
     ACTIONS,
@@ -186,10 +198,15 @@ def team_of(action: Action) -> Team:
     return TEAMS.get(action.code, Team.ENGINE)
 
 
+def is_for_later(action: Action) -> bool:
+    """Whether an action is not to be done now."""
+    return action.parameters.get(LATER) == YES
+
+
 def action_note(action: Action) -> str:
     """`hardware: ` before what another team has to do, `later: ` before what is not for now; empty before all else."""
     note = _TEAM_NOTES[team_of(action)]
-    if LATER in action.parameters:
+    if is_for_later(action):
         return f"later: {note}"
     return note
 

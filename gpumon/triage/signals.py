@@ -33,6 +33,7 @@ from gpumon.readings.verdict import (
     Signal,
     Verdict,
 )
+from gpumon.readings.verdict import YES as YES
 from gpumon.triage.advice import advice
 from gpumon.triage.samples import KEPT_S, STALLED, Recent
 from gpumon.triage.thresholds import Thresholds
@@ -85,8 +86,6 @@ queue has to be worked off first."""
 
 NEEDED_SIGNALS: Final = frozenset({"mfu", "mbu", "running", "waiting"})
 """Codes of `missing_limit_signals` without which an engine is not called healthy."""
-YES: Final = "yes"
-"""Value of a parameter that brackets of a sentence ask for: `[{idle=yes}; nothing runs on it]`."""
 
 
 class Finding(NamedTuple):

@@ -81,6 +81,26 @@ def test_what_takes_a_restart_is_for_later_while_a_prompt_is_at_work(waiting: fl
 
 
 @each_row(
+    ("code", "parameters", "note"),
+    [
+        ("quantise_weights", {"flag": "--quantization fp8", "later": "yes"}, "later: "),
+        ("quantise_weights", {"flag": "--quantization fp8", "later": "no"}, ""),
+        ("quantise_weights", {"flag": "`an odd flag`; x", "later": "yes"}, "later: "),
+        ("quantise_weights", {"flag": "`an odd flag`; x", "later": "no"}, ""),
+        ("a_code_of_a_newer_release", {"later": "yes"}, "later: "),
+        ("peer_words", {"text": "restart it", "later": "yes"}, "later: "),
+        ("peer_words", {"text": "restart it"}, ""),
+    ],
+)
+def test_advice_of_another_host_for_later_stays_so_in_its_own_words(
+    code: str, parameters: dict[str, float | str], note: str
+) -> None:
+    vetted = vetted_action(Action(code, parameters))
+    assert render.action_note(vetted) == note
+    assert vetted_action(vetted) == vetted, "a fleet's host may pass it on"
+
+
+@each_row(
     ("changes", "card", "slots", "code", "cause", "level"),
     [
         ({"ttft_s": Quantiles(mean=1.0, p95=3.0)}, BUSY, 0.0, Limit.UNKNOWN, "", Level.WARN),
