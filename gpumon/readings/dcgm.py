@@ -20,6 +20,8 @@ _MHZ: Final = 1e6
 """Hz of a MHz."""
 
 NOT_ON_PAGE: Final = Missing(Reason.NOT_EXPOSED, "not on the page of the dcgm-exporter")
+NOT_OF_GPU: Final = Missing(Reason.NOT_EXPOSED, "on the page of the dcgm-exporter for other GPUs only")
+"""A figure whose counter is exported: of this GPU there is no value, or it does not have what is counted."""
 NOT_READ: Final = Missing(Reason.NOT_EXPOSED, "gpumon does not read it from a dcgm-exporter")
 """A figure without a metric in `DCGM_METRICS`: what the hardware has is not known."""
 

@@ -9,6 +9,7 @@ from gpumon.readings.dcgm import (
     DCGM_METRICS,
     ENGINE_ACTIVE,
     FREE_BYTES,
+    NOT_OF_GPU,
     NOT_ON_PAGE,
     PERCENT,
     PERCENT_ONCE,
@@ -70,6 +71,8 @@ class DcgmPage(NamedTuple):
     """By host, then by index, each GPU before its slices."""
     sliced: frozenset[GpuIdentity]
     """The GPUs that have slices."""
+    fields: frozenset[str]
+    """The fields that it has of any GPU."""
     cut: bool
     """Whether there are more GPUs or series than are read."""
 
@@ -101,8 +104,9 @@ def read_page(scan: Scan) -> DcgmPage:
         elif number(figures.values.get(metric.field, NOT_ON_PAGE)) is None:  # the first number counts
             figures.values[metric.field] = _checked_value(metric, value, factor)
     sliced = frozenset(key.gpu for key in gpus if key.instance)
+    fields = frozenset(field for figures in gpus.values() for field in figures.values)
     in_order = dict(sorted(gpus.items(), key=_sort_key))
-    return DcgmPage(_with_unique_indices(in_order), sliced, cut)
+    return DcgmPage(_with_unique_indices(in_order), sliced, fields, cut)
 
 
 def _is_in_percent(scan: Scan) -> bool:
@@ -138,15 +142,21 @@ def gpu_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
 def _all_fields(page: DcgmPage, key: GpuIdentity) -> dict[str, Any]:
     """All figures of the exporter, each with a number or the reason why there is none."""
     values = page.gpus[key].values
-    missing_whole_gpu_metric = _WHOLE_GPU if key.instance else NOT_ON_PAGE
-    missing_other_metric = NOT_ON_PAGE
-    if key in page.sliced and not key.instance:
-        missing_other_metric = PER_SLICE
     fields: dict[str, Any] = {}
     for metric in DCGM_METRICS:
-        missing = missing_whole_gpu_metric if metric.whole_gpu else missing_other_metric
-        fields[metric.field] = values.get(metric.field, missing)
+        fields[metric.field] = values.get(metric.field, _why_missing(page, key, metric))
     return fields
+
+
+def _why_missing(page: DcgmPage, key: GpuIdentity, metric: DcgmMetric) -> Missing:
+    """The reason why a GPU or slice has no number of this metric on the page."""
+    if key.instance and metric.whole_gpu:
+        return _WHOLE_GPU
+    if not key.instance and not metric.whole_gpu and key in page.sliced:
+        return PER_SLICE
+    if metric.field in page.fields:
+        return NOT_OF_GPU
+    return NOT_ON_PAGE
 
 
 def _gpu_identity(series: Series) -> GpuIdentity | None:

@@ -58,10 +58,11 @@ CHARTS: Final = (
 SUMS: Final = ("tui/headline.py", "tui/host_line.py", "tui/totals.py", "efficiency/service.py", "readings/flat.py")
 KEPT: Final = (
     *("sources/last_seen/", "efficiency/since_start.py", "sizing/"),
-    # Every ten seconds, so that a trace may end before; the facts of a GPU's clock are all that asks `missing` for it.
-    *("efficiency/facts.py", "triage/gains.py", "readings/missing.py"),
+    *("efficiency/facts.py", "triage/gains.py"),  # every ten seconds: a trace may end before
     "tui/repaint.py",  # in the thread that writes to the terminal: so may it here
 )
+FACTS: Final = ("readings/missing.py",)
+"""Asked for a GPU's clock by its facts alone, every ten seconds."""
 VERDICTS: Final = ("triage/", "tui/triage_", "tui/widgets/triage_pane.py")
 GPUS: Final = ("efficiency/gpu.py", "tui/gpu_", "tui/wall/", "tui/widgets/wall_pane.py")
 KEY_ENTRIES: Final = (
@@ -112,7 +113,7 @@ class User:
         self._until(self._has_painted_a_later_poll)
         returned = self._taken()
         counter_besides = (*CHARTS, *SUMS, *KEPT, *VERDICTS, *GPUS, *PROCESSES)
-        sample_besides = (*CHARTS, *SUMS, *KEPT, *VERDICTS, *ENGINES, *PROCESSES)
+        sample_besides = (*CHARTS, *SUMS, *KEPT, *VERDICTS, *ENGINES, *PROCESSES, *FACTS)
         verdict_besides = (*CHARTS, *SUMS, *KEPT, *GPUS, *ENGINES, *PROCESSES)
         self.ways["counter"] = way_of(returned, counter_mark(returned), "sources/fetch.py", counter_besides)
         self.ways["sample"] = way_of(returned, sample_mark(self._clock_hz), "sources/driver/source.py", sample_besides)

@@ -7,6 +7,7 @@ import msgspec
 from gpumon.config.schema import Config
 from gpumon.readings.dcgm import NOT_ON_PAGE
 from gpumon.readings.format import cells
+from gpumon.readings.missing import NOT_EXPOSED
 from gpumon.readings.snapshot import Goodput, Snapshot, WithinGoal
 from gpumon.tui.app import MonitorApp
 from gpumon.tui.detail.cell import Explained, explain_cell
@@ -113,6 +114,13 @@ def test_mfu_of_a_gpu_with_two_engines_says_where_their_formulas_are() -> None:
     snapshot = full_snapshot(gpus=(full_gpu(engines=names, mfu_ratio=0.3464),), engines=engines)
     text = explain_cell(("gpu", snapshot.gpus[0].uuid), "mfu", snapshot, View(Config())).text
     assert text == "MFU 34.64 % = vllm:8000 17.32 % + vllm:8001 17.32 %; their rows have the formulas"
+
+
+def test_mfu_of_a_gpu_has_no_formula_while_the_share_of_its_engine_is_not_known() -> None:
+    snapshot = full_snapshot(engines=(full_engine(mfu_ratio=NOT_EXPOSED),))
+    text = explain_cell(("gpu", snapshot.gpus[0].uuid), "mfu", snapshot, View(Config())).text
+    assert "vllm:8000:" not in text
+    assert "PFLOP/s" not in text
 
 
 def test_a_figure_that_is_missing_says_why() -> None:

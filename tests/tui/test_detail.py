@@ -188,6 +188,17 @@ def test_a_gpu_by_an_exporter_alone_says_which_counters_to_add() -> None:
     assert "error correction" not in text
 
 
+def test_a_counter_that_the_exporter_has_of_another_gpu_is_not_asked_for() -> None:
+    """Its counters file has it: of a GPU in slices, or one without what is counted, there is no value."""
+    text = flat(page_of_exporters_gpu("mig", "GPU-c07a51be-3e9f-4d4b-9e2a-4b7d10f3aa00"))
+    assert "? busy, memory busy: on the page of the dcgm-exporter for other GPUs only ?" in text
+    assert "? remap failed: on the page of the dcgm-exporter for other GPUs only " in text
+    assert "needs DCGM_FI_DEV_ENFORCED_POWER_LIMIT ?" in text
+    advised = " ".join(re.findall(r" needs ((?:DCGM_\w+,? )+)", text))
+    for counter in ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_MEM_COPY_UTIL", "DCGM_FI_DEV_ROW_REMAP_FAILURE"):
+        assert counter not in advised
+
+
 def test_a_figure_that_another_host_does_not_tell_of_its_gpu_is_no_engines() -> None:
     """Snapshots and metrics of another host have no sources and no sentences: the reason alone has come."""
     gpu = replace(full_gpu(), ecc_mode=NOT_EXPOSED, power_limit_w=NOT_EXPOSED, mfu_ratio=NOT_EXPOSED, sources={})
@@ -199,13 +210,13 @@ def test_a_figure_that_another_host_does_not_tell_of_its_gpu_is_no_engines() -> 
     assert text.count("gpumon doctor") == 1
 
 
-def page_of_exporters_gpu() -> DetailPage:
-    """The page of a GPU that only a dcgm-exporter with its default counters tells of."""
-    path = Path(__file__).parents[1] / "data" / "pages" / "dcgm" / "a100-default.prom"
+def page_of_exporters_gpu(page: str = "a100-default", uuid: str = "") -> DetailPage:
+    """The page of a GPU that only a dcgm-exporter tells of; `uuid`: empty for the first one."""
+    path = Path(__file__).parents[1] / "data" / "pages" / "dcgm" / f"{page}.prom"
     exporter = ExporterGpus(shortest_s=1.0)
     exporter.follow(read_page(Scanner(WANTED).scan(path.read_bytes())), now_s=100.0, wall_s=NOW_S)
     snapshot = Deriver(gpu_catalogue()).derive(frame(100.0, exporter.readings)).snapshot
-    return page_of(snapshot, "gpu", snapshot.gpus[0].uuid)
+    return page_of(snapshot, "gpu", uuid or snapshot.gpus[0].uuid)
 
 
 def test_neighbours_and_the_way_back() -> None:

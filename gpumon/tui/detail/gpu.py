@@ -333,17 +333,17 @@ def _sum_formula(engines: Sequence[Engine], field: str, formula_of: Callable[[En
 
     Empty where the share of one is missing. `formula_of`: formula of an engine's share, empty where it is not known.
     """
-    formulas = [formula_of(engine) for engine in engines]
-    if len(engines) == 1 and formulas[0]:
-        return f"{engines[0].name}: {formulas[0]}"
     parts = []
     for engine in engines:
         share = formula_text("{}", (value_of(engine, field), values.percent))
         if not share:
             return ""
         parts.append(f"{engine.name} {share}")
+    formulas = [formula_of(engine) for engine in engines]
+    if len(engines) == 1 and formulas[0]:
+        return f"{engines[0].name}: {formulas[0]}"
     text = " + ".join(parts)
-    if any(formulas):
+    if all(formulas):
         text += "; their rows have the formulas"
     return text
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.faults import NO_CONTEXT, NO_PREFILL, NO_STEPS
 from gpumon.efficiency.service import BY_NATURE
-from gpumon.readings.dcgm import NAME_OF, NOT_ON_PAGE, NOT_READ
+from gpumon.readings.dcgm import NAME_OF, NOT_OF_GPU, NOT_ON_PAGE, NOT_READ
 from gpumon.readings.frame import EngineKind
 from gpumon.readings.missing import (
     MAY_BE_IN_AMDSMI,
@@ -333,6 +333,8 @@ def _explanation(subject: Subject, missing: Missing, field: str) -> Why:
     """The most special explanation that there is: by the owner, then by the figure, then by the reason alone."""
     if missing == NOT_ON_PAGE:
         return _why_not_on_page(field)
+    if missing == NOT_OF_GPU:
+        return Why(NOT_OF_GPU.detail, "")
     if missing == NOT_EXPOSED and subject.is_gpu and field in _READ_OF_GPU:
         return _WHY_NOT_TOLD_OF_GPU
     if missing.reason is Reason.NO_ENGINE and subject.is_free:
