@@ -148,7 +148,7 @@ class Runs(msgspec.Struct, frozen=True):
     concurrency: Reading = NOT_KNOWN
     """Requests in flight, all of them."""
     waiting: Reading = NOT_KNOWN
-    """Requests in flight that wait in the queues of the engines."""
+    """Requests in flight that wait in the queues of the engines; not known where one of these does not tell."""
     itl_s: Reading = NOT_KNOWN
     """Mean, as measured."""
     ttft_s: Reading = NOT_KNOWN

@@ -23,7 +23,7 @@ USUAL_SPAN_S: Final = 600.0
 _FAR_OFF: Final = 3.0
 """Times the prediction, from which on a measured latency is told as a multiple of it, not in per cent."""
 _LEAST_WAITING: Final = 0.5
-"""Waiting requests from which on a queue is told: fewer are rounded to 0."""
+"""Waiting requests from which on a queue is told: a mean of fewer is now and then one."""
 
 ModelKey = tuple[str, ...]
 """Words of a model's name (`model_key`): equal for names of one model that are spelled differently."""
@@ -40,6 +40,8 @@ class ModelEngines(NamedTuple):
     """Running and waiting requests of the engines that tell; None where none does."""
     running: float | None
     """Running requests of the engines that tell; None where none does."""
+    waiting: float | None
+    """Waiting requests of the engines that tell how many run; None where one of these does not tell its queue."""
     itl_s: float | None
     """Mean over the running requests of the engines that tell; None where none does."""
     ttft_s: float | None
@@ -73,6 +75,7 @@ class _ModelMeans:
     def __init__(self) -> None:
         self.in_flight = _WeightedMean()
         self.running = _WeightedMean()
+        self.waiting = _WeightedMean()
         self.itl_s = _WeightedMean()
         self.ttft_s = _WeightedMean()
 
@@ -91,6 +94,7 @@ class ServedMeans:
             means = self._means.setdefault(model, _ModelMeans())
             means.in_flight.add(engines.in_flight)
             means.running.add(engines.running)
+            means.waiting.add(engines.waiting)
             means.itl_s.add(engines.itl_s, engines.running or 0.0)
             means.ttft_s.add(engines.ttft_s, engines.running or 0.0)
 
@@ -104,6 +108,7 @@ class ServedMeans:
                 gpus=last.gpus,
                 in_flight=means.in_flight.value,
                 running=means.running.value,
+                waiting=means.waiting.value,
                 itl_s=means.itl_s.value,
                 ttft_s=means.ttft_s.value,
             )
@@ -122,17 +127,11 @@ def engines_by_model(snapshot: Snapshot) -> dict[ModelKey, ModelEngines]:
 
 def _add_up(engines: list[Engine]) -> ModelEngines:
     """The engines of one model together."""
-    gpus: float | None = 0.0
-    in_flight = None
     running = None
+    in_flight = None
     itl = _WeightedMean()
     ttft = _WeightedMean()
     for engine in engines:
-        engine_gpus = credible(engine.hardware.gpu_count)
-        if gpus is None or engine_gpus is None:
-            gpus = None
-        else:
-            gpus += engine_gpus
         engine_running = credible(engine.load.running)
         if engine_running is None:
             continue
@@ -142,12 +141,37 @@ def _add_up(engines: list[Engine]) -> ModelEngines:
         ttft.add(credible(engine.latency.ttft_s.mean), engine_running)
     return ModelEngines(
         instances=sum(max(engine.hardware.ranks, 1) for engine in engines),
-        gpus=gpus,
+        gpus=_gpus(engines),
         in_flight=in_flight,
         running=running,
+        waiting=_waiting(engines),
         itl_s=itl.value,
         ttft_s=ttft.value,
     )
+
+
+def _gpus(engines: list[Engine]) -> float | None:
+    """GPUs of all engines; None where one of them does not tell."""
+    total = 0.0
+    for engine in engines:
+        gpus = credible(engine.hardware.gpu_count)
+        if gpus is None:
+            return None
+        total += gpus
+    return total
+
+
+def _waiting(engines: list[Engine]) -> float | None:
+    """Waiting requests of the engines that tell how many run; None where one of these does not tell its queue."""
+    total = None
+    for engine in engines:
+        if credible(engine.load.running) is None:
+            continue
+        waiting = credible(engine.load.waiting)
+        if waiting is None:
+            return None
+        total = (total or 0.0) + waiting
+    return total
 
 
 def with_runs(planned: DetailedPlan, engines: Mapping[ModelKey, ModelEngines]) -> Answer:
@@ -178,19 +202,12 @@ def running_instances(instance: Instance | None, engines: ModelEngines | None) -
         instances=engines.instances,
         gpus=_reading(engines.gpus),
         concurrency=_reading(engines.in_flight),
-        waiting=_waiting(engines),
+        waiting=_reading(engines.waiting),
         itl_s=_reading(engines.itl_s),
         ttft_s=_reading(engines.ttft_s),
         itl_predicted_s=predicted_itl_s,
         ttft_predicted_s=predicted_ttft_s,
     )
-
-
-def _waiting(engines: ModelEngines) -> Reading:
-    """Requests that wait on the engines of a model."""
-    if engines.in_flight is None or engines.running is None:
-        return NOT_KNOWN
-    return max(0.0, engines.in_flight - engines.running)
 
 
 def _reading(value: float | None) -> Reading:
@@ -203,7 +220,7 @@ def _reading(value: float | None) -> Reading:
 def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     """Instances, GPUs and latencies that run beside those of the plan.
 
-    As `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight; ITL mean 26ms (plan at this load: 24ms, +8%)`
+    As `2 of 3 instances, 4 of 6 GPUs, 34 of 40 in flight, 6 waiting; ITL mean 26ms (plan at this load: 24ms, +8%)`
     """
     if not runs.instances:
         return "no engine that answers serves this model"
@@ -213,17 +230,20 @@ def runs_text(plan: WorkloadPlan, runs: Runs) -> str:
     ]
     if not isinstance(runs.concurrency, Missing):
         parts.append(f"{_share_text(runs.concurrency, plan.concurrency)} in flight")
+    waiting = number(runs.waiting)
+    if waiting is not None and waiting >= _LEAST_WAITING:
+        parts.append(f"{_number_text(waiting)} waiting")
     latencies: list[str] = []
-    for name, measured, predicted, cause in (
-        ("ITL", runs.itl_s, runs.itl_predicted_s, ""),
-        ("TTFT", runs.ttft_s, runs.ttft_predicted_s, _queue_text(runs.waiting)),
+    for name, measured, predicted in (
+        ("ITL", runs.itl_s, runs.itl_predicted_s),
+        ("TTFT", runs.ttft_s, runs.ttft_predicted_s),
     ):
         if isinstance(measured, Missing):
             continue
         label = "plan"
         if not latencies:
             label = "plan at this load"
-        latencies.append(f"{name} mean {seconds(measured)}{_prediction_text(measured, predicted, label, cause)}")
+        latencies.append(f"{name} mean {seconds(measured)}{_prediction_text(measured, predicted, label)}")
     return "; ".join([", ".join(parts), *latencies])
 
 
@@ -242,32 +262,19 @@ def _number_text(value: Reading) -> str:
     return f"{count:,.0f}"
 
 
-def _queue_text(waiting: Reading) -> str:
-    """The requests that wait, as the cause of a late first token: no plan has a queue. Empty where none waits."""
-    count = number(waiting)
-    if count is None or count < _LEAST_WAITING:
-        return ""
-    if round(count) == 1:
-        return "1 request waits"
-    return f"{count:,.0f} requests wait"
-
-
-def _prediction_text(measured: float, predicted: Reading, label: str, cause: str) -> str:
+def _prediction_text(measured: float, predicted: Reading, label: str) -> str:
     """The prediction at the same load, and how far the measurement is off it; empty where there is none."""
     expected = number(predicted)
     if not expected:
         return ""
-    return f" ({label}: {seconds(expected)}, {_gap_text(measured / expected, cause)})"
+    return f" ({label}: {seconds(expected)}, {_gap_text(measured / expected)})"
 
 
-def _gap_text(ratio: float, cause: str) -> str:
-    """How far a measurement is off its prediction: `+8%`; from 3 times on `150 times that`, with its cause if known."""
+def _gap_text(ratio: float) -> str:
+    """How far a measurement is off its prediction: `+8%`; from 3 times on `150 times that`."""
     if ratio < _FAR_OFF:
         percent = round((ratio - 1.0) * 100)
         if percent == 0:
             return "0%"
         return f"{percent:+d}%"
-    text = f"{_number_text(ratio)} times that"
-    if cause:
-        text += f": {cause}"
-    return text
+    return f"{_number_text(ratio)} times that"

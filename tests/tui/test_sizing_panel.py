@@ -224,14 +224,15 @@ async def test_a_full_kv_cache_is_no_room_for_more() -> None:
         assert "room for" not in said(app)
 
 
-async def test_a_late_first_token_beside_the_plan_has_its_cause_at_80_columns() -> None:
+async def test_a_late_first_token_beside_the_plan_has_the_queue_of_now_at_80_columns() -> None:
     shot = snapshot()
     late = replace(shot.engines[0], waiting=58.0, ttft_s=replace(shot.engines[0].latency.ttft_s, mean=19.0))
     feed = watched()
     feed.show_first(replace(shot, engines=(late,)))
     async with running(feed, 80, 40) as (app, pilot):
         await type_keys(app, pilot, "s")
-        assert re.search(r"TTFT mean 19s \(plan: \d+ms, \d+ times that: 58 requests wait\)", said(app))
+        assert "82 of 82 in flight, 58 waiting; ITL mean" in said(app)
+        assert re.search(r"TTFT mean 19s \(plan: \d+ms, \d+ times that\)", said(app))
 
 
 async def test_replicas_at_their_limit_beside_others_with_room_tell_that_the_plan_assumes_even_routing() -> None:
