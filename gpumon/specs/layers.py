@@ -697,23 +697,18 @@ def rwkv(fields: Fields) -> Block:
 
     12 FLOPs per channel and token, by `rwkv_linear_attention_cpu` of transformers: numerator 3 and denominator 2, once
     for the output and once for the state, then their quotient and the gate of the receptance. The sums have 32 bits
-    there in any model. So have the tokens before here, which there have the model's format: a state of a 16-bit model
-    is a quarter too large. Defaults: `RwkvConfig`.
+    in any model, the tokens before have the model's format (`RwkvModel.forward`). Defaults: `RwkvConfig`.
     """
     hidden = hidden_size(fields)
     width = fields.integer("attention_hidden_size", default=hidden)
     mixed_width = fields.integer("intermediate_size", default=4 * hidden)
-    state = State(
-        kind="rwkv",
-        layers=1,
-        elements=float(3 * width + 2 * hidden),  # sums of time mixing, and the token before for either mixing
-        flops=12.0 * width,
-        bytes_per_element=4.0,
-    )
+    sums = _recurrent_state("rwkv", float(3 * width), flops_per_element=4.0, bytes_per_element=4.0)
+    # The token before, for either mixing.
+    tokens = _recurrent_state("rwkv tokens", float(2 * hidden), flops_per_element=0.0)
     time_mixing = 4 * hidden * width
     channel_mixing = 2 * hidden * mixed_width + hidden * hidden
     params = {STATE: float(time_mixing), MLP: float(channel_mixing)}
-    return Block(params, (), (state,))
+    return Block(params, (), (sums, tokens))
 
 
 def mlstm(fields: Fields) -> Block:
