@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
-from gpumon.readings.frame import EndpointState, GpuState
+from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Verdict
 from gpumon.triage.samples import KEPT_S, Recent
-from gpumon.triage.signals import Case, Finding, action, finite, params
+from gpumon.triage.signals import TOKEN_TOTALS, Case, Finding, action, finite, params
+from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
 _MOST_NAMED: Final = 4
 """Pids that a sentence has."""
 _SILENT: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED})
+BROKEN: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
+"""States of a GPU on which nothing can run."""
+_READINGS_LATE: Final = 2.0
+"""Readings of a GPU from the last one in which it was whole until the last token before it broke is read, at most."""
 _STEADY: Final = 0.9
 """Part of the memory that stays in use while an engine hangs; one that loads its model fills it meanwhile."""
 
@@ -139,10 +145,7 @@ def degraded(case: Case) -> Finding | None:
         return None
     worst = min(faults, key=_fault_order)
     parameters = _fault_parameters(case, worst, number_of_faults=len(faults))
-    is_only_one = len({fault.gpu.uuid for fault in faults}) == 1
-    if is_only_one and _holds_others_up(worst) and engine.hardware.tp == len(case.gpus) > 1:
-        # One group of tensor parallelism: the others end each layer with it.
-        parameters |= params(waits="for_it")
+    parameters |= _wait_parameters(case, engine, worst, faults)
     level = Level.WARN
     if worst.verdict.level is Level.CRITICAL and case.suffers(engine):
         level = Level.CRITICAL
@@ -164,9 +167,57 @@ class _GpuFault(NamedTuple):
     verdict: Verdict
 
 
-def _holds_others_up(fault: _GpuFault) -> bool:
-    """Whether a GPU with this fault is late with each layer, or never gives it: it is slow, or lost."""
-    return fault.verdict.code is Limit.THROTTLED or fault.gpu.state is GpuState.LOST
+def _wait_parameters(case: Case, engine: Engine, worst: _GpuFault, faults: Sequence[_GpuFault]) -> Parameters:
+    """Parameters that say that its other GPUs wait for those which are broken, or for the only one that is slow."""
+    broken = broken_gpus(case)
+    if broken:
+        quiet_s = without_tokens_s(case)
+        if quiet_s is None or quiet_s < SUSPECTED_S or not is_broken_waited_for(case, engine, broken, TOKEN_TOTALS):
+            return {}
+        if broken != [worst.gpu]:
+            return params(waits="for_it", gpus=gpu_names(broken))
+        return params(waits="for_it")
+    is_only_one = len({fault.gpu.uuid for fault in faults}) == 1
+    is_slow = worst.verdict.code is Limit.THROTTLED
+    if is_only_one and is_slow and _is_one_group(case, engine):
+        return params(waits="for_it")
+    return {}
+
+
+def broken_gpus(case: Case) -> list[Gpu]:
+    """Its GPUs on which nothing can run."""
+    return [gpu for gpu in case.gpus if gpu.state in BROKEN]
+
+
+def gpu_names(gpus: Sequence[Gpu]) -> str:
+    """Names of GPUs as `peers_waited_for` reads them: `gpu 0 and gpu 1`."""
+    return " and ".join(f"gpu {gpu.index}" for gpu in gpus)
+
+
+def is_broken_waited_for(case: Case, engine: Engine, broken: Sequence[Gpu], totals: tuple[str, ...]) -> bool:
+    """Whether the engine's other GPUs wait for the broken ones: they are of one group, and none of these counters has
+    moved since the last of them broke. A GPU may be lost for the driver alone, and go on to compute."""
+    unmoved_s = case.unmoved_s(totals)
+    if unmoved_s is None or len(broken) == len(case.gpus) or not _is_one_group(case, engine):
+        return False
+    moved_s = case.now_s - unmoved_s
+    # The GPU broke after its last whole reading, and the last token before that is read a little later.
+    late_s = _READINGS_LATE * case.frame.interval_s
+    if case.reading is not None:
+        late_s += case.reading.interval_s
+    for gpu in broken:
+        recent = case.recents.get(gpu.uuid)
+        if recent is not None and math.isfinite(recent.whole_s) and moved_s > recent.whole_s + late_s:
+            return False
+    return True
+
+
+def _is_one_group(case: Case, engine: Engine) -> bool:
+    """Whether its GPUs end each layer or step together: one tensor-parallel group, or a training run. Data-parallel
+    ranks of a server do not wait for each other."""
+    if engine.phase is Phase.TRAINING:
+        return len(case.gpus) > 1
+    return engine.hardware.tp == len(case.gpus) > 1
 
 
 def _fault_parameters(case: Case, worst: _GpuFault, *, number_of_faults: int) -> Parameters:

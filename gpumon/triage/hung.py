@@ -7,15 +7,34 @@ from typing import Final, NamedTuple
 
 from gpumon.efficiency.service import FRONTENDS
 from gpumon.readings.flat import value_of
-from gpumon.readings.frame import EndpointState, GpuState, Phase
+from gpumon.readings.frame import EndpointState, Phase
 from gpumon.readings.missing import number
 from gpumon.readings.quantities import DECODE_TOKENS, PAUSED, PREFILL_CACHED, PREFILL_COMPUTED, PROMPT_TOKENS
 from gpumon.readings.snapshot import Engine
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.engine_state import log_of, look_and_restart, pids_of, processes_of
+from gpumon.triage.engine_state import (
+    broken_gpus,
+    gpu_names,
+    is_broken_waited_for,
+    log_of,
+    look_and_restart,
+    pids_of,
+    processes_of,
+)
 from gpumon.triage.kv_transfer import check_other_side, explains_stall
 from gpumon.triage.samples import KEPT_S, STALLED
-from gpumon.triage.signals import AFTER_STALL_S, YES, Case, Finding, action, finite, params, unsure, yes_if
+from gpumon.triage.signals import (
+    AFTER_STALL_S,
+    TOKEN_TOTALS,
+    YES,
+    Case,
+    Finding,
+    action,
+    finite,
+    params,
+    unsure,
+    yes_if,
+)
 from gpumon.triage.stall import (
     GpuWork,
     WorkKind,
@@ -34,8 +53,6 @@ _STALL_TTFT_TIMES: Final = 3.0
 """Times the usual time to first token from which on a time without a token is a stall."""
 _STEP_TOTALS: Final = ("tokens_total.trained", "tokens_total.samples")
 """Sampled fields that move with each step of a training run."""
-_LOST_STATES: Final = frozenset({GpuState.LOST, GpuState.RESET_REQUIRED})
-"""States of a GPU on which nothing can run."""
 _SILENT_STATES: Final = frozenset({EndpointState.TIMEOUT, EndpointState.REFUSED, EndpointState.DOWN})
 """States of an engine that does not answer, which have verdicts of their own."""
 _GAUGES_SETTLE_S: Final = 5.0
@@ -76,7 +93,7 @@ def hung(case: Case) -> Finding | None:
         stall = _stalled_requests(case, engine)
     if stall is None:
         return None
-    finding = _lost_gpu_finding(case, stall)
+    finding = _lost_gpu_finding(case, engine, stall)
     if finding is None and training:
         finding = _run_without_steps(case, engine, stall)
     elif finding is None:
@@ -136,17 +153,19 @@ def _usual_ttft_s(case: Case) -> float:
     return usual_s
 
 
-def _lost_gpu_finding(case: Case, stall: Stall) -> Finding | None:
+def _lost_gpu_finding(case: Case, engine: Engine, stall: Stall) -> Finding | None:
     """The finding on a GPU of the engine that is lost, which comes first; None where all are there."""
-    down = []
-    for gpu in case.gpus:
-        if gpu.state in _LOST_STATES:
-            down.append(gpu)
-    if not down:
+    broken = broken_gpus(case)
+    if not broken:
         return None
-    lost = " and ".join(f"gpu {gpu.index}" for gpu in down)
+    lost = gpu_names(broken)
     fix = action("fix_gpu_first", gpus=lost)
-    parameters = stall.parameters | params(gpus=lost, several=yes_if(len(down) > 1), waits="for_it")
+    parameters = stall.parameters | params(gpus=lost, several=yes_if(len(broken) > 1))
+    totals: tuple[str, ...] = TOKEN_TOTALS
+    if engine.phase is Phase.TRAINING:
+        totals = _STEP_TOTALS
+    if is_broken_waited_for(case, engine, broken, totals):
+        parameters |= params(waits="for_it")
     return Finding(
         code=Limit.HUNG,
         cause="hung_lost_gpu",

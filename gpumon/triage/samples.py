@@ -113,6 +113,8 @@ class Recent:
         """When a program or an engine was last seen on a GPU (monotonic)."""
         self.free_s = -math.inf
         """When a GPU was last seen without a program or an engine (monotonic)."""
+        self.whole_s = -math.inf
+        """When a GPU was last seen in a state other than those in which nothing can run on it (monotonic)."""
         self.long_prefill_s = -math.inf
         """When an engine was last found at work on a long prompt (monotonic)."""
         self.advised: dict[str, int] = {}

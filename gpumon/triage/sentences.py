@@ -100,7 +100,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "[{vram_bytes:gib}|their GPU]",
     "restart_loop": "crash loop: {times:count} restarts in {seconds:lasting}, last {last:lasted} ago",
     "gpu_degraded": "its {gpu} {fault:fault}[ ({xid:xid})][, at " + _CLOCK + "]"
-    "[{waits=for_it}: its other GPUs wait for it]",
+    "[{waits=for_it}: its other GPUs wait for [{gpus}|it]]",
     "errors": "{share:percent} of its requests fail ({failed:requests} in {seconds:lasting})[: {backend} fails {at:percent} "
     "of those that it gets]",
     "no_backend": "none of its[ {known:count}] backends gets requests: {share:percent} fail or are turned away "

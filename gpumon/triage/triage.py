@@ -37,7 +37,7 @@ from gpumon.triage import (
     queueing,
     traffic,
 )
-from gpumon.triage.engine_state import busiest_cpu, processes_on_gpus
+from gpumon.triage.engine_state import BROKEN, busiest_cpu, processes_on_gpus
 from gpumon.triage.engine_use import stands_still
 from gpumon.triage.events import Events
 from gpumon.triage.free_gpus import with_free_gpus
@@ -347,10 +347,12 @@ class Triage:
             recent.refused_s = now_s
 
     def _note_use(self, frame: Frame) -> None:
-        """Remember which GPUs are used, and which are free: one that is lost does not tell any more."""
+        """Remember which GPUs can work, are used, and are free: one that is lost does not tell any more."""
         taken = gpu_hardware.gpus_in_use(frame)
         for reading in frame.gpus:
             recent = self._recents[reading.uuid]
+            if reading.state not in BROKEN:
+                recent.whole_s = frame.monotonic_s
             if reading.uuid in taken or recent.last("awake"):
                 recent.used_s = frame.monotonic_s
             elif is_free(reading):

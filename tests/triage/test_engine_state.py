@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpumon.readings.format import wall_of
-from gpumon.readings.frame import EndpointState, GpuProcess, Phase
+from gpumon.readings.frame import EndpointState, GpuProcess, GpuState, Phase
 from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import BandwidthSource, Family, Limit, Quantiles, TokensTotal
 from gpumon.triage.render import actions_text, evidence_text
@@ -113,6 +113,26 @@ def test_a_hang_is_told_since_the_last_step_and_no_longer_than_it_lasts(seen: tu
     assert wall_of(found.since) == START_S
     steps = Of(one.read, run(8.0, SPINS)[1].shown)
     assert of_engine(stage.tick(*seen, steps), Family.STATE) is None
+
+
+@each_row(("lost_first_s", "waits"), [(0, "for_it"), (60, None)])
+def test_all_gpus_of_a_training_run_wait_for_a_lost_one(lost_first_s: int, waits: str | None) -> None:
+    """Its ranks end each step together, unless a step came after the loss."""
+    cards = (gpu(0, state=GpuState.LOST), gpu(1, **SPINS))
+
+    def at(trained: float) -> tuple[Of, ...]:
+        _, one = run(trained, SPINS)
+        return (*cards, Of(replace(one.read, gpus=("GPU-0", "GPU-1")), one.shown))
+
+    _, alone = run(1.0, SPINS)
+    whole = Of(replace(alone.read, gpus=("GPU-0", "GPU-1")), alone.shown)
+    stage = Stage()
+    stage.play(4, (gpu(0, **SPINS), gpu(1, **SPINS), whole))
+    if lost_first_s:
+        stage.play(lost_first_s, lambda second: at(float(second)))
+    found = of_engine(stage.play(660, at(2000.0)), Family.STATE)
+    assert found is not None
+    assert (found.cause, found.parameters.get("waits")) == ("hung_lost_gpu", waits)
 
 
 def test_at_the_edge_of_doing_nothing_a_hang_does_not_come_and_go() -> None:

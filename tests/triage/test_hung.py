@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gpumon.readings.frame import EngineKind, GpuProcess, GpuState, RankReading
+from gpumon.readings.frame import EngineKind, GpuProcess, GpuState, RankReading, XidEvent
 from gpumon.readings.missing import NOT_EXPOSED, NOT_SUPPORTED, Missing
 from gpumon.readings.quantities import KV_TRANSFERRED_BYTES, PAUSED
 from gpumon.readings.snapshot import Family, Level, Limit, Quantiles, Snapshot, Verdict
+from gpumon.triage.marks import peers_waited_for
 from gpumon.triage.render import actions_text, evidence_text, verdict_text
 from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import BUSY, IDLE, PEAK, SPINS, limits, of_engine, only, scene
-from tests.triage.stage import GIB, Of, Stage
+from tests.triage.stage import GIB, START_S, Of, Stage
 
 STOPS = {"decode_tokens_per_s": 0.0, "prefill_tokens_per_s": 0.0, "mfu_ratio": 0.0, "mbu_ratio": 0.0}
 QUEUES = {**STOPS, "running": 14.0, "waiting": 3.0}
@@ -102,6 +103,84 @@ def test_all_lost_gpus_of_an_engine_that_hangs_are_named(cards: tuple[Mapping[st
     found = of_engine(stage.play(34, scene(QUEUES, cards, moves=False)), Family.STATE)
     assert found is not None
     assert verdict_text(found).endswith(words)
+
+
+LOST = card(state=GpuState.LOST)
+RESET = card(state=GpuState.RESET_REQUIRED)
+ONE_LOST = "its gpu 0 is lost"
+
+
+@each_row(
+    ("seconds", "broken", "hardware", "moves", "waits", "words"),
+    [
+        (20, (LOST,), {"tp": 2}, False, "for_it", f"{ONE_LOST}: its other GPUs wait for it"),
+        (20, (RESET,), {"tp": 2}, False, "for_it", "its gpu 0 needs a reset: its other GPUs wait for it"),
+        (
+            20,
+            (LOST, LOST),
+            {"tp": 4},
+            False,
+            "for_it",
+            f"{ONE_LOST}: its other GPUs wait for gpu 0 and gpu 1",
+        ),
+        # The first one has wrong data, and goes on.
+        (
+            20,
+            (card(BUSY, xid=(XidEvent(48, START_S + 60.0),)), LOST),
+            {"tp": 4},
+            False,
+            "for_it",
+            "data in memory is wrong): its other GPUs wait for gpu 1",
+        ),
+        (34, (LOST, RESET), {"tp": 4}, False, "for_it", "gpu 0 and gpu 1, which it runs on, are lost"),
+        # Too short a time without a token: a step may take as long.
+        (6, (LOST,), {"tp": 2}, False, None, ONE_LOST),
+        # It may be lost for the driver alone: the engine gives tokens.
+        (6, (LOST,), {"tp": 2}, True, None, ONE_LOST),
+        (34, (LOST,), {"tp": 2}, True, None, ONE_LOST),
+        # Data-parallel ranks do not wait for each other.
+        (20, (LOST,), {"tp": 1, "ranks": 2}, False, None, ONE_LOST),
+        (34, (LOST,), {"tp": 1, "ranks": 2}, False, None, "gpu 0, which it runs on, is lost"),
+        # Nobody is left to wait.
+        (34, (LOST, LOST), {"tp": 2}, False, None, "gpu 0 and gpu 1, which it runs on, are lost"),
+    ],
+)
+def test_gpus_wait_for_broken_ones_of_their_group_from_which_no_token_comes_any_more(
+    seconds: int,
+    broken: tuple[Mapping[str, Any], ...],
+    hardware: Mapping[str, Any],
+    moves: bool,
+    waits: str | None,
+    words: str,
+) -> None:
+    number = 4 if hardware["tp"] == 4 else 2
+    well = (card(BUSY, 0.9),) * number
+    stage = Stage()
+    stage.play(60, scene(hardware, well))
+    changes = hardware if moves else {**QUEUES, **hardware}
+    last = stage.play(seconds, scene(changes, (*broken, *well[len(broken) :]), moves=moves))
+    found = of_engine(last, Family.STATE)
+    assert found is not None
+    assert found.parameters.get("waits") == waits
+    assert verdict_text(found).endswith(words)
+    peer = replace(last.gpus[-1], engines=("vllm:8000",))
+    assert bool(peers_waited_for(peer, found)) == bool(waits)
+
+
+def test_a_gpu_that_was_lost_while_tokens_came_is_not_what_the_others_wait_for() -> None:
+    well = (card(BUSY, 0.9),) * 2
+    stage = Stage()
+    stage.play(60, scene({"tp": 2}, well))
+    stage.play(30, scene({"tp": 2}, (LOST, well[1])))
+    found = of_engine(stage.play(40, scene({**QUEUES, "tp": 2}, (LOST, well[1]), moves=False)), Family.STATE)
+    assert found is not None
+    assert (found.cause, found.parameters.get("waits")) == ("hung_lost_gpu", None)
+
+
+def test_a_gpu_that_was_lost_before_gpumon_began_is_waited_for_where_no_token_came_since() -> None:
+    found = of_engine(Stage().play(20, scene({**QUEUES, "tp": 2}, (LOST, card(SPINS)), moves=False)), Family.STATE)
+    assert found is not None
+    assert found.parameters.get("waits") == "for_it"
 
 
 @each_row("seconds", [34, 70, 154])
