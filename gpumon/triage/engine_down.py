@@ -22,9 +22,9 @@ from gpumon.readings.frame import (
     Start,
 )
 from gpumon.readings.missing import NOT_EXPOSED, Missing, Reading, number
-from gpumon.readings.snapshot import Engine, Process
+from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Level, Limit, Parameters
-from gpumon.triage.engine_state import listed_pids, pids_of, vram_bytes_of
+from gpumon.triage.engine_state import listed_pids, pids_of, vram_bytes_of, was_holder
 from gpumon.triage.replicas import replicas_of
 from gpumon.triage.sentences import TEXTS
 from gpumon.triage.signals import YES, Case, Finding, action, params, yes_if
@@ -38,6 +38,9 @@ _GPU_PROCESSES: Final = "processes of its GPUs"
 """Source of what its processes on GPUs do."""
 _SOURCES: Final = {"read": "/proc/PID/io", "vram": _GPU_PROCESSES, "cores": "/proc/PID/stat"}
 """Figure of a start -> where it is read."""
+_LEFT_SHARE: Final = 0.5
+"""Part of a GPU's memory in use, of that at the last answer, up to which an engine's processes are gone: weights and KV
+cache are most of it where the engine has the GPU alone, and others on it are listed."""
 _LOST: Final = frozenset({EndpointState.TIMEOUT, EndpointState.DNS})
 """States of an engine whose host may be gone."""
 _SIGNAL_CODES: Final = 128
@@ -109,22 +112,44 @@ def down(case: Case) -> Finding | None:
 
 
 def _processes_left(case: Case, engine: Engine) -> list[Process] | None:
-    """The processes of its last answer that are still on a GPU; None where nobody can tell: a GPU does not answer, or
-    a process serves other engines, too."""
-    holders = case.recent.holders
-    if not holders:
+    """The processes of its last answer that are still on a GPU; None where nobody can tell.
+
+    That is so where a GPU that they were on does not list its processes, or a process serves other engines, too.
+    """
+    if not case.recent.holders:
         return None
     left = {}
     for gpu in case.snapshot.gpus:
-        if gpu.state is not GpuState.OK:
-            return None
         for process in gpu.processes:
-            if process.pid not in holders:
+            if not was_holder(case, process):
                 continue
             if process.engine not in ("", engine.name):
                 return None
             left[process.pid] = process
+    if not left and not _have_left(case):
+        return None
     return list(left.values())
+
+
+def _have_left(case: Case) -> bool:
+    """Whether each GPU that its processes were on tells that they are gone, not only that it lists none."""
+    gpus = {gpu.uuid: gpu for gpu in case.snapshot.gpus}
+    types = {holder.type for holder in case.recent.holders.values()}
+    for uuid, held_bytes in case.recent.held_bytes.items():
+        gpu = gpus.get(uuid)
+        if gpu is None or gpu.state is not GpuState.OK:
+            return False
+        # A list that the driver does not give is empty, too: others in it, or memory that is free, say that it is read.
+        is_listed = any(process.type in types for process in gpu.processes)
+        if not is_listed and not _is_freed(gpu, held_bytes):
+            return False
+    return True
+
+
+def _is_freed(gpu: Gpu, held_bytes: float | None) -> bool:
+    """Whether much of the memory that was in use on a GPU is free now."""
+    used_bytes = number(gpu.vram_used_bytes)
+    return used_bytes is not None and held_bytes is not None and used_bytes <= _LEFT_SHARE * held_bytes
 
 
 def _evidence_of_processes(

@@ -11,7 +11,7 @@ from gpumon.readings.frame import EndpointState, GpuState, Phase
 from gpumon.readings.missing import NOT_EXPOSED, Reading, number
 from gpumon.readings.snapshot import Engine, Gpu, Process
 from gpumon.readings.verdict import Action, Confidence, Evidence, Family, Level, Limit, Parameters, Verdict
-from gpumon.triage.samples import KEPT_S, Recent
+from gpumon.triage.samples import KEPT_S, Recent, holder_of
 from gpumon.triage.signals import TOKEN_TOTALS, Case, Finding, action, finite, params
 from gpumon.triage.stall import SUSPECTED_S, without_tokens_s
 
@@ -66,14 +66,22 @@ def unresponsive(case: Case) -> Finding | None:
 
 def _remaining_processes(case: Case) -> list[Process]:
     """The processes that held its GPUs when it answered last; none where one of them has ended."""
-    answered = case.recent.holders
     running = {}
     for gpu in case.gpus:
         for process in gpu.processes:
-            running[process.pid] = process
-    if not answered <= running.keys():
+            if was_holder(case, process):
+                running[process.pid] = process
+    if len(running) < len(case.recent.holders):
         return []
-    return [process for pid, process in running.items() if pid in answered]
+    return list(running.values())
+
+
+def was_holder(case: Case, process: Process) -> bool:
+    """Whether a process on a GPU is one of those that the engine had when it answered last."""
+    holder = case.recent.holders.get(process.pid)
+    if holder is None:
+        return False
+    return holder.is_same(holder_of(process, case.frame.wall_s - case.frame.monotonic_s))
 
 
 def vram_bytes_of(processes: Sequence[Process]) -> float | None:

@@ -6,14 +6,14 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gpumon.efficiency.ratio import mean_known
 from gpumon.readings.flat import flat_path
 from gpumon.readings.missing import Missing, number
-from gpumon.readings.snapshot import Engine, Gpu, Host
+from gpumon.readings.snapshot import Engine, Gpu, Host, Process
 from gpumon.readings.verdict import Kind, Limit
 from gpumon.triage.arrivals import Arrivals
 from gpumon.triage.hour import Hour
@@ -22,6 +22,8 @@ KEPT_S: Final = 180.0
 """How far back `Recent` goes."""
 MOST_KEPT_SAMPLES: Final = 400
 """Samples of one thing with which those older than `KEPT_S` are dropped, all at once: cheaper than one by one."""
+_SAME_START_S: Final = 2.0
+"""Seconds by which two readings of the time at which a process began may differ: the boot time is in whole seconds."""
 _LEAST_GAP_S: Final = 0.9
 """Two samples of one thing are at least so far apart: a little less than the shortest interval, 1 s."""
 PROCESS_CPU: Final = "process_cpu_ratio"
@@ -81,6 +83,30 @@ _COLUMN_INDEX: Final[Mapping[Kind, Mapping[str, int]]] = {
 """Sampled field -> index of its column."""
 
 
+class Holder(NamedTuple):
+    """A process on an engine's GPUs."""
+
+    started_s: float
+    """When it began (Unix time); 0 where that is not known."""
+    started_monotonic_s: float
+    """The same on the monotonic clock, by which it does not move where the clock is set."""
+    type: str
+    """As in `Process`."""
+
+    def is_same(self, other: Holder) -> bool:
+        """Whether a process that has its pid is it: no start is known, or both began at the same time."""
+        if not self.started_s or not other.started_s:
+            return True
+        by_wall_s = abs(self.started_s - other.started_s)
+        by_monotonic_s = abs(self.started_monotonic_s - other.started_monotonic_s)
+        return min(by_wall_s, by_monotonic_s) <= _SAME_START_S
+
+
+def holder_of(process: Process, wall_ahead_s: float) -> Holder:
+    """A process as it is remembered; `wall_ahead_s` is the wall clock's lead over the monotonic one."""
+    return Holder(process.started_s, process.started_s - wall_ahead_s, process.type)
+
+
 class Recent:
     """The last minutes of one thing's sampled fields, on the monotonic clock; and what rules note about the thing from
     one sample to the next."""
@@ -99,8 +125,10 @@ class Recent:
         """When the first sample was taken."""
         self._means: dict[tuple[str, float], float | None] = {}
         """Means of this sample: several rules ask for the same, and summing anew is a tenth of triage's cost."""
-        self.holders: frozenset[int] = frozenset()
-        """Processes (pids) on an engine's GPUs when it answered last."""
+        self.holders: Mapping[int, Holder] = {}
+        """Pid -> process on an engine's GPUs when it answered last."""
+        self.held_bytes: Mapping[str, float | None] = {}
+        """GPU (uuid) that these were on -> memory in use then; None where that was not known."""
         self.refused_s = -math.inf
         """When nothing listened at an engine's address last (monotonic): what answers later is a new process."""
         self.hour = Hour()

@@ -14,6 +14,7 @@ from gpumon.efficiency.faults import is_free
 from gpumon.readings.format import rfc3339
 from gpumon.readings.frame import EndpointState, EngineReading, Frame
 from gpumon.readings.goals import Goals
+from gpumon.readings.missing import number
 from gpumon.readings.snapshot import Engine, Gpu, Process, Snapshot
 from gpumon.readings.verdict import EventKind, Family, Kind, Level, Limit, Verdict
 from gpumon.triage import (
@@ -48,7 +49,7 @@ from gpumon.triage.hung import hung
 from gpumon.triage.kv_transfer import cache_expires, transfer_waits
 from gpumon.triage.marks import URGENCY, URGENT
 from gpumon.triage.other_vendors import fitting_actions
-from gpumon.triage.samples import Recent
+from gpumon.triage.samples import Recent, holder_of
 from gpumon.triage.signals import Case, Finding, cases, gpus_of
 from gpumon.triage.stall import may_hang
 from gpumon.triage.thresholds import Thresholds
@@ -322,7 +323,7 @@ class Triage:
             self._recent(Kind.GPU, uuid).add(now_s, device)
         self._note_use(frame)
         for reading, engine in zip(frame.engines, snapshot.engines, strict=True):
-            self._sample_engine(now_s, reading, engine, gpus_of(reading, gpus))
+            self._sample_engine(frame, reading, engine, gpus_of(reading, gpus))
 
     def _keep_only(self, keys: set[str]) -> None:
         """Forget things that are not there any more."""
@@ -332,8 +333,9 @@ class Triage:
             del self._recents[key]
         self._memories = {key: self._memories.get(key) or _Memory() for key in keys}
 
-    def _sample_engine(self, now_s: float, reading: EngineReading, engine: Engine, gpus: Sequence[Gpu]) -> None:
+    def _sample_engine(self, frame: Frame, reading: EngineReading, engine: Engine, gpus: Sequence[Gpu]) -> None:
         """Take a sample of an engine on these GPUs: of its figures, its processes, and its requests if it answers."""
+        now_s = frame.monotonic_s
         recent = self._recent(Kind.ENGINE, engine.key)
         answers = engine.state is EndpointState.OK
         processes: dict[int, Process] = {}
@@ -342,7 +344,7 @@ class Triage:
         recent.add(now_s, engine, busiest_cpu(processes.values()), stalled=self._memories[engine.key].stalls)
         if answers:
             recent.arrivals.add(now_s, reading)
-            recent.holders = frozenset(processes)
+            _remember_holders(recent, frame, processes, gpus)
         elif engine.state in (EndpointState.REFUSED, EndpointState.DOWN):
             recent.refused_s = now_s
 
@@ -490,3 +492,16 @@ def rank(verdict: Verdict) -> tuple[int, int, int]:
     """Order of verdicts: the most urgent first; of equals what may be the cause of the other first, such as broken
     hardware before a hang."""
     return URGENCY[verdict.level], _FAMILY_ORDER[verdict.family], _LIMIT_ORDER[verdict.code]
+
+
+def _remember_holders(recent: Recent, frame: Frame, processes: Mapping[int, Process], gpus: Sequence[Gpu]) -> None:
+    """Remember the processes of an engine that answers, and the memory in use on the GPUs that they are on."""
+    holders = {}
+    for pid, process in processes.items():
+        holders[pid] = holder_of(process, frame.wall_s - frame.monotonic_s)
+    held_bytes = {}
+    for gpu in gpus:
+        if any(process.pid in holders for process in gpu.processes):
+            held_bytes[gpu.uuid] = number(gpu.vram_used_bytes)
+    recent.holders = holders
+    recent.held_bytes = held_bytes

@@ -77,6 +77,8 @@ def gpu(
             pod=each.pod,
             cpu_ratio=each.cpu_ratio,
             children_cpu_ratio=each.children_cpu_ratio,
+            type=each.type,
+            started_s=each.started_s,
         )
         for each in processes
     )

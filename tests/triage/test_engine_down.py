@@ -16,6 +16,7 @@ from gpumon.readings.frame import (
     GpuState,
     LastFigures,
 )
+from gpumon.readings.missing import NOT_SUPPORTED
 from gpumon.readings.snapshot import Snapshot
 from gpumon.readings.verdict import Kind, Level, Limit, Verdict
 from gpumon.triage.alerts import parse
@@ -24,7 +25,7 @@ from gpumon.triage.thresholds import Thresholds
 from tests.each_row import each_row
 from tests.records import replace
 from tests.triage.engines import Alike
-from tests.triage.stage import START_S, Of, Stage, engine, gpu, process
+from tests.triage.stage import GIB, START_S, Of, Stage, engine, gpu, process
 
 DOWN, REFUSED, TIMEOUT = EndpointState.DOWN, EndpointState.REFUSED, EndpointState.TIMEOUT
 CRASH = Departure(
@@ -97,7 +98,12 @@ def test_the_cause_is_told_as_far_as_it_is_known(changes: dict[str, Any], words:
 
 UNSEEN = replace(CRASH, pid=0, cause="", number=0, source="", log="", start="")
 """An end of which no more is known than that its port refuses."""
-HOLDER = process(engine="vllm:8000")
+HOLDER = process(engine="vllm:8000", started_s=START_S - 900.0)
+HELD_BYTES = 38.5 * GIB
+"""Memory in use on a GPU with this process on it."""
+GONE = "pid 4711 no longer on its GPUs"
+AGAIN = "start it again"
+IF_ENDED = "if it has ended: start it again"
 
 
 def proof(verdict: Verdict) -> list[str]:
@@ -133,15 +139,31 @@ def test_the_requests_of_its_last_answer_are_told_as_far_as_they_are_known(
             ["pid 4121 is gone", "its processes hold 38 GiB: pid 4711"],
             "after the end of pid 4711: systemctl start vllm.service starts",
         ),
-        (UNSEEN, gpu(), ["pid 4711 no longer on its GPUs"], "start it again"),
+        (UNSEEN, gpu(), [GONE], AGAIN),
+        # The driver's list could not be read, as all of the memory is still in use; or that of graphics alone could.
+        (UNSEEN, gpu(vram_used_bytes=HELD_BYTES), [], IF_ENDED),
+        (UNSEEN, gpu(vram_used_bytes=NOT_SUPPORTED), [], IF_ENDED),
+        (UNSEEN, gpu(vram_used_bytes=HELD_BYTES, processes=(process(12, type="graphics"),)), [], IF_ENDED),
+        (UNSEEN, gpu(vram_used_bytes=HELD_BYTES, processes=(process(12),)), [GONE], AGAIN),
+        # Another process has its pid.
+        (UNSEEN, gpu(processes=(process(started_s=START_S + 31.0),)), [GONE], AGAIN),
+        # Its start is not known any more.
+        (
+            UNSEEN,
+            gpu(processes=(process(engine="vllm:8000"),)),
+            ["its processes hold 38 GiB: pid 4711"],
+            "after the end of pid 4711: start it again",
+        ),
+        (UNSEEN, gpu(1), [], IF_ENDED),
+        (UNSEEN, gpu(state=GpuState.STALE), [], IF_ENDED),
         (
             UNSEEN,
             gpu(processes=(HOLDER,)),
             ["its processes hold 38 GiB: pid 4711"],
             "after the end of pid 4711: start it again",
         ),
-        (UNSEEN, gpu(state=GpuState.LOST), [], "if it has ended: start it again"),
-        (UNSEEN, gpu(processes=(process(engine="vllm:9000"),)), [], "if it has ended: start it again"),
+        (UNSEEN, gpu(state=GpuState.LOST), [], IF_ENDED),
+        (UNSEEN, gpu(processes=(process(engine="vllm:9000"),)), [], IF_ENDED),
     ],
 )
 def test_whether_its_processes_are_gone_is_told_where_it_is_known(
@@ -149,10 +171,52 @@ def test_whether_its_processes_are_gone_is_told_where_it_is_known(
 ) -> None:
     """A server that other engines share may well be alive: nothing is said of it."""
     stage = Stage()
-    stage.play(30, (gpu(processes=(HOLDER,)), engine()))
+    stage.play(30, (gpu(processes=(HOLDER,), vram_used_bytes=HELD_BYTES), engine()))
     verdict = only(stage.play(3, (card, ended(departure))))
     assert proof(verdict) == words
     assert action_text(verdict.actions[-1]).startswith(start)
+
+
+@each_row(
+    ("cards", "words", "start"),
+    [
+        ((), [], IF_ENDED),
+        ((gpu(1),), [], IF_ENDED),
+        ((gpu(), gpu(1)), [GONE], AGAIN),
+        # The other GPU is none of its own.
+        ((gpu(), gpu(1, state=GpuState.LOST)), [GONE], AGAIN),
+        ((gpu(state=GpuState.LOST), gpu(1)), [], IF_ENDED),
+    ],
+)
+def test_only_the_gpus_that_it_ran_on_tell_whether_its_processes_are_gone(
+    cards: tuple[Of, ...], words: list[str], start: str
+) -> None:
+    stage = Stage()
+    stage.play(30, (gpu(processes=(HOLDER,), vram_used_bytes=HELD_BYTES), gpu(1), engine()))
+    verdict = only(stage.play(3, (*cards, ended(UNSEEN))))
+    assert proof(verdict) == words
+    assert action_text(verdict.actions[-1]).startswith(start)
+
+
+def test_what_is_left_of_it_on_one_gpu_is_told_though_it_lost_the_other() -> None:
+    """That is why it ended, and its other processes still hold their memory."""
+    cards = [gpu(index, processes=(process(4711 + index, engine="vllm:8000"),)) for index in range(2)]
+    stage = Stage()
+    stage.play(30, (*cards, engine(gpus=(0, 1))))
+    verdict = only(stage.play(3, (gpu(state=GpuState.LOST), cards[1], ended(UNSEEN, gpus=(0, 1)))))
+    assert proof(verdict) == ["its processes hold 38 GiB: pid 4712"]
+    assert action_text(verdict.actions[-1]).startswith("after the end of pid 4712: start it again")
+
+
+@each_row("moved", [0.0, 3600.0])
+def test_a_clock_that_is_set_makes_no_other_process_of_it(moved: float) -> None:
+    """The start of a process moves with the clock, or does not, by the release of psutil."""
+    stage = Stage()
+    stage.play(30, (gpu(processes=(HOLDER,), vram_used_bytes=HELD_BYTES), engine()))
+    stage.ahead_s = 3600.0
+    same = replace(HOLDER, started_s=HOLDER.started_s + moved)
+    card = gpu(processes=(same,), vram_used_bytes=HELD_BYTES)
+    assert proof(only(stage.play(3, (card, ended(UNSEEN))))) == ["its processes hold 38 GiB: pid 4711"]
 
 
 def test_an_engine_without_gpus_or_a_process_that_is_known_may_be_there() -> None:
