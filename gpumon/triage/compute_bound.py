@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 from gpumon.readings.snapshot import Engine
@@ -13,6 +12,8 @@ from gpumon.triage.saturation import SPLIT, arithmetic_is_full, is_mute
 from gpumon.triage.signals import NOW_S, TOKEN_TOTALS, Case, Finding, GpuActivity, action, finite, for_later, params
 from gpumon.triage.stall import SM_AT_WORK, computes
 
+_RESTARTS: Final = frozenset({"prefix_caching", "smaller_chunks", "quantise_weights", "more_gpus"})
+"""Actions that take a restart of this engine: its options are read as it begins."""
 _NEXT_PROMPT_S: Final = 25.0
 """Seconds for which full arithmetic after a long prompt is not a verdict of its own: the next prompt may be as long.
 Shorter than the time that a verdict takes to go, so that the one on long prompts stands."""
@@ -46,7 +47,7 @@ def long_prefill(case: Case) -> Finding | None:
     if _is_prefill_felt(case, quiet_s):
         level = Level.WARN
     evidence = (*_evidence_of_prefill(case, activity, quiet_s), *case.late_latencies())
-    actions = (action("wait_for_prefill"), *_less_work_later(case, engine))
+    actions = (action("wait_for_prefill"), *_less_work_by_time(case, engine))
     return Finding(
         code=Limit.COMPUTE_BOUND,
         cause="long_prefill",
@@ -58,14 +59,16 @@ def long_prefill(case: Case) -> Finding | None:
     )
 
 
-def _less_work_later(case: Case, engine: Engine) -> Iterator[Action]:
-    """Actions against long prompts that are for later, as a restart ends the prompt that is at work; but for the
-    instances that serve those who wait."""
+def _less_work_by_time(case: Case, engine: Engine) -> list[Action]:
+    """Actions against long prompts: those for now, then those for later: a restart ends the prompt that is at work."""
+    for_now = []
+    after_it = []
     for fix in _less_work(case, engine, of_prompts=True):
-        if fix.code == "more_instances" and case.waiting_mean():
-            yield fix
+        if fix.code in _RESTARTS:
+            after_it.append(for_later(fix))
         else:
-            yield for_later(fix)
+            for_now.append(fix)
+    return for_now + after_it
 
 
 def _had_long_prompt(case: Case) -> bool:

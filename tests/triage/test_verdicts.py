@@ -59,19 +59,25 @@ def test_a_hang_needs_gpus_that_do_nothing(
     assert code is Limit.HUNG or all(one.code != RESTART for one in found.actions)
 
 
-@each_row(("waiting", "now"), [(0.0, ["wait: it works on a prompt"]), (9.0, ["wait: it works on a prompt", "more "])])
-def test_what_takes_a_restart_is_for_later_while_a_prompt_is_at_work(waiting: float, now: list[str]) -> None:
-    """A restart now would end that prompt; more instances serve those who wait meanwhile."""
+@each_row(
+    ("waiting", "now", "later"),
+    [
+        (0.0, ["wait_for_prefill", "split_prefill", "more_instances"], ["smaller_chunks", "quantise_weights"]),
+        (9.0, ["wait_for_prefill", "more_instances", "split_prefill"], ["quantise_weights"]),
+    ],
+)
+def test_what_takes_a_restart_is_for_later_while_a_prompt_is_at_work(
+    waiting: float, now: list[str], later: list[str]
+) -> None:
+    """A restart now would end that prompt; other instances take none of this one."""
     changes = {**STOPS, "waiting": waiting, "weight_precision": "bf16"}
     last = judged(scene(changes, COMPUTES, moves=False), 160)
     found = only(last)
     assert found.cause == "long_prefill"
-    later = found.actions[len(now) :]
-    assert {"quantise_weights", "split_prefill"} <= {action.code for action in later}
-    assert {action.parameters.get("later") for action in later} == {"yes"}
+    assert [action.code for action in found.actions] == [*now, *later], "what is for now comes first"
+    notes = [action.parameters.get("later") for action in found.actions]
+    assert notes == [None] * len(now) + ["yes"] * len(later)
     texts = render.action_texts(found)
-    for text, words in zip(texts, now, strict=False):
-        assert text.startswith(words)
     assert [text for text in texts if text.startswith("later: ")] == [texts[len(now)]], "one note for all that follow"
     assert list(map(vetted_action, found.actions)) == list(found.actions), "another host's advice keeps it"
     (todo,) = [section for section in sections(found, None) if section.title == "what to do"]
