@@ -71,14 +71,35 @@ def target_origins(snapshot: Snapshot, peaks: Mapping[str, PeakLoad]) -> dict[st
     for model, engines in _served_models(snapshot).engines.items():
         peak = peaks.get(model)
         load = _in_flight(engines, None)
-        if peak is None or load is None:
-            continue
-        text = f"the {peak.what} of the last {_duration_text(peak.seconds)}; {load:,.0f} now"
-        turned_away = sum(turned_away_of(engine) for engine in engines)
-        if turned_away >= _LEAST_TURNED_AWAY:
-            text += f", {turned_away:,.0f} of them turned away"
-        origins[model] = text
+        if peak is not None and load is not None:
+            origins[model] = f"{_peak_text(peak, load)}; {_load_text(engines, load)}"
     return origins
+
+
+def _peak_text(peak: PeakLoad, load: float) -> str:
+    """The name of a peak. Beside a load above it, `peak` would be wrong: it is the highest mean of a step."""
+    span = _duration_text(peak.seconds)
+    if peak.what == "peak" and round(load) > round(peak.peak):
+        return f"the highest mean of {peak.step_s:.0f} s in the last {span}"
+    return f"the {peak.what} of the last {span}"
+
+
+def _load_text(engines: Sequence[Engine], load: float) -> str:
+    """The load of now: `113 now, 29 of them turned away`; `at least 113 now` where an engine does not tell its own."""
+    text = f"{load:,.0f} now"
+    if not all(_tells_load(engine) for engine in engines):
+        text = f"at least {text}"
+    turned_away = sum(turned_away_of(engine) for engine in engines)
+    if turned_away >= _LEAST_TURNED_AWAY:
+        text += f", {turned_away:,.0f} of them turned away"
+    return text
+
+
+def _tells_load(engine: Engine) -> bool:
+    """Whether it is known how many requests an engine has: running and waiting, or none as its process has ended."""
+    if engine.state is EndpointState.DOWN:
+        return True
+    return credible(engine.load.running) is not None and credible(engine.load.waiting) is not None
 
 
 def instances_here(snapshot: Snapshot) -> dict[str, int]:

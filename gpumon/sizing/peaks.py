@@ -86,6 +86,8 @@ class PeakLoad(NamedTuple):
     """The kind of `peak`: `peak` or `p95`."""
     requests_per_s: float | None = None
     """p95 of the request rate in the same steps; None where no engine tells it."""
+    step_s: float = _STEP_S
+    """Seconds of the means of which `peak` is one: at an instant more may be in flight."""
 
 
 class _Step:
@@ -179,7 +181,7 @@ def _peak_of(steps: Sequence[_Step], step_s: float) -> PeakLoad:
         counts.append(step.count)
     most_ticks = max(counts)
     peak = max(step.mean for step in steps if 2 * step.count >= most_ticks)
-    return PeakLoad(peak, mean=sum(totals) / sum(counts), seconds=step_s * len(steps))
+    return PeakLoad(peak, mean=sum(totals) / sum(counts), seconds=step_s * len(steps), step_s=step_s)
 
 
 class PastLoads:
@@ -223,6 +225,7 @@ class PastLoads:
                 seconds=min(span_s, self._step_s * len(means)),
                 what="p95",
                 requests_per_s=rate,
+                step_s=self._step_s,
             )
         return loads
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gpumon.readings.frame import EndpointState
+from gpumon.readings.missing import NOT_EXPOSED
+from gpumon.readings.snapshot import Engine
 from gpumon.sizing.calibration import Calibration
-from gpumon.sizing.live import from_live, live_targets
+from gpumon.sizing.live import from_live, live_targets, target_origins
 from gpumon.sizing.live_gpus import gpus_held, gpus_here
 from gpumon.sizing.peaks import MOST_MODELS, PastLoads, RecentLoads
 from tests.each_row import each_row
@@ -61,6 +64,43 @@ def test_a_target_is_the_peak_of_all_replicas_and_says_so() -> None:
     assert scenario.workload[0].target == 62.0
     assert "targets: the peak of the last 5 min, 62 running + waiting (mean 13)" in scenario.note
     assert from_live(shot, ()).workload[0].target == 8.0
+
+
+@each_row(
+    ("engines", "text"),
+    [
+        ((engine(20.0, waiting=4.0),), "the peak of the last 50 s; 24 now"),
+        ((engine(40.2),), "the peak of the last 50 s; 40 now"),
+        ((engine(40.0, waiting=2.0),), "the highest mean of 10 s in the last 50 s; 42 now"),
+        (
+            (engine(24.0, waiting=70.0, requests_per_s=2.0, rejections_per_s=1.0),),
+            "the highest mean of 10 s in the last 50 s; 106 now, 12 of them turned away",
+        ),
+        ((engine(20.0), gone("b")), "the peak of the last 50 s; at least 20 now"),
+        ((engine(50.0), gone("b")), "the highest mean of 10 s in the last 50 s; at least 50 now"),
+        ((engine(20.0, waiting=NOT_EXPOSED),), "the peak of the last 50 s; at least 20 now"),
+        ((engine(20.0), gone("b", EndpointState.DOWN)), "the peak of the last 50 s; 20 now"),
+        ((gone(),), None),
+    ],
+    named=[
+        *("below the peak", "at the peak", "above it", "turned away", "a silent replica", "above it at least"),
+        *("a queue that is not told", "a replica that has ended", "all silent"),
+    ],
+)
+def test_the_origin_of_a_target_is_true_beside_the_load_of_now(engines: tuple[Engine, ...], text: str | None) -> None:
+    """A peak is the mean of a step: at one instant more may be in flight, and a silent replica tells nothing."""
+    calibration = Calibration()
+    for second in range(60):
+        calibration.take(at(second, engine(40.0)))
+    assert target_origins(at(60, *engines), calibration.in_flight()).get("llama") == text
+
+
+def test_the_origin_of_a_target_names_longer_steps_where_polls_are_seldom() -> None:
+    peaks = RecentLoads()
+    for second in range(0, 300, 15):
+        peaks.take(float(second), {"llama": 40.0})
+    (text,) = target_origins(at(300, engine(42.0)), peaks.peak_loads()).values()
+    assert text == "the highest mean of 30 s in the last 4 min; 42 now"
 
 
 def test_targets_are_those_of_a_new_scenario_and_none_of_what_fell_silent() -> None:

@@ -454,11 +454,10 @@ async def test_a_target_that_is_a_peak_says_so_beside_the_load_of_now() -> None:
         shot = snapshot(3.0)
         full = tuple(replace(engine, waiting=70.0, requests_per_s=2.0, rejections_per_s=1.0) for engine in shot.engines)
         feed.give(replace(shot, engines=full))
-        await until(
-            lambda: "target the peak of the last 1 min; 106 now, 12 of them turned away with" in said(app), pilot
-        )
+        above = "target the highest mean of 10 s in the last 1 min; 106 now, 12 of them turned away with"
+        await until(lambda: above in said(app), pilot)
         await type_keys(app, pilot, *"50", "enter")
-        assert "the peak of" not in said(app)
+        assert "106 now" not in said(app)
 
 
 async def test_a_loaded_file_never_follows_and_undo_brings_back_what_does(tmp_path: Path) -> None:
