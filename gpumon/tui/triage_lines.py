@@ -198,7 +198,7 @@ def recent_changes(events: Sequence[Event], now_s: float, width: int, glyphs: Gl
 
 
 def _change_words(event: Event) -> str:
-    """What changed: of a verdict its name, and how it changed."""
+    """The change in words: of a verdict its name, and how it changed."""
     if event.verdict is None:
         return clean(event_text(event, clock), MOST_TEXT)
     return f"{LIMIT_NAMES[event.verdict.code]}{_change_of_verdict(event)}"
