@@ -46,6 +46,9 @@ _MOST_HEADER_CHARS: Final = 500
 """Characters kept of a header of the answer."""
 CONNECTED: Final = "connection.connect_tcp.complete"
 """Name of httpcore's trace event for a connection that was just made."""
+_HANDSHAKE_DONE: Final = "connection.start_tls.complete"
+_HANDSHAKE_FAILED: Final = "connection.start_tls.failed"
+"""Names of httpcore's trace events at the end of a TLS handshake."""
 
 MAY_LOAD: Final = "down, or still loading"
 """Words for an engine that does not listen."""
@@ -168,6 +171,8 @@ class Fetcher:
         """Whether its host name was found, and no request has failed since."""
         self._answered = False
         """Whether the server gave a valid HTTP answer, at least once."""
+        self._handshakes: dict[asyncio.Task[Any] | None, Any] = {}
+        """Streams whose TLS handshake goes on, by the task of their request."""
         self._last: tuple[tuple[object, ...], httpx.Request] | None = None
         """Parts of the last request, and the request: a poll is the same as the one before."""
 
@@ -243,18 +248,31 @@ class Fetcher:
         uds = self._unix_socket or None
         return httpx.AsyncHTTPTransport(verify=context, trust_env=False, limits=limits, uds=uds)
 
-    async def _check_peer(self, event: str, info: Mapping[str, Any]) -> None:
-        """Check the peer of a request with a secret, as httpcore's `trace` extension at each step.
+    async def _follow_connection(self, event: str, info: Mapping[str, Any], *, has_secret: bool) -> None:
+        """Check the peer of a new connection for a request with a secret, and close one whose TLS handshake ends badly:
+        httpcore leaves it open where the handshake is cancelled.
 
-        A new connection is checked as soon as it is made, before TLS and before any byte of the request. Raises
-        FetchError.
+        It is httpcore's `trace` extension, called at each step. Raises FetchError.
         """
-        if event != CONNECTED or self._secret is None:
-            return
-        stream = info["return_value"]
+        task = asyncio.current_task()
+        if event == CONNECTED:
+            stream = info["return_value"]
+            if has_secret and self._secret is not None:
+                await self._check_peer(stream, self._secret)
+            if self._url.secure:
+                self._handshakes[task] = stream
+        elif event == _HANDSHAKE_DONE:
+            self._handshakes.pop(task, None)
+        elif event == _HANDSHAKE_FAILED and task in self._handshakes:
+            await self._handshakes.pop(task).aclose()
+
+    async def _check_peer(self, stream: Any, secret: Endpoint) -> None:
+        """Check the other end of a connection as soon as it is made, before TLS and before any byte of the request.
+        Raises FetchError.
+        """
         try:
             connection = connection_of(stream.get_extra_info("socket"))
-            answer = await in_daemon_thread(identify_recipient, self._secret, connection, self._setting)
+            answer = await in_daemon_thread(identify_recipient, secret, connection, self._setting)
             if answer.refusal:
                 raise FetchError(EndpointState.UNAUTHORIZED, answer.refusal)
         except OSError as error:
@@ -307,8 +325,9 @@ class Fetcher:
         connect_s, total_s, _ = self._limits
         # `send` limits the whole: no timer for each read and write.
         extensions: dict[str, Any] = {"timeout": {"connect": connect_s, "read": None, "write": None, "pool": None}}
-        if self._has_secret(more_headers):
-            extensions["trace"] = self._check_peer
+        has_secret = self._has_secret(more_headers)
+        if has_secret or self._url.secure:
+            extensions["trace"] = functools.partial(self._follow_connection, has_secret=has_secret)
         try:
             request = httpx.Request(method, url, headers=headers, content=content or None, extensions=extensions)
         except (httpx.InvalidURL, UnicodeError):  # the second is that of a name that begins with xn-- and is none

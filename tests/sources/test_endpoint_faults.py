@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -16,7 +17,7 @@ from gpumon.readings.frame import EndpointState, EngineKind
 from gpumon.sources.endpoint import EndpointSource
 from gpumon.sources.fetch import Limits
 from tests.fakes.http_server import LoopbackServer, Reply, Request, self_signed
-from tests.sources.polling import PAGE, QUICK, always, first, polling, until, vllm
+from tests.sources.polling import PAGE, PATIENT, QUICK, always, first, polling, until, vllm
 
 S = EndpointState
 
@@ -214,6 +215,20 @@ async def test_tls_to_a_server_that_waits_for_the_rest_of_the_line() -> None:
             shows(source, S.TIMEOUT, f"no TLS connection to 127.0.0.1:{port}", "try http://", "firewall")
     finally:
         silent.close()
+
+
+async def test_a_tls_handshake_that_is_cut_off_leaves_no_connection_open() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        source = EndpointSource(Endpoint(url=f"https://127.0.0.1:{port}"), 2.0, limits=PATIENT)
+        await source.start()
+        accepted, _ = await asyncio.to_thread(silent.accept)
+        with accepted:
+            accepted.settimeout(60.0)
+            assert await asyncio.to_thread(accepted.recv, 65536)
+            await source.close()
+            accepted.settimeout(10.0)
+            assert await asyncio.to_thread(accepted.recv, 65536) == b""
 
 
 async def test_a_wrong_url_is_refused_when_the_source_is_made() -> None:
