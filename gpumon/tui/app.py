@@ -168,41 +168,53 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
             self.exit(return_code=1, message=Text(f"gpumon failed, please report: {reason}"))
 
     async def on_event(self, event: events.Event) -> None:
-        """Drop input that comes while the screen is being left: it has no screen to go to."""
-        if self.screen_stack or not isinstance(event, events.InputEvent):
-            await super().on_event(event)
+        """Run a key; drop input that comes while the screen is being left, as it has no screen to go to."""
+        if isinstance(event, events.InputEvent) and not self.screen_stack:
+            return
+        if isinstance(event, events.Key) and not event.is_forwarded and await self._run_key(event):
+            return
+        await super().on_event(event)
 
-    async def on_key(self, event: events.Key) -> None:
-        """Run a key: here, in the order of typing, and not by the widget that had the focus when it was typed.
+    async def _run_key(self, event: events.Key) -> bool:
+        """Run a key as it comes in; returns whether it is done with.
 
-        What was typed before a question stood is for the question all the same: `/q` filters, it never quits.
+        Textual would hand it to the widget that has the focus, from where it comes back: keys that were typed before
+        and after a question got the focus came back in another order. What was typed before a question stood is for
+        the question all the same: `/q` filters, it never quits.
         """
+        self.app_focus = True  # a terminal that tells when it loses the focus need not tell when it has it again
         opening = self.front.opening
         self.front.opening = None
         if opening is not None:
             await opening
-        if self.screen_stack and self.front.question_bar is not None:
+        if not self.screen_stack:
+            return True
+        if self.front.question_bar is not None:
             await self.front.question_bar.receive_key(event)
-            if self.screen_stack:
-                return
-        if not self.screen_stack:  # it is being left: Textual would look for the key's binding on a screen
-            event.prevent_default()
-            return
+            return True
         if self.screen is not self.front:  # the command palette is open over it
-            self._type_into_field(event)
-            return
+            return self._type_into_field(event)
         self.front.hush()
         current = self.front.current
-        if current is not None and current.take(event.key, event.character):
-            event.prevent_default()
+        if current is None or not current.take(event.key, event.character):
+            await self._run_binding(event.key)
+        return True
 
-    def _type_into_field(self, event: events.Key) -> None:
-        """Put a character into the first field of the screen on top, which need not have the focus yet."""
+    async def _run_binding(self, key: str) -> None:
+        """Do what a key is bound to, if it is bound to anything."""
+        active = self.screen.active_bindings.get(key)
+        if active is not None and active.enabled:
+            await self.run_action(active.binding.action, active.node)
+
+    def _type_into_field(self, event: events.Key) -> bool:
+        """Put a character into the first field of the screen on top, which need not have the focus yet; returns whether
+        it is one and there is a field."""
         fields = self.screen.query(Input)
-        if event.is_printable and event.character is not None and fields:
-            field = fields.first()
-            field.replace(event.character, *sorted(field.selection))
-            event.prevent_default()
+        if not event.is_printable or event.character is None or not fields:
+            return False
+        field = fields.first()
+        field.replace(event.character, *sorted(field.selection))
+        return True
 
     async def on_unmount(self) -> None:
         """Stop collecting; the terminal is restored by now."""

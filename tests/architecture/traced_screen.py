@@ -67,7 +67,7 @@ VERDICTS: Final = ("triage/", "tui/triage_", "tui/widgets/triage_pane.py")
 GPUS: Final = ("efficiency/gpu.py", "tui/gpu_", "tui/wall/", "tui/widgets/wall_pane.py")
 KEY_ENTRIES: Final = (
     Place("tui/driver.py", "run_input_thread"),
-    Place("tui/app.py", "on_key"),
+    Place("tui/app.py", "_run_key"),
     Place("tui/screens/monitor.py", "action_do"),
 )
 """Where Textual hands the key to the program."""

@@ -447,6 +447,23 @@ async def test_a_paused_display_is_the_same_after_a_resize_and_a_zoom() -> None:
         await until(lambda: text_of(app) == frozen, pilot)
 
 
+async def test_keys_count_in_the_order_of_typing_whatever_has_the_focus_meanwhile() -> None:
+    """The pane that had the focus may be busy while the question gets it."""
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "2", "/")
+        pane = app.monitor.panes["engines"]
+        question = app.monitor.question_bar
+        assert isinstance(pane, ListPane)
+        assert question is not None
+        app.monitor.set_focus(pane)
+        pane.call_later(asyncio.sleep, 0.5)
+        await type_fast(app, "a", "b")
+        app.monitor.set_focus(question.input)
+        await type_fast(app, "c", "enter")
+        await until(lambda: app.monitor.question_bar is None, pilot)
+        assert pane.filter_text == "abc"
+
+
 async def test_pause_before_the_first_snapshot_does_nothing() -> None:
     feed = Still(None)
     app = MonitorApp(feed, load_theme("default"))

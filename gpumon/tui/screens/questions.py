@@ -90,19 +90,6 @@ class AskingScreen(Protocol):
         """Name the keys that do something here."""
 
 
-class TypedField(Input):
-    """The field of a question, which leaves every key to the question.
-
-    An `Input` inserts characters before bindings run, so that keys would not take effect in the order of typing.
-    """
-
-    async def on_key(self, event: events.Key) -> None:
-        """Hand the key to the question."""
-        line = self.parent
-        if line is not None and isinstance(line.parent, QuestionBar):
-            await line.parent.receive_key(event)
-
-
 class QuestionBar(Vertical):
     """A question over the foot of a screen that goes on; a screen of its own would cost all lines at each change."""
 
@@ -135,7 +122,7 @@ class QuestionBar(Vertical):
         super().__init__()
         self._below = below
         self._question = question
-        self.input = TypedField(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
+        self.input = Input(question.text, compact=True, select_on_focus=False, max_length=_MOST_TYPED)
         self.list = OptionList(compact=True, markup=False)
         self.choices: Sequence[Choice] = ()
         """The choices that are listed."""
@@ -279,18 +266,8 @@ class QuestionBar(Vertical):
         self._below.give_keys()
         self._below.show_keys()
 
-    async def on_key(self, event: events.Key) -> None:
-        """Take the keys of a list without a field."""
-        await self.receive_key(event)
-
     async def receive_key(self, event: events.Key) -> None:
-        """Do what a key means here, by whatever way it comes; after the end of the question it is for whatever has the
-        keys then."""
-        event.stop()
-        event.prevent_default()
-        if self._below.question_bar is not self:
-            self.app.post_message(events.Key(event.key, event.character))
-            return
+        """Do what a key means here."""
         if self._question.has_field and event.is_printable and event.character is not None:
             self.input.replace(event.character, *sorted(self.input.selection))
             return
