@@ -77,6 +77,8 @@ TICKS: Final = (
     *("readings/frame.py", "readings/history.py"),
 )
 """Files of the ticks that go on while a digit is typed: some of their figures have the same value by chance."""
+SHOWN: Final = ("tui/screens/",)
+"""Files that those ticks pass on their way to the screen, where a tick comes before the trace ends."""
 ENGINES: Final = ("tui/engine_table.py", "tui/replica_rows.py")
 PROCESSES: Final = ("tui/process_table.py",)
 
@@ -143,7 +145,7 @@ class User:
         self._until(lambda: self._answer() is not before)
         self._until(lambda: self._has_painted(f"[{TYPED}"))
         mark = digit_mark(before, self._app.call_from_thread(self._answer))
-        self.ways["digit"] = way_of(self._taken(), mark, "", (*TICKS, *KEPT))
+        self.ways["digit"] = way_of(self._taken(), mark, "", (*TICKS, *SHOWN, *KEPT))
 
     def _type(self, key: str) -> None:
         os.write(self._keyboard, key.encode())
