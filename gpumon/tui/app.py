@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import ClassVar, Final, Generic, TextIO, TypeVar
+from typing import Final, Generic, TextIO, TypeVar
 
 from rich.text import Text
 from textual import constants, events
@@ -57,7 +57,6 @@ waiting."""
 class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
     """The application of a screen, whatever that shows, and whatever brings its snapshots."""
 
-    BINDINGS: ClassVar = ALWAYS
     ENABLE_COMMAND_PALETTE = False
     ALLOW_SELECT = False
     TITLE = "gpumon"
@@ -171,50 +170,75 @@ class ScreenApp(App[int], Generic[S, C], inherit_bindings=False):
         """Run a key; drop input that comes while the screen is being left, as it has no screen to go to."""
         if isinstance(event, events.InputEvent) and not self.screen_stack:
             return
-        if isinstance(event, events.Key) and not event.is_forwarded and await self._run_key(event):
-            return
-        await super().on_event(event)
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            await self._run_key(event)
+        elif isinstance(event, events.Paste) and not event.is_forwarded:
+            await self._take_paste(event)
+        else:
+            await super().on_event(event)
 
-    async def _run_key(self, event: events.Key) -> bool:
-        """Run a key as it comes in; returns whether it is done with.
+    async def _run_key(self, event: events.Key) -> None:
+        """Run a key as it comes in.
 
         Textual would hand it to the widget that has the focus, from where it comes back: keys that were typed before
         and after a question got the focus came back in another order. What was typed before a question stood is for
         the question all the same: `/q` filters, it never quits.
         """
+        if event.key in ALWAYS:
+            await self.run_action(ALWAYS[event.key])
+            return
         self.app_focus = True  # a terminal that tells when it loses the focus need not tell when it has it again
+        await self._finish_opening()
+        if not self.screen_stack:
+            return
+        if self.front.question_bar is not None:
+            await self.front.question_bar.receive_key(event)
+            return
+        if self._is_typed(event):
+            return
+        active = self.screen.active_bindings.get(event.key)
+        if active is not None and active.enabled:
+            await self.run_action(active.binding.action, active.node)
+
+    async def _finish_opening(self) -> None:
+        """Wait until the question or the palette that is being opened stands."""
         opening = self.front.opening
         self.front.opening = None
         if opening is not None:
             await opening
-        if not self.screen_stack:
-            return True
-        if self.front.question_bar is not None:
-            await self.front.question_bar.receive_key(event)
-            return True
-        if self.screen is not self.front:  # the command palette is open over it
-            return self._type_into_field(event)
-        self.front.hush()
-        current = self.front.current
-        if current is None or not current.take(event.key, event.character):
-            await self._run_binding(event.key)
-        return True
 
-    async def _run_binding(self, key: str) -> None:
-        """Do what a key is bound to, if it is bound to anything."""
-        active = self.screen.active_bindings.get(key)
-        if active is not None and active.enabled:
-            await self.run_action(active.binding.action, active.node)
+    def _is_typed(self, event: events.Key) -> bool:
+        """Give a key to what is typed into, if it is for that; returns whether it is."""
+        if self.screen is self.front:
+            self.front.hush()
+            current = self.front.current
+            return current is not None and current.take(event.key, event.character)
+        # The command palette is open over it.
+        return event.is_printable and event.character is not None and self._type_into_palette(event.character)
 
-    def _type_into_field(self, event: events.Key) -> bool:
-        """Put a character into the first field of the screen on top, which need not have the focus yet; returns whether
-        it is one and there is a field."""
+    def _type_into_palette(self, text: str) -> bool:
+        """Put a text into the first field of the screen on top, which need not have the focus yet; returns whether
+        there is one."""
         fields = self.screen.query(Input)
-        if not event.is_printable or event.character is None or not fields:
+        if not fields:
             return False
         field = fields.first()
-        field.replace(event.character, *sorted(field.selection))
+        field.replace(text, *sorted(field.selection))
         return True
+
+    async def _take_paste(self, event: events.Paste) -> None:
+        """Give what is pasted to what is typed into, in its turn among the keys."""
+        await self._finish_opening()
+        if not self.screen_stack:
+            return
+        first_line = next(iter(event.text.splitlines()), "")
+        text = "".join(filter(str.isprintable, first_line))
+        if self.front.question_bar is not None:
+            self.front.question_bar.receive_text(text)
+        elif self.screen is not self.front:
+            self._type_into_palette(text)
+        elif self.front.current is not None:
+            self.front.current.take_paste(event.text)
 
     async def on_unmount(self) -> None:
         """Stop collecting; the terminal is restored by now."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from textual import events
@@ -9,11 +10,8 @@ from textual.binding import Binding, BindingType
 
 from gpumon.config.keymap import COMMANDS, Keymap
 
-ALWAYS: Final[list[BindingType]] = [
-    Binding("ctrl+c", "quit", "quit", id="quit.always", priority=True),
-    Binding("ctrl+z", "suspend_process", "to the shell", id="suspend.always", priority=True),
-]
-"""Keys that hold whatever is being typed, and cannot be mapped away."""
+ALWAYS: Final[Mapping[str, str]] = {"ctrl+c": "quit", "ctrl+z": "suspend_process"}
+"""Key -> action, of keys that hold whatever is being typed, and cannot be mapped away."""
 _NO_KEY = "unbound"
 """Key of a command without one: Textual keeps the usual one where it is told nothing."""
 _CHARACTERS: Final = {"space": " ", "comma": ","}

@@ -464,6 +464,32 @@ async def test_keys_count_in_the_order_of_typing_whatever_has_the_focus_meanwhil
         assert pane.filter_text == "abc"
 
 
+async def test_what_is_pasted_counts_in_its_turn_among_the_keys() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        app.post_message(event("2"))
+        app.post_message(event("/"))
+        app.post_message(events.Paste("bc"))
+        await type_fast(app, "d", "enter")
+        await until(lambda: app.monitor.question_bar is None, pilot)
+        pane = app.monitor.panes["engines"]
+        assert isinstance(pane, ListPane)
+        assert pane.filter_text == "bcd"
+
+
+@pytest.mark.parametrize("typed", [(), ("x",), ("a", "b", "backspace")])
+async def test_a_key_behind_the_escape_of_the_palette_is_the_screens(typed: tuple[str, ...]) -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_fast(app, "2", ":", *typed, "escape", "3")
+        await until(lambda: focused(app) == "history", pilot)
+
+
+async def test_the_key_line_has_the_new_interval_when_the_notice_ends() -> None:
+    async with running("live", 120, 40) as (app, pilot):
+        await type_keys(app, pilot, "+")
+        app.monitor.hush()
+        await until(lambda: "+ - every 2s" in foot(app), pilot)
+
+
 async def test_pause_before_the_first_snapshot_does_nothing() -> None:
     feed = Still(None)
     app = MonitorApp(feed, load_theme("default"))

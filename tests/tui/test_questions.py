@@ -67,7 +67,7 @@ async def test_a_paste_is_text_without_control_characters() -> None:
     async with running("live") as (app, pilot):
         await type_keys(app, pilot, "/")
         assert app.monitor.question_bar is not None
-        app.monitor.question_bar.input.post_message(events.Paste("ab\x1b[31m\nrm -rf"))
+        app.post_message(events.Paste("ab\x1b[31m\nrm -rf"))
         await until(lambda: "filter gpus: ab" in question_of(app)[0], pilot)
         assert "\x1b" not in "\n".join(text_of(app))
         assert "rm -rf" not in "\n".join(text_of(app))

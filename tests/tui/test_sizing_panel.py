@@ -726,7 +726,7 @@ async def test_arrows_take_what_is_typed_and_digits_on_a_choice_open_its_list() 
 async def test_a_negative_number_is_refused() -> None:
     async with running(watched(), 80, 24) as (app, pilot):
         await type_keys(app, pilot, "s")
-        panel_of(app).post_message(events.Paste("-5"))
+        app.post_message(events.Paste("-5"))
         await until(lambda: "[-5" in shown(app), pilot)
         assert "must be at least 0" in shown(app)
         await type_keys(app, pilot, "escape")

@@ -122,6 +122,7 @@ def _change_pace(step: int, screen: MonitorScreen[S]) -> None:
     if next_s != interval_s:
         screen.control.set_interval(next_s)
         screen.view.config = with_setting(screen.view.config, pace.section, pace.key, screen.control.interval_s)
+    screen.show_keys()
     # The line of keys has no room for it everywhere: a key that nothing answers looks broken.
     screen.say(f"{pace.name} {pace.show(screen.control.interval_s)}")
 

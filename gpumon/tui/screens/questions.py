@@ -29,8 +29,6 @@ _PAGE: Final = 10
 """Choices that Page Up and Page Down move by."""
 _WHOLE_LIST: Final = 100_000
 """Choices that `g` and `G` move by: more than any list has."""
-_KEYS_ALWAYS_ON: Final = ("quit.always", "suspend.always")
-"""Ids of the bindings that hold while a question is open, too (`keys.ALWAYS`)."""
 _PADDING: Final = 4
 """Cells beside the title and the hint that are blank: one at each side of both."""
 _LEAST_FIELD: Final = 24
@@ -269,7 +267,7 @@ class QuestionBar(Vertical):
     async def receive_key(self, event: events.Key) -> None:
         """Do what a key means here."""
         if self._question.has_field and event.is_printable and event.character is not None:
-            self.input.replace(event.character, *sorted(self.input.selection))
+            self.receive_text(event.character)
             return
         if event.key == "enter":
             self.action_take()
@@ -278,12 +276,17 @@ class QuestionBar(Vertical):
         if active is not None:
             await self.app.run_action(active.binding.action, active.node)
 
+    def receive_text(self, text: str) -> None:
+        """Put a text into the field, if there is one."""
+        if self._question.has_field:
+            self.input.replace(text, *sorted(self.input.selection))
+
     def _binding_for(self, key: str) -> ActiveBinding | None:
-        """The binding of a key of this question, or of one that works whatever is open; None for keys of the screen."""
+        """The binding of a key of this question; None for keys of the screen."""
         active = self.screen.active_bindings.get(key)
         if active is None:
             return None
-        if active.node in (self, self.input, self.list) or active.binding.id in _KEYS_ALWAYS_ON:
+        if active.node in (self, self.input, self.list):
             return active
         return None
 

@@ -374,11 +374,10 @@ class SizingPanel(Pane):
         self.look()
         return True
 
-    def on_paste(self, event: events.Paste) -> None:
+    def take_paste(self, text: str) -> None:
         """Take a pasted number as a typed one."""
-        event.stop()
-        if event.text:
-            first_line = event.text.splitlines()[0]
+        if text:
+            first_line = text.splitlines()[0]
             self.state.paste(first_line[:_MOST_PASTED].strip())
             self.changed()
 

@@ -136,6 +136,9 @@ class Pane(Board, can_focus=True):
         """Do what a key (by Textual's name) does here in place of its command; returns whether it does something."""
         return False
 
+    def take_paste(self, text: str) -> None:
+        """Take what was pasted, where something is typed here."""
+
     def change(self, step: int) -> bool:  # noqa: ARG002 - for panes that have an answer
         """Do what - and + do here; returns whether they do something of their own."""
         return False
